@@ -10,7 +10,7 @@ NETWORKS := $(VENV)/.networks
 SERVING := $(VENV)/.serving
 DOCUMENTATION := $(VENV)/.documentation
 WHEEL_TOOLS := $(VENV)/.wheel_tools
-NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/*)
+NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/* csrc/client/* csrc/litert_delegate/* csrc/onnxruntime_ep/* csrc/plugin/* src/nnburst/executor/include/nnburst/*) src/nnburst/capi/include/nnburst.h
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks engines
@@ -43,7 +43,7 @@ $(NETWORKS): $(INSTALLED) requirements.networks
 # What nnburst serve needs for gRPC and metrics, and the web service among the recipes. If there are no wheels of it,
 # its tests skip and say so.
 $(SERVING): $(INSTALLED) | $(NETWORKS)
-	@$(PIP) install --no-build-isolation -e ".[grpc,metrics,recipes]" \
+	@$(PIP) install --no-build-isolation -e ".[grpc,http,metrics,recipes]" "tritonclient[http]" \
 	    || echo "set up without gRPC, metrics and FastAPI: tests/serving will skip"
 	@touch $@
 
@@ -69,9 +69,9 @@ test: setup ## the everyday tests, within five minutes
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # How much of everything a campaign does (docs/environment.md): some minutes' worth for CI, or a night's.
-BRIEF := NNBURST_KILLS=10 NNBURST_LIVES=8 NNBURST_EXAMPLES=100 NNBURST_RUNS=100
+BRIEF := NNBURST_KILLS=10 NNBURST_LIVES=8 NNBURST_EXAMPLES=100 NNBURST_PAIRS=100 NNBURST_RUNS=100 NNBURST_RECORDS=1000000
 NIGHT := NNBURST_KILLS=$(or $(KILLS),100) NNBURST_SOAK=$(or $(SECONDS),1800) NNBURST_STRESS=60 NNBURST_LIVES=200 \
-    NNBURST_EXAMPLES=2000 NNBURST_RUNS=1000 NNBURST_CLIENTS=64
+    NNBURST_EXAMPLES=2000 NNBURST_RUNS=1000 NNBURST_CLIENTS=64 NNBURST_RECORDS=10000000 NNBURST_PAIRS=100000
 
 campaign: setup ## the long tests: soak, all vectors, kills by the hundred, packaging, ...; SHORT=1 for CI's form
 	$(if $(SHORT),$(BRIEF),$(NIGHT)) $(BIN)/python -m pytest -m "campaign or counted" $(PYTEST_ARGS)
@@ -90,15 +90,17 @@ fuzz: setup ## mutated packets, models, control messages and network files
 	$(BIN)/nnburst fuzz packets
 	$(BIN)/nnburst fuzz models builtin
 	$(BIN)/nnburst fuzz control
+	$(BIN)/nnburst fuzz queue
 	$(BIN)/nnburst fuzz importer
 	$(BIN)/nnburst fuzz importer --onnx
 	@test ! -e $(NETWORKS) || $(BIN)/nnburst fuzz onnx
+	@test ! -e $(NETWORKS) || $(BIN)/nnburst fuzz tflite
 
 faults: setup ## kill clients and drivers at random points, and look what is left; STRICT=1 asserts times, too
 	NNBURST_KILLS=$(or $(KILLS),100) $(if $(STRICT),NNBURST_STRICT_TIMING=1) $(BIN)/python -m pytest -m "" tests/faults $(PYTEST_ARGS)
 
 soak: setup ## an hour of mixed load and deaths; does anything grow? JSON=soak.json keeps the samples
-	$(BIN)/python -m nnburst.testing.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
+	$(BIN)/python -m nnburst.testing.load.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
 
 onnx-networks: setup ## fetch real ONNX networks by pinned hashes, and compare; INPUTS=200 of each, DIR= keeps them there
 	$(BIN)/python -m nnburst.testing.models.onnx_networks $(or $(DIR),.onnx-networks)
@@ -127,8 +129,11 @@ asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at 
 	$(RUN_C) address restless_flag
 	$(RUN_C) address burst_stress $(or $(EXECUTIONS),1000000)
 	$(RUN_C) address steps_stress $(or $(EXECUTIONS),1000000)
-	$(RUN_C) address kick_stress $(or $(EXECUTIONS),1000000)
-	$(RUN_C) address line_stress $(or $(CALLS),100000)
+	$(RUN_C) address wakeup_stress $(or $(EXECUTIONS),1000000)
+	$(RUN_C) address reply_stress $(or $(CALLS),100000)
+	$(RUN_C) address queue_stress $(or $(UNITS),3000000)
+	$(RUN_C) address queue_stress $(or $(UNITS),100000) hostile
+	$(RUN_C) address queue_stress $(or $(UNITS),100000) broadcast
 	$(RUN_C) address hostile_peer $(or $(EXECUTIONS),10000000)
 	$(RUN_C) address death_at_traps $(or $(TIMES),21)
 	$(RUN_C) address attention_at_trap
@@ -137,11 +142,14 @@ asan: ## the C core under ASan and UBSan: hostile counters and peers, deaths at 
 
 tsan: ## the C core under TSan: two threads through one ring, both ends of a burst
 	$(RUN_C) thread ring_stress $(or $(MESSAGES),10000000)
+	$(RUN_C) thread queue_stress $(or $(UNITS),3000000)
+	TSAN_OPTIONS=suppressions=csrc/tests/hostile_copies.txt $(RUN_C) thread queue_stress $(or $(UNITS),100000) hostile
+	$(RUN_C) thread queue_stress $(or $(UNITS),100000) broadcast
 	$(RUN_C) thread restless_flag
 	$(RUN_C) thread burst_stress $(or $(EXECUTIONS),1000000)
 	$(RUN_C) thread steps_stress $(or $(EXECUTIONS),1000000)
-	$(RUN_C) thread kick_stress $(or $(EXECUTIONS),1000000)
-	$(RUN_C) thread line_stress $(or $(CALLS),100000)
+	$(RUN_C) thread wakeup_stress $(or $(EXECUTIONS),1000000)
+	$(RUN_C) thread reply_stress $(or $(CALLS),100000)
 
 fuzz-c: ## libFuzzer on ring, packets and burst; SECONDS=60 is how long for each
 	csrc/tests/fuzz/run.sh fuzz $(or $(SECONDS),60)

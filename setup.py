@@ -33,9 +33,14 @@ class BuildNative(build_ext):
         path.parent.mkdir(parents=True, exist_ok=True)
         objects = self.compiler.compile(
             [f"csrc/{name}" for name in library.sources],
-            output_dir=self.build_temp,
-            include_dirs=["csrc"],
-            extra_postargs=BUILD["COMPILE"] + BUILD["extra"],
+            # Files that libraries share are compiled for each, with its own macros.
+            output_dir=str(Path(self.build_temp, path.stem)),
+            include_dirs=["csrc", "src/nnburst/capi/include", str(BUILD["HEADERS"])],
+            extra_postargs=[
+                *BUILD["COMPILE"],
+                *BUILD["extra"],
+                *(f"-D{m}" for m in library.macros),
+            ],
         )
         self.compiler.link_shared_object(
             objects,

@@ -53,14 +53,30 @@ static inline uint64_t nnb_count_u64(nnb_atomic_u64 *word, uint64_t more) {
     return atomic_fetch_add_explicit(word, more, memory_order_relaxed);
 }
 
+/* Gives a reference back; the count before. Who gets 1 sees what all others wrote before they gave theirs back. */
+static inline uint32_t nnb_drop_u32(nnb_atomic_u32 *word) {
+    return atomic_fetch_sub_explicit(word, 1, memory_order_acq_rel);
+}
+
 /* Sets bits; totally ordered with every other read-modify-write and with nnb_fence. */
 static inline uint32_t nnb_fetch_or_u32(nnb_atomic_u32 *word, uint32_t bits) {
     return atomic_fetch_or_explicit(word, bits, memory_order_seq_cst);
 }
 
+/* Adds; totally ordered with every other read-modify-write and with nnb_fence. */
+static inline uint32_t nnb_fetch_add_u32(nnb_atomic_u32 *word, uint32_t more) {
+    return atomic_fetch_add_explicit(word, more, memory_order_seq_cst);
+}
+
 /* Keeps only `mask`; totally ordered with every other read-modify-write and with nnb_fence. */
 static inline uint32_t nnb_fetch_and_u32(nnb_atomic_u32 *word, uint32_t mask) {
     return atomic_fetch_and_explicit(word, mask, memory_order_seq_cst);
+}
+
+/* Replaces a word that is `*expected` by `value`; else false, and what it is in `*expected`. Totally ordered. */
+static inline bool nnb_try_replace_u32(nnb_atomic_u32 *word, uint32_t *expected, uint32_t value) {
+    return atomic_compare_exchange_strong_explicit(word, expected, value, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
 }
 
 /* Takes a lock word: true when it was 0. What the holder wrote before letting go is visible. */

@@ -215,10 +215,66 @@ uint64_t nnb_bench_runs(const struct nnb_steps *steps, uint64_t rounds, uint64_t
     return bench_calls(one_by_one, (void *)(uintptr_t)steps, rounds, samples_ns);
 }
 
-uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns) {
-    return bench_calls(nnb_litert_run, call, rounds, samples_ns);
+struct engine_run {
+    nnb_run run;
+    nnbx_execution *execution;
+};
+
+static int32_t run_engine(void *argument) {
+    const struct engine_run *engine = argument;
+    const struct nnbx_run how = NNB_PLAIN_RUN(0);
+    struct nnbx_outcome outcome = NNB_PLAIN_OUTCOME(NULL);
+    return engine->run(engine->execution, &how, &outcome);
 }
 
-uint64_t nnb_bench_onnx(struct nnb_onnx_call *call, uint64_t rounds, uint64_t *samples_ns) {
-    return bench_calls(nnb_onnx_run, call, rounds, samples_ns);
+uint64_t nnb_bench_run(nnb_run run, nnbx_execution *execution, uint64_t rounds, uint64_t *samples_ns) {
+    struct engine_run engine = {run, execution};
+    return bench_calls(run_engine, &engine, rounds, samples_ns);
+}
+
+static int set_arguments(const struct nnb_bench_interface *interface, void *execution) {
+    if (interface->memory == NULL) {
+        int code = interface->set_input(execution, 0, NULL, interface->input, interface->bytes);
+        return code != 0 ? code
+                         : interface->set_output(execution, 0, NULL, interface->output, interface->bytes);
+    }
+    int code = interface->set_input_from_memory(execution, 0, NULL, interface->memory, 0, interface->bytes);
+    return code != 0 ? code
+                     : interface->set_output_from_memory(execution, 0, NULL, interface->memory,
+                                                         interface->bytes, interface->bytes);
+}
+
+/* Make, set two arguments, compute, free. */
+static int one_of_its_own(const struct nnb_bench_interface *interface) {
+    void *execution = NULL;
+    int code = interface->create(interface->compilation, &execution);
+    if (code == 0) {
+        code = set_arguments(interface, execution);
+    }
+    if (code == 0) {
+        code = interface->burst == NULL ? interface->compute(execution)
+                                        : interface->burst_compute(execution, interface->burst);
+    }
+    interface->free(execution);
+    return code;
+}
+
+uint64_t nnb_bench_interface_run(const struct nnb_bench_interface *interface, uint64_t rounds,
+                                 uint64_t *samples_ns) {
+    uint64_t began = nnb_now_ns();
+    uint64_t before = began;
+    for (uint64_t i = 0; i < rounds; i++) {
+        int code = interface->execution == NULL
+                       ? one_of_its_own(interface)
+                       : interface->burst_compute(interface->execution, interface->burst);
+        if (code != 0) {
+            return 0;
+        }
+        if (samples_ns != NULL) {
+            uint64_t now = nnb_now_ns();
+            samples_ns[i] = now - before;
+            before = now;
+        }
+    }
+    return nnb_now_ns() - began;
 }

@@ -1,12 +1,13 @@
-/* What `bench burst` compares with: bare exchanges between two processes, in C. */
+/* What benchmarks measure from C: bare exchanges between two processes, steps of a plan, bound executions, and
+ * calls of the C interface. */
 #ifndef NNB_BENCH_H
 #define NNB_BENCH_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "atomics.h"
-#include "litert.h"
-#include "onnxruntime.h"
+#include "executor.h"
 #include "ring_buffer.h"
 #include "steps.h"
 
@@ -40,8 +41,33 @@ void nnb_bench_futex_server(nnb_atomic_u32 *word, uint64_t patience_ns);
 uint64_t nnb_bench_steps(struct nnb_steps *steps, uint64_t rounds, uint64_t *samples_ns);
 uint64_t nnb_bench_runs(const struct nnb_steps *steps, uint64_t rounds, uint64_t *samples_ns);
 
-/* Runs a bound LiteRT request `rounds` times in this process. 0 if the engine failed. */
-uint64_t nnb_bench_litert(struct nnb_litert_call *call, uint64_t rounds, uint64_t *samples_ns);
-uint64_t nnb_bench_onnx(struct nnb_onnx_call *call, uint64_t rounds, uint64_t *samples_ns);
+/* Runs a bound execution `rounds` times in this process. 0 if it failed. */
+uint64_t nnb_bench_run(nnb_run run, nnbx_execution *execution, uint64_t rounds, uint64_t *samples_ns);
+
+/* What a program pays for the C interface, measured from C: with the interpreter lock let go, as in a program
+ * that has no interpreter. Functions of libneuralnetworks.so as found in it, and what they are called with. */
+struct nnb_bench_interface {
+    int (*create)(void *compilation, void **execution);
+    int (*set_input)(void *execution, int32_t index, const void *type, const void *buffer, size_t length);
+    int (*set_output)(void *execution, int32_t index, const void *type, void *buffer, size_t length);
+    int (*set_input_from_memory)(void *execution, int32_t index, const void *type, const void *memory,
+                                 size_t offset, size_t length);
+    int (*set_output_from_memory)(void *execution, int32_t index, const void *type, const void *memory,
+                                  size_t offset, size_t length);
+    int (*compute)(void *execution);
+    int (*burst_compute)(void *execution, void *burst);
+    void (*free)(void *execution);
+    void *compilation;
+    void *burst; /* NULL: over none of the program's */
+    void *execution; /* reusable, with all arguments set; NULL: one is made for each computation */
+    void *memory; /* of input and output, one behind the other; NULL: they lie at addresses */
+    void *input;
+    void *output;
+    size_t bytes;
+};
+
+/* Computes `rounds` times; 0 if a call failed. */
+uint64_t nnb_bench_interface_run(const struct nnb_bench_interface *interface, uint64_t rounds,
+                                 uint64_t *samples_ns);
 
 #endif

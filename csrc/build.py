@@ -15,7 +15,12 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+#: The header for executors in C, which is installed with the package.
+HEADERS = ROOT / "src" / "nnburst" / "executor" / "include"
 SOURCES = sorted(path.name for path in HERE.glob("*.c"))
+
+#: What a builder has the compiler do besides: distributions harden and warn by flags of their own.
+GIVEN = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CPPFLAGS', '')}"
 
 COMPILE = [
     "-std=c11",
@@ -25,9 +30,10 @@ COMPILE = [
     "-Wextra",
     "-Wconversion",
     "-Wshadow",
-    "-Werror",
+    # Warnings that a builder asks for are not ours to end the build by.
+    *(() if GIVEN.strip() else ("-Werror",)),
     "-fstack-protector-strong",
-    "-D_FORTIFY_SOURCE=2",
+    *(() if "_FORTIFY_SOURCE" in GIVEN else ("-D_FORTIFY_SOURCE=2",)),
     "-fvisibility=hidden",
 ]
 
@@ -39,30 +45,82 @@ class Library:
     Attributes:
         path: below the package; its last part is the SONAME.
         sources: below csrc/.
+        macros: to define beside those of the C module, each as NAME or NAME=VALUE.
         libraries: to link, without "lib".
         link: further words for the linker, such as a version script.
     """
 
     path: str
     sources: tuple[str, ...]
+    macros: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
+
+
+#: What the linker is told about every library of ours.
+_HARDENED = (
+    "-Wl,-z,now",
+    "-Wl,-z,relro",
+    # What a sanitizer's runtime has is found in the process.
+    *(() if os.environ.get("NNBURST_SANITIZE") else ("-Wl,--no-undefined",)),
+)
+
+#: What the client in C shares with the C module.
+_CLIENT_PARTS = (
+    "burst_client.c", "capi/environment.c", "child.c", "cpu_contention.c", "event_flag.c", "liveness.c",
+    "packet.c", "pool_map.c", "queue.c", "rhythm.c", "ring_buffer.c", "waiter.c",
+)  # fmt: skip
+
+
+def _sources(*folders: str) -> tuple[str, ...]:
+    """The C files of folders below csrc/."""
+    return tuple(
+        str(path.relative_to(HERE))
+        for name in folders
+        for path in sorted((HERE / name).glob("*.c"))
+    )
+
+
+#: What every plugin of an engine holds besides its own folder.
+_PLUGIN_PARTS = (*_sources("plugin", "client"), *_CLIENT_PARTS)
+
+
+def _version_script(folder: str) -> str:
+    return f"-Wl,--version-script={os.path.relpath(HERE / folder / 'exports.map', ROOT)}"
 
 
 #: What wheels bring along besides the C module, one row each.
 LIBRARIES: tuple[Library, ...] = (
     Library(
         "capi/lib/libneuralnetworks.so",
-        tuple(str(path.relative_to(HERE)) for path in sorted((HERE / "capi").glob("*.c"))),
+        _sources("capi"),
         libraries=("dl", "pthread"),  # part of libc since glibc 2.34
         link=(
-            f"-Wl,--version-script={os.path.relpath(HERE / 'capi' / 'exports.map', ROOT)}",
+            _version_script("capi"),
             "-Wl,-z,nodelete",  # dlclose leaves it loaded: an interpreter cannot be unloaded
-            "-Wl,-z,now",
-            "-Wl,-z,relro",
-            # What a sanitizer's runtime has is found in the process.
-            *(() if os.environ.get("NNBURST_SANITIZE") else ("-Wl,--no-undefined",)),
+            *_HARDENED,
         ),
+    ),
+    Library(
+        "capi/lib/libnnburst.so",
+        (*_sources("client"), *_CLIENT_PARTS),
+        macros=("NNBURST_NO_TRACE_POINTS",),  # a collector speaks Python's part of the protocol
+        libraries=("dl", "pthread"),
+        link=(_version_script("client"), *_HARDENED),
+    ),
+    Library(
+        "capi/lib/libonnxruntime_ep_nnburst.so",
+        (*_sources("onnxruntime_ep"), *_PLUGIN_PARTS),
+        macros=("NNBURST_NO_TRACE_POINTS",),
+        libraries=("dl", "pthread"),
+        link=(_version_script("onnxruntime_ep"), *_HARDENED),
+    ),
+    Library(
+        "capi/lib/libnnburst_delegate.so",
+        (*_sources("litert_delegate"), *_PLUGIN_PARTS),
+        macros=("NNBURST_NO_TRACE_POINTS",),
+        libraries=("dl", "pthread"),
+        link=(_version_script("litert_delegate"), *_HARDENED),
     ),
 )
 
@@ -74,24 +132,28 @@ PREAMBLE = """
 #pragma GCC diagnostic ignored "-Wunused-function"
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "bench.h"
-#include "bench_interface.h"
 #include "burst_client.h"
 #include "burst_server.h"
 #include "capi/exchange.h"
+#include "child.h"
 #include "clock.h"
 #include "counters.h"
 #include "event_flag.h"
+#include "executor.h"
 #include "gate.h"
-#include "line.h"
 #include "litert.h"
 #include "liveness.h"
 #include "onnxruntime.h"
+#include "openvino.h"
 #include "pool_map.h"
+#include "queue.h"
+#include "queue_python.h"
+#include "receive_lock.h"
+#include "reply_reader.h"
 #include "ring_buffer.h"
 #include "sandbox.h"
 #include "steps.h"
 #include "trace.h"
-#include "turn.h"
 #include "waiter.h"
 #include "long_wait.h"
 """
@@ -105,6 +167,8 @@ extra = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"] if sanitize 
 macros: list[tuple[str, str | None]] = (
     [("NNBURST_TRAPS", None)] if os.environ.get("NNBURST_TRAPS") == "1" else []
 )
+# The stable interface as 3.11 has it, the oldest Python that wheels are for: its buffers and quick calls.
+macros.append(("Py_LIMITED_API", "0x030B0000"))
 # Without the marks of trace.h: what "tracing is off" is measured against.
 if os.environ.get("NNBURST_TRACE_POINTS") == "0":
     macros.append(("NNBURST_NO_TRACE_POINTS", None))
@@ -115,8 +179,10 @@ ffibuilder.set_source(
     "nnburst._native",
     PREAMBLE,
     sources=[os.path.relpath(HERE / name, ROOT) for name in SOURCES],
-    depends=[os.path.relpath(path, ROOT) for path in sorted(HERE.glob("*.h"))],
-    include_dirs=[os.path.relpath(HERE, ROOT)],
+    depends=[
+        os.path.relpath(path, ROOT) for path in [*sorted(HERE.glob("*.h")), *HEADERS.glob("*/*.h")]
+    ],
+    include_dirs=[os.path.relpath(HERE, ROOT), os.path.relpath(HEADERS, ROOT)],
     define_macros=macros,
     extra_compile_args=COMPILE + extra,
     extra_link_args=extra,

@@ -111,12 +111,26 @@ static int drop_overdue(struct nnb_client *client, uint64_t *timeout_ns) {
     return NNB_CLIENT_RESULT;
 }
 
+/* Callers take it for granted that truth values are 0 or 1.
+ * TRUST: the driver may write others again; what is decided by them is decided by code that copies them. */
+static void settle_truths(const struct nnb_bound *bound) {
+    for (uint32_t i = 0; i < bound->truth_count; i++) {
+        uint8_t *values = bound->truths[i].values;
+        for (uint64_t at = 0; at < bound->truths[i].count; at++) {
+            values[at] = values[at] != 0;
+        }
+    }
+}
+
 /* Remembers the packet in `bound` and returns whether its shapes differ from the last one's. */
 static int accept_result(struct nnb_client *client, struct nnb_bound *bound, uint32_t count) {
     if (!nnb_result_check(client->packet, count, &bound->summary)) {
         return NNB_CLIENT_MALFORMED;
     }
     client->executions++;
+    if (bound->truth_count != 0 && bound->summary.status == NNB_STATUS_NONE) {
+        settle_truths(bound);
+    }
     uint64_t before_timing = (uint64_t)(count - 1) * NNB_DATUM_BYTES;
     if (count == bound->result_count && memcmp(client->packet, bound->result, before_timing) == 0) {
         if (bound->summary.status == NNB_STATUS_NONE) {
@@ -241,8 +255,9 @@ int nnb_client_run(struct nnb_bound *bound) {
     client->asked = 1;
     status = finish(client, bound, timeout_ns);
     NNB_TRACE(CLIENT_RUN, END);
-    if (status == NNB_CLIENT_INTERRUPTED) { /* a run begins a moment before its long wait */
-        bound->deadline_ns = nnb_deadline_after(client->waits_from_ns, timeout_ns);
+    if (status != NNB_CLIENT_SAME) { /* a run begins a moment before its long wait, if it came to one */
+        uint64_t began_ns = client->asked ? nnb_now_ns() : client->waits_from_ns;
+        bound->deadline_ns = nnb_deadline_after(began_ns, timeout_ns);
     }
     return leave(client, bound, status);
 }

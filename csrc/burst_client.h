@@ -40,6 +40,12 @@ struct nnb_long_wait {
 
 struct nnb_client;
 
+/* An output of truth values, in memory that the driver writes. */
+struct nnb_truth {
+    uint8_t *values;
+    uint64_t count;
+};
+
 /* A request packet, the burst it belongs to, and the last result it got. Private memory of the caller. */
 struct nnb_bound {
     struct nnb_client *client;
@@ -51,7 +57,9 @@ struct nnb_bound {
     uint32_t result_count; /* elements in `result`; 0 before the first result */
     uint8_t *result;       /* room for a whole ring */
     struct nnb_result_summary summary;
-    uint64_t deadline_ns; /* of the latest run that returned INTERRUPTED, IN_FLIGHT or NO_ROOM */
+    uint64_t deadline_ns; /* of the latest run that has begun and did not end as SAME */
+    const struct nnb_truth *truths; /* are made 0 or 1 before a result is returned */
+    uint32_t truth_count;
 };
 
 struct nnb_client {

@@ -13,11 +13,6 @@ enum { GO_ON = 0 }; /* beside the events: nothing to report */
 #define MAX_SLEEP_NS 60000000000u /* no wait without a deadline, however long */
 #define FIRST_POLLS 48u           /* about a microsecond */
 
-int32_t nnb_null_execute(void *context) {
-    (void)context;
-    return NNB_STATUS_NONE;
-}
-
 static uint64_t hash_packet(const uint8_t *packet, uint64_t bytes) {
     uint64_t hash = bytes;
     for (uint64_t i = 0; i < bytes; i += sizeof hash) {
@@ -156,9 +151,9 @@ static void awaken(struct nnb_server *server) {
     /* SYNC POINT J: the result is published before the wish for a byte is taken back.
      * TRUST: a client that wishes for no reason gets bytes, each one an answer of its own burst. */
     uint32_t before = nnb_fetch_and_u32(server->result_flag, ~NNB_FMQ_ASYNC);
-    if ((before & NNB_FMQ_ASYNC) != 0 && server->kick >= 0) {
+    if ((before & NNB_FMQ_ASYNC) != 0 && server->wakeup_fd >= 0) {
         /* A client that does not read its bytes has enough of them; one that is gone needs none. */
-        (void)send(server->kick, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)send(server->wakeup_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 }
 
@@ -198,9 +193,11 @@ static int flush(struct nnb_server *server) {
         }
         if (server->stuck_at_ns == 0) {
             /* Kept here, since a command may free the binding or the reply that it came from. */
-            memcpy(server->waiting, server->pending,
-                   (uint64_t)server->pending_count * NNB_DATUM_BYTES);
-            server->pending = server->waiting;
+            if (server->pending != server->waiting) {
+                memcpy(server->waiting, server->pending,
+                       (uint64_t)server->pending_count * NNB_DATUM_BYTES);
+                server->pending = server->waiting;
+            }
             if (server->counters != NULL) {
                 nnb_counters_add(&server->counters->queue_full, 1);
             }
@@ -222,13 +219,13 @@ static int flush(struct nnb_server *server) {
 /* `status` is the packet's; `mark`: whether the trace's slice of putting it takes the place of another, or
  * begins. */
 static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t count, int32_t status,
-                       uint64_t device_ns, enum nnb_trace_kind mark) {
-    uint64_t driver_ns = server->timed ? nnb_now_ns() - server->dequeued_ns : 0;
+                       uint64_t device_ns, uint64_t driver_ns, enum nnb_trace_kind mark) {
+    uint64_t measured_ns = server->timed ? nnb_now_ns() - server->dequeued_ns : 0;
     if (server->measure && status == NNB_STATUS_NONE) {
-        nnb_result_set_timing(packet, count, device_ns < driver_ns ? device_ns : driver_ns,
-                              driver_ns);
+        nnb_times_settle(&device_ns, &driver_ns, measured_ns);
+        nnb_result_set_timing(packet, count, device_ns, driver_ns);
     }
-    count_end(server, status, device_ns, driver_ns);
+    count_end(server, status, device_ns, measured_ns);
     server->pending = packet;
     server->pending_count = count;
     server->stuck_at_ns = 0;
@@ -238,21 +235,37 @@ static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t coun
     return event;
 }
 
+/* A result with the shapes of the run that was, in server->waiting. */
+static int send_shapes(struct nnb_server *server, int32_t status, const struct nnbx_outcome *outcome) {
+    uint64_t room = server->results.capacity_bytes / NNB_DATUM_BYTES;
+    uint32_t count = nnb_result_write(server->waiting, room, status, outcome->shapes, outcome->shape_count);
+    if (count == 0) { /* burst:§4: a result that can never fit becomes the two-element packet */
+        server->oversized++;
+        status = NNB_STATUS_GENERAL_FAILURE;
+        count = 2;
+        nnb_result_error(server->waiting, status);
+    }
+    return send_result(server, server->waiting, count, status, outcome->device_ns, outcome->driver_ns,
+                       NNB_TRACE_SWITCH);
+}
+
 static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
+    const struct nnbx_run how = NNB_PLAIN_RUN(server->measure);
+    struct nnbx_outcome outcome = NNB_PLAIN_OUTCOME(NULL);
     uint64_t began = server->timed ? nnb_now_ns() : 0;
     NNB_TRACE(SERVER_COMPUTE, BEGIN);
-    int32_t status = binding->call(binding->context);
-    uint64_t device_ns = server->timed ? nnb_now_ns() - began : 0;
-    if (status == NNB_STATUS_NONE) {
-        return send_result(server, binding->result, binding->result_count, status, device_ns,
-                           NNB_TRACE_SWITCH);
+    int32_t status = binding->run(binding->execution, &how, &outcome);
+    if (outcome.device_ns == NNBX_MEASURED) {
+        outcome.device_ns = server->timed ? nnb_now_ns() - began : 0;
     }
-    /* Statuses above 4 do not travel in a burst (hal-types §9). */
-    if (status > NNB_STATUS_INVALID_ARGUMENT || status < 0) {
-        status = NNB_STATUS_GENERAL_FAILURE;
+    if (status == NNB_STATUS_NONE && binding->result != NULL) {
+        return send_result(server, binding->result, binding->result_count, status, outcome.device_ns,
+                           outcome.driver_ns, NNB_TRACE_SWITCH);
     }
-    nnb_result_error(server->error, status);
-    return send_result(server, server->error, 2, status, 0, NNB_TRACE_SWITCH);
+    if (status > NNB_STATUS_INVALID_ARGUMENT) {
+        status = NNB_STATUS_GENERAL_FAILURE; /* NNAPI: a burst carries the 1.0 ErrorStatus */
+    }
+    return send_shapes(server, status, &outcome);
 }
 
 /* The next request, in server->packet. */
@@ -270,9 +283,9 @@ static int next_request(struct nnb_server *server) {
 }
 
 int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
-                    uint64_t device_ns) {
+                    uint64_t device_ns, uint64_t driver_ns) {
     int event = reply != NULL ? send_result(server, reply, reply_count, nnb_result_status(reply),
-                                            device_ns, NNB_TRACE_BEGIN)
+                                            device_ns, driver_ns, NNB_TRACE_BEGIN)
                               : flush(server);
     while (event == GO_ON) {
         event = next_request(server);
@@ -283,7 +296,7 @@ int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_co
             (void)count_begin(server);
             nnb_result_error(server->error, NNB_STATUS_GENERAL_FAILURE);
             event = send_result(server, server->error, 2, NNB_STATUS_GENERAL_FAILURE, 0,
-                                NNB_TRACE_BEGIN);
+                                NNBX_MEASURED, NNB_TRACE_BEGIN);
             continue;
         }
         if (event != GO_ON) {
@@ -297,7 +310,7 @@ int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_co
             return NNB_SERVER_MISS;
         }
         server->last = index;
-        if (server->bindings[index].call == NULL) {
+        if (server->bindings[index].run == NULL) {
             return NNB_SERVER_CALL;
         }
         event = run_native(server, &server->bindings[index]);

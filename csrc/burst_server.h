@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "counters.h"
+#include "executor.h"
 #include "packet.h"
 #include "ring_buffer.h"
 #include "waiter.h"
@@ -34,15 +35,12 @@ enum nnb_server_event {
     NNB_SERVER_LOST = 7,    /* a packet boundary is lost (only above one in flight) */
 };
 
-/* An execution that needs no Python: returns an ErrorStatus. */
-typedef int32_t (*nnb_native_call)(void *context);
-
 /* A request decoded and bound before. Pointers belong to the caller and stay valid while bound. */
 struct nnb_binding {
     const uint8_t *request;
-    uint8_t *result; /* packet of a successful execution; its timing is overwritten */
-    nnb_native_call call; /* NULL: the caller runs it (CALL) */
-    void *context;
+    uint8_t *result; /* packet of a successful execution; its timing is overwritten. NULL: each run reports shapes */
+    nnb_run run;     /* NULL: the caller runs it (CALL) */
+    nnbx_execution *execution;
     uint64_t hash;
     uint32_t request_count;
     uint32_t result_count;
@@ -55,7 +53,7 @@ struct nnb_server {
     struct nnb_ring results;
     nnb_atomic_u32 *request_flag;
     nnb_atomic_u32 *result_flag;
-    int kick; /* socket for a byte when a result is there that the client awaits in an event loop, or -1 */
+    int wakeup_fd; /* socket for a byte when a result is there that the client awaits in an event loop, or -1 */
     struct nnb_waiter waiter;
     uint32_t max_in_flight;
     uint64_t idle_ns;
@@ -70,7 +68,7 @@ struct nnb_server {
     uint32_t last;    /* binding served before */
     uint32_t idle_reported;
     uint32_t lost; /* a packet boundary is lost: the last reply is being sent */
-    uint8_t *waiting;       /* room for a whole ring: a result that does not fit yet */
+    uint8_t *waiting;       /* room for a whole ring: a result with the shapes of its run, or that does not fit yet */
     const uint8_t *pending; /* the result being sent, or `waiting` */
     uint32_t pending_count;
     uint64_t stuck_at_ns; /* when the pending result's patience ends */
@@ -85,9 +83,10 @@ struct nnb_server {
 
 /* Serves until an event. First sends `reply` (may be NULL), a result packet of `reply_count` elements
  * for the request being served, which is not looked at after this call; if that request asks for
- * timing and the status is NONE, `device_ns` and the time since the dequeue are filled in. */
+ * timing and the status is NONE, `device_ns` and `driver_ns` are filled in, as in struct nnbx_outcome:
+ * NNBX_MEASURED is the time since the dequeue. */
 int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
-                    uint64_t device_ns);
+                    uint64_t device_ns, uint64_t driver_ns);
 
 /* Binds `binding` at `index` (< NNB_MAX_BINDINGS) or, with request NULL, frees that place. */
 void nnb_server_bind(struct nnb_server *server, uint32_t index, const struct nnb_binding *binding);
@@ -97,8 +96,5 @@ void nnb_server_call(struct nnb_server *server);
 
 /* Forgets the attention, so that the next command is seen. The loop's thread. */
 void nnb_server_attend(struct nnb_server *server);
-
-/* The native execution of the null executor: does nothing, succeeds. */
-int32_t nnb_null_execute(void *context);
 
 #endif

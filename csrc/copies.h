@@ -1,19 +1,40 @@
-/* Copies before and after a computation, for arguments that do not lie as an engine needs them. */
+/* Copies before and after a computation, for arguments that do not lie as an engine needs them, or that their
+ * owner must not change meanwhile. */
 #ifndef NNB_COPIES_H
 #define NNB_COPIES_H
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct nnb_copy {
     uint8_t *to;
     const uint8_t *from;
     uint64_t bytes;
+    uint32_t truth; /* every byte is made 0 or 1: engines index by truth values, and compare them with 1 */
 };
+
+/* How an argument is given to an engine: where it lies, as a copy, as a copy whose bytes are truth values. */
+enum nnb_apart { NNB_IN_ITS_PLACE, NNB_COPIED, NNB_COPIED_TRUTH };
+
+/* Zeroed memory for the copy of an argument, with up to two units of `alignment` behind it: kernels read a little past
+ * their inputs. To be freed; NULL if memory is short. */
+static inline uint8_t *nnb_room_for_copy(uint64_t bytes, uint64_t alignment) {
+    uint64_t room = (bytes / alignment + 2) * alignment;
+    uint8_t *memory = aligned_alloc(alignment, room);
+    if (memory) {
+        memset(memory, 0, room);
+    }
+    return memory;
+}
 
 static inline void nnb_copy_all(const struct nnb_copy *copies, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         memcpy(copies[i].to, copies[i].from, copies[i].bytes);
+        /* TRUST: the copy is changed, which no other process can write */
+        for (uint64_t at = 0; copies[i].truth && at < copies[i].bytes; at++) {
+            copies[i].to[at] = copies[i].to[at] != 0;
+        }
     }
 }
 

@@ -28,6 +28,16 @@ int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits) {
     return NNB_EVENT_FLAG_OK;
 }
 
+static int sleep_on_one(nnb_atomic_u32 *word, uint32_t seen, uint32_t bits, uint64_t deadline_ns) {
+    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
+                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    const struct timespec *timeout = deadline_ns == NNB_FOREVER ? NULL : &until;
+    if (futex(word, FUTEX_WAIT_BITSET, seen, timeout, bits) == 0 || errno == EAGAIN) {
+        return NNB_EVENT_FLAG_OK;
+    }
+    return errno == EINTR ? NNB_EVENT_FLAG_INTERRUPTED : NNB_EVENT_FLAG_TIMED_OUT;
+}
+
 int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns) {
     if (bits == 0) {
         return NNB_EVENT_FLAG_BAD_VALUE;
@@ -35,16 +45,48 @@ int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_
     /* TRUST: the peer writes this word as it likes; it can only wake us early or not at all, and
      * "not at all" ends at the deadline. */
     uint32_t value = nnb_load_relaxed_u32(word);
-    if ((value & bits) != 0) {
+    return (value & bits) != 0 ? NNB_EVENT_FLAG_OK : sleep_on_one(word, value, bits, deadline_ns);
+}
+
+#define LOOK_NS 5000000u /* how soon a change of the other word is seen without futex_waitv */
+#define FUTEX_WAITV_CALL 449L
+#define FUTEX_WORD_OF_32_BITS 2u
+
+/* As linux/futex.h has it since 5.16; headers may be older than the kernel. */
+struct watched_word {
+    uint64_t value;
+    uint64_t address;
+    uint32_t flags;
+    uint32_t reserved;
+};
+
+int nnb_event_flag_sleep_beside(nnb_atomic_u32 *word, uint32_t seen, uint32_t bits,
+                                uint64_t deadline_ns, nnb_atomic_u32 *other, uint32_t value) {
+    if ((seen & bits) != 0) {
         return NNB_EVENT_FLAG_OK;
     }
+    if (other == NULL) {
+        return sleep_on_one(word, seen, bits, deadline_ns);
+    }
+    struct watched_word both[2] = {
+        {.value = seen, .address = (uint64_t)(uintptr_t)word, .flags = FUTEX_WORD_OF_32_BITS},
+        {.value = value, .address = (uint64_t)(uintptr_t)other, .flags = FUTEX_WORD_OF_32_BITS},
+    };
     struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
                              .tv_nsec = (long)(deadline_ns % 1000000000u)};
     const struct timespec *timeout = deadline_ns == NNB_FOREVER ? NULL : &until;
-    if (futex(word, FUTEX_WAIT_BITSET, value, timeout, bits) == 0 || errno == EAGAIN) {
+    if (syscall(FUTEX_WAITV_CALL, both, 2, 0, timeout, CLOCK_MONOTONIC) >= 0 || errno == EAGAIN) {
         return NNB_EVENT_FLAG_OK;
     }
-    return errno == EINTR ? NNB_EVENT_FLAG_INTERRUPTED : NNB_EVENT_FLAG_TIMED_OUT;
+    if (errno == EINTR) {
+        return NNB_EVENT_FLAG_INTERRUPTED;
+    }
+    if (errno == ETIMEDOUT) {
+        return NNB_EVENT_FLAG_TIMED_OUT;
+    }
+    uint64_t look_at = nnb_deadline_after(nnb_now_ns(), LOOK_NS); /* an old kernel, or a filter of system calls */
+    int status = sleep_on_one(word, seen, bits, look_at < deadline_ns ? look_at : deadline_ns);
+    return status == NNB_EVENT_FLAG_TIMED_OUT && look_at < deadline_ns ? NNB_EVENT_FLAG_OK : status;
 }
 
 int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns, uint32_t *seen) {

@@ -20,6 +20,12 @@
  * clears its bits: it would take the other's attention away between that one's last look and its sleep. */
 #define NNB_FMQ_WRITER_ATTENTION 0x10u
 
+/* ASYNC for who waits for room in an event loop. */
+#define NNB_FMQ_WRITER_ASYNC 0x20u
+
+/* One look of a reader beside others: nnb_event_flag_prepare_among. */
+#define NNB_FMQ_LOOK 0x100u
+
 enum nnb_event_flag_status {
     NNB_EVENT_FLAG_OK = 0,
     NNB_EVENT_FLAG_TIMED_OUT = 1,
@@ -53,6 +59,18 @@ static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bit
     return seen;
 }
 
+/* The same for one of several sleepers on the same bits (an unsynchronized queue's readers): returns the whole word, to be
+ * slept on. Each adds to the part of it above the bits, so that none sleeps on a word whose bits another one has cleared
+ * since. The original leaves that part alone. */
+static inline uint32_t nnb_event_flag_prepare_among(nnb_atomic_u32 *word, uint32_t bits) {
+    /* SYNC POINT C: as in nnb_event_flag_prepare.
+     * TRUST: bits mean "look", never what will be found. */
+    (void)nnb_fetch_and_u32(word, ~bits);
+    uint32_t value = nnb_fetch_add_u32(word, NNB_FMQ_LOOK) + NNB_FMQ_LOOK;
+    nnb_fence();
+    return value;
+}
+
 /* Sets `bits` without waking a sleeper: their only sleeper is awake. A bit that is set without an event makes
  * the next wait look once more, as any stale bit does. */
 static inline void nnb_event_flag_awake(nnb_atomic_u32 *word, uint32_t bits) {
@@ -62,6 +80,11 @@ static inline void nnb_event_flag_awake(nnb_atomic_u32 *word, uint32_t bits) {
 
 /* Sleeps while none of `bits` is set, until `deadline_ns` (CLOCK_MONOTONIC). */
 int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns);
+
+/* The same while the word is `seen`, and no longer than `other`, a word of the peer's, is `value`: at most 5 ms longer if
+ * the kernel cannot sleep on two words (Linux before 5.16). NULL for none. OK may mean either, so look at both. */
+int nnb_event_flag_sleep_beside(nnb_atomic_u32 *word, uint32_t seen, uint32_t bits,
+                                uint64_t deadline_ns, nnb_atomic_u32 *other, uint32_t value);
 
 /* Waits for any of `bits`, consumes and returns them in `*seen` (NNAPI: EventFlag::wait). */
 int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns, uint32_t *seen);

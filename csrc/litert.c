@@ -40,7 +40,6 @@ _Static_assert(sizeof(struct env_option) == 24, "the layout of LiteRtEnvOption")
 
 enum { TYPE_INT = 2, TAG_ACCELERATORS = 24, TAG_LOG_SEVERITY = 25, ACCELERATOR_CPU = 1 };
 enum { SEVERITY_SILENT = 4 };
-enum { STATUS_NONE = 0, STATUS_GENERAL_FAILURE = 2 };
 
 static struct {
     handle library;
@@ -56,6 +55,7 @@ static struct {
     int (*create_compiled)(handle, handle, handle, handle *);
     void (*destroy_compiled)(handle);
     int (*run)(handle, size_t, size_t, handle *, size_t, handle *);
+    int (*get_layouts)(handle, size_t, size_t, struct layout *, bool);
     int (*get_errors)(handle, char **);
     int (*clear_errors)(handle);
     int (*create_buffer)(const struct tensor_type *, void *, size_t, void (*)(void *), handle *);
@@ -77,6 +77,7 @@ static const struct {
     {"LiteRtCreateCompiledModel", offsetof(__typeof__(litert), create_compiled)},
     {"LiteRtDestroyCompiledModel", offsetof(__typeof__(litert), destroy_compiled)},
     {"LiteRtRunCompiledModel", offsetof(__typeof__(litert), run)},
+    {"LiteRtGetCompiledModelOutputTensorLayouts", offsetof(__typeof__(litert), get_layouts)},
     {"LiteRtCompiledModelGetErrorMessages", offsetof(__typeof__(litert), get_errors)},
     {"LiteRtCompiledModelClearErrors", offsetof(__typeof__(litert), clear_errors)},
     {"LiteRtCreateTensorBufferFromHostMemory", offsetof(__typeof__(litert), create_buffer)},
@@ -217,14 +218,20 @@ void nnb_litert_engine_free(struct nnb_litert_engine *engine) {
     free(engine);
 }
 
-/* Memory of our own for an argument, with room behind it: kernels read a little past their inputs. */
-static uint8_t *stage(uint64_t bytes) {
-    uint64_t room = (bytes / NNB_LITERT_ALIGNMENT + 2) * NNB_LITERT_ALIGNMENT;
-    uint8_t *memory = aligned_alloc(NNB_LITERT_ALIGNMENT, room);
-    if (memory) {
-        memset(memory, 0, room);
+int nnb_litert_output_layouts(struct nnb_litert_engine *engine, struct nnb_litert_argument *outputs,
+                              uint32_t count) {
+    struct layout *layouts = calloc(count ? count : 1, sizeof *layouts);
+    if (!layouts) {
+        return NNB_LITERT_REFUSED;
     }
-    return memory;
+    int status = litert.get_layouts(engine->compiled, 0, count, layouts, true);
+    for (uint32_t i = 0; status == 0 && i < count; i++) {
+        status = layouts[i].rank > NNB_LITERT_MAX_RANK;
+        outputs[i].rank = layouts[i].rank;
+        memcpy(outputs[i].dimensions, layouts[i].dimensions, sizeof outputs[i].dimensions);
+    }
+    free(layouts);
+    return status == 0 ? NNB_LITERT_OK : NNB_LITERT_REFUSED;
 }
 
 static bool bind_argument(struct nnb_litert_call *call, uint32_t at,
@@ -232,14 +239,15 @@ static bool bind_argument(struct nnb_litert_call *call, uint32_t at,
     uint8_t *memory = argument->memory;
     bool aligned = (uintptr_t)memory % NNB_LITERT_ALIGNMENT == 0;
     if (!memory || argument->apart || !aligned) {
-        uint8_t *own = call->staging[at] = stage(argument->bytes);
+        uint8_t *own = call->staging[at] = nnb_room_for_copy(argument->bytes, NNB_LITERT_ALIGNMENT);
         if (!own) {
             return false;
         }
         if (memory && at < call->input_count) {
-            call->before[call->before_count++] = (struct nnb_copy){own, memory, argument->bytes};
+            call->before[call->before_count++] = (struct nnb_copy){
+                own, memory, argument->bytes, argument->apart == NNB_COPIED_TRUTH};
         } else if (memory) {
-            call->after[call->after_count++] = (struct nnb_copy){memory, own, argument->bytes};
+            call->after[call->after_count++] = (struct nnb_copy){memory, own, argument->bytes, 0};
         }
         memory = own;
     }
@@ -293,11 +301,13 @@ void nnb_litert_call_free(struct nnb_litert_call *call) {
     free(call);
 }
 
-/* Keep the engine's message about a failure. */
-static void note_failure(struct nnb_litert_call *call, int status) {
+/* The engine's message about a failure. */
+static void tell_failure(struct nnb_litert_call *call, int status, char *message) {
     char *text = NULL;
     bool said = litert.get_errors(call->engine->compiled, &text) == 0 && text;
-    snprintf(call->message, sizeof call->message, "status %d: %s", status, said ? text : "");
+    if (message) {
+        snprintf(message, NNBX_MESSAGE_BYTES, "status %d: %s", status, said ? text : "");
+    }
     free(text);
     litert.clear_errors(call->engine->compiled);
 }
@@ -306,33 +316,32 @@ void nnb_litert_set_trace_name(struct nnb_litert_call *call, uint32_t name) {
     call->trace_name = name;
 }
 
-static int32_t run(struct nnb_litert_call *call) {
+static int32_t run(struct nnb_litert_call *call, char *message) {
     nnb_copy_all(call->before, call->before_count);
     /* Two threads in one compiled model give wrong results without a word. */
     pthread_mutex_lock(&call->engine->turn);
     int status = litert.run(call->engine->compiled, 0, call->input_count, call->buffers,
                             call->output_count, call->buffers + call->input_count);
     if (status != 0) {
-        note_failure(call, status);
+        tell_failure(call, status, message);
     }
     pthread_mutex_unlock(&call->engine->turn);
     if (status != 0) {
-        return STATUS_GENERAL_FAILURE;
+        return NNBX_GENERAL_FAILURE;
     }
     nnb_copy_all(call->after, call->after_count);
-    return STATUS_NONE;
+    return NNBX_NONE;
 }
 
-int32_t nnb_litert_run(void *context) {
-    struct nnb_litert_call *call = context;
+int32_t nnb_litert_run(nnbx_execution *execution, const struct nnbx_run *how,
+                       struct nnbx_outcome *outcome) {
+    (void)how; /* a run cannot be stopped at its deadline */
+    struct nnb_litert_call *call = (struct nnb_litert_call *)(void *)execution;
+    outcome->device_ns = NNBX_MEASURED;
     nnb_trace_mark(call->trace_name, NNB_TRACE_BEGIN, 0, 0);
-    int32_t status = run(call);
+    int32_t status = run(call, outcome->message);
     nnb_trace_mark(call->trace_name, NNB_TRACE_END, 0, 0);
     return status;
-}
-
-void nnb_litert_message(struct nnb_litert_call *call, char *message) {
-    memcpy(message, call->message, sizeof call->message);
 }
 
 uint64_t nnb_litert_copied_bytes(const struct nnb_litert_call *call) {
@@ -356,7 +365,7 @@ static int try_here(const char *path, const uint8_t *content, uint64_t content_b
     }
     struct nnb_litert_engine *engine = nnb_litert_engine_new(content, content_bytes, 1, -1, message);
     struct nnb_litert_call *call = engine ? nnb_litert_bind(engine, input, 1, output, 1) : NULL;
-    if (!call || nnb_litert_run(call) != STATUS_NONE || nnb_litert_run(call) != STATUS_NONE) {
+    if (!call || run(call, NULL) != NNBX_NONE || run(call, NULL) != NNBX_NONE) {
         return NNB_LITERT_REFUSED;
     }
     bool same = memcmp(output->memory, expected, output->bytes) == 0;

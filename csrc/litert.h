@@ -8,12 +8,14 @@
 
 #include <stdint.h>
 
+#include <nnburst/executor.h>
+
 #define NNB_LITERT_ALIGNMENT 64
 #define NNB_LITERT_MAX_RANK 8
 #define NNB_LITERT_MESSAGE_BYTES 512
 
 /* One input or output of a bound request. `memory` is NULL for an output that is not taken. An argument
- * is copied if it is not aligned or if `apart` asks for it; otherwise the engine works in place. */
+ * is copied if it is not aligned or if `apart` (enum nnb_apart) asks for it; otherwise the engine works in place. */
 struct nnb_litert_argument {
     uint8_t *memory;
     uint64_t bytes;
@@ -60,6 +62,10 @@ struct nnb_litert_engine *nnb_litert_engine_new(const uint8_t *content, uint64_t
                                                 char *message);
 void nnb_litert_engine_free(struct nnb_litert_engine *);
 
+/* The extents of an engine's outputs, in the ranks and dimensions of `outputs`. Wrong for those that a run finds
+ * out, which must not be bound: their memory stays as it was. NNB_LITERT_REFUSED if they cannot be had. */
+int nnb_litert_output_layouts(struct nnb_litert_engine *, struct nnb_litert_argument *outputs, uint32_t count);
+
 /* Bind a request; NULL if memory is short or the engine refuses an argument. */
 struct nnb_litert_call *nnb_litert_bind(struct nnb_litert_engine *,
                                         const struct nnb_litert_argument *inputs, uint32_t input_count,
@@ -67,14 +73,11 @@ struct nnb_litert_call *nnb_litert_bind(struct nnb_litert_engine *,
                                         uint32_t output_count);
 void nnb_litert_call_free(struct nnb_litert_call *);
 
-/* Run a bound request (a struct nnb_litert_call *): an ErrorStatus of the HAL. */
-int32_t nnb_litert_run(void *call);
+/* Run a bound request (`call` is a struct nnb_litert_call *), as the header of executors has it. */
+int32_t nnb_litert_run(nnbx_execution *call, const struct nnbx_run *, struct nnbx_outcome *);
 
 /* The trace's name for runs of the call, from nnb_trace_add_name. */
 void nnb_litert_set_trace_name(struct nnb_litert_call *, uint32_t name);
-
-/* Why the last run of the call failed. */
-void nnb_litert_message(struct nnb_litert_call *, char *message);
 
 /* Bytes that one run copies. */
 uint64_t nnb_litert_copied_bytes(const struct nnb_litert_call *);

@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -15,59 +17,129 @@
 
 #include "clock.h"
 
-struct holder {
-    struct robust_list_head head;
+_Static_assert(NNB_DEATH_WORD_DIED == FUTEX_OWNER_DIED, "the kernel's bit");
+_Static_assert(NNB_DEATH_WORD_LET_GO == FUTEX_TID_MASK, "beyond every thread's number");
+
+struct nnb_death_holder {
     nnb_atomic_u32 *word;
-    nnb_atomic_u32 ready;
+    nnb_atomic_u32 ready; /* 1 once the word is held, else an errno and READY_FAILED */
+    nnb_atomic_u32 stop;  /* LEAVE and the value to leave, once the thread is to end */
+    uint32_t free_value;  /* of the word, to be taken; ANY for whatever it is */
+    uint32_t found;       /* what it was instead */
+    pthread_t thread;
 };
 
+enum { HELD = 1, READY_FAILED = 0x10000 };
+
+#define ANY UINT32_MAX
+#define LEAVE 0x80000000u
+
+/* Waits until the starter wants the thread to end. */
+static uint32_t until_stopped(struct nnb_death_holder *holder) {
+    uint32_t stop;
+    /* SYNC POINT G: pairs with nnb_death_word_let_go; nothing but the word itself. TRUST: private memory. */
+    while ((stop = nnb_load_acquire_u32(&holder->stop)) == 0) {
+        (void)syscall(SYS_futex, &holder->stop, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    }
+    return stop & ~LEAVE;
+}
+
 static void *hold(void *argument) {
-    struct holder *holder = argument;
+    struct nnb_death_holder *holder = argument;
     nnb_atomic_u32 *word = holder->word;
     /* Lives as long as the thread does: on its stack, in memory that no peer maps. */
     struct robust_list_head head;
     head.list.next = &head.list;
     head.futex_offset = 0;
     head.list_op_pending = (struct robust_list *)(void *)word;
-    uint32_t tid = (uint32_t)syscall(SYS_gettid);
-    /* SYNC POINT G: nothing but the word itself; its watchers and the kernel read it alone. */
-    nnb_store_release_u32(word, tid | FUTEX_WAITERS);
-    long failed = syscall(SYS_set_robust_list, &head, sizeof head);
-    /* SYNC POINT E: the word is held, or could not be, before the starter returns. */
-    nnb_store_release_u32(&holder->ready, failed == 0 ? 1 : 2);
-    for (;;) {
-        (void)pause();
+    uint32_t mine = (uint32_t)syscall(SYS_gettid) | FUTEX_WAITERS;
+    /* Before the word is taken: from then on no moment is without the kernel's eye. */
+    uint32_t failed = syscall(SYS_set_robust_list, &head, sizeof head) == 0 ? 0 : ENOSYS;
+    if (failed == 0 && holder->free_value == ANY) {
+        /* SYNC POINT G: nothing but the word itself; its watchers and the kernel read it alone. */
+        nnb_store_release_u32(word, mine);
+    } else if (failed == 0) {
+        holder->found = holder->free_value;
+        failed = nnb_try_replace_u32(word, &holder->found, mine) ? 0 : EBUSY;
     }
+    /* SYNC POINT E: the word is held, or could not be, before the starter returns. */
+    nnb_store_release_u32(&holder->ready, failed == 0 ? HELD : READY_FAILED | failed);
+    if (failed == 0) {
+        uint32_t leave = until_stopped(holder);
+        /* SYNC POINT N: all that this process did before it let go is visible to who sees the word. */
+        nnb_store_release_u32(word, leave);
+        (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+    head.list_op_pending = NULL;
     return NULL;
 }
 
-int nnb_death_word_hold(nnb_atomic_u32 *word) {
-    struct holder holder = {.word = word};
+/* Starts the thread and waits until it holds the word. 0, or an errno. */
+static int start_holder(struct nnb_death_holder *holder) {
     pthread_attr_t attributes;
-    pthread_t thread;
     sigset_t all;
     sigset_t before;
     int failed = pthread_attr_init(&attributes);
     if (failed != 0) {
         return failed;
     }
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void)pthread_attr_setstacksize(&attributes, 65536);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals go to the other threads */
-    failed = pthread_create(&thread, &attributes, hold, &holder);
+    failed = pthread_create(&holder->thread, &attributes, hold, holder);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     (void)pthread_attr_destroy(&attributes);
     if (failed != 0) {
         return failed;
     }
     uint32_t ready;
-    /* SYNC POINT E: `holder` is not touched by the thread after this. */
-    while ((ready = nnb_load_acquire_u32(&holder.ready)) == 0) {
+    /* SYNC POINT E: the word is held, or could not be. */
+    while ((ready = nnb_load_acquire_u32(&holder->ready)) == 0) {
         struct timespec moment = {.tv_nsec = 20000};
         (void)nanosleep(&moment, NULL);
     }
-    return ready == 1 ? 0 : ENOSYS;
+    if (ready == HELD) {
+        return 0;
+    }
+    (void)pthread_join(holder->thread, NULL);
+    return (int)(ready & ~(uint32_t)READY_FAILED);
+}
+
+struct nnb_death_holder *nnb_death_word_take(nnb_atomic_u32 *word, uint32_t free_value,
+                                             uint32_t *found, int *failed) {
+    struct nnb_death_holder *holder = calloc(1, sizeof *holder);
+    if (holder == NULL) {
+        *failed = ENOMEM;
+        return NULL;
+    }
+    holder->word = word;
+    holder->free_value = free_value;
+    *failed = start_holder(holder);
+    *found = holder->found;
+    if (*failed != 0) {
+        free(holder);
+        return NULL;
+    }
+    return holder;
+}
+
+void nnb_death_word_let_go(struct nnb_death_holder *holder, uint32_t leave) {
+    /* SYNC POINT G: pairs with until_stopped. */
+    nnb_store_release_u32(&holder->stop, LEAVE | leave);
+    (void)syscall(SYS_futex, &holder->stop, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    (void)pthread_join(holder->thread, NULL);
+    free(holder);
+}
+
+int nnb_death_word_hold(nnb_atomic_u32 *word) {
+    uint32_t found;
+    int failed;
+    /* Kept: the thread looks at it until the process ends. */
+    struct nnb_death_holder *holder = nnb_death_word_take(word, ANY, &found, &failed);
+    if (holder != NULL) {
+        (void)pthread_detach(holder->thread);
+    }
+    return holder != NULL ? 0 : failed;
 }
 
 int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t timeout_ns) {
@@ -109,6 +181,12 @@ int nnb_die_with_parent(int signal) {
 
 void nnb_set_thread_name(const char *name) {
     (void)prctl(PR_SET_NAME, name);
+}
+
+int nnb_lock_memory(int on) {
+    /* From its first use: a client may hand over a sparse pool, which must not be filled by looking at it. */
+    int done = on ? mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) : munlockall();
+    return done == 0 ? 0 : errno;
 }
 
 void nnb_give_memory_back(void) {

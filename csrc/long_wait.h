@@ -45,8 +45,8 @@ static int nnb_capi_run(void *argument) {
     } while (0)
 
 static int nnb_server_next_unlocked(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
-                                    uint64_t device_ns) {
-    NNB_WITHOUT_LOCK(int, nnb_server_next(server, reply, reply_count, device_ns));
+                                    uint64_t device_ns, uint64_t driver_ns) {
+    NNB_WITHOUT_LOCK(int, nnb_server_next(server, reply, reply_count, device_ns, driver_ns));
 }
 
 static int nnb_client_drain_unlocked(struct nnb_client *client, uint64_t timeout_ns) {
@@ -59,18 +59,23 @@ static int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *word, uint32_t bits, uin
     NNB_WITHOUT_LOCK(int, nnb_event_flag_wait(word, bits, deadline, seen));
 }
 
-static int nnb_line_call_unlocked(struct nnb_line *line, struct nnb_caller *caller,
-                                  const uint8_t *packet, uint32_t bytes, uint64_t timeout_ns) {
-    NNB_WITHOUT_LOCK(int, nnb_line_call(line, caller, packet, bytes, timeout_ns));
+static int nnb_reply_reader_call_unlocked(struct nnb_reply_reader *replies, struct nnb_caller *caller,
+                                          const uint8_t *packet, uint32_t bytes,
+                                          uint64_t timeout_ns) {
+    NNB_WITHOUT_LOCK(int, nnb_reply_reader_call(replies, caller, packet, bytes, timeout_ns));
 }
 
-static int nnb_line_turn_unlocked(struct nnb_line *line) {
-    NNB_WITHOUT_LOCK(int, nnb_line_turn(line));
+static int nnb_reply_reader_wait_unlocked(struct nnb_reply_reader *replies) {
+    NNB_WITHOUT_LOCK(int, nnb_reply_reader_wait(replies));
 }
 
-static void nnb_turn_take_unlocked(struct nnb_turn *turn) {
+static int nnb_spawn_unlocked(struct nnb_spawn *spawn) {
+    NNB_WITHOUT_LOCK(int, nnb_spawn(spawn));
+}
+
+static void nnb_receive_lock_acquire_unlocked(struct nnb_receive_lock *receive) {
     void *token = let_go();
-    nnb_turn_take(turn);
+    nnb_receive_lock_acquire(receive);
     take_back(token);
 }
 
@@ -93,21 +98,51 @@ static int nnb_litert_trial_end_unlocked(int32_t child) {
     NNB_WITHOUT_LOCK(int, nnb_litert_trial_end(child));
 }
 
-static int32_t nnb_litert_run_unlocked(struct nnb_litert_call *call) {
-    NNB_WITHOUT_LOCK(int32_t, nnb_litert_run(call));
+static int32_t nnb_run_unlocked(nnb_run run, nnbx_execution *execution, const struct nnbx_run *how,
+                                struct nnbx_outcome *reported) {
+    NNB_WITHOUT_LOCK(int32_t, run(execution, how, reported));
+}
+
+static struct nnb_hosted *nnb_hosted_bind_unlocked(const struct nnburst_executor *executor,
+                                                   nnbx_prepared *prepared,
+                                                   const struct nnbx_request *request,
+                                                   const struct nnb_output_rule *rules,
+                                                   const uint64_t *behind, uint32_t alignment,
+                                                   uint32_t padding, int32_t *status, char *message) {
+    NNB_WITHOUT_LOCK(struct nnb_hosted *, nnb_hosted_bind(executor, prepared, request, rules, behind, alignment,
+                                                          padding, status, message));
+}
+
+static void nnb_hosted_free_unlocked(struct nnb_hosted *hosted) {
+    void *token = let_go();
+    nnb_hosted_free(hosted);
+    take_back(token);
+}
+
+static const struct nnburst_executor *nnb_executor_load_unlocked(const char *path, char *message) {
+    NNB_WITHOUT_LOCK(const struct nnburst_executor *, nnb_executor_load(path, message));
+}
+
+static int32_t nnb_executor_save_unlocked(const struct nnburst_executor *executor, nnbx_prepared *prepared,
+                                          uint64_t most, struct nnb_saved *saved) {
+    NNB_WITHOUT_LOCK(int32_t, nnb_executor_save(executor, prepared, most, saved));
 }
 
 static struct nnb_onnx_session *
 nnb_onnx_session_new_unlocked(const uint8_t *content, uint64_t bytes, uint32_t threads,
                               const struct nnb_onnx_external *external, uint32_t external_count,
-                              const char *provider, char *message) {
+                              const char *provider, const char *disabled, char *message) {
     NNB_WITHOUT_LOCK(struct nnb_onnx_session *,
                      nnb_onnx_session_new(content, bytes, threads, external, external_count,
-                                          provider, message));
+                                          provider, disabled, message));
 }
 
-static int32_t nnb_onnx_run_unlocked(struct nnb_onnx_call *call) {
-    NNB_WITHOUT_LOCK(int32_t, nnb_onnx_run(call));
+static struct nnb_openvino_network *
+nnb_openvino_network_new_unlocked(const uint8_t *content, uint64_t bytes, const char *device,
+                                  const struct nnb_openvino_property *properties, uint32_t property_count,
+                                  uint32_t profile, char *message) {
+    NNB_WITHOUT_LOCK(struct nnb_openvino_network *,
+                     nnb_openvino_network_new(content, bytes, device, properties, property_count, profile, message));
 }
 
 static void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *word, uint64_t patience_ns) {

@@ -1,6 +1,7 @@
 #include "onnxruntime.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -68,7 +69,6 @@ enum {
     ADD_EXTERNAL = 279,
 };
 enum { ALL_OPTIMIZATIONS = 99, SEQUENTIAL = 0, LOG_FATAL = 4, KIND_TENSOR = 1, ARENA = 1, DEFAULT_MEMORY = 0 };
-enum { STATUS_NONE = 0, STATUS_GENERAL_FAILURE = 2 };
 
 struct api_base {
     void *const *(*get_api)(uint32_t version);
@@ -98,7 +98,11 @@ struct nnb_onnx_call {
     handle binding; /* NULL if the run finds out extents */
     handle *values[2];
     uint8_t **staging;
-    bool *given; /* outputs whose memory is the request's */
+    struct nnb_onnx_argument *rooms; /* outputs as they were given; those that are ROOM are found by each run */
+    struct nnbx_output_shape *shapes; /* of the last run, if an output is ROOM */
+    bool finds;                       /* an output is ROOM */
+    struct nnb_onnx_states *states;   /* NULL if it has none */
+    const uint8_t *word;              /* names the slot; in memory of the client's */
     struct nnb_copy *before;
     struct nnb_copy *after;
     uint32_t before_count;
@@ -184,7 +188,8 @@ static bool set_config(handle options, const char *key, const char *value, char 
     return went_well(CALL(ADD_CONFIG_ENTRY, handle, const char *, const char *)(options, key, value), message);
 }
 
-static bool set_options(handle options, uint32_t threads, const char *provider, char *message) {
+static bool set_options(handle options, uint32_t threads, const char *provider, const char *disabled,
+                        char *message) {
     return went_well(CALL(SET_INTRA_OP_THREADS, handle, int)(options, (int)threads), message) &&
            went_well(CALL(SET_INTER_OP_THREADS, handle, int)(options, 1), message) &&
            went_well(CALL(SET_EXECUTION_MODE, handle, int)(options, SEQUENTIAL), message) &&
@@ -192,6 +197,8 @@ static bool set_options(handle options, uint32_t threads, const char *provider, 
            went_well(CALL(SET_LOG_SEVERITY, handle, int)(options, LOG_FATAL), message) &&
            set_config(options, "session.intra_op.allow_spinning", "0", message) &&
            set_config(options, "session.inter_op.allow_spinning", "0", message) &&
+           (!disabled[0] ||
+            set_config(options, "optimization.disable_specified_optimizers", disabled, message)) &&
            (!provider[0] || append_provider(options, provider, message));
 }
 
@@ -247,7 +254,7 @@ static bool read_names(struct nnb_onnx_session *made, int outputs, char *message
 struct nnb_onnx_session *nnb_onnx_session_new(const uint8_t *content, uint64_t bytes, uint32_t threads,
                                               const struct nnb_onnx_external *external,
                                               uint32_t external_count, const char *provider,
-                                              char *message) {
+                                              const char *disabled, char *message) {
     snprintf(message, NNB_ONNX_MESSAGE_BYTES, "out of memory");
     struct nnb_onnx_session *made = calloc(1, sizeof *made);
     handle options = NULL;
@@ -255,7 +262,7 @@ struct nnb_onnx_session *nnb_onnx_session_new(const uint8_t *content, uint64_t b
         return NULL;
     }
     bool done = went_well(CALL(CREATE_SESSION_OPTIONS, handle *)(&options), message) &&
-                set_options(options, threads, provider, message) &&
+                set_options(options, threads, provider, disabled, message) &&
                 add_external(options, external, external_count, message) &&
                 went_well(CALL(CREATE_SESSION_FROM_ARRAY, handle, const void *, size_t, handle, handle *)(
                               engine.environment, content, bytes, options, &made->session),
@@ -324,28 +331,20 @@ int nnb_onnx_describe(const struct nnb_onnx_session *made, int outputs, uint32_t
     return done ? NNB_ONNX_OK : NNB_ONNX_FAILED;
 }
 
-static uint8_t *stage(uint64_t bytes) {
-    uint64_t room = (bytes / NNB_ONNX_ALIGNMENT + 1) * NNB_ONNX_ALIGNMENT;
-    uint8_t *memory = aligned_alloc(NNB_ONNX_ALIGNMENT, room);
-    if (memory) {
-        memset(memory, 0, room);
-    }
-    return memory;
-}
-
 static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,
                           const struct nnb_onnx_argument *argument) {
     uint32_t number = at + (outputs ? call->session->counts[0] : 0);
     uint8_t *memory = argument->memory;
     if (argument->apart || (uintptr_t)memory % NNB_ONNX_ALIGNMENT != 0) {
-        uint8_t *own = call->staging[number] = stage(argument->bytes);
+        uint8_t *own = call->staging[number] = nnb_room_for_copy(argument->bytes, NNB_ONNX_ALIGNMENT);
         if (!own) {
             return false;
         }
         if (outputs) {
-            call->after[call->after_count++] = (struct nnb_copy){memory, own, argument->bytes};
+            call->after[call->after_count++] = (struct nnb_copy){memory, own, argument->bytes, 0};
         } else {
-            call->before[call->before_count++] = (struct nnb_copy){own, memory, argument->bytes};
+            call->before[call->before_count++] = (struct nnb_copy){
+                own, memory, argument->bytes, argument->apart == NNB_COPIED_TRUTH};
         }
         memory = own;
     }
@@ -359,7 +358,7 @@ static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,
 static bool make_binding(struct nnb_onnx_call *call) {
     struct nnb_onnx_session *made = call->session;
     for (uint32_t i = 0; i < made->counts[1]; i++) {
-        if (!call->given[i]) {
+        if (call->rooms[i].place != NNB_ONNX_WHOLE) {
             return true;
         }
     }
@@ -386,18 +385,20 @@ struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *made, const struct 
     call->values[0] = calloc(count, sizeof *call->values[0]);
     call->values[1] = calloc(count, sizeof *call->values[1]);
     call->staging = calloc(count, sizeof *call->staging);
-    call->given = calloc(count, sizeof *call->given);
+    call->rooms = calloc(count, sizeof *call->rooms);
+    call->shapes = calloc(count, sizeof *call->shapes);
     call->before = calloc(count, sizeof *call->before);
     call->after = calloc(count, sizeof *call->after);
     snprintf(call->message, sizeof call->message, "out of memory");
-    bool done = call->values[0] && call->values[1] && call->staging && call->given && call->before &&
-                call->after && went_well(CALL(CREATE_RUN_OPTIONS, handle *)(&call->options), call->message);
+    bool done = call->values[0] && call->values[1] && call->staging && call->rooms && call->shapes &&
+                call->before && call->after && went_well(CALL(CREATE_RUN_OPTIONS, handle *)(&call->options), call->message);
     for (uint32_t i = 0; done && i < made->counts[0]; i++) {
-        done = bind_argument(call, 0, i, &inputs[i]);
+        done = inputs[i].place == NNB_ONNX_STATE || bind_argument(call, 0, i, &inputs[i]);
     }
     for (uint32_t i = 0; done && i < made->counts[1]; i++) {
-        call->given[i] = outputs[i].memory != NULL;
-        done = !call->given[i] || bind_argument(call, 1, i, &outputs[i]);
+        call->rooms[i] = outputs[i];
+        call->finds = call->finds || outputs[i].place == NNB_ONNX_ROOM;
+        done = outputs[i].place != NNB_ONNX_WHOLE || bind_argument(call, 1, i, &outputs[i]);
     }
     if (!done || !make_binding(call)) {
         memcpy(message, call->message, sizeof call->message);
@@ -409,7 +410,7 @@ struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *made, const struct 
 
 static void release_found(struct nnb_onnx_call *call) {
     for (uint32_t i = 0; i < call->session->counts[1]; i++) {
-        if (!call->given[i] && call->values[1][i]) {
+        if (call->rooms[i].place == NNB_ONNX_ROOM && call->values[1][i]) {
             RELEASE(RELEASE_VALUE, call->values[1][i]);
             call->values[1][i] = NULL;
         }
@@ -435,7 +436,8 @@ void nnb_onnx_call_free(struct nnb_onnx_call *call) {
         free(call->staging[i]);
     }
     free(call->staging);
-    free(call->given);
+    free(call->rooms);
+    free(call->shapes);
     free(call->before);
     free(call->after);
     free(call);
@@ -446,51 +448,129 @@ static status run(struct nnb_onnx_call *call) {
     if (call->binding) {
         return CALL(RUN_WITH_BINDING, handle, handle, handle)(made->session, call->options, call->binding);
     }
-    release_found(call);
     return CALL(RUN, handle, handle, const char *const *, const handle *, size_t, const char *const *, size_t,
                 handle *)(made->session, call->options, (const char *const *)made->names[0], call->values[0],
                           made->counts[0], (const char *const *)made->names[1], made->counts[1],
                           call->values[1]);
 }
 
-int32_t nnb_onnx_run(void *context) {
-    struct nnb_onnx_call *call = context;
+/* Copies an output that a run found to its room, if there is enough; false if the engine cannot describe it. */
+static bool take(struct nnb_onnx_call *call, uint32_t output, char *message) {
+    const struct nnb_onnx_argument *room = &call->rooms[output];
+    struct nnbx_output_shape *shape = &call->shapes[output];
+    int64_t dimensions[NNB_ONNX_MAX_RANK];
+    int32_t element = 0;
+    uint32_t rank = 0;
+    handle info = NULL;
+    void *data = NULL;
+    if (!went_well(CALL(GET_TYPE_AND_SHAPE, handle, handle *)(call->values[1][output], &info), message)) {
+        return false;
+    }
+    bool done = read_shape(info, &element, &rank, dimensions, message) &&
+                went_well(CALL(GET_TENSOR_DATA, handle, void **)(call->values[1][output], &data), message);
+    RELEASE(RELEASE_TENSOR_INFO, info);
+    if (!done || rank > NNBX_MAX_RANK) {
+        return false;
+    }
+    uint64_t bytes = room->element_bytes;
+    for (uint32_t i = 0; i < rank; i++) {
+        shape->dimensions[i] = (uint32_t)dimensions[i];
+        bytes *= (uint64_t)dimensions[i];
+    }
+    shape->rank = rank;
+    if (rank == 0) { /* NNAPI's tensors have a rank */
+        shape->rank = 1;
+        shape->dimensions[0] = 1;
+    }
+    shape->is_sufficient = bytes <= room->bytes;
+    if (shape->is_sufficient && bytes != 0) {
+        memcpy(room->memory, data, bytes);
+    }
+    return true;
+}
+
+/* NNAPI's tensors have a rank, so one of rank 0 becomes (1,). */
+static void describe_whole(const struct nnb_onnx_argument *room, struct nnbx_output_shape *shape) {
+    shape->rank = room->rank ? room->rank : 1;
+    shape->dimensions[0] = 1;
+    for (uint32_t axis = 0; axis < room->rank; axis++) {
+        shape->dimensions[axis] = (uint32_t)room->dimensions[axis];
+    }
+    shape->is_sufficient = 1;
+}
+
+/* Shapes of all outputs after a run that found some; whether all had room goes to `fits`. */
+static bool take_all(struct nnb_onnx_call *call, bool *fits, char *message) {
+    bool done = true;
+    *fits = true;
+    for (uint32_t i = 0; done && i < call->session->counts[1]; i++) {
+        const struct nnb_onnx_argument *room = &call->rooms[i];
+        struct nnbx_output_shape *shape = &call->shapes[i];
+        if (room->place == NNB_ONNX_ROOM) {
+            done = take(call, i, message);
+        } else {
+            describe_whole(room, shape); /* a state's is not looked at */
+        }
+        *fits = *fits && shape->is_sufficient;
+    }
+    release_found(call);
+    return done;
+}
+
+/* The shapes of outputs that are the request's, in order; states are not. */
+static void report_shapes(struct nnb_onnx_call *call, struct nnbx_outcome *outcome) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < call->session->counts[1]; i++) {
+        if (call->rooms[i].place != NNB_ONNX_STATE) {
+            call->shapes[count++] = call->shapes[i];
+        }
+    }
+    outcome->shapes = call->shapes;
+    outcome->shape_count = count;
+}
+
+/* Shapes of a request that was not run, for an answer that is whole. */
+static void describe_nothing(struct nnb_onnx_call *call, struct nnbx_outcome *outcome) {
+    for (uint32_t i = 0; i < call->session->counts[1]; i++) {
+        call->shapes[i] = (struct nnbx_output_shape){.rank = 1, .is_sufficient = 1, .dimensions = {1}};
+        if (call->rooms[i].place == NNB_ONNX_WHOLE) {
+            describe_whole(&call->rooms[i], &call->shapes[i]);
+        }
+    }
+    report_shapes(call, outcome);
+}
+
+static int32_t run_and_take(struct nnb_onnx_call *call, struct nnbx_outcome *outcome, char *message) {
     /* TRUST: what another process may change is copied once, or is a value that steers nothing (executor.py) */
     nnb_copy_all(call->before, call->before_count);
-    if (!went_well(run(call), call->message)) {
-        return STATUS_GENERAL_FAILURE;
+    if (!went_well(run(call), message)) {
+        return NNBX_GENERAL_FAILURE;
     }
     nnb_copy_all(call->after, call->after_count);
-    return STATUS_NONE;
+    bool fits = true;
+    if (call->finds) {
+        if (!take_all(call, &fits, message)) {
+            return NNBX_GENERAL_FAILURE;
+        }
+        report_shapes(call, outcome);
+    }
+    return fits ? NNBX_NONE : NNBX_OUTPUT_INSUFFICIENT_SIZE;
+}
+
+#include "onnx_states.h"
+
+int32_t nnb_onnx_run(nnbx_execution *execution, const struct nnbx_run *how,
+                     struct nnbx_outcome *outcome) {
+    (void)how; /* a caller that knows a deadline calls nnb_onnx_stop when it comes */
+    struct nnb_onnx_call *call = (struct nnb_onnx_call *)(void *)execution;
+    char *message = outcome->message ? outcome->message : call->message;
+    outcome->device_ns = NNBX_MEASURED;
+    return call->states ? run_with_states(call, outcome, message) : run_and_take(call, outcome, message);
 }
 
 void nnb_onnx_stop(struct nnb_onnx_call *call, int stop) {
     char message[NNB_ONNX_MESSAGE_BYTES];
     (void)went_well(CALL(stop ? SET_TERMINATE : UNSET_TERMINATE, handle)(call->options), message);
-}
-
-const uint8_t *nnb_onnx_result(const struct nnb_onnx_call *call, uint32_t output, uint64_t *elements,
-                               uint32_t *rank, int64_t *dimensions) {
-    char message[NNB_ONNX_MESSAGE_BYTES];
-    handle info = NULL;
-    void *data = NULL;
-    int32_t element = 0;
-    handle value = call->values[1][output];
-    if (!value || !went_well(CALL(GET_TYPE_AND_SHAPE, handle, handle *)(value, &info), message)) {
-        return NULL;
-    }
-    bool done = read_shape(info, &element, rank, dimensions, message) &&
-                went_well(CALL(GET_TENSOR_DATA, handle, void **)(value, &data), message);
-    RELEASE(RELEASE_TENSOR_INFO, info);
-    *elements = 1;
-    for (uint32_t i = 0; done && i < *rank; i++) {
-        *elements *= (uint64_t)dimensions[i];
-    }
-    return done ? data : NULL;
-}
-
-void nnb_onnx_message(const struct nnb_onnx_call *call, char *message) {
-    memcpy(message, call->message, sizeof call->message);
 }
 
 uint64_t nnb_onnx_copied_bytes(const struct nnb_onnx_call *call) {

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <nnburst/executor.h>
+
 #include "wire.h"
 
 struct nnb_result_summary {
@@ -26,9 +28,17 @@ bool nnb_request_measures(const uint8_t *packet, uint32_t count);
 /* Status of a well-formed result packet. */
 int32_t nnb_result_status(const uint8_t *packet);
 
+/* What is reported of one execution, from the executor's own times (struct nnbx_outcome) and what was
+ * measured: never more than that, and the device's time never more than the driver's. */
+void nnb_times_settle(uint64_t *device_ns, uint64_t *driver_ns, uint64_t measured_ns);
+
 /* Overwrites the timing of a well-formed result packet; durations in nanoseconds are rounded up to
- * microseconds (NNAPI: canonical to HIDL). */
+ * microseconds (NNAPI: canonical to HIDL), and NNBX_NOT_AVAILABLE stays what it is. */
 void nnb_result_set_timing(uint8_t *packet, uint32_t count, uint64_t device_ns, uint64_t driver_ns);
+
+/* Writes a result packet without timing; how many elements it has, or 0 if that is more than `room`. */
+uint32_t nnb_result_write(uint8_t *packet, uint64_t room, int32_t status,
+                          const struct nnbx_output_shape *shapes, uint32_t shape_count);
 
 /* Writes the two-element packet {2, status, 0 operands}, {no timing, no timing}. */
 void nnb_result_error(uint8_t *packet, int32_t status);

@@ -92,6 +92,7 @@ static int refresh_overwriter(struct nnb_ring *ring) {
     }
     /* NNAPI: an overtaken unsynchronized reader loses what it had not read and starts again. */
     uint64_t moved = leap % ring->capacity_bytes;
+    ring->missed += behind ? 0 : unread;
     ring->read_index = peer;
     ring->read_offset =
         advance(ring, ring->read_offset, behind ? ring->capacity_bytes - moved : moved);
@@ -244,6 +245,29 @@ static void release_read(struct nnb_ring *ring, uint64_t bytes) {
         nnb_store_release_u64(ring->read_counter, ring->read_index);
     }
     NNB_TRAP("ring.read.released");
+}
+
+int nnb_ring_take_over(struct nnb_ring *ring, bool writes, bool drops) {
+    struct nnb_ring now;
+    int status = nnb_ring_init(&now, ring->data, ring->read_counter, ring->write_counter,
+                               ring->capacity_bytes, ring->quantum, ring->synchronized);
+    if (status != NNB_RING_OK) {
+        return corrupt(ring);
+    }
+    if (writes) {
+        ring->write_index = now.write_index;
+        ring->write_offset = now.write_offset;
+        ring->peer_read = now.peer_read;
+        ring->claimed = now.claimed;
+    } else {
+        ring->read_index = now.read_index;
+        ring->read_offset = now.read_offset;
+        ring->peer_write = now.peer_write;
+        if (drops) {
+            release_read(ring, now.peer_write - now.read_index);
+        }
+    }
+    return NNB_RING_OK;
 }
 
 int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count) {

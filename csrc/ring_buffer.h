@@ -51,6 +51,7 @@ struct nnb_ring {
     uint64_t read_offset;
     uint64_t peer_read;  /* last accepted copy of the reader's counter */
     uint64_t peer_write; /* last accepted copy of the writer's counter */
+    uint64_t missed;     /* bytes that an unsynchronized reader lost when it was overtaken */
     uint64_t claimed;    /* up to where an unsynchronized writer may have written, committed or not */
     uint32_t synchronized;
     uint32_t corrupted;
@@ -62,6 +63,10 @@ struct nnb_ring {
 int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_counter,
                   nnb_atomic_u64 *write_counter, uint64_t capacity_bytes, uint64_t quantum,
                   uint32_t synchronized);
+
+/* Goes on as the writer (reader) where another one has stopped after this ring was laid: takes that side's counter from the
+ * shared word. `drops`: as a reader that begins behind what is unread. NNB_RING_CORRUPT if it is impossible. */
+int nnb_ring_take_over(struct nnb_ring *ring, bool writes, bool drops);
 
 /* Elements that can be written (read) now; 0 once corrupted. */
 uint64_t nnb_ring_available_to_write(struct nnb_ring *ring);

@@ -44,6 +44,7 @@ enum {
     ALL_OF_ABI_1 = (1 << 13) - 1,
     FILE_REFER = 1 << 13,    /* ABI 2 */
     FILE_TRUNCATE = 1 << 14, /* ABI 3 */
+    DEVICE_IOCTL = 1 << 15,  /* ABI 5 */
     TCP_BOTH = 3,
     SCOPE_BOTH = 3, /* abstract sockets and signals of processes outside */
 };
@@ -59,7 +60,7 @@ static int allow(int rules, const char *path, uint64_t what) {
     return error;
 }
 
-static int enter_landlock(const char *writable) {
+static int enter_landlock(const char *writable, const char *const *nodes) {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_VERSION);
     if (abi < 1) {
         return 0; /* the kernel does not have it, or it is switched off */
@@ -76,6 +77,9 @@ static int enter_landlock(const char *writable) {
         set.network = TCP_BOTH;
         size = offsetof(struct ruleset, scoped);
     }
+    if (abi >= 5) {
+        set.files |= DEVICE_IOCTL; /* of nodes that are opened from here on */
+    }
     if (abi >= 6) {
         set.scoped = SCOPE_BOTH;
         size = sizeof set;
@@ -89,6 +93,9 @@ static int enter_landlock(const char *writable) {
     int error = allow(rules, "/dev/null", set.files & change); /* where engines' chatter goes */
     if (error == 0 && writable != NULL) {
         error = allow(rules, writable, set.files & make);
+    }
+    for (; error == 0 && *nodes != NULL; nodes++) {
+        error = allow(rules, *nodes, set.files & (change | DEVICE_IOCTL));
     }
     if (error == 0 && syscall(SYS_landlock_restrict_self, rules, 0) != 0) {
         error = -errno;
@@ -196,11 +203,11 @@ static int enter_seccomp(void) {
 #endif
 }
 
-int nnb_sandbox_enter(const char *writable) {
+int nnb_sandbox_enter(const char *writable, const char *const *nodes) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
         return -errno;
     }
-    int landlock = enter_landlock(writable);
+    int landlock = enter_landlock(writable, nodes);
     if (landlock < 0) {
         return landlock;
     }

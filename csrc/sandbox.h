@@ -10,9 +10,10 @@ enum {
 };
 
 /* Puts the calling thread, which must be the only one, into the sandbox for good; its children are in it
- * too. `writable`, if not NULL, is a directory below which files may still be made and written.
+ * too. `writable`, if not NULL, is a directory below which files may still be made and written. `nodes`, which ends
+ * with NULL, are device nodes that may still be opened for writing and be sent ioctls.
  *
  * Returns the steps that the kernel has, or a negative errno if one that it has was refused. */
-int nnb_sandbox_enter(const char *writable);
+int nnb_sandbox_enter(const char *writable, const char *const *nodes);
 
 #endif

@@ -123,7 +123,7 @@ void nnb_trace_start(struct nnb_trace_area *memory, const char *process, uint32_
     area->start_ns = nnb_now_ns();
     area->start_ticks = nnb_trace_ticks(uses_tsc);
 #define NNB_TRACE_SITE(name, layer, phase, text) put_name(NNB_SITE_##name, layer, phase, text);
-#include "trace_sites.h"
+    NNB_TRACE_SITES_OF(NNB_TRACE_SITE)
 #undef NNB_TRACE_SITE
     generation++;
     nnb_trace_on = 1;

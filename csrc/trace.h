@@ -56,9 +56,29 @@ enum nnb_trace_kind {
 /* Flags: the argument names a flow that leaves this slice, or comes to it. */
 enum { NNB_TRACE_FLOW_OUT = 1, NNB_TRACE_FLOW_IN = 2 };
 
+/* The C module's places in a trace: name, layer, phase, text. Their numbers are their order; a process's name table
+ * begins with them. Layers and phases are those of tracing/slices.py, in its order. */
+#define NNB_TRACE_SITES_OF(SITE)                                                                \
+    SITE(CLIENT_RUN, NNB_LAYER_RUNTIME, NNB_PHASE_EXECUTION, "burst: run")                      \
+    SITE(CLIENT_WAIT, NNB_LAYER_IPC, NNB_PHASE_EXECUTION, "burst: wait for the result")         \
+    SITE(CLIENT_TAKE, NNB_LAYER_RUNTIME, NNB_PHASE_RESULTS, "burst: take the result")           \
+    SITE(CLIENT_SUBMIT, NNB_LAYER_RUNTIME, NNB_PHASE_INPUTS_AND_OUTPUTS, "burst: submit")       \
+    SITE(SLEEP, NNB_LAYER_UTILITY, NNB_PHASE_UNSPECIFIED, "sleep")                              \
+    SITE(SERVER_IDLE, NNB_LAYER_UTILITY, NNB_PHASE_UNSPECIFIED, "burst: wait for a request")    \
+    SITE(SERVER_SERVE, NNB_LAYER_DRIVER, NNB_PHASE_EXECUTION, "burst: serve a request")         \
+    SITE(SERVER_MISS, NNB_LAYER_DRIVER, NNB_PHASE_INPUTS_AND_OUTPUTS, "burst: unknown request") \
+    SITE(SERVER_COMPUTE, NNB_LAYER_CPU, NNB_PHASE_COMPUTATION, "compute")                       \
+    SITE(LITERT_RUN, NNB_LAYER_CPU, NNB_PHASE_COMPUTATION, "litert")                            \
+    SITE(SERVER_PUT, NNB_LAYER_DRIVER, NNB_PHASE_RESULTS, "burst: put the result")              \
+    SITE(REQUESTS_OUT, NNB_LAYER_RUNTIME, NNB_PHASE_EXECUTION, "requests out")                  \
+    SITE(QUEUE_WRITE, NNB_LAYER_APPLICATION, NNB_PHASE_UNSPECIFIED, "queue: write")             \
+    SITE(QUEUE_READ, NNB_LAYER_APPLICATION, NNB_PHASE_UNSPECIFIED, "queue: read")               \
+    SITE(QUEUE_WAIT, NNB_LAYER_IPC, NNB_PHASE_UNSPECIFIED, "queue: wait")                       \
+    SITE(RING_BYTES, NNB_LAYER_RUNTIME, NNB_PHASE_EXECUTION, "bytes in the request ring")
+
 enum nnb_trace_site {
 #define NNB_TRACE_SITE(name, layer, phase, text) NNB_SITE_##name,
-#include "trace_sites.h"
+    NNB_TRACE_SITES_OF(NNB_TRACE_SITE)
 #undef NNB_TRACE_SITE
     NNB_TRACE_SITES
 };

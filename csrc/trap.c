@@ -15,7 +15,7 @@ void nnb_trap(const char *name) {
         nnb_trap_hook(name);
         return;
     }
-    const char *wanted = getenv("NNBURST_TRAP");
+    const char *wanted = secure_getenv("NNBURST_TRAP");
     size_t length = strlen(name);
     if (wanted == NULL || strncmp(wanted, name, length) != 0 ||
         (wanted[length] != ':' && wanted[length] != '\0')) {

@@ -41,6 +41,10 @@ static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
             status = NNB_WAIT_ATTENTION;
             break;
         }
+        if (nnb_waiter_peer_changed(waiter)) {
+            status = NNB_WAIT_PEER_CHANGED;
+            break;
+        }
         if (jump > DESCHEDULED_NS) {
             waiter->descheduled++;
             uint64_t half = waiter->window_now_ns / 2;
@@ -63,12 +67,20 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
                     uint64_t deadline_ns) {
     const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
     for (bool slept = false;; slept = true) {
-        (void)nnb_event_flag_prepare(flag, bits);
+        uint32_t seen = 0;
+        if (ring->synchronized) {
+            (void)nnb_event_flag_prepare(flag, bits);
+        } else {
+            seen = nnb_event_flag_prepare_among(flag, bits);
+        }
         if (nnb_ring_poll(ring)) {
             return NNB_WAIT_READY;
         }
         if (nnb_waiter_has_attention(waiter)) {
             return NNB_WAIT_ATTENTION;
+        }
+        if (nnb_waiter_peer_changed(waiter)) {
+            return NNB_WAIT_PEER_CHANGED;
         }
         if (is_over(slept, deadline_ns)) {
             return NNB_WAIT_TIMED_OUT;
@@ -76,7 +88,12 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
         NNB_TRAP("wait.looked");
         waiter->sleeps++;
         NNB_TRACE(SLEEP, INSTANT);
-        switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
+        if (ring->synchronized) {
+            /* TRUST: the peer writes it as it likes; the worst is that this sleep lasts until the deadline. */
+            seen = nnb_load_relaxed_u32(flag);
+        }
+        switch (nnb_event_flag_sleep_beside(flag, seen, bits, deadline_ns, waiter->peer,
+                                            waiter->peer_value)) {
         case NNB_EVENT_FLAG_TIMED_OUT:
             return nnb_ring_poll(ring) ? NNB_WAIT_READY : NNB_WAIT_TIMED_OUT;
         case NNB_EVENT_FLAG_INTERRUPTED:
@@ -88,11 +105,14 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
 }
 
 /* The same, and announces at the end that no waiter sleeps any more: a publisher that finds the bit set makes no
- * system call, and a planned sleep would otherwise cost the caller one with every event. */
+ * system call, and a planned sleep would otherwise cost the caller one with every event. Beside an unsynchronized
+ * queue's reader another one may sleep on. */
 static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                        uint64_t deadline_ns) {
     int status = sleep_on(waiter, ring, flag, deadline_ns);
-    nnb_event_flag_awake(flag, NNB_FMQ_NOT_EMPTY);
+    if (ring->synchronized) {
+        nnb_event_flag_awake(flag, NNB_FMQ_NOT_EMPTY);
+    }
     return status;
 }
 
@@ -147,12 +167,11 @@ static uint64_t spin_window(const struct nnb_waiter *waiter) {
     return comes_soon ? 2 * window : window;
 }
 
-/* Whether cores are so scarce that there is no spinning now. */
-static bool is_crowded(struct nnb_waiter *waiter, uint64_t now_ns) {
-    if (waiter->crowd.until_ns != 0 && now_ns >= waiter->crowd.until_ns) {
-        nnb_crowd_look(&waiter->crowd, now_ns);
+bool nnb_waiter_cpu_is_contended(struct nnb_waiter *waiter, uint64_t now_ns) {
+    if (waiter->contention.until_ns != 0 && now_ns >= waiter->contention.until_ns) {
+        nnb_cpu_contention_check(&waiter->contention, now_ns);
     }
-    return waiter->crowd.until_ns != 0;
+    return waiter->contention.until_ns != 0;
 }
 
 int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
@@ -165,7 +184,7 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
     if (nnb_waiter_spins(waiter) && waiter->window_ns != 0 && nnb_spin_briefly(ring, VOLLEY_POLLS)) {
         return NNB_WAIT_READY;
     }
-    if (waiter->may_spin && waiter->window_ns != 0 && !is_crowded(waiter, now = nnb_now_ns())) {
+    if (waiter->may_spin && waiter->window_ns != 0 && !nnb_waiter_cpu_is_contended(waiter, now = nnb_now_ns())) {
         uint64_t wake_at;
         uint64_t until;
         int status;
@@ -184,7 +203,7 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
         if (status != NNB_WAIT_TIMED_OUT) {
             return status;
         }
-        nnb_crowd_look(&waiter->crowd, now);
+        nnb_cpu_contention_check(&waiter->contention, now);
     }
     int status = sleep_until(waiter, ring, flag, deadline_ns);
     return status == NNB_WAIT_READY && waiter->may_spin ? met(waiter, nnb_now_ns(), asleep) : status;
@@ -201,10 +220,15 @@ int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
         if (nnb_waiter_has_attention(waiter)) {
             return NNB_WAIT_ATTENTION;
         }
+        if (nnb_waiter_peer_changed(waiter)) {
+            return NNB_WAIT_PEER_CHANGED;
+        }
         if (is_over(slept, deadline_ns)) {
             return NNB_WAIT_TIMED_OUT;
         }
-        switch (nnb_event_flag_sleep(flag, bits, deadline_ns)) {
+        /* TRUST: as in sleep_on. */
+        switch (nnb_event_flag_sleep_beside(flag, nnb_load_relaxed_u32(flag), bits, deadline_ns,
+                                            waiter->peer, waiter->peer_value)) {
         case NNB_EVENT_FLAG_TIMED_OUT: /* a reader need not announce that it has read (NNAPI: read) */
             return nnb_ring_available_to_write(ring) >= count ? NNB_WAIT_READY : NNB_WAIT_TIMED_OUT;
         case NNB_EVENT_FLAG_INTERRUPTED:

@@ -6,15 +6,16 @@
  *   3. sleep until woken.
  *
  * A spinner whose clock jumps was descheduled: another process needs this core, so it goes to sleep and
- * halves its window. Nothing spins if both sides share one core, or while cores are scarce (crowd.h). Private to one thread, except
- * `attention`, which any thread of this process may set before it wakes the event flag. */
+ * halves its window. Nothing spins if both sides share one core, or while cores are scarce
+ * (cpu_contention.h). Private to one thread, except `attention`, which any thread of this process
+ * may set before it wakes the event flag. */
 #ifndef NNB_WAITER_H
 #define NNB_WAITER_H
 
 #include <stdint.h>
 
 #include "atomics.h"
-#include "crowd.h"
+#include "cpu_contention.h"
 #include "rhythm.h"
 #include "ring_buffer.h"
 
@@ -23,15 +24,18 @@ enum nnb_wait_status {
     NNB_WAIT_TIMED_OUT = 1,
     NNB_WAIT_ATTENTION = 2,   /* `attention` is set */
     NNB_WAIT_INTERRUPTED = 3, /* a signal arrived while asleep */
+    NNB_WAIT_PEER_CHANGED = 4, /* the word of `peer` has changed, and nothing is there */
 };
 
 struct nnb_waiter {
     nnb_atomic_u32 attention; /* set by another thread of this process; private memory */
     uint32_t may_spin;        /* both sides have a core of their own */
+    nnb_atomic_u32 *peer;     /* the peer's death word, or NULL: a change of it ends a wait */
+    uint32_t peer_value;      /* what it is as long as nothing happens */
     uint64_t window_ns;       /* spin window as configured */
     uint64_t window_now_ns;   /* the same after descheduling halved it */
     struct nnb_rhythm rhythm;
-    struct nnb_crowd crowd;
+    struct nnb_cpu_contention contention;
     uint64_t sleeps;       /* statistics: times asleep */
     uint64_t spun_ns;      /* time spent spinning, volleys not counted */
     uint64_t descheduled;  /* times the clock jumped */
@@ -60,13 +64,22 @@ static inline int nnb_spin_briefly(struct nnb_ring *ring, uint32_t iterations) {
 
 /* Whether a look without a clock is worth its time. */
 static inline bool nnb_waiter_spins(const struct nnb_waiter *waiter) {
-    return waiter->may_spin != 0 && waiter->crowd.until_ns == 0;
+    return waiter->may_spin != 0 && waiter->contention.until_ns == 0;
 }
+
+/* Whether cores are so scarce that there is no spinning now; looks again if that has lasted. */
+bool nnb_waiter_cpu_is_contended(struct nnb_waiter *waiter, uint64_t now_ns);
 
 /* Whether `attention` is set. */
 static inline int nnb_waiter_has_attention(struct nnb_waiter *waiter) {
     /* SYNC POINT D: what the caller of nnb_waiter_call prepared is visible after this. */
     return nnb_load_acquire_u32(&waiter->attention) != 0;
+}
+
+/* Whether the peer's word has changed. */
+static inline bool nnb_waiter_peer_changed(const struct nnb_waiter *waiter) {
+    /* TRUST: the worst that a peer can claim is that it has gone. SYNC POINT G: only the word itself is looked at. */
+    return waiter->peer != NULL && nnb_load_relaxed_u32(waiter->peer) != waiter->peer_value;
 }
 
 /* Sets `attention` and wakes the waiter if it waits for something to read; who may wait for room, too, wakes

@@ -1,4 +1,4 @@
-/* Generated from src/nnburst/serialize/wire.py (nnburst.serialize.wire_header). */
+/* Generated from src/nnburst/serialize/wire.py (tools/wire_header.py). */
 #ifndef NNB_WIRE_H
 #define NNB_WIRE_H
 

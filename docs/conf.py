@@ -5,13 +5,16 @@ import re
 import sys
 from pathlib import Path
 
+import numpy.typing as npt
 from sphinx.application import Sphinx
 
-import nnburst.client.memory.arguments
-from nnburst.compat.conversion.timing import ExecutionTiming
+import nnburst.client.arguments
+import nnburst.fmq.message_queue
+from nnburst.compat.timing import ExecutionTiming
 
 # Imported for type checkers only, so that clients start fast; here annotations are evaluated.
-nnburst.client.memory.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]
+nnburst.client.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]
+nnburst.fmq.message_queue.npt = npt
 
 # These pages are made here and not kept: every change of a command, a message or a module would change them.
 _HERE = Path(__file__).resolve().parent
@@ -28,6 +31,9 @@ project = "nnburst"
 author = copyright = "The nnburst developers"  # noqa: A001 - Sphinx's word
 version = release = importlib.metadata.version("nnburst")
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["tables.css"]
+html_search_scorer = str(_HERE / "search_scorer.js")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "adr/template.md"]
 # Programs of a cluster have these; the pages are built without them.
@@ -41,7 +47,7 @@ suppress_warnings = ["ref.python"]
 
 #: Pages of the root that are pages of the site, too; other files of the repository are offered as they are.
 _ROOT_PAGES = {
-    "README.md": "index.md",
+    "README.md": "readme.md",
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -58,13 +64,15 @@ def _site_link(link: re.Match[str]) -> str:
     return _ROOT_PAGES.get(target, target if target != link[1] else f"../{target}")
 
 
-def _include(_app: Sphinx, _name: str, source: list[str]) -> None:
+def _include(_app: Sphinx, name: str, source: list[str]) -> None:
     """Put pages of the root in the place of their include, with links that lead to pages of the site."""
 
     def text(found: re.Match[str]) -> str:
         return _LINK.sub(_site_link, (_HERE.parent / found[1]).read_text(encoding="utf-8"))
 
     source[0] = _INCLUDED.sub(text, source[0])
+    if name == "adr/README":  # decisions are below their list, and not in the menu
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
 
 
 def setup(app: Sphinx) -> None:

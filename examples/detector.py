@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 import nnburst
 from nnburst import OperandType, OperationType
-from nnburst.client.resilient.resilient_burst import ResilientBoundRequest
 
 HEIGHT, WIDTH, CELL = 48, 64, 8
 FRAMES = 60  # of each camera
@@ -101,7 +100,7 @@ def brightest_cell() -> nnburst.Model:
 
 
 def detect(
-    bound: ResilientBoundRequest, mailbox: Mailbox, kill_after: int, device: nnburst.ResilientDevice
+    bound: nnburst.BoundRequest, mailbox: Mailbox, kill_after: int, device: nnburst.Device
 ) -> float:
     """Look at frames until the cameras end; the longest gap between two results, in seconds."""
     counts, last, longest = mailbox.counts, time.monotonic(), 0.0
@@ -109,7 +108,7 @@ def detect(
         camera, number, frame = taken
         bound.inputs[0][...] = frame
         if counts["seen"] == kill_after and not counts["lost"]:
-            os.kill(device.current.pid, signal.SIGKILL)  # what a driver's fault would do
+            os.kill(device.pid, signal.SIGKILL)  # what a driver's fault would do
         try:
             bound.run(timeout=DEADLINE)
         except (nnburst.DeadObject, nnburst.MissedDeadline) as error:
@@ -131,7 +130,7 @@ def main(executor: str, cameras: int) -> int:
     """Run the detector until the cameras end; how many detections were wrong."""
     mailbox = Mailbox(cameras)
     with ExitStack() as stack:
-        device = stack.enter_context(nnburst.ResilientDevice(lambda: nnburst.launch(executor)))
+        device = stack.enter_context(nnburst.launch(executor, recover=True))
         prepared = stack.enter_context(device.prepare(brightest_cell()))
         bound = stack.enter_context(prepared.open_burst()).bind()
         for camera in range(cameras):

@@ -58,8 +58,8 @@ def main(source: str) -> int:
         prepared = stack.enter_context(
             device.prepare(network, preference=nnburst.ExecutionPreference.LOW_POWER)
         )
-        burst = stack.enter_context(prepared.open_burst())
-        streams = [nnburst.StatefulBurst(burst, network.states) for _ in range(STRIDE)]
+        burst = stack.enter_context(prepared.open_burst(states=network.states))
+        streams = [burst.bind() for _ in range(STRIDE)]
         features, decision = Features(given.scale, given.zero_point), Decision(word)
         print(f"listening for {word.phrase!r}", flush=True)
         began, before = time.monotonic(), computed(device.pid)

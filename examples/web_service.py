@@ -37,7 +37,7 @@ def service(model: nnburst.Model | nnburst.ImportedModel, executor: str) -> Fast
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with ExitStack() as stack:
-            device = stack.enter_context(nnburst.ResilientDevice(lambda: nnburst.launch(executor)))
+            device = stack.enter_context(nnburst.launch(executor, recover=True))
             prepared = stack.enter_context(device.prepare(model))
             free: asyncio.Queue[Any] = asyncio.Queue()
             for _ in range(LANES):
@@ -73,7 +73,7 @@ def service(model: nnburst.Model | nnburst.ImportedModel, executor: str) -> Fast
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        device: nnburst.ResilientDevice = app.state.device
+        device: nnburst.Device = app.state.device
         return {"driver_alive": device.is_alive, "recoveries": device.recoveries}
 
     return app

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -34,6 +35,13 @@ SHARED = (ROOT / environment.SHARED.read()).resolve()
 # of them compiles every module anew, which doubles the time of a driver's start.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     sys.dont_write_bytecode = False
+
+# A shell has programs in its background ignore Ctrl-C, and what they start too: tests interrupt commands.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Which engine computes faster differs from run to run: only the tests of trials have several.
+os.environ.setdefault("NNBURST_DEVICES", "litert")
 
 # Speed is never asserted in a test: an example may take as long as a busy machine makes it take. What
 # CI finds in a change must not depend on luck; everywhere else each run tries new examples.

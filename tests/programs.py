@@ -7,6 +7,11 @@ import subprocess
 import sys
 
 
+def environ_of_tests() -> dict[str, str]:
+    """The environment of a Python that may import what tests may."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 def run_program(code: str) -> str:
     """Run Python code that may import what tests may, to its end; its output, and its errors behind it."""
     done = subprocess.run(
@@ -15,6 +20,6 @@ def run_program(code: str) -> str:
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environ_of_tests(),
     )
     return done.stdout + done.stderr

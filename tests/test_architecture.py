@@ -7,7 +7,6 @@ import graphlib
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,14 +18,15 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
 _CONTROL: Final = {"hal", "fmq"}
 _ENDS: Final = {*_CONTROL, "tracing", "compat", "serialize", "control"}
-_DRIVER: Final = {*_ENDS, "executor"}
-_RUNTIME: Final = {*_DRIVER, "driver", "client"}
+_DRIVER: Final = {*_ENDS, "executor", "importer", "_version"}
+_RUNTIME: Final = {*_DRIVER, "client"}
 _CAPI: Final = {"hal", "client", "runtime"}
 _SERVING: Final = {*_ENDS, "client", "importer"}
-_TESTING: Final = {*_RUNTIME, "importer", "runtime", "capi"}
+_TESTING: Final = {*_RUNTIME, "driver", "runtime", "capi"}
 
 #: Layers that each layer may import besides itself.
 ALLOWED: Final[dict[str, set[str]]] = {
+    "_version": set(),
     "hal": set(),
     "tracing": {"hal", "fmq"},
     "compat": {"hal"},
@@ -41,13 +41,15 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "driver": _DRIVER,
     "runtime": _RUNTIME,
     "capi": _CAPI,
-    "serving": {*_SERVING, "__init__"},
-    "testing": {*_TESTING, "__init__"},
+    "onnxruntime": {"capi", "hal"},
+    "litert": {"capi", "hal"},
+    "serving": {*_SERVING, "_version"},
+    "testing": {*_TESTING, "__init__", "formats"},
     "bench": {*_TESTING, "__init__", "testing", "demo"},
     "ray": {*_SERVING, "serving"},
-    "cli": {"serving", *_TESTING, "__init__", "testing", "bench", "demo"},
+    "cli": {"serving", "onnxruntime", "litert", *_TESTING, "__init__", "testing", "bench", "demo"},
     # The package itself only re-exports, and starts the command line.
-    "__init__": {"hal", "client", "runtime", "importer"},
+    "__init__": {"_version", "hal", "client", "runtime", "importer"},
     "__main__": {"cli"},
 }
 
@@ -55,23 +57,24 @@ ALLOWED: Final[dict[str, set[str]]] = {
 #: benchmark, whose floor and whose queues are measured from C to C; and for who answers C programs.
 NATIVE_USERS: Final = (
     "tracing",
-    "capi/addresses",
+    "capi/marshalling",
     "capi/entry",
-    "capi/drafts",
-    "capi/lender",
-    "capi/loan",
-    "capi/template",
-    "capi/fast_path",
-    "capi/handlers/device",
+    "capi/native_executions",
+    "capi/cached_requests",
+    "capi/handlers",
     "fmq",
     "control/connection",
     "client",
     "driver",
     "executor/litert/native",
     "executor/onnxruntime/native",
+    "executor/onnxruntime/states",
+    "executor/openvino",
     "executor/null",
+    "executor/c_library",
+    "executor/c_structs",
     "bench",
-    "testing/peers/raw_burst",
+    "testing/raw_peer",
 )
 
 #: Distributions that each layer may import; the four of the core are allowed everywhere.
@@ -80,11 +83,11 @@ EXTRA_DISTRIBUTIONS: Final = {
     "cli/top": {"prometheus_client"},
     "cli": {"rich", "matplotlib", "zmq", "ai_edge_litert", "graphviz", "PIL"},
     "executor/litert": {"ai_edge_litert"},
-    "serving": {"grpc", "grpc_health", "tritonclient"},
+    "serving": {"grpc", "grpc_health", "tritonclient", "google", "aiohttp"},
     "ray": {"ray", "grpc", "tritonclient"},
     "serving/metrics": {"prometheus_client"},
     "testing": {"pytest", "hypothesis"},
-    "bench": {"matplotlib", "zmq"},
+    "bench": {"matplotlib", "zmq", "cloudtoid_interprocess", "kickmsg", "iceoryx2", "faster_fifo"},
     "bench/model": {"PIL"},
     "bench/verdict": {"scipy"},
     "testing/models/pictures": {"PIL"},
@@ -183,11 +186,6 @@ def test_client_and_driver_never_import_each_other() -> None:
     assert "client" not in ALLOWED["driver"]
 
 
-#: Folders whose modules are entries of a registry, one each, so that they may be many.
-REGISTRIES: Final = ("cli/", "executor/operations/", "executor/reference/operations/", "importer/")
-MOST_MODULES: Final = 15
-
-
 @cache
 def known_modules() -> frozenset[str]:
     return frozenset(modules())
@@ -213,13 +211,21 @@ def test_driver_validates_without_a_kernel_or_an_engine() -> None:
         [sys.executable, "-c", listing], capture_output=True, text=True, check=True
     )
     loaded = ran.stdout.split()
-    assert "nnburst.executor.operations.conv" in loaded
-    engines = tuple(f"nnburst.executor.{name}" for name in ("reference", "litert", "onnxruntime"))
+    assert "nnburst.executor.operations.convolution" in loaded
+    engines = tuple(
+        f"nnburst.executor.{name}" for name in ("reference", "litert", "onnxruntime", "openvino")
+    )
     assert [name for name in loaded if name.startswith(engines)] == []
 
 
 def test_declarations_and_engines_take_nothing_from_the_reference_executor() -> None:
-    below = ("executor/graph/", "executor/operations/", "executor/litert/", "executor/onnxruntime/")
+    below = (
+        "executor/graph/",
+        "executor/operations/",
+        "executor/litert/",
+        "executor/onnxruntime/",
+        "executor/openvino",
+    )
     takes = {
         module: [other for other in module_imports(module) if "executor/reference" in other]
         for module in modules()
@@ -304,9 +310,38 @@ def test_decoders_are_made_with_their_modules() -> None:
     assert made_late == []
 
 
-def test_folders_hold_no_more_modules_than_a_reader_can_survey() -> None:
-    folders = Counter(
-        module.rpartition("/")[0] for module in modules() if not module.endswith("__init__")
+#: Private names of other packages, which look like ours.
+_FOREIGN_NAMES: Final = {"_fields", "_state", "_tab"}
+
+
+def private_names(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """Underscored names that a module defines, and those that it takes from other objects or modules."""
+    defined, taken = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            (defined if own else taken).add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nnburst"):
+            taken |= {alias.name for alias in node.names if node.module != "nnburst"}
+    return (
+        {name for name in defined if re.match("_[a-z]", name)},
+        {name for name in taken if re.match("_[a-z]", name)} - _FOREIGN_NAMES,
     )
-    full = {folder: count for folder, count in folders.items() if count > MOST_MODULES}
-    assert {f: n for f, n in full.items() if not f"{f}/".startswith(REGISTRIES)} == {}
+
+
+def test_no_layer_uses_private_names_of_another() -> None:
+    names = {path: private_names(tree) for path, tree in trees(SOURCE).items()}
+    by_layer: dict[str, set[str]] = {}
+    for path, (defined, _) in names.items():
+        by_layer.setdefault(path.relative_to(SOURCE).parts[0], set()).update(defined)
+    everywhere = set().union(*by_layer.values())
+    found = {
+        f"{path.relative_to(SOURCE)}: {name}"
+        for path, (_, taken) in names.items()
+        for name in (taken & everywhere) - by_layer[path.relative_to(SOURCE).parts[0]]
+    }
+    assert found == set()

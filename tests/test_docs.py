@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,16 @@ import map_page
 import messages_page
 import nnburst
 import pictures
+import roads_page
 from nnburst.cli import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Pages that the site's build writes.
+GENERATED = ("commands.md", "map.md", "messages.md")
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    if "_build" not in path.relative_to(ROOT).parts
-    and path.name not in ("commands.md", "map.md", "messages.md")
+    if "_build" not in path.relative_to(ROOT).parts and path.name not in GENERATED
 )
 
 API = ROOT / "docs" / "api.md"
@@ -31,7 +35,16 @@ ANCHOR = re.compile(r"\[[^\]]*\]\(([^)#\s]*)#([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 MAKE_WORD = re.compile(r"\bmake ([a-z]+(?:-[a-z]+)*)\b")
+DOTTED = re.compile(r"(?<![\w./-])nnburst(?:\.[A-Za-z_]\w*)+(?![\w/-])")
 PATH = re.compile(r"`((?:src|csrc|tests|docs|tools|bench|examples)/[\w./-]+)`")
+
+#: As pip takes them: of the package, and of a checkout.
+NAMED_EXTRAS = re.compile(r"(?:nnburst|install (?:-q )?(?:-e )?['\"]?\.)\[([a-z, ]+)\]")
+
+#: Headers, and what pkg-config reads.
+FILES = ("nnburst.h", "nnburst.hpp", "nnburst.pc")
+#: Groups of entry points, and a layer whose distribution need not be installed.
+NO_MODULES = ("nnburst.executors", "nnburst.extensions", "nnburst.ray")
 
 
 def name(path: Path) -> str:
@@ -46,7 +59,9 @@ def test_relative_links_lead_to_files() -> None:
     links = [(page, link) for page in PAGES for link in LINK.findall(text(page))]
     inside = [(page, link) for page, link in links if "://" not in link]
     assert inside
-    assert [(name(p), link) for p, link in inside if not (p.parent / link).exists()] == []
+    made = {ROOT / "docs" / page for page in GENERATED}
+    missing = [(p, link) for p, link in inside if not (p.parent / link).exists()]
+    assert [(name(p), link) for p, link in missing if p.parent / link not in made] == []
 
 
 def anchors(page: Path) -> set[str]:
@@ -75,6 +90,8 @@ def test_page_of_commands_has_every_command_with_its_options() -> None:
     page = cli_page.page()
     missing = [command for command in commands() if f"## nnburst {command}\n" not in page]
     assert missing == []
+    rows = re.findall(r"^\| \[`nnburst ([a-z -]+)`\]", page, re.MULTILINE)
+    assert sorted(rows) == sorted(commands())
     assert "| `--json FILE` |" in page
 
 
@@ -86,7 +103,7 @@ def test_picture_is_what_its_tool_draws(file: str) -> None:
 
 def test_page_of_messages_has_errors_and_lines_of_the_log() -> None:
     page = messages_page.page()
-    assert "| `bits is 0, expected at least one bit` | `fmq/event_flag.py` |" in page
+    assert "| `bits is 0, expected at least one bit` | `fmq/message_queue.py` |" in page
     assert "| `worker {pid} ended with {code}` | `driver/service/supervisor.py` |" in page
 
 
@@ -96,8 +113,48 @@ def test_map_has_every_module_below_its_folder() -> None:
     modules = [path for path in source.rglob("*.py") if not path.stem.startswith("__")]
     inside = [path for path in modules if path.parent != source]
     assert page.count(".py`: ") == len(inside)
-    assert "\n- `messages/`: The messages of the control channel" in page
-    assert "\n  - `message.py`: What every message is made of.\n" in page
+    assert "\n- `messages.py`: The messages of the control channel" in page
+    assert "\n- `burst/`: " in page
+    assert "\n  - `core.py`: The state of one burst" in page
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "nnburst.executor.base.Prepared",
+        "nnburst.executor.null.NullExecutor",
+        "nnburst.executor.graph.operation.OperationDefinition",
+        "nnburst.executor.graph.extension.VendorExtension",
+        "nnburst.executor.graph.tensor.Tensor",
+        "nnburst.testing.plugin.pytest_addoption",
+        "nnburst.driver.__main__",
+        "nnburst.serving.__main__",
+    ],
+)
+def test_address_that_others_type_stays(address: str) -> None:
+    assert is_there(address)
+
+
+def test_dotted_names_that_pages_print_exist() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "Makefile"]
+    named = {
+        (name(page), dotted)
+        for page in pages
+        if page.name not in ("CHANGELOG.md", *GENERATED)
+        for dotted in DOTTED.findall(text(page))
+        if not dotted.startswith(NO_MODULES) and dotted not in FILES
+    }
+    assert named
+    assert sorted((page, dotted) for page, dotted in named if not is_there(dotted)) == []
+
+
+def is_there(dotted: str) -> bool:
+    """Whether a dotted name is a module or a name in one."""
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_no_package_keeps_a_table_of_its_modules() -> None:
@@ -137,20 +194,49 @@ def make_targets(page: Path) -> set[str]:
     return {word for code in named for word in MAKE_WORD.findall(code)}
 
 
+def test_extras_that_texts_name_exist() -> None:
+    extras = set(tomllib.loads(text(ROOT / "pyproject.toml"))["project"]["optional-dependencies"])
+    files = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "tools").rglob("*.py")]
+    files += [*(ROOT / "contrib").rglob("*"), *(ROOT / "examples").rglob("*.py"), ROOT / "Makefile"]
+    named = [
+        (name(file), extra)
+        for file in files
+        if file.is_file()
+        for words in NAMED_EXTRAS.findall(text(file))
+        for extra in re.split(r"[, ]+", words)
+    ]
+    assert named
+    assert [(file, extra) for file, extra in named if extra not in extras] == []
+
+
+def test_commands_that_messages_name_exist() -> None:
+    """In the source, between backticks: hints, descriptions, log lines."""
+    known = commands()
+    named = {
+        (name(path), words)
+        for path in (ROOT / "src").rglob("*.py")
+        for words in re.findall(r"`nnburst ((?:[a-z][a-z-]*)(?: [a-z]+)?)", text(path))
+    }
+    assert named
+    missing = [
+        (path, words)
+        for path, words in sorted(named)
+        if words not in known and words.split()[0] not in {each.split()[0] for each in known}
+    ]
+    assert missing == []
+
+
 def commands() -> set[str]:
     """The commands as they are typed: `demo`, `bench burst`."""
     names = set()
     for path in (ROOT / "src" / "nnburst" / "cli").glob("*.py"):
-        if re.search(r"^def prepare_parser", path.read_text(), re.MULTILINE):
+        nested = re.findall(r'^    "([a-z]+)": \(_prepare_', path.read_text(), re.MULTILINE)
+        names |= {f"{path.stem} {name}" for name in nested}
+        if not nested and re.search(r"^def prepare_parser", path.read_text(), re.MULTILINE):
             group, _, rest = path.stem.partition("_")
             name = f"{group} {rest}" if group in GROUPS else path.stem
             names.add(name.replace("_", "-"))
     return names
-
-
-def test_readme_lists_exactly_the_commands() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert set(re.findall(r"^\| `nnburst ([a-z -]+)`", text, re.MULTILINE)) == commands()
 
 
 def test_every_public_name_is_in_the_documentation() -> None:
@@ -164,9 +250,9 @@ def test_every_decision_record_is_in_the_list() -> None:
     assert records <= listed
 
 
-def readme_example_output(number: int, folder: Path) -> list[str]:
-    """What one of the README's examples prints."""
-    example = EXAMPLE.findall((ROOT / "README.md").read_text())[number]
+def readme_example_output(folder: Path) -> list[str]:
+    """What the README's example prints."""
+    (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],
         cwd=folder,
@@ -182,13 +268,17 @@ def readme_example_output(number: int, folder: Path) -> list[str]:
 TUTORIALS = {
     "first_burst": ["[[10. 20. 30.]]", "[[1009. 1019. 1029.]]"],
     "camera": [f"{2.0 * number}" for number in range(10)],
-    "own_executor": ["[2. 4. 6. 8.]"],
+    "own_executor": ["[2. 4. 6. 8.]", "[1. 2. 3. 4.]"],
+    "queue": [
+        *(f"{number} 640 {number / 50}" for number in range(5)),
+        "the camera has closed the queue",
+    ],
 }
 
 
 def typed_in(page: str, folder: Path) -> list[str]:
-    """What the code of a tutorial prints, typed in as it stands, in an empty folder."""
-    code = "\n".join(EXAMPLE.findall((ROOT / "docs" / "tutorial" / f"{page}.md").read_text()))
+    """What the code of a page prints, typed in as it stands, in an empty folder."""
+    code = "\n".join(EXAMPLE.findall((ROOT / "docs" / f"{page}.md").read_text()))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=folder,
@@ -203,7 +293,7 @@ def typed_in(page: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", TUTORIALS)
 def test_tutorial_typed_in_as_it_stands_prints_what_it_promises(page: str, tmp_path: Path) -> None:
-    assert typed_in(page, tmp_path) == TUTORIALS[page]
+    assert typed_in(f"tutorial/{page}", tmp_path) == TUTORIALS[page]
 
 
 def test_tutorial_of_a_network_file_runs(tmp_path: Path) -> None:
@@ -211,7 +301,51 @@ def test_tutorial_of_a_network_file_runs(tmp_path: Path) -> None:
     from nnburst.testing.models.tflite_networks import NETWORKS
 
     (tmp_path / "network.tflite").write_bytes(NETWORKS["RELU-FLOAT32"]())
-    assert typed_in("tflite_network", tmp_path)[-1] == "float32"
+    assert typed_in("tutorial/tflite_network", tmp_path)[-1] == "float32"
+
+
+HOW_TO = {
+    "roads": ["[2. 4.]"] * 4,
+    "deadlines": ["[2. 4.]", "[2. 4.]", "1"],
+    "state": ["[15.] [15.]", "[105.]", "[5.]", *2 * ["104 84 83 132 237 252 252 252"]],
+    "two_networks": ["[ 4. 16. 36. 64.]"],
+    "loops": ["(2,)"],
+}
+
+
+@pytest.mark.parametrize("page", HOW_TO)
+def test_code_of_a_how_to_page_prints_what_it_promises(page: str, tmp_path: Path) -> None:
+    if page == "state":
+        pytest.importorskip("onnxruntime")
+    assert typed_in(f"how_to/{page}", tmp_path) == HOW_TO[page]
+
+
+def test_each_how_to_page_with_code_is_run() -> None:
+    pages = (ROOT / "docs" / "how_to").glob("*.md")
+    assert {page.stem for page in pages if EXAMPLE.search(text(page))} == set(HOW_TO)
+
+
+def table_of_roads() -> list[list[str]]:
+    """Its rows below the heading."""
+    page = text(roads_page.PAGE).partition(roads_page.BEGIN)[2].partition(roads_page.END)[0]
+    rows = [line for line in page.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_table_of_roads_has_each_pair_and_each_refusal_is_noted() -> None:
+    rows = table_of_roads()
+    assert len(rows) == 2 * len(roads_page.WAYS)
+    assert {len(row) for row in rows} == {1 + len(roads_page.ABILITIES)}
+    cells = [cell for row in rows for cell in row[1:]]
+    assert [cell for cell in cells if not re.fullmatch(r"yes|no \(\d+\)", cell)] == []
+    notes = re.findall(r"^(\d+)\. `", text(roads_page.PAGE), re.MULTILINE)
+    assert set(notes) == {cell[4:-1] for cell in cells if cell != "yes"}
+
+
+@pytest.mark.campaign
+def test_table_of_roads_is_what_trying_each_pair_finds() -> None:
+    shown = text(roads_page.PAGE)
+    assert roads_page.page(shown) == shown, "python tools/roads_page.py"
 
 
 def test_every_page_is_in_the_menu() -> None:
@@ -231,11 +365,5 @@ def test_readme_example_of_compiling_runs(tmp_path: Path) -> None:
     from nnburst.testing.models.tflite_networks import NETWORKS
 
     (tmp_path / "network.tflite").write_bytes(NETWORKS["RELU-FLOAT32"]())
-    lines = readme_example_output(0, tmp_path)
+    lines = readme_example_output(tmp_path)
     assert lines[0].split()[:2] == ["step", "device"]
-
-
-def test_readme_example_of_a_driver_runs(tmp_path: Path) -> None:
-    first, *last = readme_example_output(1, tmp_path)
-    assert first == "[[1. 2. 3. 4.]]"
-    assert last[0].startswith("[[ 999. 1000. 1001. 1002.]] Timing(")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -12,6 +13,8 @@ from typing import Final
 from source_trees import parsed
 
 SOURCE: Final = Path(__file__).resolve().parent.parent / "src" / "nnburst"
+
+GLOSSARY: Final = SOURCE.parents[1] / "docs" / "glossary.md"
 
 #: Verbs that once ended our objects. Now: close, release, cancel, abandon, fail (CONTRIBUTING).
 ENDING_VERBS: Final = frozenset(
@@ -77,3 +80,16 @@ def test_a_class_name_has_one_meaning_in_its_layer() -> None:
             if isinstance(node, ast.ClassDef) and layer not in CARRY_NNAPI_NAMES:
                 places[layer, node.name].append(file)
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_class_names_that_the_glossary_explains_stand_in_several_layers() -> None:
+    layers: dict[str, set[str]] = defaultdict(set)
+    for file, tree in trees().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                layers[node.name].add(file.partition("/")[0])
+    several = {name for name, found in layers.items() if len(found) > 1}
+    table = GLOSSARY.read_text(encoding="utf-8").partition("## Classes of one name")[2]
+    explained = set(re.findall(r"`([A-Z]\w+)`", table))
+    assert len(explained) > 50
+    assert explained <= several

@@ -82,7 +82,8 @@ def test_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
     with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
         names = wheel.namelist()
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"nnburst"}
-    for needed in ("_native.abi3.so", "_native.pyi", "py.typed", "demo/data/quant8.npz"):
+    header = "executor/include/nnburst/executor.h"
+    for needed in ("_native.abi3.so", "_native.pyi", "py.typed", "demo/data/quant8.npz", header):
         assert f"nnburst/{needed}" in names
     assert any(name.endswith("licenses/NOTICE") for name in names)
 
@@ -129,3 +130,15 @@ def test_installed_wheel_runs_the_demo(installed: Path, tmp_path: Path) -> None:
     output = run(command, "demo", "--rounds", "1", "--json", "demo.json", cwd=tmp_path)
     assert "burst" in output
     assert (tmp_path / "demo.json").is_file()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("flag", ["-D_FORTIFY_SOURCE=3", "-Wpedantic", "-Wcast-qual"])
+def test_sdist_builds_with_flags_of_a_distribution(
+    dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    monkeypatch.setenv("CFLAGS", flag)
+    run(sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", cwd=source)

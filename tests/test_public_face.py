@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 import nnburst
+from nnburst import ExecutionResult
 
 #: What `nnburst.ray` imports; its names are compared also if the extra is not installed.
 FOREIGN: Final = (
@@ -49,7 +50,10 @@ def import_ray() -> None:
 
 import_ray()
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "api.md"
+DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+#: The page that new programs need, and the one of NNAPI's own names.
+FIRST: Final = DOCS / "api.md"
+PAGES: Final = (FIRST, DOCS / "api_nnapi.md")
 _DIRECTIVE: Final = re.compile(
     r"^\.\. auto(class|exception|function|module):: (\S+)\n((?:   :.*\n(?:      .*\n)*)*)",
     re.MULTILINE,
@@ -58,10 +62,11 @@ _MEMBERS: Final = re.compile(r":members:((?:[ ]+.*|\n      .*)*)")
 
 
 @cache
-def entries() -> dict[str, tuple[str, tuple[str, ...] | None]]:
-    """What the page prints: kind of each name and its members; None for all that there are."""
+def entries(pages: tuple[Path, ...] = PAGES) -> dict[str, tuple[str, tuple[str, ...] | None]]:
+    """What the pages print: kind of each name and its members; None for all that there are."""
     found = {}
-    for kind, name, options in _DIRECTIVE.findall(PAGE.read_text(encoding="utf-8")):
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    for kind, name, options in _DIRECTIVE.findall(text):
         listed = _MEMBERS.search(options)
         words = tuple(re.findall(r"\w+", listed[1])) if listed else ()
         found[name] = kind, None if listed and not words else words
@@ -198,6 +203,55 @@ def test_described_arguments_are_those_of_the_signature() -> None:
 def test_public_names_are_on_the_page() -> None:
     on_page = {resolve(name) for name in entries()}
     assert [n for n in nnburst.__all__ if getattr(nnburst, n) not in on_page] == []
+
+
+def test_public_names_of_the_hal_are_on_the_page() -> None:
+    package = importlib.import_module("nnburst.hal")
+    on_page = {resolve(name) for name in entries()}
+    assert [n for n in package.__all__ if getattr(package, n) not in on_page] == []
+
+
+def test_the_first_page_has_at_most_four_ways_to_execute_once() -> None:
+    ways, hal = set(), set(importlib.import_module("nnburst.hal").__all__)
+    for name, (_, listed) in entries((FIRST,)).items():
+        assert hal.isdisjoint({name.removeprefix("nnburst.hal."), *(listed or ())})
+        found = resolve(name)
+        for member in listed or ():
+            # What an await or a thread gets later is begun by another way.
+            later = member.endswith("_async") or member == "result"
+            if not later and executes(inspect.getattr_static(found, member)):
+                is_model = hasattr(found, "open_burst")
+                ways.add(("model" if is_model else found.__name__, member))
+    assert ways == {
+        ("model", "execute"),
+        ("Burst", "execute"),
+        ("BurstFunction", "__call__"),
+        ("BoundRequest", "run"),
+    }
+
+
+def executes(member: Any) -> bool:
+    """Whether a method returns what an execution gives."""
+    if not inspect.isfunction(member) or inspect.isgeneratorfunction(member):
+        return False
+    try:
+        hint = typing.get_type_hints(member).get("return")
+    except (NameError, TypeError):  # a name for type checkers only
+        return False
+    return hint is ExecutionResult or member.__qualname__ == "BurstFunction.__call__"
+
+
+def test_type_checkers_know_the_names_of_the_hal() -> None:
+    package = importlib.import_module("nnburst.hal")
+    stub = Path(package.__file__ or "").with_suffix(".pyi").read_text(encoding="utf-8")
+    told = {
+        alias.asname: f"{node.module}.{alias.name}"
+        for node in ast.parse(stub).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted(told) == sorted(package.__all__)  # type: ignore[type-var] # each has a name
+    assert [n for n, home in told.items() if resolve(home) is not getattr(package, n or "")] == []
 
 
 def test_public_names_of_ray_are_on_the_page() -> None:

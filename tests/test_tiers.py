@@ -37,7 +37,10 @@ def test_ci_runs_lint_the_everyday_tests_and_a_short_campaign() -> None:
 
 def test_campaign_in_full_also_kills_in_number_and_explores_the_model() -> None:
     full, short = recipe("campaign"), recipe("campaign", "SHORT=1")
-    assert 'NNBURST_RUNS=100 .venv/bin/python -m pytest -m "campaign or counted"' in short
+    assert (
+        'NNBURST_RUNS=100 NNBURST_RECORDS=1000000 .venv/bin/python -m pytest -m "campaign or counted"'
+        in short
+    )
     assert "NNBURST_KILLS=10 " in short
     for more in ("NNBURST_KILLS=100 ", "NNBURST_SOAK=", "csrc/spin/run.sh", "mutation_score"):
         assert more in full

@@ -20,10 +20,14 @@ _PACKAGE: Final = re.compile(r".*src/nnburst/(.*)")
 #: Where a call leaves a process, waits for its turn, computes, or gives its result.
 _POINTS: Final = re.compile(
     r"control/connection\.py _Waiting\.wait|control/channel\.py Channel\.send"
-    r"|executor/\w+\.py \w+\.(prepare|run)|driver/session/scheduler\.py Lanes\.submit"
-    r"|client/prepared_model\.py PreparedModel\.__init__|client/burst/slots\.py \w+\.memories"
+    r"|executor/\w+\.py \w+\.(prepare|run)|driver/scheduler\.py Lanes\.submit"
+    r"|client/prepared_model\.py PreparedModel\.__init__|client/burst/core\.py \w+\.memories"
     r"|client/session/pending\.py Pending\._complete"
-    r"|client/burst/bound_request\.py BoundRequest\.run"
+    r"|client/burst/bound_request\.py RingRequest\.run"
+    r"|runtime/devices/\w+\.py \w+\.(supported_operations|prepare)"
+    r"|runtime/execution/executable\.py Executable\.__init__"
+    r"|executor/reference/executor\.py ReferenceExecutor\.prepare"
+    r"|serving/service\.py _Call\.succeed"
 )
 #: What stands on the stack of a driver's first thread, or of a burst's, from its start on.
 _START: Final = {"<module>", "main", "_serve_one", "serve_client", "Service.serve", "_run_daemon"}
@@ -57,8 +61,14 @@ def end() -> None:
 
 def _place(frame: FrameType) -> str:
     """`FILE FUNCTION` of a frame of the package, else nothing."""
+    file = file_of(frame)
+    return f"{file} {frame.f_code.co_qualname}" if file else ""
+
+
+def file_of(frame: FrameType) -> str:
+    """The file of a frame below the package, else nothing."""
     found = _PACKAGE.match(frame.f_code.co_filename)
-    return f"{found[1]} {frame.f_code.co_qualname}" if found else ""
+    return found[1] if found else ""
 
 
 if __name__ == "sitecustomize":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from nnburst.cli import parser as parser_of_all
@@ -18,12 +19,39 @@ stderr if it fails, and with 2 for a wrong option. `-v` before the command logs 
 documentation is built.
 """
 
+#: Commands by their first word, grouped by the purpose that people have.
+_GROUPS: Final = {
+    "Run": ("demo", "run", "serve", "trace", "capi", "ep", "delegate", "executor", "new-executor"),
+    "Look": ("devices", "env", "fmq", "inspect", "top"),
+    "Measure": ("bench",),
+    "Test": ("selftest", "conformance", "fuzz", "stress"),
+}
+
 
 def page() -> str:
-    """The page's text."""
-    return _HEAD + "".join(
-        section for parser in _commands(parser_of_all()) for section in _of(parser)
-    )
+    """The page's text: a table of each group, then each command with its options."""
+    commands = list(_commands(parser_of_all()))
+    tables = [line for title, words in _GROUPS.items() for line in _table(title, words, commands)]
+    return "".join([_HEAD, *tables, *(line for parser in commands for line in _of(parser))])
+
+
+def _table(
+    title: str, words: Sequence[str], commands: Sequence[argparse.ArgumentParser]
+) -> Iterator[str]:
+    """What each command of a group is for: the first sentence of its description."""
+    yield f"\n## {title}\n\n| command | |\n|---|---|\n"
+    for parser in commands:
+        first = parser.prog.split()[1]
+        if not any(first in group for group in _GROUPS.values()):
+            raise ValueError(f"{parser.prog} is in no group of tools/cli_page.py")
+        if first in words:
+            text = _sentence(" ".join((parser.description or "").split()), parser.prog)
+            yield f"| [`{parser.prog}`](#{parser.prog.replace(' ', '-')}) | {_first(text)} |\n"
+
+
+def _first(text: str) -> str:
+    """The first sentence of a text, as a cell of a table."""
+    return re.split(r"(?<=\.)\s", text, maxsplit=1)[0].replace("|", "\\|")
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -38,15 +66,26 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
 def _of(parser: argparse.ArgumentParser) -> Iterator[str]:
     arguments = [action for action in parser._actions if action.dest != "help"]
     shown = [action for action in arguments if action.help != argparse.SUPPRESS]
-    words = " ".join(_synopsis(action) for action in shown)
+    words = [_synopsis(action) for action in shown]
     yield f"\n## {parser.prog}\n\n"
     if parser.description:
         yield f"{_sentence(' '.join(parser.description.split()), parser.prog)}\n\n"
-    yield f"```sh\n{parser.prog}{' ' if words else ''}{words}\n```\n"
+    yield f"```sh\n{_folded(parser.prog, words)}\n```\n"
     if shown:
         yield "\n| argument | |\n|---|---|\n"
     for action in shown:
         yield f"| `{_spelt(action)}` | {_help(parser, action)} |\n"
+
+
+def _folded(prog: str, words: Sequence[str]) -> str:
+    """A command line in lines of 80 columns, as a shell takes it; a word is never cut."""
+    lines = [prog]
+    for word in words:
+        if len(lines[-1]) + len(word) > 76:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return "\n".join(lines)
 
 
 def _sentence(text: str, prog: str) -> str:

@@ -13,11 +13,19 @@ _HEAD: Final = """\
 # Environment variables
 
 `nnburst env` prints the value of each and whether it comes from the environment. A value that breaks the rule
-is refused by the name of its variable; a name with our prefix that is not in this table is warned of. This
-page is written by `tools/environment_page.py` from `src/nnburst/hal/environment.py`.
+is refused by the name of its variable; a name with our prefix that is not in this table is warned of. A
+setuid program ignores them all ([more](c_interface.md)). This page is written by `tools/environment_page.py`
+from `src/nnburst/hal/environment.py`.
 
-| variable | expected | default | read by | what it does |
-|---|---|---|---|---|
+"""
+_COLUMNS: Final = """
+| variable | what it does | expected, and the default | read by |
+|---|---|---|---|
+"""
+_INTERNAL: Final = """
+## For tests and builds of nnburst itself
+
+`nnburst env --all` prints these, too.
 """
 
 _FOLDERS: Final = """
@@ -35,18 +43,19 @@ which counts more than what was measured |
 
 def page() -> str:
     """The page's text."""
-    return _HEAD + "".join(map(_row, variables())) + _FOLDERS
+    users, others = ([v for v in variables() if v.is_for_users is each] for each in (True, False))
+    rows = [_COLUMNS + "".join(map(_row, each)) for each in (users, others)]
+    return _HEAD + rows[0] + _FOLDERS + _INTERNAL + rows[1]
 
 
 def _row(variable: Variable[object]) -> str:
-    default = f"`{variable.default}`" if variable.default is not None else ""
+    default = f"; `{variable.default}`" if variable.default else ""
     more = f" ([more]({variable.page}))" if variable.page else ""
     cells = (
         f"`{variable.name}`",
-        variable.expected,
-        default,
-        variable.reader,
         variable.what + more,
+        variable.expected + default,
+        variable.reader,
     )
     return f"| {' | '.join(cells)} |\n"
 

@@ -28,8 +28,7 @@ from typing import Final
 import numpy as np
 
 import nnburst
-from nnburst.bench.contestants import Looped
-from nnburst.bench.drivers import adding_model, null_driver, open_bound, pinned
+from nnburst.bench.cases import Looped, adding_model, null_driver, open_bound, pinned
 from nnburst.client.launch import driver_environment
 
 #: Drivers by name, and whether they count.

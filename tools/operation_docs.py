@@ -43,11 +43,54 @@ operands with a default may be left out. An operation that does not accept empty
 an extent is 0 at execution.
 """
 
+_NOT_FINITE: Final = """\
+## Infinities and NaN
+
+NNAPI leaves open what becomes of numbers that are not finite, and its own CPU implementation differs
+between operations. The reference executor, which is also the CPU behind `nnburst.compile`, does what
+that one does. Engines do what they do, which may change with their version, so the same model may give
+one or the other as its parts are placed.
+
+"""
+_NOT_FINITE_ROWS: Final = (
+    (
+        "ADD, SUB, MUL, DIV, convolutions, FULLY_CONNECTED and pools, with any activation, NONE too",
+        "±infinity becomes ±3.4e38, the largest number, or a smaller bound of the activation; NaN stays",
+        "±infinity stays unless a bound of the activation limits it; NaN stays. LiteRT's convolutions"
+        " may give NaN for infinity",
+    ),
+    (
+        "RELU, RELU1, RELU6 as operations",
+        "likewise, but NaN becomes the lower bound",
+        "±infinity stays unless a bound limits it; NaN stays",
+    ),
+    ("ELU", "NaN becomes 0", "NaN stays"),
+    (
+        "MAXIMUM, MINIMUM",
+        "the first operand if one is NaN",
+        "LiteRT: the second one; onnxruntime: NaN",
+    ),
+    ("REDUCE_MAX, REDUCE_MIN", "NaN does not count", "the engine's own"),
+    ("REDUCE_PROD", "0 if one factor is 0, whatever the others are", "the engine's own"),
+    ("QUANTIZE", "NaN becomes the largest stored value", "the engine's own"),
+    ("EXP", "as IEEE 754 says", "likewise, but of NaN LiteRT may give 0"),
+    ("others of single elements", "as IEEE 754 says", "likewise"),
+)
+_NOT_FINITE_END: Final = """
+Float16 is computed in float32 and rounded once, so that what is beyond 65504 is infinite. Finite numbers
+are not changed by others that are not, unless both are in one sum, product, window or normalisation.
+"""
+
+
+def _not_finite() -> str:
+    head = ("Operation on float32", "Reference executor", "LiteRT, onnxruntime")
+    return _NOT_FINITE + _table(head, _NOT_FINITE_ROWS) + _NOT_FINITE_END
+
 
 def page() -> str:
     """The whole page, in Markdown."""
     by_name = sorted(REGISTRY.values(), key=lambda d: d.signature.type.name)
-    parts = [_INTRODUCTION, _overview(by_name)]
+    parts = [_INTRODUCTION, _overview(by_name), _not_finite()]
     parts += [_section(definition) for definition in by_name]
     parts.append(_deviations(EXECUTORS / "operations", EXECUTORS / "reference"))
     return "\n".join(parts)

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-TARGET: Final = Path(__file__).resolve().parent.parent / "src/nnburst/formats/tflite/format.json"
+TARGET: Final = Path(__file__).resolve().parent.parent / "src/nnburst/formats/format.json"
 #: Suffixes of methods that say more of a vector's field.
 _OF_VECTORS: Final = ("AsNumpy", "Length", "IsNone")
 

@@ -40,8 +40,8 @@ import os, sys
 from contextlib import ExitStack
 import numpy as np
 import nnburst._native
-from nnburst.bench.contestants import Looped
-from nnburst.bench.drivers import adding_model, null_driver, open_bound, pinned
+from nnburst.bench.cases import Looped
+from nnburst.bench.cases import adding_model, null_driver, open_bound, pinned
 
 here, there = sorted(os.sched_getaffinity(0))[:2]
 with ExitStack() as stack:

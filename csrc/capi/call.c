@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #include "../../src/nnburst/capi/include/android/NeuralNetworks.h"
-#include "draft.h"
+#include "native_execution.h"
 #include "handles.h"
 #include "interpreter.h"
 #include "log.h"
@@ -52,7 +52,7 @@ static int check_array(const struct nnb_function_description *description, uint3
     return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Looks every handle up among the living; what is refused has not been followed. */
+/* Looks every handle up in the table of valid ones; a refused value is never used as an address. */
 static int check_handles(const struct nnb_function_description *description, const int64_t *words) {
     int code = ANEURALNETWORKS_NO_ERROR;
     for (uint32_t i = 0; i < description->argument_count && code == ANEURALNETWORKS_NO_ERROR; i++) {
@@ -95,7 +95,7 @@ static int call_that_makes(enum nnb_function function, int64_t *words, uint32_t 
     return code;
 }
 
-/* The slot of an object that is to be freed, locked: RT:E9, not of an execution that computes. */
+/* The locked slot of an object that is to be freed; RT:E9: an execution that computes is refused. */
 static struct nnb_slot *locked_to_free(uint64_t handle, enum nnb_handle_kind kind) {
     return kind == NNB_EXECUTION ? nnb_handle_try_lock(handle, kind) : nnb_handle_lock(handle, kind);
 }
@@ -120,11 +120,11 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
     return code;
 }
 
-/* The Python side has every execution before it is called for it, and C does not compute it meanwhile. */
+/* Before a call about an execution, the Python side adopts it; C does not compute it meanwhile. */
 static int ready_for_python(const struct nnb_function_description *description, const int64_t *words) {
     const struct nnb_argument *first = &description->arguments[0];
     return first->passing == NNB_PASS_HANDLE && first->kind == NNB_EXECUTION
-               ? nnb_draft_adopted((uint64_t)words[0], description->name)
+               ? nnb_native_adopted((uint64_t)words[0], description->name)
                : ANEURALNETWORKS_NO_ERROR;
 }
 
@@ -177,8 +177,8 @@ static void copy(const struct nnb_copy *copies, uint32_t count) {
     }
 }
 
-/* Runs by the offer, with the slot locked: 0 if all went as before, 1 if the Python side must do the call, 2 if
- * it must finish the run whose outcome is in `*status`. */
+/* Runs a computation that the Python side has offered, with the slot locked. 0 if it ended as before, 1 if the
+ * Python side must do the call, 2 if it must finish the run whose outcome is in `*status`. */
 static int run_offer(const struct nnb_fast *fast, uint64_t burst, int *status) {
     const struct nnb_fast_run *offer = fast->offer;
     if (offer == NULL || offer->burst != burst ||
@@ -235,7 +235,7 @@ int nnb_enter_fast(enum nnb_function function, int64_t *words) {
     if (nnb_interpreter_gone()) {
         return nnb_enter(function, words);
     }
-    if (nnb_draft_call(function, words, &code)) {
+    if (nnb_native_call(function, words, &code)) {
         return code;
     }
     return function == NNB_EXECUTION_COMPUTE || function == NNB_EXECUTION_BURST_COMPUTE

@@ -1,4 +1,4 @@
-/* How a function of the interface is carried out: checked, then handed to the Python side. */
+/* Carries out the functions of the interface: checks their arguments, then calls the Python side. */
 #ifndef NNB_CAPI_CALL_H
 #define NNB_CAPI_CALL_H
 

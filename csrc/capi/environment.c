@@ -1,15 +1,22 @@
 #include "environment.h"
 
 #include <dlfcn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "log.h"
-
-#define BESIDE "libneuralnetworks.python"
+/* Notes why no environment is usable; false. */
+__attribute__((format(printf, 2, 3))) static bool refuse(struct nnb_environment *environment,
+                                                         const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(environment->problem, sizeof environment->problem, format, arguments);
+    va_end(arguments);
+    return false;
+}
 
 /* Joins up to three parts; false if they do not fit. */
 static bool join(char *to, const char *first, const char *second, const char *third) {
@@ -17,9 +24,10 @@ static bool join(char *to, const char *first, const char *second, const char *th
     return length >= 0 && length < PATH_MAX;
 }
 
+/* A program runs with the effective user's rights, which `access` does not check. */
 static bool is_program(const char *path) {
     struct stat found;
-    return stat(path, &found) == 0 && S_ISREG(found.st_mode) && access(path, X_OK) == 0;
+    return stat(path, &found) == 0 && S_ISREG(found.st_mode) && eaccess(path, X_OK) == 0;
 }
 
 static bool is_folder(const char *path) {
@@ -34,15 +42,21 @@ static void strip_last(char *path) {
     }
 }
 
-/* Folder of this library, links resolved. */
-static bool library_folder(char *folder) {
+/* Folder of this library, links resolved, and the file beside it that may name an interpreter: libX.python for libX.so. */
+static bool find_library(char *folder, char *beside) {
     Dl_info info;
     static const char here = 0;
-    if (dladdr(&here, &info) == 0 || info.dli_fname == NULL || realpath(info.dli_fname, folder) == NULL) {
+    char stem[PATH_MAX];
+    if (dladdr(&here, &info) == 0 || info.dli_fname == NULL || realpath(info.dli_fname, folder) == NULL ||
+        !join(stem, folder, "", "")) {
         return false;
     }
     strip_last(folder);
-    return true;
+    char *end = strstr(stem + strlen(folder), ".so");
+    if (end != NULL) {
+        *end = '\0';
+    }
+    return join(beside, stem, ".python", "");
 }
 
 static bool first_line(const char *path, char *line) {
@@ -92,7 +106,7 @@ static bool keep_minor(char *to, size_t room, const char *version) {
     return length > 0 && (size_t)length < room;
 }
 
-/* An environment's pyvenv.cfg names what it was made from; any other interpreter is its own. */
+/* An environment's pyvenv.cfg names the interpreter that it was made from; any other interpreter is its own. */
 static bool look_at(struct nnb_environment *environment) {
     char folder[PATH_MAX];
     char path[PATH_MAX];
@@ -118,18 +132,17 @@ static bool look_at(struct nnb_environment *environment) {
     return join(environment->home, real, "", "");
 }
 
-/* Takes `path`, an interpreter or the folder of an environment, as the choice of `said_by`. */
+/* Takes `path`, an interpreter or the folder of an environment; `said_by` names its source in messages. */
 static bool choose(struct nnb_environment *environment, const char *said_by, const char *path) {
     (void)snprintf(environment->said_by, sizeof environment->said_by, "%s", said_by);
     bool fits = is_folder(path) ? join(environment->program, path, "/bin/python3", "")
                                 : join(environment->program, path, "", "");
     if (!fits || !is_program(environment->program)) {
-        nnb_complain("%s names no Python interpreter: %s", said_by, path);
-        return false;
+        return refuse(environment, "%s names no Python interpreter: %s", said_by, path);
     }
     if (!look_at(environment)) {
-        nnb_complain("%s: cannot see which version of Python %s is", said_by, environment->program);
-        return false;
+        return refuse(environment, "%s: cannot see which version of Python %s is", said_by,
+                      environment->program);
     }
     return true;
 }
@@ -147,51 +160,32 @@ static bool installed_in(const char *folder, char *environment) {
     return environment[0] != '\0';
 }
 
+/* A setuid program must not trust its environment, which its caller made: secure_getenv. */
 bool nnb_environment_find(struct nnb_environment *environment) {
-    const char *named = getenv("NNBURST_PYTHON");
+    const char *named = secure_getenv("NNBURST_PYTHON");
     if (named != NULL && named[0] != '\0') {
         return choose(environment, "NNBURST_PYTHON", named);
     }
     char folder[PATH_MAX];
-    char path[PATH_MAX];
+    char path[PATH_MAX] = "";
     char line[PATH_MAX];
-    bool have_folder = library_folder(folder);
-    if (have_folder && join(path, folder, "/", BESIDE) && first_line(path, line)) {
+    bool have_folder = find_library(folder, path);
+    if (have_folder && first_line(path, line)) {
         char said_by[PATH_MAX + 8];
         (void)snprintf(said_by, sizeof said_by, "%s", path);
         return choose(environment, said_by, line);
     }
-    named = getenv("VIRTUAL_ENV");
+    named = secure_getenv("VIRTUAL_ENV");
     if (named != NULL && named[0] != '\0') {
         return choose(environment, "VIRTUAL_ENV", named);
     }
+    char beside[PATH_MAX];
+    (void)join(beside, path[0] == '\0' ? "" : strrchr(path, '/') + 1, "", "");
     if (have_folder && installed_in(folder, path)) {
         return choose(environment, "the environment of the library", path);
     }
-    nnb_complain("no Python environment with nnburst: set NNBURST_PYTHON to its interpreter");
-    return false;
-}
-
-static void *open_library(const char *path) { return dlopen(path, RTLD_NOW | RTLD_GLOBAL); }
-
-void *nnb_environment_open(const struct nnb_environment *environment) {
-    static const char *const folders[] = {"/../lib/", "/../lib64/", "/../lib/x86_64-linux-gnu/",
-                                          "/../lib/aarch64-linux-gnu/", "/"};
-    char name[64];
-    (void)snprintf(name, sizeof name, "libpython%s.so.1.0", environment->version);
-    char path[PATH_MAX];
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        if (join(path, environment->home, folders[i], name) && access(path, R_OK) == 0) {
-            void *library = open_library(path);
-            if (library != NULL) {
-                return library;
-            }
-        }
-    }
-    void *library = open_library(name);
-    if (library == NULL) {
-        nnb_complain("%s: there is no %s for %s (a Python without its shared library cannot be embedded)",
-                     environment->said_by, name, environment->program);
-    }
-    return library;
+    return refuse(environment,
+                  "no Python environment with nnburst: name its interpreter in NNBURST_PYTHON, which a setuid"
+                  " program ignores, or in the file %s beside the library",
+                  beside);
 }

@@ -1,4 +1,4 @@
-/* Which Python environment stands behind the library, found without running anything. */
+/* Finds the Python environment that the library uses, without running a program. */
 #ifndef NNB_CAPI_ENVIRONMENT_H
 #define NNB_CAPI_ENVIRONMENT_H
 
@@ -10,14 +10,12 @@ struct nnb_environment {
     char program[PATH_MAX];      /* its interpreter */
     char home[PATH_MAX];         /* folder of the interpreter that it was made from */
     char version[16];            /* "3.11" */
+    char problem[1024];          /* why it is not usable */
 };
 
-/* NNBURST_PYTHON, the file libneuralnetworks.python beside the library, the active virtual environment, the
- * environment that the library is installed in: the first that is named counts, even if it cannot be used. False
- * with one line on stderr if it is missing or unusable. */
+/* NNBURST_PYTHON, the file libX.python beside the library libX.so, the active virtual environment, the environment
+ * that the library is installed in: the first that is named counts, even if it cannot be used. False with a
+ * `problem` if it is missing or unusable. */
 bool nnb_environment_find(struct nnb_environment *environment);
-
-/* Opens its libpython for all threads of the process; NULL with one line on stderr. */
-void *nnb_environment_open(const struct nnb_environment *environment);
 
 #endif

@@ -1,7 +1,7 @@
-/* The way of a computation that has run before: from C to the burst, without the interpreter and its lock.
+/* Runs a computation that has run before: from C to the burst, without the interpreter and its lock.
  *
- * The Python side offers it after a computation over a burst went well (nnb_services.offer); it is used until a
- * run ends in any other way than the last one, which is then the Python side's to finish. */
+ * The Python side offers this after a computation over a burst has succeeded (nnb_services.offer). C uses it until a
+ * run ends in another way than the one before; the Python side then finishes that run. */
 #ifndef NNB_CAPI_FAST_H
 #define NNB_CAPI_FAST_H
 
@@ -10,17 +10,17 @@
 
 #include "../atomics.h"
 
-/* The burst computes for another execution: this one is untouched. */
+/* The burst computes for another execution; this one has not begun. */
 #define NNB_RUN_BUSY (-1)
 
-/* An argument at an address of the program's, copied into a pool before the run or out of it behind it. */
+/* An argument at an address of the program's, copied into a pool before the run or out of it afterwards. */
 struct nnb_copy {
     void *to;
     const void *from;
     uint64_t bytes;
 };
 
-/* Memory of the Python side, which keeps it as long as the execution's handle lives. */
+/* Memory of the Python side, which keeps it as long as the execution's handle is valid. */
 struct nnb_fast_run {
     int (*run)(void *bound); /* 0: all as in the last run; NNB_RUN_BUSY; else the code is meant for `finish` */
     void *bound;
@@ -31,63 +31,85 @@ struct nnb_fast_run {
     uint32_t copies_out_count;
 };
 
-/* What is known of all executions of a compilation. Memory of the Python side, which keeps it as long as there are
- * drafts of it. */
-struct nnb_template {
-    nnb_atomic_u32 drafts;
+/* The burst that computations of one thread go over if they name none. Memory of the Python side, as argument sizes. */
+struct nnb_thread_burst {
+    nnb_atomic_u64 thread; /* pthread_self; 0: of no thread */
+    nnb_atomic_u64 burst;  /* its handle, which programs never see */
+    nnb_atomic_u32 used;   /* since the Python side has looked */
+};
+
+/* Lengths of the arguments of all executions of a compilation. Memory of the Python side, which keeps it as long as
+ * there are native executions of the compilation. */
+struct nnb_argument_sizes {
+    nnb_atomic_u32 executions;
     uint32_t input_count;
     uint32_t output_count;
     const uint64_t *bytes; /* of each input, then each output; 0 if more than one length will do */
+    struct nnb_thread_burst *threads;
+    uint32_t thread_count;
 };
 
-/* An argument of a draft, or of the executions that a loan is for: at an address, or a range of a memory. */
+/* An argument of a native execution or of a cached request: at an address, or a range of a memory. */
 struct nnb_place {
-    void *address;   /* of a draft the program's, of a loan in its pool; NULL of a range */
+    void *address;   /* in the program, or in the cached request's pool; NULL of a range */
     uint64_t memory; /* its handle; 0 of an address */
     uint64_t offset; /* of the range, which is as long as the model declares */
 };
 
-/* A request that a burst lends, one execution after the other. Arguments at addresses have a place in a pool;
+/* A request of a burst that C runs for one execution after the other. Arguments at addresses have a place in a pool;
  * ranges of memories are bound where they are. Memory of the Python side, which keeps it while it is busy. */
-struct nnb_loan {
+struct nnb_cached_request {
     nnb_atomic_u32 busy;
-    const struct nnb_template *template; /* of executions that may borrow it */
+    const struct nnb_argument_sizes *sizes; /* of the executions that it can run */
     int (*run)(void *bound);             /* as nnb_fast_run's */
     void *bound;
     const struct nnb_place *places; /* of each input, then each output */
 };
 
-/* An execution that the Python side has not seen yet: see draft.h. */
-struct nnb_draft {
-    struct nnb_template *template;
+/* An execution that the Python side has not seen yet: see native_execution.h. */
+struct nnb_native_execution {
+    struct nnb_argument_sizes *sizes;
     uint32_t set; /* so many arguments */
     uint32_t completed;
     uint32_t adopted; /* the Python side, which sets this, has the execution now */
     struct nnb_place arguments[]; /* each input, then each output; all zeros until it is set */
 };
 
-/* Of the slot of an execution: `offer` and `draft`; of a compilation: `template`; of a burst: `loans`; of a
+/* Of the slot of an execution: `offer` and `native`; of a compilation: `sizes`; of a burst: `cached`; of a
  * memory: `size`. */
 struct nnb_fast {
     nnb_atomic_u32 busy;      /* a run is inside, or something of this is looked at or changed */
     nnb_atomic_u32 computing; /* a run is inside */
     const struct nnb_fast_run *offer;
-    nnb_atomic_u64 draft; /* address; 0 once the Python side has the execution */
-    struct nnb_template *template;
-    struct nnb_loan *const *loans;
-    uint32_t loan_count;
-    nnb_atomic_u64 size; /* bytes that drafts may lie in; 0 if the Python side has to look at each range */
+    nnb_atomic_u64 native; /* address; 0 once the Python side has the execution */
+    struct nnb_argument_sizes *sizes;
+    struct nnb_cached_request *const *cached;
+    uint32_t cached_count;
+    nnb_atomic_u64 size; /* bytes that arguments may lie in; 0 if the Python side has to look at each range */
 };
 
-/* Whether something may still look at it that was no longer offered when this was called. */
-static inline int nnb_template_in_use(struct nnb_template *template) {
-    /* SYNC POINT U: the last draft has let go. TRUST: memory of this process. */
-    return nnb_load_acquire_u32(&template->drafts) != 0;
+/* Gives a thread a burst, or with 0 and 0 takes it. */
+static inline void nnb_thread_burst_set(struct nnb_thread_burst *row, uint64_t thread, uint64_t burst) {
+    /* SYNC POINT M: the burst is there before its thread is. */
+    nnb_store_release_u64(&row->burst, burst);
+    nnb_store_release_u64(&row->thread, thread);
 }
 
-static inline int nnb_loan_in_use(struct nnb_loan *loan) {
+/* Whether the library has used it since this was called before. */
+static inline int nnb_thread_burst_was_used(struct nnb_thread_burst *row) {
+    uint32_t used = 1;
+    return nnb_try_replace_u32(&row->used, &used, 0); /* SYNC POINT M: nothing but that it was used */
+}
+
+/* Whether a thread may still read it, although it is no longer offered. */
+static inline int nnb_argument_sizes_in_use(struct nnb_argument_sizes *sizes) {
+    /* SYNC POINT U: the last native execution has let go. TRUST: memory of this process. */
+    return nnb_load_acquire_u32(&sizes->executions) != 0;
+}
+
+static inline int nnb_cached_request_in_use(struct nnb_cached_request *cached) {
     /* SYNC POINT V: the last run has let go. TRUST: memory of this process. */
-    return nnb_load_acquire_u32(&loan->busy) != 0;
+    return nnb_load_acquire_u32(&cached->busy) != 0;
 }
 
 #endif

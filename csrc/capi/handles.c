@@ -32,7 +32,7 @@ static struct nnb_slot *at(uint32_t index) {
     return chunk == 0 ? NULL : (struct nnb_slot *)chunk + index % CHUNK_SLOTS;
 }
 
-/* A slot that no living handle has, with the lock held; NULL if there is no room. */
+/* A slot that no valid handle has, with the lock held; NULL if the table is full. */
 static struct nnb_slot *take(uint32_t *index) {
     if (first_free != 0) {
         *index = first_free - 1;
@@ -113,33 +113,33 @@ void nnb_handle_unlock(struct nnb_slot *slot) {
     nnb_unlock(&slot->fast.busy);
 }
 
-struct nnb_draft *nnb_slot_draft(struct nnb_slot *slot) {
-    /* SYNC POINT W: the draft is there before its address is. TRUST: memory of this process. */
-    return (struct nnb_draft *)(uintptr_t)nnb_load_acquire_u64(&slot->fast.draft);
+struct nnb_native_execution *nnb_slot_native(struct nnb_slot *slot) {
+    /* SYNC POINT W: the native execution is there before its address is. TRUST: memory of this process. */
+    return (struct nnb_native_execution *)(uintptr_t)nnb_load_acquire_u64(&slot->fast.native);
 }
 
-void nnb_slot_set_draft(struct nnb_slot *slot, struct nnb_draft *draft) {
-    /* SYNC POINT W: see nnb_slot_draft; or the Python side has all that the draft had. */
-    nnb_store_release_u64(&slot->fast.draft, (uint64_t)(uintptr_t)draft);
+void nnb_slot_set_native(struct nnb_slot *slot, struct nnb_native_execution *native) {
+    /* SYNC POINT W: see nnb_slot_native; or the Python side has all that the native execution had. */
+    nnb_store_release_u64(&slot->fast.native, (uint64_t)(uintptr_t)native);
 }
 
-void nnb_slot_drop_draft(struct nnb_slot *slot) {
-    struct nnb_draft *draft = nnb_slot_draft(slot);
-    if (draft == NULL) {
+void nnb_slot_drop_native(struct nnb_slot *slot) {
+    struct nnb_native_execution *native = nnb_slot_native(slot);
+    if (native == NULL) {
         return;
     }
-    nnb_slot_set_draft(slot, NULL);
-    /* SYNC POINT U: nothing looks at the template any more. */
+    nnb_slot_set_native(slot, NULL);
+    /* SYNC POINT U: nothing looks at the argument sizes any more. */
     nnb_fence();
-    (void)nnb_count_u32(&draft->template->drafts, UINT32_MAX); /* one less */
-    free(draft);
+    (void)nnb_count_u32(&native->sizes->executions, UINT32_MAX); /* one less */
+    free(native);
 }
 
 void nnb_slot_withdraw(struct nnb_slot *slot) {
     slot->fast.offer = NULL;
-    slot->fast.template = NULL;
-    slot->fast.loans = NULL;
-    slot->fast.loan_count = 0;
+    slot->fast.sizes = NULL;
+    slot->fast.cached = NULL;
+    slot->fast.cached_count = 0;
     /* SYNC POINT Y: see offer_memory. */
     nnb_store_release_u64(&slot->fast.size, 0);
 }
@@ -172,7 +172,7 @@ void nnb_slot_set_computing(struct nnb_slot *slot, bool computes) {
     nnb_store_release_u32(&slot->fast.computing, computes ? 1 : 0);
 }
 
-/* Lets another object have a slot whose handle has ended, with the list's lock held. */
+/* Frees a slot whose handle has ended for another object, with the list's lock held. */
 static void give_back(struct nnb_slot *slot, uint64_t handle) {
     if (slot->generation < GENERATION_MASK) { /* else a value would come again */
         slot->next_free = first_free;

@@ -1,4 +1,4 @@
-/* Handles: the opaque pointers that programs hold.
+/* Makes, finds and ends handles, the opaque pointers that programs hold.
  *
  * A handle is not an address but a number that no pointer of the program can equal: a tag that makes it
  * non-canonical, the object's kind, the slot's generation, the slot. So a freed, foreign or wild handle is
@@ -22,14 +22,14 @@ struct nnb_slot {
     struct nnb_fast fast;  /* of an execution: the way that needs no interpreter */
 };
 
-/* A new handle; 0 if there is no room for one. */
+/* A new handle; 0 if the table is full. */
 uint64_t nnb_handle_new(enum nnb_handle_kind kind);
 
-/* The slot of a living handle of this kind; NULL for any other value. A slot is never given back to the system,
- * so it may be looked at even if another thread frees the handle meanwhile. */
+/* The slot of a valid handle of this kind; NULL for any other value. A slot's memory is never freed, so it may be
+ * read even if another thread frees the handle meanwhile. */
 struct nnb_slot *nnb_handle_slot(uint64_t handle, enum nnb_handle_kind kind);
 
-/* The same with its `fast` locked, once another thread has let go of it; NULL if the handle has ended. */
+/* The same with its `fast` locked, once another thread has unlocked it; NULL if the handle has ended. */
 struct nnb_slot *nnb_handle_lock(uint64_t handle, enum nnb_handle_kind kind);
 
 /* The same at once; NULL also if it is locked. */
@@ -37,14 +37,15 @@ struct nnb_slot *nnb_handle_try_lock(uint64_t handle, enum nnb_handle_kind kind)
 
 void nnb_handle_unlock(struct nnb_slot *slot);
 
-/* The draft that an execution is; NULL if the Python side has it. */
-struct nnb_draft *nnb_slot_draft(struct nnb_slot *slot);
-void nnb_slot_set_draft(struct nnb_slot *slot, struct nnb_draft *draft);
+/* The native execution of a slot; NULL if the Python side has the execution. */
+struct nnb_native_execution *nnb_slot_native(struct nnb_slot *slot);
+void nnb_slot_set_native(struct nnb_slot *slot, struct nnb_native_execution *native);
 
-/* Lets go of a draft that has been adopted, or whose execution ends; nothing if it has gone. The slot is locked. */
-void nnb_slot_drop_draft(struct nnb_slot *slot);
+/* Frees a native execution that has been adopted, or whose handle is freed; does nothing for other slots. The slot is
+ * locked. */
+void nnb_slot_drop_native(struct nnb_slot *slot);
 
-/* Takes back what the Python side has offered under a handle, but for a draft; the slot is locked. */
+/* Withdraws everything that the Python side has offered for a handle, except a native execution; the slot is locked. */
 void nnb_slot_withdraw(struct nnb_slot *slot);
 
 /* Calls `visit` with each slot, locked; how many it left out because another thread had locked them. */
@@ -56,7 +57,7 @@ bool nnb_slot_computes(struct nnb_slot *slot);
 /* Notes whether C computes it; the slot is locked. */
 void nnb_slot_set_computing(struct nnb_slot *slot, bool computes);
 
-/* Ends a handle's life; nothing for a handle that has ended. */
+/* Makes a handle invalid; does nothing for a handle that has ended. */
 void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind);
 
 /* The same for a handle whose slot this thread has locked, which unlocks it. */

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "environment.h"
 #include "handles.h"
@@ -23,8 +24,9 @@ static nnb_atomic_u32 explained;
 
 static uint64_t new_handle(uint32_t kind) { return nnb_handle_new((enum nnb_handle_kind)kind); }
 
-/* Called by the Python side behind a computation of `execution`, and with NULL before one that C must not do; this
- * thread has not locked its slot. A run that is inside has not seen the offer. */
+/* Called by the Python side after a computation of `execution`, with the way that C may compute it from now on, and
+ * with NULL before a computation that C must not do. This thread has not locked its slot. A run that is under way
+ * has not seen the offer. */
 static void offer(uint64_t execution, const struct nnb_fast_run *run) {
     struct nnb_slot *slot = run == NULL ? nnb_handle_lock(execution, NNB_EXECUTION)
                                         : nnb_handle_try_lock(execution, NNB_EXECUTION);
@@ -34,10 +36,10 @@ static void offer(uint64_t execution, const struct nnb_fast_run *run) {
     }
 }
 
-static void offer_template(uint64_t compilation, struct nnb_template *template) {
+static void offer_sizes(uint64_t compilation, struct nnb_argument_sizes *sizes) {
     struct nnb_slot *slot = nnb_handle_lock(compilation, NNB_COMPILATION);
     if (slot != NULL) {
-        slot->fast.template = nnb_interpreter_gone() ? NULL : template;
+        slot->fast.sizes = nnb_interpreter_gone() ? NULL : sizes;
         nnb_handle_unlock(slot);
     }
 }
@@ -51,22 +53,30 @@ static void offer_memory(uint64_t memory, uint64_t size) {
     }
 }
 
-static void lend(uint64_t burst, struct nnb_loan *const *loans, uint32_t count) {
+static void cache(uint64_t burst, struct nnb_cached_request *const *cached, uint32_t count) {
     struct nnb_slot *slot = nnb_handle_lock(burst, NNB_BURST);
     if (slot != NULL) {
-        slot->fast.loans = loans;
-        slot->fast.loan_count = nnb_interpreter_gone() ? 0 : count;
+        slot->fast.cached = cached;
+        slot->fast.cached_count = nnb_interpreter_gone() ? 0 : count;
         nnb_handle_unlock(slot);
+    }
+}
+
+static void end_burst(uint64_t burst) {
+    struct nnb_slot *slot = nnb_handle_lock(burst, NNB_BURST);
+    if (slot != NULL) {
+        nnb_slot_withdraw(slot);
+        nnb_handle_end_locked(slot, burst);
     }
 }
 
 static void withdraw(struct nnb_slot *slot) {
     nnb_slot_withdraw(slot);
-    nnb_slot_drop_draft(slot);
+    nnb_slot_drop_native(slot);
 }
 
 /* Called by the Python side when its interpreter ends, until it returns 0. Each slot is visited once it is not locked:
- * what runs without the interpreter holds such a lock, and what is offered from then on is not taken. */
+ * a computation without the interpreter holds such a lock. Offers that come later are ignored. */
 static uint32_t end(void) {
     /* SYNC POINT S: see in_child. TRUST: memory of this process. */
     if (nnb_load_acquire_u32(&gone) == FORKED) {
@@ -83,9 +93,10 @@ struct nnb_exchange nnb_services = {
     .version = NNB_EXCHANGE_VERSION,
     .new_handle = new_handle,
     .offer = offer,
-    .offer_template = offer_template,
+    .offer_sizes = offer_sizes,
     .offer_memory = offer_memory,
-    .lend = lend,
+    .cache = cache,
+    .end_burst = end_burst,
     .end = end,
 };
 
@@ -138,10 +149,35 @@ static bool use_running(const struct nnb_python *python) {
     return connected;
 }
 
+/* Opens an environment's libpython for all threads of the process; NULL with one line on stderr. */
+static void *open_libpython(const struct nnb_environment *environment) {
+    static const char *const folders[] = {"/../lib/", "/../lib64/", "/../lib/x86_64-linux-gnu/",
+                                          "/../lib/aarch64-linux-gnu/", "/"};
+    char name[64];
+    (void)snprintf(name, sizeof name, "libpython%s.so.1.0", environment->version);
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        int length = snprintf(path, sizeof path, "%s%s%s", environment->home, folders[i], name);
+        if (length > 0 && (size_t)length < sizeof path && eaccess(path, R_OK) == 0) {
+            void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+            if (library != NULL) {
+                return library;
+            }
+        }
+    }
+    void *library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+    if (library == NULL) {
+        nnb_complain("%s: there is no %s for %s (a Python without its shared library cannot be embedded)",
+                     environment->said_by, name, environment->program);
+    }
+    return library;
+}
+
 static bool start_own(void) {
     struct nnb_environment environment;
     struct nnb_python python;
     if (!nnb_environment_find(&environment)) {
+        nnb_complain("%s", environment.problem);
         return false;
     }
     if (!new_enough(environment.version)) {
@@ -149,7 +185,7 @@ static bool start_own(void) {
                      OLDEST_MINOR);
         return false;
     }
-    void *library = nnb_environment_open(&environment);
+    void *library = open_libpython(&environment);
     if (library == NULL || !nnb_python_look_up(&python, library)) {
         return false;
     }

@@ -1,4 +1,4 @@
-/* The interpreter behind the library: found and started by the first call that needs it, once per process. */
+/* Starts the Python interpreter that the library uses: at the first call that needs it, once per process. */
 #ifndef NNB_CAPI_INTERPRETER_H
 #define NNB_CAPI_INTERPRETER_H
 
@@ -6,7 +6,7 @@
 
 #include "exchange.h"
 
-/* What the Python side offers; complete once nnb_interpreter_enter has been true. */
+/* The functions of the Python side; complete once nnb_interpreter_enter has been true. */
 extern struct nnb_exchange nnb_services;
 
 /* Begins a call of the Python side, after which nnb_interpreter_leave comes; starts the interpreter if it has not been

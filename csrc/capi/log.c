@@ -23,7 +23,7 @@ static void line(const char *format, va_list arguments) {
 }
 
 static bool wanted(void) {
-    const char *level = getenv("NNBURST_LOG");
+    const char *level = secure_getenv("NNBURST_LOG");
     return level != NULL && (strcasecmp(level, "debug") == 0 || strcasecmp(level, "info") == 0);
 }
 

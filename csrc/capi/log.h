@@ -1,4 +1,4 @@
-/* Lines on stderr: none unless NNBURST_LOG asks, but for the one with the reason why there is no interpreter. */
+/* Writes lines to stderr: only if NNBURST_LOG is set, except the one with the reason why no interpreter starts. */
 #ifndef NNB_CAPI_LOG_H
 #define NNB_CAPI_LOG_H
 

@@ -1,4 +1,4 @@
-/* The few functions of libpython that the library calls, looked up at run time: it links none.
+/* Looks up the few functions of libpython that the library calls at run time; it links none.
  *
  * All are in the limited API but those that start an interpreter. */
 #ifndef NNB_CAPI_PYTHON_H
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* PyStatus: what starting returns. */
+/* PyStatus: the result of starting. */
 struct nnb_python_status {
     int type; /* 0 is success */
     const char *function;

@@ -162,7 +162,18 @@ struct server_end {
     uint8_t *known[KINDS];
     uint8_t *result[KINDS];
     uint8_t error[2 * NNB_DATUM_BYTES];
+    struct nnb_hosted *nothing; /* an execution of the null executor */
 };
+
+static inline struct nnb_hosted *bind_nothing(void) {
+    const struct nnburst_executor *null = nnb_null_executor();
+    const struct nnbx_request request = {.size = sizeof request, .argument_size = sizeof *request.inputs};
+    char message[NNBX_MESSAGE_BYTES];
+    int32_t status;
+    struct nnb_hosted *bound = nnb_hosted_bind(null, NULL, &request, NULL, NULL, 1, 0, &status, message);
+    PROMISE(bound != NULL && status == NNBX_NONE);
+    return bound;
+}
 
 static inline void open_server(struct server_end *end, const struct channel *requests,
                                const struct channel *results, uint32_t max_in_flight) {
@@ -171,13 +182,14 @@ static inline void open_server(struct server_end *end, const struct channel *req
     lay_ring(&end->server.results, results);
     end->server.request_flag = requests->flag;
     end->server.result_flag = results->flag;
-    end->server.kick = -1;
+    end->server.wakeup_fd = -1;
     end->server.max_in_flight = max_in_flight;
     end->server.idle_ns = 10000000000u;
     end->server.stuck_ns = 10000000000u;
     end->server.packet = exactly(requests->capacity * NNB_DATUM_BYTES);
     end->server.waiting = exactly(results->capacity * NNB_DATUM_BYTES);
     nnb_waiter_init(&end->server.waiter, 0, 20000);
+    end->nothing = bind_nothing();
     for (uint32_t kind = 0; kind < KINDS; kind++) {
         end->known[kind] = exactly(REQUEST_DATUMS * NNB_DATUM_BYTES);
         end->result[kind] = exactly(RESULT_DATUMS * NNB_DATUM_BYTES);
@@ -188,7 +200,8 @@ static inline void open_server(struct server_end *end, const struct channel *req
                             &(struct nnb_binding){
                                 .request = end->known[kind],
                                 .result = end->result[kind],
-                                .call = kind < NATIVE_KINDS ? nnb_null_execute : NULL,
+                                .run = kind < NATIVE_KINDS ? nnb_hosted_run : NULL,
+                                .execution = (nnbx_execution *)(void *)end->nothing,
                                 .request_count = REQUEST_DATUMS,
                                 .result_count = RESULT_DATUMS,
                             });
@@ -203,6 +216,7 @@ static inline void close_server(struct server_end *end) {
     }
     free(end->server.packet);
     free(end->server.waiting);
+    nnb_hosted_free(end->nothing);
 }
 
 /* What the driver's Python would answer to MISS or CALL: a result, or an error for what it cannot read. */

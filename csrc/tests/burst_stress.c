@@ -28,7 +28,7 @@ static void *serve(void *argument) {
     uint8_t *reply = NULL;
     uint32_t count = 0;
     for (;;) {
-        int event = nnb_server_next(&end->server, reply, count, 0);
+        int event = nnb_server_next(&end->server, reply, count, 0, NNBX_MEASURED);
         reply = NULL;
         switch (event) {
         case NNB_SERVER_MISS:

@@ -28,12 +28,12 @@ int main(void) {
         uint32_t kind = KINDS - 1; /* one that the server hands to its caller */
         PROMISE(nnb_client_submit(&client.bound[kind]) == NNB_CLIENT_RESULT);
         first = requests.data + i * REQUEST_DATUMS * NNB_DATUM_BYTES;
-        PROMISE(nnb_server_next(&server.server, NULL, 0, 0) == NNB_SERVER_MISS);
+        PROMISE(nnb_server_next(&server.server, NULL, 0, 0, NNBX_MEASURED) == NNB_SERVER_MISS);
         PROMISE(changed == 2 * i + 1);
         PROMISE(kind_of_request(server.server.packet, server.server.packet_count) == kind);
         uint8_t *reply = answer(&server, &count);
         server.server.idle_ns = 1; /* nothing more comes */
-        PROMISE(nnb_server_next(&server.server, reply, count, 0) == NNB_SERVER_IDLE);
+        PROMISE(nnb_server_next(&server.server, reply, count, 0, NNBX_MEASURED) == NNB_SERVER_IDLE);
         first = results.data + i * RESULT_DATUMS * NNB_DATUM_BYTES;
         PROMISE(nnb_client_collect(&client.bound[kind], 1000000000u) ==
                 (i == 0 ? NNB_CLIENT_RESULT : NNB_CLIENT_SAME_BUT_TIMING));

@@ -119,7 +119,7 @@ static int be_driver(struct server_end *end) {
     for (;;) {
         bool was_over = is_over();
         end->server.idle_reported = 0;
-        int event = nnb_server_next(&end->server, reply, count, 0);
+        int event = nnb_server_next(&end->server, reply, count, 0, NNBX_MEASURED);
         reply = NULL;
         if (event == NNB_SERVER_CALL || event == NNB_SERVER_MISS) {
             PROMISE(kind_of_request(end->server.packet, end->server.packet_count) < KINDS);

@@ -81,8 +81,10 @@ static void *attack(void *argument) {
     return NULL;
 }
 
-static int32_t execute(void *context) {
-    PROMISE(*(uint32_t *)context < NATIVE_KINDS);
+static int32_t execute(nnbx_execution *execution, const struct nnbx_run *run,
+                       struct nnbx_outcome *outcome) {
+    PROMISE(*(uint32_t *)(void *)execution < NATIVE_KINDS);
+    PROMISE(run->deadline_ns == NNBX_NO_DEADLINE && outcome->shape_count == 0);
     native_executions++;
     return NNB_STATUS_NONE;
 }
@@ -121,8 +123,8 @@ static void open_pair(struct pair *pair, uint32_t max_in_flight) {
     open_server(&pair->server, &pair->requests, &pair->results, max_in_flight);
     for (uint32_t kind = 0; kind < NATIVE_KINDS; kind++) {
         struct nnb_binding *binding = &pair->server.server.bindings[kind];
-        binding->call = execute;
-        binding->context = &kinds[kind];
+        binding->run = execute;
+        binding->execution = (nnbx_execution *)(void *)&kinds[kind];
     }
     pair->server.server.idle_ns = 0; /* one look at a time: both ends take turns on this thread */
     pair->server.server.stuck_ns = 50000;
@@ -142,7 +144,7 @@ static bool serve(struct pair *pair) {
     uint32_t count = 0;
     for (int step = 0; step < MOST_STEPS; step++) {
         end->server.idle_reported = 0;
-        int event = nnb_server_next(&end->server, reply, count, 0);
+        int event = nnb_server_next(&end->server, reply, count, 0, NNBX_MEASURED);
         PROMISE(event >= NNB_SERVER_MISS && event <= NNB_SERVER_LOST && event != NNB_SERVER_ATTENTION);
         events[event]++;
         switch (event) {

@@ -11,7 +11,8 @@ if (($# < 2)); then
 fi
 sanitizer=$1 program=$2
 shift 2
-flags=(-std=c11 -O2 -g -D_GNU_SOURCE -Wall -Wextra -Wconversion -Wshadow -Werror -fno-omit-frame-pointer)
+flags=(-std=c11 -O2 -g -D_GNU_SOURCE -Wall -Wextra -Wconversion -Wshadow -Werror -fno-omit-frame-pointer
+    -I"$here/../../src/nnburst/executor/include")
 case $sanitizer in
 address) flags+=(-fsanitize=address,undefined -fno-sanitize-recover=all) ;;
 thread) flags+=(-fsanitize=thread) ;;
@@ -19,13 +20,18 @@ none) ;;
 *) echo "$0: no sanitizer $sanitizer" >&2; exit 2 ;;
 esac
 sources=()
-for name in ring_buffer event_flag waiter rhythm crowd trap trace packet counters burst_client burst_server steps liveness pool_map line turn; do
+for name in ring_buffer event_flag waiter rhythm cpu_contention trap trace packet counters executor null_executor burst_client burst_server steps liveness pool_map reply_reader receive_lock queue; do
     sources+=("$here/../$name.c")
 done
 kind=$sanitizer
 if grep -q NNBURST_TRAPS "$here/$program.c"; then
     flags+=(-DNNBURST_TRAPS)
     kind+=-traps
+fi
+if grep -q 'nnburst\.h' "$here/$program.c"; then # the client of served networks is no part of the C module
+    sources+=("$here"/../client/*.c "$here/../capi/environment.c" "$here/../child.c")
+    flags+=(-I"$here/.." -I"$here/../../src/nnburst/capi/include" -DNNBURST_NO_TRACE_POINTS)
+    kind+=-client
 fi
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
@@ -35,5 +41,5 @@ if [[ ! -d $objects ]]; then
     (cd "$build/objects" && "${CC:-gcc}" "${flags[@]}" -c "${sources[@]}")
     mkdir -p "$(dirname "$objects")" && mv -T "$build/objects" "$objects"
 fi
-"${CC:-gcc}" "${flags[@]}" "$here/$program.c" "$objects"/*.o -lpthread -o "$build/$program"
+"${CC:-gcc}" "${flags[@]}" "$here/$program.c" "$objects"/*.o -lpthread -ldl -o "$build/$program"
 ${RUNNER:-} "$build/$program" "$@" # such as: qemu-aarch64 -L /usr/aarch64-linux-gnu

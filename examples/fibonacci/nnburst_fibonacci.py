@@ -16,9 +16,9 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
+from nnburst.executor.graph.declarations import F32, control, data
 from nnburst.executor.graph.extension import VendorExtension
 from nnburst.executor.graph.operation import Node, Run
-from nnburst.executor.graph.signatures import F32, control, data
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.hal.model import ExtensionParams
 from nnburst.hal.signature import Form

@@ -18,7 +18,7 @@ import numpy as np
 
 from nnburst import FusedActivationFunc, OperationType, PaddingScheme
 from nnburst.executor.graph.extension import VendorExtension
-from nnburst.importer.constants import integers
+from nnburst.importer.tensors import integers
 from nnburst.importer.tflite.operator import Operator
 
 NAME: Final = "com.example.transposed_convolution"

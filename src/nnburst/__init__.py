@@ -16,6 +16,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Final
 
+from nnburst._version import __version__ as __version__
+
 if sys.platform != "linux":
     raise ImportError("nnburst needs Linux: memfd, futex and AF_UNIX SEQPACKET")
 if sys.byteorder != "little":
@@ -24,21 +26,15 @@ if sys.byteorder != "little":
     )
 
 if TYPE_CHECKING:
-    from nnburst.client.burst.burst import Burst
-    from nnburst.client.burst.stateful_burst import StatefulBurst
-    from nnburst.client.compilation_cache import CacheFiles
+    from nnburst.client.arguments import ExecutionResult
+    from nnburst.client.burst.interface import BoundRequest, Burst, BurstFunction, SubmittedRequest
     from nnburst.client.connect import DeviceInfo, connect, devices
     from nnburst.client.device import Device
-    from nnburst.client.execution.aidl_burst import AidlBurst
     from nnburst.client.execution.buffer import Buffer
-    from nnburst.client.execution.fenced_execution import FencedExecution
-    from nnburst.client.execution.reusable_execution import ReusableExecution
-    from nnburst.client.execution.sync_fence import SyncFence
     from nnburst.client.launch import launch
-    from nnburst.client.memory.arguments import ExecutionResult
-    from nnburst.client.memory.memory import Memory
+    from nnburst.client.memory import Memory
     from nnburst.client.prepared_model import PreparedModel
-    from nnburst.client.resilient.resilient_device import ResilientDevice
+    from nnburst.client.served_model import ServedModel
     from nnburst.hal.enums import (
         DeviceType,
         ErrorStatus,
@@ -63,18 +59,17 @@ if TYPE_CHECKING:
         OutputInsufficientSize,
         QueueCorrupted,
         ResourceExhausted,
+        StateLost,
     )
     from nnburst.hal.model import Model
     from nnburst.hal.model_builder import ModelBuilder
-    from nnburst.hal.timing import OutputShape, Timing
+    from nnburst.hal.types import OutputShape, Timing
     from nnburst.importer.imported_model import ImportedModel
     from nnburst.importer.load import load
-    from nnburst.runtime.compile import compile  # noqa: A004 - NNAPI's word
-    from nnburst.runtime.compiled_burst import CompiledBurst, CompiledRequest
-    from nnburst.runtime.compiled_model import CompiledModel
-    from nnburst.runtime.submitted_plan import SubmittedPlan
-
-__version__: Final = "0.1.0"
+    from nnburst.runtime.compile import (
+        CompiledModel,
+        compile,  # noqa: A004 - NNAPI's word
+    )
 
 __all__ = [
     "load",
@@ -83,22 +78,16 @@ __all__ = [
     "connect",
     "devices",
     "Device",
-    "ResilientDevice",
     "DeviceInfo",
     "CompiledModel",
-    "CompiledBurst",
-    "CompiledRequest",
     "PreparedModel",
+    "ServedModel",
     "Burst",
-    "StatefulBurst",
-    "AidlBurst",
-    "ReusableExecution",
-    "FencedExecution",
-    "SubmittedPlan",
-    "SyncFence",
+    "BoundRequest",
+    "SubmittedRequest",
+    "BurstFunction",
     "Memory",
     "Buffer",
-    "CacheFiles",
     "ExecutionResult",
     "OutputShape",
     "Timing",
@@ -122,6 +111,7 @@ __all__ = [
     "DeviceUnavailable",
     "GeneralFailure",
     "DeadObject",
+    "StateLost",
     "BurstBusy",
     "Closed",
     "MalformedPacket",
@@ -131,26 +121,22 @@ __all__ = [
 _HOMES: Final = {
     "nnburst.importer.load": ("load",),
     "nnburst.importer.imported_model": ("ImportedModel",),
-    "nnburst.runtime.compile": ("compile",),
-    "nnburst.runtime.compiled_model": ("CompiledModel",),
-    "nnburst.runtime.compiled_burst": ("CompiledBurst", "CompiledRequest"),
-    "nnburst.runtime.submitted_plan": ("SubmittedPlan",),
+    "nnburst.runtime.compile": ("compile", "CompiledModel"),
     "nnburst.client.launch": ("launch",),
     "nnburst.client.connect": ("connect", "devices", "DeviceInfo"),
     "nnburst.client.device": ("Device",),
     "nnburst.client.prepared_model": ("PreparedModel",),
-    "nnburst.client.resilient.resilient_device": ("ResilientDevice",),
-    "nnburst.client.burst.burst": ("Burst",),
-    "nnburst.client.burst.stateful_burst": ("StatefulBurst",),
-    "nnburst.client.execution.aidl_burst": ("AidlBurst",),
-    "nnburst.client.execution.reusable_execution": ("ReusableExecution",),
-    "nnburst.client.execution.fenced_execution": ("FencedExecution",),
-    "nnburst.client.execution.sync_fence": ("SyncFence",),
-    "nnburst.client.memory.memory": ("Memory",),
+    "nnburst.client.served_model": ("ServedModel",),
+    "nnburst.client.burst.interface": (
+        "Burst",
+        "BoundRequest",
+        "SubmittedRequest",
+        "BurstFunction",
+    ),
+    "nnburst.client.memory": ("Memory",),
     "nnburst.client.execution.buffer": ("Buffer",),
-    "nnburst.client.compilation_cache": ("CacheFiles",),
-    "nnburst.client.memory.arguments": ("ExecutionResult",),
-    "nnburst.hal.timing": ("OutputShape", "Timing"),
+    "nnburst.client.arguments": ("ExecutionResult",),
+    "nnburst.hal.types": ("OutputShape", "Timing"),
     "nnburst.hal.model": ("Model",),
     "nnburst.hal.model_builder": ("ModelBuilder",),
     "nnburst.hal.enums": (
@@ -173,6 +159,7 @@ _HOMES: Final = {
         "DeviceUnavailable",
         "GeneralFailure",
         "DeadObject",
+        "StateLost",
         "BurstBusy",
         "Closed",
         "MalformedPacket",
@@ -181,13 +168,14 @@ _HOMES: Final = {
 }
 _HOME: Final = {name: module for module, names in _HOMES.items() for name in names}
 
+if not TYPE_CHECKING:  # type checkers would take any name for one that this has
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'nnburst' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'nnburst' has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

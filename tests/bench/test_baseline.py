@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("scipy", reason="scipy is not installed (extra 'data')")
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
-from nnburst.bench.model.baseline import differences, judge, missed, read_baseline, sentence
 from nnburst.bench.model.latency import BURST, C_API, INTERPRETER
+from nnburst.bench.model.report import differences, judge, missed, read_baseline, sentence
 from nnburst.bench.rounds import Measured
-from nnburst.bench.verdict.verdict import Verdict
+from nnburst.bench.verdict import Verdict
 from nnburst.hal.errors import InvalidArgument
 
 

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst.bench.clients.client import moments_of
-from nnburst.bench.clients.load import Load
-from nnburst.bench.clients.queue import jain_index, simulate_queue
-from nnburst.bench.clients.result import Share
+from nnburst.bench.clients.load import Load, Usage
+from nnburst.bench.clients.result import ClientShare, jain_index, simulate_queue
 from nnburst.bench.clients.scenario import Ran
-from nnburst.bench.clients.usage import Usage
 
 MS = 1_000_000
 LOAD = Load("x", clients=2, rate=50.0, spins=True, cores=(0,), seconds=2.0)
@@ -89,7 +87,7 @@ def test_requests_beside_a_stolen_moment_are_left_out_of_the_comparison() -> Non
     trips = [numbers(10 * MS, 10 * MS, 11 * MS).reshape(1, 3)]
     trips.append(numbers(*(t * MS for t in (310, 311, 312, 490, 490, 520))).reshape(2, 3))
     looks = [(0, 7.0), (250 * MS, 7.0), (500 * MS, 7.01), (750 * MS, 7.01)]
-    share = Share.of(ran(trips, looks), numbers(MS))
+    share = ClientShare.of(ran(trips, looks), numbers(MS))
     assert share.undisturbed.tolist() == [True, False, False]
 
 
@@ -98,7 +96,7 @@ def test_figures_count_each_request_from_when_it_came() -> None:
         np.stack([numbers(*range(0, 900 * MS, 10 * MS))] * 3, axis=1) + numbers(0, MS, 3 * MS),
         np.stack([numbers(*range(0, 900 * MS, 10 * MS))] * 3, axis=1) + numbers(0, MS, 3 * MS),
     ]
-    figures = Share.of(ran(trips, [(0, 1.0), (1000 * MS, 1.0)]), numbers(MS)).as_json()
+    figures = ClientShare.of(ran(trips, [(0, 1.0), (1000 * MS, 1.0)]), numbers(MS)).as_json()
     assert figures["median_ns"] == figures["p99_ns"] == 3 * MS
     assert figures["per_second"] == pytest.approx(180)
     assert figures["fairness"] == 1

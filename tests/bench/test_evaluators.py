@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.bench.model.evaluators import (
+from nnburst.bench.model.networks import (
     Outputs,
     differences,
     mel_cep_log_f0,

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 from importer.onnx.graphs import model, node, value
-from nnburst.bench.model.measured_network import read_list
+from nnburst.bench.model.networks import read_list
 from nnburst.hal.errors import InvalidArgument
 
 

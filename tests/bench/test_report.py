@@ -14,10 +14,8 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra 'cl
 pytest.importorskip("scipy", reason="scipy is not installed (extra 'data')")
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
-from nnburst.bench.model.baseline import judge
-from nnburst.bench.model.histogram import histograms
 from nnburst.bench.model.latency import BURST, C_API, EXECUTE, Latency
-from nnburst.bench.model.report import Measurement, page
+from nnburst.bench.model.report import Measurement, histograms, judge, page
 from nnburst.bench.rounds import Measured, WarmUp
 
 TIMES = (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
-from nnburst.bench.contestants import Samples
+from nnburst.bench.cases import Samples
 from nnburst.bench.rounds import Measured, is_falling, run_rounds, warm_up
 
 

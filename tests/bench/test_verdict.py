@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("scipy", reason="scipy is not installed (extra 'data')")
 
-from nnburst.bench.verdict.verdict import Verdict, compare, exit_status, spread
+from nnburst.bench.verdict import Verdict, compare, exit_status, spread
 from nnburst.cli import main
 
 
@@ -95,16 +95,22 @@ def write(path: Path, **cases: list[float]) -> str:
 def test_files_of_runs_are_compared_case_by_case(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a = write(tmp_path / "a.json", same=blocks(100), slow=blocks(50), gone=blocks(1))
-    b = write(tmp_path / "b.json", same=blocks(100, seed=2), slow=blocks(60, seed=3))
+    few = [1.0, 1.0, 1.0]
+    a = write(tmp_path / "a.json", same=blocks(100), slow=blocks(50), few=few, gone=blocks(1))
+    b = write(tmp_path / "b.json", same=blocks(100, seed=2), slow=blocks(60, seed=3), few=few)
     out = tmp_path / "out.json"
     assert main(["bench", "compare", a, b, "--json", str(out)]) == 1
     found = {case["case"]: case["verdict"] for case in json.loads(out.read_text())["cases"]}
-    assert found == {"same": "same", "slow": "worse"}
+    assert found == {"same": "same", "slow": "worse", "few": "noisy"}
     shown = capsys.readouterr().out
     assert "worse" in shown
     assert "not quiet: a load" in shown
-    assert main(["bench", "compare", a, a]) == 0
+    assert "few: no verdict: 3 blocks, expected" in shown
+    assert [line.split()[-1] for line in shown.splitlines() if line.startswith(("  s", "  f"))] == [
+        *("same", "worse", "noisy")
+    ]
+    alone = write(tmp_path / "alone.json", same=blocks(100))
+    assert main(["bench", "compare", alone, alone]) == 0
 
 
 def test_ratios_to_a_case_forgive_a_machine_that_was_slower_as_a_whole(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import nnburst
 from capi.interface import CInterface
 from nnburst.capi import installed
-from nnburst.hal.capabilities import OperandPerformance, PerformanceInfo
+from nnburst.hal.types import OperandPerformance, PerformanceInfo
 from nnburst.runtime import Execution, Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 

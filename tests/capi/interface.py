@@ -54,14 +54,16 @@ class CInterface:
 class Addition:
     """y = a + b, or (a + b) * b by two operations, compiled, with one reusable execution and a burst."""
 
-    def __init__(self, c: CInterface, *, explicit: bool, operations: int = 1) -> None:
+    def __init__(
+        self, c: CInterface, *, explicit: bool, operations: int = 1, devices: int | None = None
+    ) -> None:
         self.c = c
         self.a, self.b, self.y = (np.zeros(ELEMENTS, np.float32) for _ in range(3))
         self.model = self._model(operations)
         if explicit:
-            devices = self._drivers()
+            listed = self._drivers(devices)
             name = "Compilation_createForDevices"
-            self.compilation = c.make(name, self.model, devices, ctypes.c_uint32(len(devices)))
+            self.compilation = c.make(name, self.model, listed, ctypes.c_uint32(len(listed)))
         else:
             self.compilation = c.make("Compilation_create", self.model)
         c.call("Compilation_finish", self.compilation)
@@ -90,11 +92,11 @@ class Addition:
         c.call("Model_finish", model)
         return model
 
-    def _drivers(self) -> ctypes.Array[ctypes.c_void_p]:
-        """All devices but the CPU, which is the last."""
+    def _drivers(self, most: int | None) -> ctypes.Array[ctypes.c_void_p]:
+        """All devices but the CPU, which is the last; the first `most` of them."""
         count = ctypes.c_uint32()
         self.c.call("_getDeviceCount", ctypes.byref(count))
-        numbers = range(count.value - 1)
+        numbers = range(count.value - 1)[:most]
         handles = [self.c.make("_getDevice", ctypes.c_uint32(number)) for number in numbers]
         return (ctypes.c_void_p * len(handles))(*handles)
 

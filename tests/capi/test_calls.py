@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from capi.conftest import Compile, Run
-from nnburst.capi.interface.arguments import Argument
-from nnburst.capi.interface.functions import FUNCTIONS, Function
+from nnburst.capi.functions import FUNCTIONS, Argument, Function
 from nnburst.hal.enums import ResultCode
 
 HEAD = "#include <android/NeuralNetworks.h>\n#include <stdio.h>\n#include <string.h>\n"

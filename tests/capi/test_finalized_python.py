@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
             ANeuralNetworksExecution_free(once[k]);
         }
     }
-    ANeuralNetworksExecution *draft = ready(compilation, false);
+    ANeuralNetworksExecution *native = ready(compilation, false);
     ANeuralNetworksExecution *placed = over(compilation, memory);
     ANeuralNetworksExecution *unset = NULL, *none = NULL;
     CHECK(ANeuralNetworksExecution_create(compilation, &unset));
@@ -126,7 +126,7 @@ int main(int argc, char **argv) {
     PRINT(ANeuralNetworksExecution_burstCompute(reusable, burst));
     PRINT(ANeuralNetworksExecution_compute(reusable));
     PRINT(ANeuralNetworksExecution_startCompute(reusable, &event));
-    PRINT(ANeuralNetworksExecution_burstCompute(draft, burst));
+    PRINT(ANeuralNetworksExecution_burstCompute(native, burst));
     PRINT(ANeuralNetworksExecution_burstCompute(placed, burst));
     PRINT(ANeuralNetworksExecution_setInput(unset, 0, NULL, a, sizeof a));
     PRINT(ANeuralNetworksExecution_setInputFromMemory(unset, 0, NULL, memory, 0, sizeof a));
@@ -134,7 +134,7 @@ int main(int argc, char **argv) {
     PRINT(ANeuralNetworksExecution_create(compilation, &none));
     printf("%d %d", model == NULL && event == NULL && none == NULL,
            ANeuralNetworks_getDefaultLoopTimeout() > 0);
-    ANeuralNetworksExecution *executions[] = {reusable, draft, placed, unset};
+    ANeuralNetworksExecution *executions[] = {reusable, native, placed, unset};
     for (int i = 0; i < 4; i++) {
         ANeuralNetworksExecution_free(executions[i]);
         ANeuralNetworksExecution_free(executions[i]);

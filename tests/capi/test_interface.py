@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import struct
 import subprocess
@@ -11,13 +12,14 @@ import pytest
 
 from c_interface.__main__ import files
 from capi.conftest import Compile, Run
-from nnburst.capi import installed
-from nnburst.capi.interface.arguments import PREFIX, Pass
-from nnburst.capi.interface.constants import ENUMS
-from nnburst.capi.interface.constants import PREFIX as CONSTANT_PREFIX
-from nnburst.capi.interface.functions import FUNCTIONS
-from nnburst.capi.interface.structs import STRUCTS
+from nnburst.capi import handlers, installed
+from nnburst.capi.constants import ENUMS, STRUCTS
+from nnburst.capi.constants import PREFIX as CONSTANT_PREFIX
+from nnburst.capi.entry import Row
+from nnburst.capi.functions import FUNCTIONS, PREFIX, Function, HandleKind, Pass
 from nnburst.hal.environment import ANDROID_HEADERS
+from nnburst.runtime import Compilation, Event, Execution, MemoryDesc, Model
+from nnburst.runtime.devices.driver_device import DriverDevice
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {function.name for function in FUNCTIONS}
@@ -130,3 +132,37 @@ def test_pkg_config_gives_what_builds_a_program(
         f"int main(void) {{ return {PREFIX}_getRuntimeFeatureLevel() == 1000008 ? 0 : 1; }}\n"
     )
     assert run_compiled(compile_program(text, *flags)).returncode == 0
+
+
+#: The class of each kind of handle that rows of the table call methods of.
+CLASSES = {
+    HandleKind.Device: DriverDevice,
+    HandleKind.Model: Model,
+    HandleKind.Compilation: Compilation,
+    HandleKind.Execution: Execution,
+    HandleKind.Event: Event,
+    HandleKind.MemoryDesc: MemoryDesc,
+}
+ROWS = {
+    function.key: Row(function)
+    for function in FUNCTIONS
+    if function.needs_device
+    and not function.is_free
+    and not hasattr(handlers, function.key)
+    and not function.key.endswith("hardware_buffer")
+}
+
+
+@pytest.mark.parametrize("function", [f for f in FUNCTIONS if f.key in ROWS], ids=lambda f: f.key)
+def test_each_row_is_a_call_that_the_framework_takes(function: Function) -> None:
+    row = ROWS[function.key]
+    owner = row.of or CLASSES[function.arguments[0].kind]  # type: ignore[index]
+    if row.arguments is None:
+        assert hasattr(owner, row.name) or f"self.{row.name}" in inspect.getsource(owner)
+        return
+    words = [text.rpartition("=") for text in row.arguments]
+    given = [word for key, _, word in words if not key for _ in word.split("*")]
+    named = {key: word for key, _, word in words if key}
+    called = getattr(owner, row.name) if row.name else owner
+    is_bound = row.of is not None or isinstance(vars(owner)[row.name], staticmethod)
+    inspect.signature(called).bind(*([] if is_bound else [None]), *given, **named)

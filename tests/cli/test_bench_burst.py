@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.bench.machine.steal import stolen_seconds, stolen_ticks
+from nnburst.bench.machine import stolen_seconds, stolen_ticks
 from nnburst.bench.plot import line_of
 from nnburst.cli import main
 

@@ -11,11 +11,10 @@ import nnburst
 from nnburst.bench import capabilities as bench
 from nnburst.bench.capabilities import Group, GroupTimes
 from nnburst.cli import main
-from nnburst.compat.layouts.performance import lookup
-from nnburst.hal.capabilities import PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.types import PerformanceInfo, lookup
 
 WORDS = ["bench", "capabilities", "--executor", "null", "--rounds", "1", "--models", "nowhere"]
 

@@ -38,6 +38,7 @@ def test_bench_measures_the_interface_beside_the_burst(tmp_path: Path) -> None:
         "capi_pointers",
         "capi_make_and_free",
         "capi_make_and_free_memory",
+        "capi_compute",
         "execute",
         "unix_socket_echo",
     ]

@@ -46,8 +46,8 @@ def test_command_returns_its_exit_status(add_command: AddCommand) -> None:
 
 
 def test_module_with_group_prefix_is_nested_command(add_command: AddCommand) -> None:
-    add_command("fuzz_probe", "return 5")
-    assert main(["fuzz", "probe"]) == 5
+    add_command("bench_probe", "return 5")
+    assert main(["bench", "probe"]) == 5
 
 
 def test_only_the_module_of_the_command_is_imported(add_command: AddCommand) -> None:
@@ -57,15 +57,15 @@ def test_only_the_module_of_the_command_is_imported(add_command: AddCommand) -> 
     assert "nnburst.cli.other" not in sys.modules
 
 
-@pytest.mark.parametrize("words", [["--help"], ["fuzz", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], ["bench", "--help"]])
 def test_help_lists_commands(
     words: list[str], add_command: AddCommand, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    add_command("fuzz_probe", "return 5")
+    add_command("bench_probe", "return 5")
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 0
-    assert ("fuzz_probe help" if len(words) == 2 else "honest client") in capsys.readouterr().out
+    assert ("bench_probe help" if len(words) == 2 else "measure latency") in capsys.readouterr().out
 
 
 def test_unknown_command_is_wrong_usage_and_names_the_known_ones(

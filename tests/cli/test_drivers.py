@@ -94,6 +94,7 @@ def test_selftest_passes_and_lists_what_it_checked(tmp_path: Path) -> None:
     assert [check["name"] for check in checks] == [
         "cores",
         "shared memory",
+        "numpy",
         "execute",
         "burst",
         "driver death",
@@ -137,4 +138,5 @@ def test_a_socket_that_a_crash_left_behind_is_not_running_and_no_failure(
     (cam,) = json.loads(shown.stdout)["devices"]
     assert (cam["healthy"], cam["running"]) == (False, False)
     assert "no driver serves" in cam["detail"]
-    assert "not running" in run("devices", "--check").stdout
+    words = run("devices", "--check").stdout.split()  # the table's cells are narrow
+    assert {"not", "running"} <= set(words)

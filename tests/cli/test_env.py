@@ -23,7 +23,7 @@ def test_every_variable_is_listed_with_its_value_and_origin(
 ) -> None:
     monkeypatch.setenv("NNBURST_BURST_SERVER_POLLING_WINDOW", "7")
     file = tmp_path / "env.json"
-    assert main(["env", "--json", str(file)]) == 0
+    assert main(["env", "--all", "--json", str(file)]) == 0
     facts = json.loads(file.read_text())
     assert facts["problems"] == []
     assert [row["name"] for row in facts["variables"]] == [v.name for v in variables()]

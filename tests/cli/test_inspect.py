@@ -14,11 +14,10 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 from executor.litert.networks import F32, I32, largest_doubled
 from nnburst.cli import inspect, main
-from nnburst.cli.inspect_graph import colours_of, drawing_of
-from nnburst.cli.inspect_placement import Placement, known_executors, place
+from nnburst.cli.inspect import ExecutorPlacement, colours_of, drawing_of, known_executors, place
 from nnburst.cli.output import Coloured
-from nnburst.hal.diagnostics.graph_dump import dot
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.graph_dump import dot
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from nnburst.testing.models.tflite_networks import NETWORKS
@@ -129,7 +128,7 @@ def test_tooltip_of_each_unsupported_operation_is_its_own_reason() -> None:
     builder.operation(OperationType.TANH, [x], [y])
     builder.operation(OperationType.RELU, [between], [builder.output(F32, (4,))])
     found = place("reference", builder.build(), ())
-    absent = Placement("other", (), (), "executor other needs a package")
+    absent = ExecutorPlacement("other", (), (), "executor other needs a package")
     drawn = drawing_of([absent, found]).unsupported
     assert sorted(drawn) == [0, 1]
     assert drawn[0].startswith("reference: operation 0 is not supported: ")
@@ -246,7 +245,7 @@ def test_names_in_a_file_cannot_steer_a_terminal(
 def test_pictures_need_no_package_and_show_who_runs_what(
     network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nnburst.cli.inspect_graph.find_spec", lambda _: None)
+    monkeypatch.setattr("nnburst.cli.inspect.find_spec", lambda _: None)
     target, flowchart = network.with_suffix(".dot"), network.with_suffix(".mmd")
     words = ["--dot", str(target), "--mermaid", str(flowchart), "--no-constants"]
     inspected(network, "--executor", "reference", *words)

@@ -59,9 +59,27 @@ def test_inspect_names_the_node_that_cannot_be_expressed_and_what_to_do(
     made = model([node("Det", "x", "y")], [value("x", "f4", (2, 2))], [value("y", "f4", ())])
     path = tmp_path / "det.onnx"
     path.write_bytes(made.SerializeToString())
-    assert main(["inspect", str(path)]) == 1
+    assert main(["inspect", str(path), "--no-as-graph"]) == 1
     assert "node 0 (Det) cannot be imported" in (said := capsys.readouterr().err)
-    assert "as_graph=True" in said
+    assert "--as-graph runs" in said
+    assert main(["inspect", str(path), "--json", "-"]) == 0
+    assert "the whole graph" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_operations_runs_on_its_own_engine(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An open dimension and an operator that NNAPI lacks: no option is needed."""
+    pytest.importorskip("onnxruntime", reason="the executor's engine")
+    made = model(
+        [node("Det", "x", "y")], [value("x", "f4", ("n", 2, 2))], [value("y", "f4", ("n",))]
+    )
+    path, given, taken = (tmp_path / name for name in ("det.onnx", "x.npy", "y.npy"))
+    path.write_bytes(made.SerializeToString())
+    np.save(given, np.float32([[[1, 0], [0, 1]], [[2, 0], [0, 3]]]))
+    assert main(["run", str(path), "--input", str(given), "--output", str(taken)]) == 0
+    assert "det.onnx runs as a whole graph, on its own engine" in caplog.text
+    assert np.load(taken).tolist() == [1, 6]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from nnburst import (
     OperandType,
     OperationType,
 )
-from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.interface import BoundRequest
 from nnburst.testing.faults.footprint import Footprint, footprint
 
 F32 = OperandType.TENSOR_FLOAT32

@@ -12,8 +12,7 @@ from typing import Any, Self
 from nnburst import DeadObject, Device, Model, Priority
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Channel, ProtocolError
-from nnburst.control.messages.message import Message
-from nnburst.control.protocol import decode_call
+from nnburst.control.messages import Message, decode_call
 from nnburst.control.service import Service
 from nnburst.driver.service.worker import Worker
 from nnburst.executor import base as executor_base

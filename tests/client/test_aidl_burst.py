@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from client.burst_helpers import copy_model, held_by, standing_still, wait_until
 from client.conftest import add_model
 from nnburst import (
-    AidlBurst,
     BurstBusy,
     Closed,
     DeadObject,
@@ -30,8 +29,10 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
 )
-from nnburst.client.allocation import allocate_buffer
-from nnburst.control.messages.aidl_burst import BurstExecute, ReleaseMemoryResource
+from nnburst.client.device import allocate_buffer
+from nnburst.client.hal import open_aidl_burst
+from nnburst.control.messages import BurstExecute, ReleaseMemoryResource
+from nnburst.hal import AidlBurst
 from nnburst.testing.faults.footprint import footprint, settle
 
 HANG = 20.0
@@ -39,7 +40,7 @@ HANG = 20.0
 
 @pytest.fixture
 def burst(relu: PreparedModel) -> Iterator[AidlBurst]:
-    with relu.open_aidl_burst() as opened:
+    with open_aidl_burst(relu) as opened:
         yield opened
 
 
@@ -119,10 +120,10 @@ def test_closed_memory_is_forgotten_by_the_driver(relu: PreparedModel, burst: Ai
 def test_memory_outlives_many_bursts_and_remembers_none(relu: PreparedModel) -> None:
     memory, x, y = pooled(relu._prepared.session)
     for _ in range(10):
-        with relu.open_aidl_burst() as burst:
+        with open_aidl_burst(relu) as burst:
             burst.execute([x], [y])
     assert memory._state.callbacks == []
-    forgotten = relu.open_aidl_burst()
+    forgotten = open_aidl_burst(relu)
     forgotten.execute([x], [y])
     gone = weakref.ref(forgotten._identities)
     del forgotten
@@ -177,7 +178,7 @@ def test_output_of_open_shape_gets_the_room_that_it_needs(still: Device) -> None
     x = np.ones(40_000, np.float32)
     with (
         still.prepare(add_model((0,), output=(0,))) as prepared,
-        prepared.open_aidl_burst() as burst,
+        open_aidl_burst(prepared) as burst,
     ):
         assert burst.execute([x, x]).outputs[0].tolist() == [2] * 40_000
         with pytest.raises(OutputInsufficientSize) as raised:
@@ -230,7 +231,7 @@ def test_deadline_is_honoured(still: Device, burst: AidlBurst) -> None:
 
 def test_bursts_of_one_model_know_nothing_of_each_other(relu: PreparedModel) -> None:
     memory, x, y = pooled(relu._prepared.session)
-    with relu.open_aidl_burst() as one, relu.open_aidl_burst() as other:
+    with open_aidl_burst(relu) as one, open_aidl_burst(relu) as other:
         for burst in (one, other):
             x[:] = 3
             burst.execute([x], [y])
@@ -241,7 +242,7 @@ def test_bursts_of_one_model_know_nothing_of_each_other(relu: PreparedModel) -> 
 
 def test_released_model_is_kept(still: Device) -> None:
     prepared = still.prepare(copy_model())
-    burst = prepared.open_aidl_burst()
+    burst = open_aidl_burst(prepared)
     prepared.close()
     assert burst.execute([np.ones(2, np.float32)]).outputs[0].tolist() == [1, 1]
     burst.close()
@@ -251,12 +252,12 @@ def test_closed_burst_refuses_calls_and_costs_nothing(relu: PreparedModel) -> No
     x = np.ones(2, np.float32)
     for _ in range(2):  # the second one binds the request, which stays
         relu.execute([x])
-    with (
-        relu.open_aidl_burst() as first
-    ):  # and so does the pool that a burst's arrays are copied through
+    with open_aidl_burst(
+        relu
+    ) as first:  # and so does the pool that a burst's arrays are copied through
         first.execute([x])
     own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
-    burst = relu.open_aidl_burst()
+    burst = open_aidl_burst(relu)
     burst.execute([x])
     burst.close()
     burst.close()
@@ -265,7 +266,7 @@ def test_closed_burst_refuses_calls_and_costs_nothing(relu: PreparedModel) -> No
         burst.execute([x])
     with pytest.raises(Closed):
         burst.release_memory_resource(relu._prepared.session.allocate(8))
-    forgotten = relu.open_aidl_burst()
+    forgotten = open_aidl_burst(relu)
     forgotten.execute([x])
     gone = weakref.ref(forgotten)
     del forgotten
@@ -279,7 +280,7 @@ def test_closed_burst_refuses_calls_and_costs_nothing(relu: PreparedModel) -> No
 
 def test_dead_driver_is_a_dead_object(own_device: Device) -> None:
     with own_device.prepare(copy_model()) as prepared:
-        burst = prepared.open_aidl_burst()
+        burst = open_aidl_burst(prepared)
         memory = own_device.allocate(8)
         burst.execute([memory.array(np.float32, (2,))])
         os.kill(own_device.pid, signal.SIGKILL)
@@ -306,7 +307,7 @@ def test_any_order_of_calls_reads_and_writes_the_right_memory(
     relu: PreparedModel, steps: list[tuple[str, int, int]]
 ) -> None:
     pools = [pooled(relu._prepared.session) for _ in range(4)]
-    with relu.open_aidl_burst() as burst:
+    with open_aidl_burst(relu) as burst:
         for number, (what, source, target) in enumerate(steps):
             memory, x, _ = pools[source]
             if what == "close":

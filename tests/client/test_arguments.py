@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from nnburst import GeneralFailure, InvalidArgument, ModelBuilder, OperandType, OutputShape
-from nnburst.client.memory.arguments import Parameter, check_timeout, parameters
-from nnburst.hal.operand_types import DTYPES, SCALARS
+from nnburst.client.arguments import Parameter, check_timeout, parameters
+from nnburst.hal.model import DTYPES, SCALARS
 
 _DATA_TYPES = sorted(DTYPES)
 _extents = st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -107,6 +107,11 @@ def test_model_that_names_operands_it_does_not_have_is_refused() -> None:
 @pytest.mark.parametrize("value", [1, 0.25, 1e9])
 def test_timeout_is_a_number_of_seconds(value: Any) -> None:
     assert check_timeout(value) == value
+
+
+@pytest.mark.parametrize("value", [1e300, 10**400, 4e9 + 1], ids=["1e300", "10**400", "4e9 + 1"])
+def test_a_timeout_beyond_what_messages_carry_is_cut(value: float) -> None:
+    assert check_timeout(value) == 4e9
 
 
 def test_a_numpy_scalar_cannot_take_an_output() -> None:

@@ -31,14 +31,12 @@ from nnburst import (
     PreparedModel,
     Priority,
 )
-from nnburst.client.execution.pending_execution import PendingExecution
-from nnburst.client.prepared_model import executes_synchronously
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously
+from nnburst.client.prepared_model import PendingExecution, executes_synchronously
+from nnburst.control.messages import Execute, ExecuteSynchronously, Message
 from nnburst.driver.calls import HANDLERS
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape
 
 Pair = list[np.ndarray]
 MODEL = add_model()

@@ -33,11 +33,11 @@ from nnburst import (
     Priority,
 )
 from nnburst.client.compilation_cache import CacheFiles
-from nnburst.client.preparation import Preparation
-from nnburst.client.session.callback_thread import CallbackThread
+from nnburst.client.prepared_model import Preparation
+from nnburst.client.session.pending import CallbackThread
 from nnburst.client.session.upcalls import Callback
-from nnburst.control.limits import SEND_TIMEOUT
-from nnburst.control.messages.device import NotifyPrepared
+from nnburst.control.channel import SEND_TIMEOUT
+from nnburst.control.messages import NotifyPrepared
 from nnburst.hal.enums import ErrorStatus
 
 MODEL = add_model()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 
 import nnburst
-from nnburst import Closed, Device, ExecutionResult, ResilientDevice
-from nnburst.client.resilient.recovery import Recoverable
-from nnburst.control import connection as connection_module
-from nnburst.control import received_reply
+from nnburst import Closed, Device, ExecutionResult
+from nnburst.client.hal import create_reusable_execution, open_aidl_burst
+from nnburst.client.session.recovery import Recovery
+from nnburst.control import connection
 from nnburst.control.channel import ProtocolError
-from nnburst.control.messages.session import Nothing, Ping
+from nnburst.control.messages import Nothing, Ping
 
 X = [np.ones((2, 3), np.float32)] * 2
 
@@ -27,8 +28,7 @@ def break_the_rules(device: Device) -> None:
         raise ValueError("no reply")
 
     with pytest.MonkeyPatch.context() as patch:
-        for reader in (connection_module, received_reply):
-            patch.setattr(reader, "decode_reply", spoiled)
+        patch.setattr(connection, "decode_reply", spoiled)
         with pytest.raises(ProtocolError):
             device._session.connection.call(Ping(), Nothing, timeout=20)
 
@@ -40,8 +40,8 @@ def test_everything_of_a_driver_that_broke_the_rules_closes(
         prepared = device.prepare(make_model())
         objects = [
             prepared.open_burst(),
-            prepared.open_aidl_burst(),
-            prepared.create_reusable_execution(X),
+            open_aidl_burst(prepared),
+            create_reusable_execution(prepared, X),
             device.allocate_buffer(inputs=[(prepared, 0)]),
             prepared,
         ]
@@ -53,18 +53,18 @@ def test_everything_of_a_driver_that_broke_the_rules_closes(
 def test_a_driver_that_broke_the_rules_is_replaced(
     make_model: Callable[..., nnburst.Model],
 ) -> None:
-    with ResilientDevice(lambda: nnburst.launch("null")) as device:
+    with nnburst.launch("null", recover=True) as device:
         bound = device.prepare(make_model()).open_burst().bind()
         bound.run()
-        break_the_rules(device.current)
+        break_the_rules(device)
         bound.run()
         assert device.recoveries == 1
 
 
-def test_what_a_closed_resilient_device_made_is_closed(
+def test_what_a_closed_recovering_device_made_is_closed(
     make_model: Callable[..., nnburst.Model],
 ) -> None:
-    with ResilientDevice(lambda: nnburst.launch("null")) as device:
+    with nnburst.launch("null", recover=True) as device:
         prepared = device.prepare(make_model())
         bound = prepared.open_burst().bind()
 
@@ -76,19 +76,25 @@ def test_what_a_closed_resilient_device_made_is_closed(
             use()
 
 
-def test_closing_the_dead_cannot_fail_a_recovery() -> None:
-    class Dead:
-        is_alive = False
+def test_closing_the_dead_cannot_fail_a_recovery(caplog: pytest.LogCaptureFixture) -> None:
+    class Thing:
+        is_alive = True
+        closed = False
 
-        def close(self) -> None:
+        def _renew(self) -> Callable[[], None]:
+            self.is_alive = True
+            return self.refuse
+
+        def refuse(self) -> None:
             raise ProtocolError("it broke the rules")
 
-    class Alive(Dead):
-        is_alive = True
-
-        def close(self) -> None:
-            pass
-
-    recoverable = Recoverable[Dead](Dead(), lambda _: Alive())
-    with contextlib.closing(recoverable):
-        assert recoverable.get().is_alive
+    thing, recovery = Thing(), Recovery(True)
+    recovery.add(thing)
+    thing.is_alive = False
+    with caplog.at_level(logging.INFO):
+        recovery.reach(thing, time.monotonic_ns() + 30_000_000_000)
+        deadline = time.monotonic() + 30
+        while "the new one goes on" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    assert thing.is_alive

@@ -27,9 +27,10 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
 )
-from nnburst.client.allocation import allocate_buffer
+from nnburst.client.device import allocate_buffer
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
 
 ONES = np.ones((2, 3), np.float32)
 
@@ -86,18 +87,18 @@ def execute_async(model: PreparedModel, *arguments: Any) -> ExecutionResult:
     return model.execute_async(*arguments).result(30)
 
 
-def execute_fenced(model: PreparedModel, *arguments: Any) -> ExecutionResult:
-    with model.execute_fenced(*arguments) as fenced:
+def fenced_result(model: PreparedModel, *arguments: Any) -> ExecutionResult:
+    with execute_fenced(model, *arguments) as fenced:
         return fenced.result(30)
 
 
 def execute_reusable(model: PreparedModel, *arguments: Any) -> ExecutionResult:
-    with model.create_reusable_execution(*arguments) as reusable:
+    with create_reusable_execution(model, *arguments) as reusable:
         return reusable.run()
 
 
 def execute_in_aidl_burst(model: PreparedModel, *arguments: Any) -> ExecutionResult:
-    with model.open_aidl_burst() as burst:
+    with open_aidl_burst(model) as burst:
         return burst.execute(*arguments)
 
 
@@ -111,7 +112,7 @@ ways = pytest.mark.parametrize(
     [
         execute,
         execute_async,
-        execute_fenced,
+        fenced_result,
         execute_reusable,
         execute_in_aidl_burst,
         execute_in_burst,
@@ -136,7 +137,7 @@ def test_execution_object_sees_what_its_buffers_hold_at_each_run(
     prepared: PreparedModel, buffers: tuple[Buffer, Buffer]
 ) -> None:
     source, sink = buffers
-    with prepared.create_reusable_execution([source, ONES], [sink]) as reusable:
+    with create_reusable_execution(prepared, [source, ONES], [sink]) as reusable:
         with pytest.raises(GeneralFailure, match="not initialised"):
             reusable.run()
         for value in (1, 5):
@@ -153,8 +154,8 @@ def test_fenced_executions_hand_a_buffer_on_without_the_client(
     start, signaller = SyncFence.create()
     with (
         start,
-        prepared.execute_fenced([state, ONES], [other], wait_for=[start]) as first,
-        prepared.execute_fenced([other, other], [state], wait_for=[first.fence]) as second,
+        execute_fenced(prepared, [state, ONES], [other], wait_for=[start]) as first,
+        execute_fenced(prepared, [other, other], [state], wait_for=[first.fence]) as second,
     ):
         signaller.signal()
         second.result(30)
@@ -227,7 +228,7 @@ def test_released_buffer_lives_as_long_as_an_execution_uses_it(
     source = device.allocate_buffer([(prepared, 0)])
     source.copy_from(ONES)
     start, signaller = SyncFence.create()
-    with start, prepared.execute_fenced([source, ONES], [buffers[0]], wait_for=[start]) as fenced:
+    with start, execute_fenced(prepared, [source, ONES], [buffers[0]], wait_for=[start]) as fenced:
         source.close()
         with device.allocate_buffer([(prepared, 0)]) as other:
             assert other._token != source._token
@@ -326,17 +327,17 @@ def test_buffer_of_another_device_is_refused(prepared: PreparedModel) -> None:
 
 def test_buffer_dies_with_its_driver(make_model: Callable[..., Model]) -> None:
     with (
-        nnburst.ResilientDevice(lambda: nnburst.launch("null")) as device,
+        nnburst.launch("null", recover=True) as device,
         device.prepare(make_model()) as model,
     ):
-        buffer = device.current.allocate_buffer([(model.current, 0)], [(model.current, 0)])
-        os.kill(device.current.pid, signal.SIGKILL)
+        buffer = device.allocate_buffer([(model, 0)], [(model, 0)])
+        os.kill(device.pid, signal.SIGKILL)
         with pytest.raises(DeadObject):
             buffer.copy_from(ONES)
         with pytest.raises(DeadObject):
             buffer.copy_to()
         with pytest.raises(InvalidArgument, match="lies in a buffer of device null"):
-            model.current.execute([ONES, ONES], [buffer])
+            model.execute([ONES, ONES], [buffer])
         assert model.execute([ONES, ONES]).outputs[0].shape == (2, 3)
         buffer.close()
 

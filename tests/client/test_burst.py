@@ -26,11 +26,11 @@ from nnburst import (
     PreparedModel,
 )
 from nnburst.client.burst import bound_request
-from nnburst.client.burst.burst import Burst
-from nnburst.client.burst.slots import SlotTable
-from nnburst.client.execution.placed_request import execute_synchronously
+from nnburst.client.burst.core import SlotTable
+from nnburst.client.burst.interface import Burst
+from nnburst.client.execution.socket_request import execute_synchronously
 from nnburst.hal.errors import GeneralFailure
-from nnburst.hal.timing import NO_TIMING
+from nnburst.hal.limits import NO_TIMING
 
 Arrays = list[np.ndarray]
 

@@ -12,7 +12,7 @@ import pytest
 import nnburst
 from descriptors import descriptors
 from nnburst import Closed, Device, InvalidArgument, Model, PreparedModel
-from nnburst.client.burst.burst import Burst
+from nnburst.client.burst.interface import Burst
 
 A = np.zeros((2, 3), np.float32)
 

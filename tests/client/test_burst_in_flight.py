@@ -15,9 +15,9 @@ import pytest
 from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
 from client.conftest import add_model
 from nnburst import BurstBusy, Closed, DeadObject, Device, MissedDeadline, PreparedModel
-from nnburst.client.burst.burst import Burst
+from nnburst.client.burst.interface import Burst
 from nnburst.hal.errors import GeneralFailure
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape
 
 LIMIT = 4
 

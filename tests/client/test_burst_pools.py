@@ -13,10 +13,11 @@ import nnburst
 from client.conftest import add_model
 from nnburst import Burst, Closed, Device, MissedDeadline, OutputInsufficientSize
 from nnburst.client.burst import arrays as array_execution
-from nnburst.client.burst.bound_request import BoundRequest
-from nnburst.client.burst.slots import SlotTable
-from nnburst.client.memory.memory import Memory
-from nnburst.hal.timing import OutputShape
+from nnburst.client.burst.bound_request import RingRequest
+from nnburst.client.burst.core import SlotTable
+from nnburst.client.burst.interface import BoundRequest
+from nnburst.client.memory import Memory
+from nnburst.hal.types import OutputShape
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_attempts_with_larger_outputs_share_one_timeout(
         shape = OutputShape((1000 * len(given),), False)
         raise OutputInsufficientSize("too small", output_shapes=(shape,))
 
-    monkeypatch.setattr(BoundRequest, "run", too_small)
+    monkeypatch.setattr(RingRequest, "run", too_small)
     monkeypatch.setattr(array_execution.time, "monotonic", lambda: now[0])
     x = np.zeros(2, np.float32)
     with still.prepare(add_model((2,), output=(0,))) as prepared, prepared.open_burst() as burst:

@@ -20,8 +20,8 @@ from nnburst import BurstBusy, Closed, Device, MissedDeadline
 from nnburst._native import lib
 from nnburst.client.burst import bound_request
 from nnburst.client.burst import burst as burst_module
-from nnburst.client.burst.bound_request import BoundRequest
-from nnburst.client.burst.burst import Burst
+from nnburst.client.burst.bound_request import RingRequest
+from nnburst.client.burst.interface import BoundRequest, Burst
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from programs import run_program
 
@@ -437,7 +437,7 @@ def test_result_that_cannot_be_is_not_remembered(
         raise GeneralFailure("the driver reports a shape that cannot be")
 
     with monkeypatch.context() as patch:
-        patch.setattr(BoundRequest, "_shaped", refuse)
+        patch.setattr(RingRequest, "_shaped", refuse)
         for _ in range(3):
             with pytest.raises(GeneralFailure, match="cannot be"):
                 bound.run()

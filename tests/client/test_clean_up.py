@@ -13,7 +13,7 @@ import pytest
 
 import nnburst
 from nnburst import Device, Model
-from nnburst.control.limits import MAX_MODELS
+from nnburst.control.channel import MAX_MODELS
 
 #: Supports operations only while no model of it lives, and so shows through the protocol whether one does.
 _COUNTING = """

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 import nnburst
 from nnburst import (
-    CacheFiles,
     Device,
     ExecutionPreference,
     Model,
@@ -31,10 +30,8 @@ from nnburst import (
     OperationType,
     Priority,
 )
-from nnburst.client.cache_token import cache_token
-from nnburst.client.compilation_cache import model_token
-from nnburst.hal import environment
-from nnburst.hal.configs import NO_CACHE_TOKEN
+from nnburst.client.compilation_cache import cache_token, model_token
+from nnburst.hal import CacheFiles, environment
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     DeadObject,
@@ -42,7 +39,8 @@ from nnburst.hal.errors import (
     InvalidArgument,
     MissedDeadline,
 )
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.extensions import ExtensionAttribute
+from nnburst.hal.types import NO_CACHE_TOKEN
 
 STRICT = environment.STRICT_TIMING.read()
 needs_litert = pytest.mark.skipif(

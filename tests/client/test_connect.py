@@ -227,15 +227,15 @@ def test_worker_killed_disturbs_no_other_client(
         prepared.execute([A, A])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_driver_ends_in_good_order_and_takes_its_name_along(
-    serve: Serve, number: signal.Signals, runtime: Path
+    serve: Serve, number: signal.Signals, status: int, runtime: Path
 ) -> None:
     supervisor = serve()
     device = nnburst.connect("cam")
     began = time.monotonic()
     supervisor.send_signal(number)
-    assert supervisor.wait(timeout=60) == 0
+    assert supervisor.wait(timeout=60) == status
     assert time.monotonic() - began < 2 or not environment.STRICT_TIMING.read()
     wait_for(lambda: not device.is_alive)
     device.close()

@@ -9,12 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from nnburst import DeadObject
-from nnburst.client.session.ending import DriverDied, describe, dying_exit_code, how_it_ended
-from nnburst.client.session.process import DriverProcess
+from nnburst.client.session.process import (
+    Child,
+    DriverDied,
+    DriverProcess,
+    describe,
+    dying_exit_code,
+    how_it_ended,
+)
 
 
 @pytest.fixture
@@ -72,7 +79,7 @@ def test_message_is_found_out_when_it_is_read() -> None:
 def test_message_does_not_wait_long_for_a_process_that_goes_on(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
-    process = DriverProcess(sleeper)
+    process = DriverProcess(sleeper, sleeper.stderr)
     began = time.monotonic()
     assert "has closed its connection" in process.ending(0.01)
     assert time.monotonic() - began < 30
@@ -88,7 +95,7 @@ def test_message_does_not_wait_long_for_a_log_that_another_process_holds_open() 
     read, write = os.pipe()  # keeps the grandchild alive until the test ends
     with os.fdopen(write), os.fdopen(read) as held:
         started = subprocess.Popen(command, stdin=held, stderr=subprocess.PIPE)
-        process = DriverProcess(started)
+        process = DriverProcess(started, started.stderr)
         started.wait(timeout=60)
         began = time.monotonic()
         said = process.ending(1)
@@ -96,3 +103,63 @@ def test_message_does_not_wait_long_for_a_log_that_another_process_holds_open() 
         assert "last words" in said
         assert time.monotonic() - began < 30
     process.close()
+
+
+# -- processes that this one starts ----------------------------------------------------------------
+
+
+def child(program: str, *, write: int) -> Child:
+    """A Python that runs `program`, whose standard output is `write`."""
+    with Path(os.devnull).open("r+b", buffering=0) as nothing:
+        streams = {0: nothing.fileno(), 1: write, 2: nothing.fileno(), 3: write}
+        return Child([sys.executable, "-S", "-E", "-c", program], streams, {"WORD": "wörd"})
+
+
+def output_of(program: str) -> tuple[str, int]:
+    read, write = os.pipe()
+    with os.fdopen(read, encoding="utf-8") as output:
+        started = child(program, write=write)
+        os.close(write)
+        return output.read(), started.wait(30)
+
+
+def test_child_has_the_descriptors_that_it_was_given_and_no_others() -> None:
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)  # as a library may do it
+    try:
+        found, code = output_of("import os; print(sorted(map(int, os.listdir('/proc/self/fd'))))")
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (found, code) == ("[0, 1, 2, 3, 4]\n", 0)  # 4 is that of the folder
+
+
+def test_child_has_its_environment_and_handles_signals_by_default() -> None:
+    program = (
+        "import os, sys; sys.stdout.reconfigure(encoding='utf-8'); print(os.environb[b'WORD'].decode());"
+        "print([line for line in open('/proc/self/status') if line.startswith('SigBlk')])"
+    )
+    found, _ = output_of(program)
+    assert found.splitlines() == ["wörd", "['SigBlk:\\t0000000000000000\\n']"]
+
+
+def test_child_that_ended_has_its_exit_code_and_gets_no_signals() -> None:
+    read, write = os.pipe()
+    ended = child("import sys; sys.exit(7)", write=write)
+    killed = child("import time; time.sleep(600)", write=write)
+    os.close(read)
+    os.close(write)
+    assert ended.wait(30) == 7 == ended.poll()
+    ended.kill()
+    with pytest.raises(subprocess.TimeoutExpired):
+        killed.wait(0.01)
+    assert killed.poll() is None
+    killed.kill()
+    assert killed.wait(30) == -int(signal.SIGKILL)
+
+
+def test_child_whose_program_does_not_exist_is_refused_and_leaves_nothing() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        Child(["/nowhere/python"], {0: 0}, {})
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -22,10 +22,11 @@ from nnburst import (
     MissedDeadline,
     NnburstError,
     PreparedModel,
-    SyncFence,
 )
+from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
 from nnburst.control.fences import FenceStatus
 from nnburst.executor.base import Outcome
+from nnburst.hal import SyncFence
 
 HANG: Final = 20.0
 PAIR: Final = [np.ones((2, 3), np.float32), np.full((2, 3), 2, np.float32)]
@@ -55,23 +56,23 @@ def burst_execute(prepared: PreparedModel, measure: bool) -> ExecutionResult:
 
 
 def aidl_burst(prepared: PreparedModel, measure: bool) -> ExecutionResult:
-    with prepared.open_aidl_burst() as burst:
+    with open_aidl_burst(prepared) as burst:
         return burst.execute(PAIR, measure=measure, timeout=HANG)
 
 
 def reusable(prepared: PreparedModel, measure: bool) -> ExecutionResult:
-    with prepared.create_reusable_execution(PAIR, measure=measure) as execution:
+    with create_reusable_execution(prepared, PAIR, measure=measure) as execution:
         return execution.run(HANG)
 
 
 def reusable_fenced(prepared: PreparedModel, measure: bool) -> ExecutionResult:
-    with prepared.create_reusable_execution(PAIR, measure=measure) as execution:
+    with create_reusable_execution(prepared, PAIR, measure=measure) as execution:
         return execution.run_fenced(timeout=HANG).result(HANG)
 
 
 #: Those that AIDL brought report nanoseconds, too.
 AIDL: Final[dict[str, Way]] = {
-    "fenced": lambda p, m: p.execute_fenced(PAIR, measure=m).result(HANG),
+    "fenced": lambda p, m: execute_fenced(p, PAIR, measure=m).result(HANG),
     "reusable": reusable,
     "reusable, fenced": reusable_fenced,
     "AIDL's burst": aidl_burst,
@@ -193,7 +194,7 @@ def test_fenced_execution_must_end_by_the_sooner_of_deadline_and_duration(
 
     driver.script.on_run = run
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    scripted.execute_fenced(PAIR, duration=duration, timeout=timeout).result(HANG)
+    execute_fenced(scripted, PAIR, duration=duration, timeout=timeout).result(HANG)
     after = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     sooner = int(min(duration or timeout, timeout) * 1e9)
     assert told[0] is not None
@@ -204,7 +205,7 @@ def test_memory_of_a_fenced_execution_is_let_go_before_its_fence_signals(
     driver: ScriptedDriver, scripted: PreparedModel
 ) -> None:
     for number in range(1, 20):
-        fenced = scripted.execute_fenced(PAIR)
+        fenced = execute_fenced(scripted, PAIR)
         assert fenced.fence.wait(HANG) == FenceStatus.SIGNALLED
         assert driver.script.closed_executions == number
 
@@ -213,7 +214,7 @@ def test_fences_that_are_waited_for_hold_no_lane(
     driver: ScriptedDriver, scripted: PreparedModel
 ) -> None:
     fence, signaller = SyncFence.create()
-    waiting = [scripted.execute_fenced(PAIR, wait_for=[fence]) for _ in range(100)]
+    waiting = [execute_fenced(scripted, PAIR, wait_for=[fence]) for _ in range(100)]
     scripted.execute(PAIR)
     assert driver.script.closed_executions == 1
     signaller.signal()
@@ -232,7 +233,7 @@ def test_running_fenced_execution_is_not_complete(
         return Outcome()
 
     driver.script.on_run = run
-    fenced = scripted.execute_fenced(PAIR)
+    fenced = execute_fenced(scripted, PAIR)
     gate.wait()
     with pytest.raises(GeneralFailure, match="F8"):
         fenced.info()

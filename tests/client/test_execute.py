@@ -21,7 +21,7 @@ from nnburst import (
     PreparedModel,
 )
 from nnburst.control.channel import Fds
-from nnburst.control.messages.device import SupportedOperations
+from nnburst.control.messages import SupportedOperations
 
 Pair = list[np.ndarray]
 

@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import signal
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,16 +32,17 @@ from nnburst import (
     MissedDeadline,
     PreparedModel,
 )
-from nnburst.client.allocation import allocate_buffer
+from nnburst.client.device import allocate_buffer
 from nnburst.client.execution.fenced_execution import FencedExecution
 from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.hal import execute_fenced
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
-from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced
+from nnburst.control.messages import ExecuteFenced, Fenced
 from nnburst.control.service import Answer
 from nnburst.driver.calls import HANDLERS
-from nnburst.driver.calls.fenced_execution import execute_fenced
-from nnburst.driver.session.client_session import ClientSession
+from nnburst.driver.calls.fenced_execution import execute_fenced as answer_fenced
+from nnburst.driver.client_session import ClientSession
 from nnburst.testing.faults.footprint import footprint, settle
 
 HANG = 20.0
@@ -53,7 +55,7 @@ def output(fenced: FencedExecution) -> list[float]:
 
 
 def test_without_fences_it_begins_at_once(relu: PreparedModel) -> None:
-    fenced = relu.execute_fenced([X])
+    fenced = execute_fenced(relu, [X])
     assert fenced.fence.wait(HANG) == FenceStatus.SIGNALLED
     assert fenced.done()
     assert output(fenced) == Y
@@ -61,11 +63,24 @@ def test_without_fences_it_begins_at_once(relu: PreparedModel) -> None:
     assert fenced.result().output_shapes[0].dimensions == (2,)
 
 
+def test_a_driver_that_stops_behind_its_fence_keeps_no_result_waiting(
+    still: Device, relu: PreparedModel
+) -> None:
+    fenced = execute_fenced(relu, [X])
+    assert fenced.fence.wait(HANG) == FenceStatus.SIGNALLED
+    with standing_still(still):
+        began = time.monotonic()
+        with pytest.raises(MissedDeadline):
+            fenced.result(0.01)
+        assert time.monotonic() - began < 0.9, "it had a second more, whatever its timeout"
+    assert output(fenced) == Y
+
+
 def test_it_begins_when_the_last_fence_signals_and_not_before(relu: PreparedModel) -> None:
     memory = relu._prepared.session.allocate(16)
     x, y = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     fences, signallers = zip(*(SyncFence.create() for _ in range(3)), strict=True)
-    fenced = relu.execute_fenced([x], [y], wait_for=fences)
+    fenced = execute_fenced(relu, [x], [y], wait_for=fences)
     for one in signallers[:2]:
         one.signal()
     with pytest.raises(GeneralFailure, match="F8: the execution is not complete"):
@@ -80,7 +95,7 @@ def test_it_begins_when_the_last_fence_signals_and_not_before(relu: PreparedMode
 def test_fences_are_the_callers_to_close(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
     with fence:
-        fenced = relu.execute_fenced([X], wait_for=[fence, fence])
+        fenced = execute_fenced(relu, [X], wait_for=[fence, fence])
     signaller.signal()
     assert output(fenced) == Y
 
@@ -91,7 +106,7 @@ def test_executions_are_chained_by_their_fences(relu: PreparedModel) -> None:
     first, signaller = SyncFence.create()
     fence, chain = first, []
     for source, target in itertools.pairwise(arrays):
-        chain.append(relu.execute_fenced([source], [target], wait_for=[fence]))
+        chain.append(execute_fenced(relu, [source], [target], wait_for=[fence]))
         fence = chain[-1].fence
     arrays[0][...] = X
     signaller.signal()
@@ -102,8 +117,8 @@ def test_executions_are_chained_by_their_fences(relu: PreparedModel) -> None:
 
 def test_failure_travels_along_a_chain(relu: PreparedModel) -> None:
     first, signaller = SyncFence.create()
-    one = relu.execute_fenced([X], wait_for=[first])
-    two = relu.execute_fenced([X], wait_for=[one.fence])
+    one = execute_fenced(relu, [X], wait_for=[first])
+    two = execute_fenced(relu, [X], wait_for=[one.fence])
     signaller.close()  # the signaller has died
     for fenced in (one, two):
         with pytest.raises(GeneralFailure, match="F4: a fence that was waited for"):
@@ -116,13 +131,13 @@ def test_fence_in_the_error_state_is_refused(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
     signaller.fail()
     with pytest.raises(InvalidArgument, match=r"F4: waitFor\[0\]"):
-        relu.execute_fenced([X], wait_for=[fence])
+        execute_fenced(relu, [X], wait_for=[fence])
 
 
 @pytest.mark.parametrize("wait_for", [[None], [3], ["fence"]])
 def test_what_is_not_a_fence_is_refused(relu: PreparedModel, wait_for: list[object]) -> None:
     with pytest.raises(InvalidArgument, match=r"wait_for\[0\] is of type"):
-        relu.execute_fenced([X], wait_for=wait_for)  # type: ignore[arg-type]
+        execute_fenced(relu, [X], wait_for=wait_for)  # type: ignore[arg-type]
 
 
 def test_output_of_unknown_shape_is_refused(still: Device) -> None:
@@ -130,32 +145,32 @@ def test_output_of_unknown_shape_is_refused(still: Device) -> None:
         still.prepare(add_model((2,), output=(0,))) as prepared,
         pytest.raises(InvalidArgument, match="R10"),
     ):
-        prepared.execute_fenced([X, X])
+        execute_fenced(prepared, [X, X])
 
 
 @pytest.mark.parametrize("duration", [0, -1.0, float("nan")])
 def test_duration_must_be_positive(relu: PreparedModel, duration: float) -> None:
     with pytest.raises(InvalidArgument, match="duration"):
-        relu.execute_fenced([X], duration=duration)
+        execute_fenced(relu, [X], duration=duration)
 
 
 def test_deadline_ends_the_wait_for_fences(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
     fenced = launched_in_time(
-        lambda timeout: relu.execute_fenced([X], wait_for=[fence], timeout=timeout)
+        lambda timeout: execute_fenced(relu, [X], wait_for=[fence], timeout=timeout)
     )
     assert fenced.fence.wait(HANG) == FenceStatus.ERROR
     with pytest.raises(MissedDeadline, match="F5"):
         fenced.result(HANG)
     assert fenced.info().status == ErrorStatus.MISSED_DEADLINE_TRANSIENT
     signaller.signal()
-    assert output(relu.execute_fenced([X])) == Y
+    assert output(execute_fenced(relu, [X])) == Y
 
 
 def test_duration_counts_from_the_fences_on(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
-    enough = relu.execute_fenced([X], wait_for=[fence], duration=HANG, timeout=2 * HANG)
-    little = relu.execute_fenced([X], wait_for=[fence], duration=1e-9)
+    enough = execute_fenced(relu, [X], wait_for=[fence], duration=HANG, timeout=2 * HANG)
+    little = execute_fenced(relu, [X], wait_for=[fence], duration=1e-9)
     signaller.signal()
     assert output(enough) == Y
     with pytest.raises(MissedDeadline):
@@ -165,7 +180,7 @@ def test_duration_counts_from_the_fences_on(relu: PreparedModel) -> None:
 
 def test_measured_execution_is_timed_in_nanoseconds_from_both_moments(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
-    fenced = relu.execute_fenced([X], wait_for=[fence], measure=True)
+    fenced = execute_fenced(relu, [X], wait_for=[fence], measure=True)
     signaller.signal()
     result, info = fenced.result(HANG), fenced.info()
     for timing in (info.launched, info.fenced):
@@ -179,7 +194,7 @@ def test_measured_execution_is_timed_in_nanoseconds_from_both_moments(relu: Prep
 
 
 def test_execution_that_is_not_measured_has_no_timing(relu: PreparedModel) -> None:
-    fenced = relu.execute_fenced([X])
+    fenced = execute_fenced(relu, [X])
     assert not fenced.result(HANG).timing.measured
     info = fenced.info()
     assert info.launched == info.fenced
@@ -190,7 +205,7 @@ def test_result_that_is_waited_for_too_shortly_may_be_asked_for_again(
     still: Device, relu: PreparedModel
 ) -> None:
     fence, signaller = SyncFence.create()
-    fenced = relu.execute_fenced([X], wait_for=[fence])
+    fenced = execute_fenced(relu, [X], wait_for=[fence])
     with pytest.raises(MissedDeadline, match="did not signal"):
         fenced.result(0.01)
     signaller.signal()
@@ -202,7 +217,7 @@ def test_memory_is_not_touched_after_the_fence(relu: PreparedModel) -> None:
     x, y = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     x[...] = X
     for number in range(50):
-        fenced = relu.execute_fenced([x], [y])
+        fenced = execute_fenced(relu, [x], [y])
         assert fenced.fence.wait(HANG) == FenceStatus.SIGNALLED
         y[...] = number
         assert fenced.result(HANG).outputs[0] is y
@@ -211,10 +226,10 @@ def test_memory_is_not_touched_after_the_fence(relu: PreparedModel) -> None:
 
 def test_buffers_of_the_driver_are_filled_and_failures_empty_them(relu: PreparedModel) -> None:
     with allocate_buffer(relu._prepared.session, (), [(relu, 0)], (), 30.0) as buffer:
-        relu.execute_fenced([X], [buffer]).result(HANG)
+        execute_fenced(relu, [X], [buffer]).result(HANG)
         assert buffer.copy_to().tolist() == Y
         fence, signaller = SyncFence.create()
-        fenced = relu.execute_fenced([X], [buffer], wait_for=[fence])
+        fenced = execute_fenced(relu, [X], [buffer], wait_for=[fence])
         signaller.fail()
         with pytest.raises(GeneralFailure):
             fenced.result(HANG)
@@ -227,7 +242,7 @@ def test_unreferenced_execution_runs_and_signals(relu: PreparedModel) -> None:
     x, y = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     x[...] = X
     fence, signaller = SyncFence.create()
-    own = relu.execute_fenced([x], [y], wait_for=[fence]).fence
+    own = execute_fenced(relu, [x], [y], wait_for=[fence]).fence
     gc.collect()
     signaller.signal()
     assert own.wait(HANG) == FenceStatus.SIGNALLED
@@ -237,7 +252,7 @@ def test_unreferenced_execution_runs_and_signals(relu: PreparedModel) -> None:
 def test_released_model_is_kept_until_the_execution_is_done(still: Device) -> None:
     fence, signaller = SyncFence.create()
     with still.prepare(copy_model()) as prepared:
-        fenced = prepared.execute_fenced([X], wait_for=[fence])
+        fenced = execute_fenced(prepared, [X], wait_for=[fence])
     signaller.signal()
     assert output(fenced) == Y
 
@@ -246,7 +261,7 @@ def test_closed_execution_refuses_calls_and_costs_nothing(relu: PreparedModel) -
     for _ in range(2):  # the second one binds the request, which stays
         relu.execute([X])
     own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
-    fenced = relu.execute_fenced([X])
+    fenced = execute_fenced(relu, [X])
     fenced.fence.wait(HANG)
     with fenced:
         pass
@@ -254,7 +269,7 @@ def test_closed_execution_refuses_calls_and_costs_nothing(relu: PreparedModel) -
     for use in (fenced.info, fenced.result):
         with pytest.raises(Closed):
             use()
-    with relu.execute_fenced([X]) as kept:
+    with execute_fenced(relu, [X]) as kept:
         kept.result(HANG)
     assert kept.result().outputs[0].tolist() == Y
     relu.execute([X])  # whatever was to be released has been
@@ -274,24 +289,24 @@ def test_too_many_waiting_executions_are_refused_and_the_others_run(still: Devic
         waiting = []
         with pytest.raises(nnburst.ResourceExhausted, match="waiting for their fences"):
             for _ in range(2000):
-                waiting.append(prepared.execute_fenced([X], wait_for=[fence]))  # noqa: PERF401
+                waiting.append(execute_fenced(prepared, [X], wait_for=[fence]))  # noqa: PERF401
         signaller.signal()
         assert len(waiting) > 100
         assert all(output(fenced) == Y for fenced in waiting)
-        assert output(prepared.execute_fenced([X])) == Y
+        assert output(execute_fenced(prepared, [X])) == Y
 
 
 def test_dead_driver_is_an_error_of_the_fence_and_a_dead_object(own_device: Device) -> None:
     with own_device.prepare(copy_model()) as prepared:
         fence, _signaller = SyncFence.create()
-        fenced = prepared.execute_fenced([X], wait_for=[fence])
+        fenced = execute_fenced(prepared, [X], wait_for=[fence])
         with standing_still(own_device):
             os.kill(own_device.pid, signal.SIGKILL)
             with pytest.raises(DeadObject):
                 fenced.result(HANG)
         assert fenced.fence.status == FenceStatus.ERROR
         with pytest.raises(DeadObject):
-            prepared.execute_fenced([X])
+            execute_fenced(prepared, [X])
         fenced.close()
 
 
@@ -306,7 +321,7 @@ def lying(
         started.append(ScriptedDriver().__enter__())
 
         def answer(session: ClientSession, call: ExecuteFenced, its: Fds) -> Answer:
-            (result, true_fds) = execute_fenced(session, call, its)
+            (result, true_fds) = answer_fenced(session, call, its)
             true_fds.close()
             assert isinstance(result, Fenced)
             return Fenced(result.handle, is_done), fds()
@@ -326,7 +341,7 @@ def test_driver_that_answers_without_a_fence_is_a_general_failure(
     before = descriptors()
     for _ in range(5):
         with pytest.raises(GeneralFailure, match="a sync fence must be a socket"):
-            prepared.execute_fenced([X])
+            execute_fenced(prepared, [X])
     gc.collect()  # private memory that must not be used again
     # The driver, which is in this process, has yet to learn of the last releases; its waiter keeps two.
     wait_until(lambda: len(descriptors() - before) <= 2)
@@ -335,7 +350,7 @@ def test_driver_that_answers_without_a_fence_is_a_general_failure(
 def test_driver_that_is_done_already_sends_no_fence(
     lying: Callable[[Callable[[], Fds], bool], PreparedModel],
 ) -> None:
-    fenced = lying(Fds, True).execute_fenced([X])
+    fenced = execute_fenced(lying(Fds, True), [X])
     assert fenced.fence.status == FenceStatus.SIGNALLED
     assert fenced.done()
     wait_until(lambda: is_complete(fenced))
@@ -363,7 +378,7 @@ def test_any_graph_of_fences_runs_what_can_run_and_fails_the_rest(
     executions = []
     for waits in graph:  # on sources, and on the executions before it
         mine = [fences[n] for n in waits]
-        executions.append(relu.execute_fenced([X], wait_for=mine))
+        executions.append(execute_fenced(relu, [X], wait_for=mine))
         fences[len(executions) % 6] = executions[-1].fence
         failed = any(fails[n] for n in waits)
         fails[len(executions) % 6] = failed
@@ -379,7 +394,7 @@ def test_any_graph_of_fences_runs_what_can_run_and_fails_the_rest(
 
 def test_result_is_waited_for_by_each_thread_as_long_as_it_likes(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
-    with relu.execute_fenced([X], wait_for=[fence]) as fenced, ThreadPoolExecutor(1) as pool:
+    with execute_fenced(relu, [X], wait_for=[fence]) as fenced, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(fenced.result, HANG)
         wait_until(waiting.running)
         with pytest.raises(MissedDeadline):
@@ -391,7 +406,7 @@ def test_result_is_waited_for_by_each_thread_as_long_as_it_likes(relu: PreparedM
 
 def test_closing_an_execution_ends_the_waits_for_its_result(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
-    fenced = relu.execute_fenced([X], wait_for=[fence])
+    fenced = execute_fenced(relu, [X], wait_for=[fence])
     with ThreadPoolExecutor(1) as pool, contextlib.closing(signaller):
         waiting = pool.submit(fenced.result, 10 * HANG)
         wait_until(waiting.running)

@@ -9,8 +9,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nnburst import Buffer, Closed, Device, PreparedModel, SyncFence
-from nnburst.client.allocation import allocate_buffer
+from nnburst import Buffer, Closed, Device, PreparedModel
+from nnburst.client.device import allocate_buffer
+from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
+from nnburst.hal import SyncFence
 
 
 def refused_in_child(use: Callable[[], object]) -> bool:
@@ -38,7 +40,7 @@ def test_forked_child_may_not_execute(used: PreparedModel, pair: list[np.ndarray
     ways: list[Callable[[list[np.ndarray]], object]] = [
         used.execute,
         used.execute_async,
-        used.execute_fenced,
+        partial(execute_fenced, used),
     ]
     for way in ways:
         assert refused_in_child(partial(way, pair))
@@ -48,7 +50,7 @@ def test_forked_child_may_not_execute(used: PreparedModel, pair: list[np.ndarray
 def test_forked_child_may_not_run_a_reusable_execution(
     used: PreparedModel, pair: list[np.ndarray]
 ) -> None:
-    with used.create_reusable_execution(pair) as execution:
+    with create_reusable_execution(used, pair) as execution:
         execution.run()
         assert refused_in_child(execution.run)
         assert refused_in_child(execution.run_fenced)
@@ -58,7 +60,7 @@ def test_forked_child_may_not_run_a_reusable_execution(
 def test_forked_child_may_not_use_an_aidl_burst(
     used: PreparedModel, pair: list[np.ndarray]
 ) -> None:
-    with used.open_aidl_burst() as burst:
+    with open_aidl_burst(used) as burst:
         burst.execute(pair)
         assert refused_in_child(lambda: burst.execute(pair))
         burst.execute(pair)
@@ -68,7 +70,7 @@ def test_forked_child_may_not_fetch_what_its_parent_launched(
     used: PreparedModel, pair: list[np.ndarray]
 ) -> None:
     fence, signaller = SyncFence.create()
-    with used.execute_fenced(pair, wait_for=[fence]) as fenced:
+    with execute_fenced(used, pair, wait_for=[fence]) as fenced:
         assert refused_in_child(fenced.info)
         assert refused_in_child(lambda: fenced.result(0.1))
         signaller.signal()

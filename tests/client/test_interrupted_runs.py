@@ -11,14 +11,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from nnburst import (
-    AidlBurst,
-    BurstBusy,
-    ExecutionResult,
-    PreparedModel,
-    ReusableExecution,
-    SyncFence,
-)
+from nnburst import BurstBusy, ExecutionResult, PreparedModel
+from nnburst.client.hal import create_reusable_execution, open_aidl_burst
+from nnburst.hal import AidlBurst, ReusableExecution, SyncFence
 
 T = TypeVar("T")
 #: Seconds for what takes a moment, on however busy a machine.
@@ -81,12 +76,12 @@ def runs_survive(owner: type, run: Callable[[], Any]) -> int:
 
 
 def test_interruption_anywhere_leaves_an_aidl_burst_free(relu: PreparedModel) -> None:
-    with relu.open_aidl_burst() as burst:
+    with open_aidl_burst(relu) as burst:
         assert runs_survive(AidlBurst, lambda: burst.execute([X])) > 5
 
 
 def test_interruption_anywhere_leaves_a_reusable_execution_free(relu: PreparedModel) -> None:
-    with relu.create_reusable_execution([X]) as execution:
+    with create_reusable_execution(relu, [X]) as execution:
         assert runs_survive(ReusableExecution, execution.run) > 1
 
 
@@ -97,7 +92,7 @@ def test_interruption_anywhere_leaves_a_fenced_reusable_execution_free(
         with once_free(execution.run_fenced) as fenced:
             return fenced.result()
 
-    with relu.create_reusable_execution([X]) as execution:
+    with create_reusable_execution(relu, [X]) as execution:
         assert runs_survive(ReusableExecution, run) > 2
 
 
@@ -105,7 +100,7 @@ def test_interrupted_fenced_run_keeps_the_next_one_out_only_until_its_fence_sign
     relu: PreparedModel,
 ) -> None:
     number, interrupted, refused = 0, True, 0
-    with relu.create_reusable_execution([X]) as execution:
+    with create_reusable_execution(relu, [X]) as execution:
         while interrupted:
             number += 1
             fence, signaller = SyncFence.create()

@@ -19,19 +19,23 @@ import nnburst
 from nnburst import Device, ErrorStatus, Memory, ModelBuilder, NnburstError, PreparedModel
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.launch import driver_environment
-from nnburst.control.messages.aidl_burst import OpenAidlBurst
-from nnburst.control.messages.buffer import Allocate
-from nnburst.control.messages.burst import FreeMemory
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
-from nnburst.control.messages.session import Nothing, Release
+from nnburst.control.messages import (
+    Allocate,
+    Executed,
+    ExecuteSynchronously,
+    FreeMemory,
+    Message,
+    Nothing,
+    OpenAidlBurst,
+    Release,
+)
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import MeasureTiming, OperandType, OperationType
 from nnburst.hal.model import BufferToken, DataLocation
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.serialize import deserialize_result, serialize_request
-from nnburst.testing.fuzzing.honest_calls import POOL_BYTES, honest_calls, takes_a_handle
-from nnburst.testing.peers.raw_burst import RawBurst
+from nnburst.testing.fuzzing.control_fuzzer import POOL_BYTES, honest_calls, takes_a_handle
+from nnburst.testing.raw_peer import RawBurst
 
 #: 64 random bytes that the first client hands to its driver in every way that there is.
 SECRET = np.frombuffer(os.urandom(64), np.float32)

@@ -19,8 +19,8 @@ from nnburst import DeadObject, Device, DeviceType, DeviceUnavailable, MissedDea
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import _Waiting
-from nnburst.control.messages.session import Hello, Welcome
-from nnburst.control.protocol import PROTOCOL_VERSION, Reply, decode_call, encode
+from nnburst.control.messages import PROTOCOL_VERSION, Hello, Reply, Welcome, decode_call, encode
+from nnburst.testing.faults.footprint import is_running
 
 A = np.zeros((2, 3), np.float32)
 
@@ -32,13 +32,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         pause.wait(0.002)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_device_reports_what_it_is(own_device: Device) -> None:

@@ -42,8 +42,9 @@ from client.life_cycle import (
     held_by_driver,
     sum_model,
 )
-from nnburst import BurstBusy, Device, GeneralFailure, SyncFence
-from nnburst.hal import environment
+from nnburst import BurstBusy, Device, GeneralFailure
+from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
+from nnburst.hal import SyncFence, environment
 from nnburst.testing.faults.footprint import footprint, settle
 
 #: Seconds for what ends by itself, on however busy a machine.
@@ -77,7 +78,7 @@ def warm_up(device: Device) -> None:
     """Use a driver once, for what it keeps from its first use on: it watches fences on one thread."""
     fence, signaller = SyncFence.create()
     with device.prepare(sum_model()) as prepared, fence:
-        launched = prepared.execute_fenced([four(1), four(1)], wait_for=[fence], timeout=LONG)
+        launched = execute_fenced(prepared, [four(1), four(1)], wait_for=[fence], timeout=LONG)
         signaller.signal()
         signaller.close()
         launched.result(LONG)
@@ -258,7 +259,9 @@ class LifeCycle(RuleBasedStateMachine):
             if not waits:
                 signaller.close()
             made = attempt(
-                lambda: of.real.execute_fenced([four(number)] * 2, wait_for=wait_for, timeout=LONG),
+                lambda: execute_fenced(
+                    of.real, [four(number)] * 2, wait_for=wait_for, timeout=LONG
+                ),
                 of,
             )
         if made is None:
@@ -285,7 +288,7 @@ class LifeCycle(RuleBasedStateMachine):
     @step(of="models")
     def create_reusable(self, of: Thing) -> None:
         array = four(0)
-        made = attempt(lambda: of.real.create_reusable_execution([array, array]), of)
+        made = attempt(lambda: create_reusable_execution(of.real, [array, array]), of)
         self.keep("reusables", Repeated(made, of.hangs_on, array=array))
 
     @step(of="reusables", with_fence=st.booleans())
@@ -303,7 +306,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @step(of="models")
     def open_aidl_burst(self, of: Thing) -> None:
-        self.keep("aidl_bursts", Thing(attempt(of.real.open_aidl_burst, of), of.hangs_on))
+        self.keep("aidl_bursts", Thing(attempt(lambda: open_aidl_burst(of.real), of), of.hangs_on))
 
     @step(of="aidl_bursts", view=st.none() | one("pools"))
     def execute_aidl_burst(self, of: Thing, view: Pool | None) -> None:

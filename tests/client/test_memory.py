@@ -11,7 +11,7 @@ import pytest
 
 from descriptors import descriptors
 from nnburst import Closed, Device, ResourceExhausted
-from nnburst.client.memory.memory import find_memory
+from nnburst.client.memory import find_memory
 
 
 def mappings() -> int:

@@ -15,7 +15,7 @@ from nnburst import Device, InvalidArgument, Model, ModelBuilder, OperandType, O
 _VENDOR = """
 from nnburst.executor.null import NullExecutor, NullPrepared
 from nnburst.executor.base import Outcome
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape
 
 
 class Reversed:

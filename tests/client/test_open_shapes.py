@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnburst import Device, Model, PreparedModel
-from nnburst.client.memory.arguments import ExecutionResult
+from nnburst.client.arguments import ExecutionResult
 
 SHAPES = ((1, 1), (7, 3), (64, 2), (5, 40))
 ROUNDS = 50

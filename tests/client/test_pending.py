@@ -14,8 +14,7 @@ import pytest
 
 import nnburst
 from nnburst import Closed, Device, DeviceUnavailable, GeneralFailure, MissedDeadline, PreparedModel
-from nnburst.client.session.callback_thread import CallbackThread
-from nnburst.client.session.pending import Pending
+from nnburst.client.session.pending import CallbackThread, Pending
 
 HANG = 20.0
 

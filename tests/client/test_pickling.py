@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import nnburst
+import nnburst.hal
 from nnburst import OperandType, OperationType
+from nnburst.client.hal import create_reusable_execution
 
 X = np.arange(4, dtype=np.float32).reshape(1, 4)
 
@@ -34,7 +36,8 @@ def handles() -> Iterator[dict[str, Any]]:
         burst = stack.enter_context(prepared.open_burst())
         compiled = stack.enter_context(nnburst.compile(model(), devices=["nnapi-reference"]))
         compiled_burst = stack.enter_context(compiled.open_burst())
-        resilient = stack.enter_context(nnburst.ResilientDevice(lambda: nnburst.launch("null")))
+        recovering = stack.enter_context(nnburst.launch("null", recover=True))
+        recovering_burst = stack.enter_context(recovering.prepare(model()).open_burst())
         bound = burst.bind()
         yield {
             "connect": device,
@@ -45,11 +48,12 @@ def handles() -> Iterator[dict[str, Any]]:
             "compile it": compiled,
             "open": compiled_burst,
             "bind": compiled_burst.bind(),
-            "same function": resilient,
+            "arrays and results": recovering_burst,
+            "results can be": recovering_burst.bind(),
             "copied": burst.function(),
             "result": prepared.execute_async([X]),
-            "make one": prepared.create_reusable_execution([X]),
-            "make": nnburst.SyncFence.create()[0],
+            "make one": create_reusable_execution(prepared, [X]),
+            "make": nnburst.hal.SyncFence.create()[0],
         }
 
 

@@ -25,11 +25,10 @@ from nnburst import (
     OperationType,
     PreparedModel,
 )
-from nnburst.client import prepared_model
-from nnburst.client.execution import remembered_requests
-from nnburst.client.memory import arguments
-from nnburst.control.messages.prepared_model import ExecuteSynchronously
-from nnburst.control.messages.reusable_execution import CreateReusableExecution, ExecuteReusable
+from nnburst.client import arguments
+from nnburst.client.execution import prepared as prepared_module
+from nnburst.client.execution import socket_request
+from nnburst.control.messages import CreateReusableExecution, ExecuteReusable, ExecuteSynchronously
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 
@@ -56,6 +55,13 @@ class Calls(Counter[str]):
         found = tuple(self[kind.__name__] for kind in kinds)
         self.clear()
         return found[0], found[1], found[2]
+
+
+@pytest.fixture
+def prepared(device: Device, make_model: Callable[..., Model]) -> Iterator[PreparedModel]:
+    """Adds two float32 tensors of shape (2, 3), always over the socket."""
+    with device.prepare(make_model(), bursts=False) as model:
+        yield model
 
 
 @pytest.fixture
@@ -150,7 +156,7 @@ def boolean_model() -> Model:
 
 
 def test_booleans_come_as_bool_or_as_bytes(device: Device) -> None:
-    with device.prepare(boolean_model()) as prepared:
+    with device.prepare(boolean_model(), bursts=False) as prepared:
         for dtype in (np.bool_, np.uint8, np.bool_, np.uint8):
             for _ in range(3):
                 result = prepared.execute([np.array([0, 1], dtype)]).outputs[0]
@@ -181,7 +187,7 @@ def open_model() -> Model:
 
 
 def test_open_output_shapes_are_not_remembered(device: Device, calls: Calls) -> None:
-    with device.prepare(open_model()) as prepared:
+    with device.prepare(open_model(), bursts=False) as prepared:
         calls.take()
         for length in (2, 2, 2, 5, 5, 5):
             x = np.arange(length, dtype=np.float32)
@@ -202,7 +208,7 @@ def shaped_model() -> Model:
 
 @pytest.fixture
 def summing(device: Device) -> Iterator[PreparedModel]:
-    with device.prepare(shaped_model()) as prepared:
+    with device.prepare(shaped_model(), bursts=False) as prepared:
         yield prepared
 
 
@@ -212,14 +218,11 @@ def test_no_more_requests_are_bound_than_may(summing: PreparedModel, calls: Call
             x = np.ones(length, np.float32)
             assert summing.execute([x]).outputs[0].tolist() == [length]
     remembered = summing._prepared.remembered
-    assert len(remembered._all) <= remembered_requests._MOST
-    assert sum(map(len, remembered._idle.values())) == len(remembered._all)
-    assert len(remembered._idle) <= remembered_requests._MOST
-    assert len(remembered._seen) <= remembered_requests._MOST_SEEN
+    assert len(remembered) == prepared_module._MOST
 
 
 def test_large_requests_are_not_bound(summing: PreparedModel, calls: Calls) -> None:
-    x = np.ones(remembered_requests.LARGEST, np.float32)
+    x = np.ones(prepared_module.LARGEST, np.float32)
     for _ in range(3):
         summing.execute([x])
     assert calls.take() == (3, 0, 0)
@@ -235,10 +238,10 @@ def bound(
     scripted: ScriptedDriver, make_model: Callable[..., Model]
 ) -> tuple[PreparedModel, Sequence[np.ndarray]]:
     """A model that has a request bound, and its arrays."""
-    prepared = scripted.device.prepare(make_model())
+    prepared = scripted.device.prepare(make_model(), bursts=False)
     for _ in range(3):
         prepared.execute(pair(1))
-    assert len(prepared._prepared.remembered._all) == 1
+    assert len(prepared._prepared.remembered) == 1
     return prepared, pair(1)
 
 
@@ -255,11 +258,11 @@ def test_request_that_missed_its_deadline_is_never_used_again(
     scripted.script.on_run = held
     # The driver, which computes in this process, is to begin whenever it gets to it.
     far = arguments.boottime_deadline_ns(1000.0)
-    monkeypatch.setattr(prepared_model, "boottime_deadline_ns", lambda _seconds: far)
+    monkeypatch.setattr(socket_request, "boottime_deadline_ns", lambda _seconds: far)
     with pytest.raises(MissedDeadline):
         prepared.execute(inputs, timeout=0.3)
     gate.wait()
-    assert not prepared._prepared.remembered._all
+    assert not len(prepared._prepared.remembered)
     scripted.script.on_run = lambda _execution: Outcome()
     prepared.execute(inputs)
     gate.opened.set()
@@ -272,20 +275,20 @@ def test_request_that_failed_is_bound_anew(
     scripted.script.on_run = lambda _: Outcome(ErrorStatus.GENERAL_FAILURE, (), "no")
     with pytest.raises(GeneralFailure, match="no"):
         prepared.execute(inputs)
-    assert not prepared._prepared.remembered._all
+    assert not len(prepared._prepared.remembered)
     scripted.script.on_run = lambda _execution: Outcome()
     prepared.execute(inputs)
-    assert len(prepared._prepared.remembered._all) == 1
+    assert len(prepared._prepared.remembered) == 1
 
 
 def test_refusal_to_bind_leaves_the_ordinary_way(
     scripted: ScriptedDriver, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = scripted.device.prepare(make_model())
-    monkeypatch.setattr(prepared_model, "_bound", lambda *_: None)
+    prepared = scripted.device.prepare(make_model(), bursts=False)
+    monkeypatch.setattr(socket_request, "_bound", lambda *_: None)
     for _ in range(4):
         prepared.execute(pair(1))
-    assert not prepared._prepared.remembered._all
+    assert not len(prepared._prepared.remembered)
 
 
 def test_close_lets_the_driver_forget_all(
@@ -327,6 +330,6 @@ def test_unclosed_model_is_released_with_its_requests(
 ) -> None:
     prepared, _ = bound(scripted, make_model)
     del prepared
-    scripted.device.prepare(make_model()).close()  # what was to be released has been
+    scripted.device.prepare(make_model(), bursts=False).close()  # what was to be released has been
     for _ in range(2):
         assert scripted.script.closed.acquire(timeout=HANG)

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import nnburst
-from nnburst.client.device import Device
-from nnburst.client.memory.arguments import Array
-from nnburst.client.resilient.recovery import InvalidDevice, Recoverable
-from nnburst.client.resilient.resilient_device import ResilientDevice
-from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedModel
-from nnburst.hal.capabilities import Capabilities, PerformanceInfo
+from nnburst.client.arguments import Array
+from nnburst.client.burst.recovering import RecoveringBurst
+from nnburst.client.device import Device, recovering_device
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.session.recovery import InvalidDevice
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
+from nnburst.hal.types import Capabilities, PerformanceInfo
 
 F32 = OperandType.TENSOR_FLOAT32
 X = np.arange(4, dtype=np.float32)
@@ -44,71 +44,70 @@ def kill(device: Device) -> None:
 
 
 @pytest.fixture
-def device() -> Iterator[ResilientDevice]:
-    with ResilientDevice(lambda: nnburst.launch("reference")) as resilient:
-        yield resilient
+def device() -> Iterator[Device]:
+    with nnburst.launch("reference", recover=True) as recovering:
+        yield recovering
 
 
-def test_an_execution_after_a_death_runs_on_a_new_driver(device: ResilientDevice) -> None:
+def test_an_execution_after_a_death_runs_on_a_new_driver(device: Device) -> None:
     with device.prepare(model()) as prepared:
-        pid = device.current.pid
-        kill(device.current)
+        pid = device.pid
+        kill(device)
         assert prepared.execute([X]).outputs[0].tolist() == (X + X).tolist()
-        assert device.current.pid != pid
-        assert (device.recoveries, prepared.recoveries) == (1, 1)
+        assert device.pid != pid
+        assert device.recoveries == 1
 
 
-def test_a_bound_request_keeps_its_arrays(device: ResilientDevice) -> None:
+def test_a_bound_request_keeps_its_arrays(device: Device) -> None:
     with device.prepare(model()) as prepared, prepared.open_burst() as burst:
         bound = burst.bind(measure=True)
         inputs, outputs = bound.inputs, bound.outputs
         bound.inputs[0][...] = X
-        for round_ in range(3):
+        for _ in range(3):
             assert np.shares_memory(bound.run().outputs[0], outputs[0])
             assert outputs[0].tolist() == (X + X).tolist()
             outputs[0][...] = 0
-            kill(device.current)
-            assert burst.recoveries == round_
+            kill(device)
         result = bound.run()
         assert result.timing.measured
         assert bound.inputs is inputs
         assert outputs[0].tolist() == (X + X).tolist()
 
 
-def test_what_dies_during_a_call_is_made_again_by_the_next_one(device: ResilientDevice) -> None:
+def test_framework_waits_for_no_driver_that_died_during_its_call(device: Device) -> None:
     with device.prepare(model()) as prepared, prepared.open_burst() as burst:
+        assert isinstance(burst, RecoveringBurst)
         began_ns = time.monotonic_ns()
-        kill(device.current)
+        kill(device)
         for mortal in (prepared, burst):
-            with pytest.raises(nnburst.DeadObject, match="the next call has it made again"):
-                mortal.recover(None, began_ns)
-        assert (prepared.recoveries, burst.recoveries) == (0, 0)
-        burst.recover(None, time.monotonic_ns())
-        prepared.recover(None, began_ns)  # what is there needs nothing
-        assert (prepared.recoveries, burst.recoveries) == (1, 1)
+            with pytest.raises(nnburst.DeadObject, match="has died meanwhile"):
+                mortal._revive(None, began_ns)
+        burst._revive(None, time.monotonic_ns())
+        prepared._revive(None, began_ns)  # what is there needs nothing
+        assert device.recoveries == 1
 
 
-def test_an_event_loop_runs_a_bound_request_on_a_new_driver(device: ResilientDevice) -> None:
+def test_an_event_loop_runs_a_bound_request_on_a_new_driver(device: Device) -> None:
     with device.prepare(model()) as prepared, prepared.open_burst() as burst:
         bound = burst.bind()
         bound.inputs[0][...] = X
         for _ in range(2):
             bound.outputs[0][...] = 0
             assert asyncio.run(bound.run_async(timeout=60)).outputs[0].tolist() == (X + X).tolist()
-            kill(device.current)
-        assert burst.recoveries == 1
+            kill(device)
+        assert device.recoveries == 1
 
 
-def test_arrays_are_executed_on_after_a_death(device: ResilientDevice) -> None:
+def test_arrays_are_executed_on_after_a_death(device: Device) -> None:
     with device.prepare(model()) as prepared, prepared.open_burst() as burst:
         shared = device.allocate(16).array(np.float32, (4,))
         shared[...] = X
         for x in (X, shared):
-            kill(device.current)
+            kill(device)
             assert burst.execute([x]).outputs[0].tolist() == (X + X).tolist()
 
 
-def test_weights_in_pools_are_prepared_again(device: ResilientDevice) -> None:
+def test_weights_in_pools_are_prepared_again(device: Device) -> None:
     builder = nnburst.ModelBuilder()
     x, y = builder.input(F32, (4,)), builder.output(F32, (4,))
     weights = device.allocate(16)
@@ -126,7 +125,7 @@ def test_weights_in_pools_are_prepared_again(device: ResilientDevice) -> None:
     )
     builder.operation(OperationType.MUL, [x, w, builder.scalar(0)], [y])
     with device.prepare(builder.build(), pools=[weights]) as prepared:
-        kill(device.current)
+        kill(device)
         assert prepared.execute([X]).outputs[0].tolist() == (3 * X).tolist()
 
 
@@ -137,7 +136,7 @@ import threading
 import numpy as np
 
 from nnburst.executor.base import Outcome, Prepared
-from nnburst.testing.faults.endless import EndlessExecuting
+from nnburst.testing.faults.executors import EndlessExecuting
 
 
 class Counting:
@@ -170,7 +169,7 @@ class Executor(EndlessExecuting):
 """
 
 
-def _way(prepared: ResilientPreparedModel, name: str, count: Array) -> Callable[[Array], Any]:
+def _way(prepared: PreparedModel, name: str, count: Array) -> Callable[[Array], Any]:
     """One way to execute on an input, with `count` for the output."""
     if name == "socket":
         return lambda x: prepared.execute([x], [count], timeout=60)
@@ -192,7 +191,7 @@ def test_an_execution_that_its_driver_died_of_is_not_repeated(
 ) -> None:
     make_module("counting", _COUNTING)
     with (
-        ResilientDevice(lambda: nnburst.launch("counting:Executor")) as device,
+        nnburst.launch("counting:Executor", recover=True) as device,
         device.prepare(model()) as prepared,
         device.allocate(16) as memory,
         ThreadPoolExecutor(1) as thread,
@@ -205,18 +204,17 @@ def test_an_execution_that_its_driver_died_of_is_not_repeated(
             while count[0] == 2 * deaths:
                 assert time.monotonic() < deadline, "it does not begin"
                 threading.Event().wait(0.001)
-            os.kill(device.current.pid, signal.SIGKILL)
+            os.kill(device.pid, signal.SIGKILL)
             assert isinstance(lasting.exception(60), nnburst.DeadObject)
-            assert device.recoveries == deaths
             assert count[0] == 2 * deaths + 1
             execute(X)
             assert device.recoveries == deaths + 1
             assert count[0] == 2 * deaths + 2
 
 
-def test_threads_that_find_one_driver_dead_recover_it_once(device: ResilientDevice) -> None:
+def test_threads_that_find_one_driver_dead_recover_it_once(device: Device) -> None:
     with device.prepare(model()) as prepared:
-        kill(device.current)
+        kill(device)
         barrier = threading.Barrier(8)
         results: list[Any] = []
 
@@ -230,10 +228,10 @@ def test_threads_that_find_one_driver_dead_recover_it_once(device: ResilientDevi
         for thread in threads:
             thread.join(60)
         assert results == [(X + X).tolist()] * 8
-        assert (device.recoveries, prepared.recoveries) == (1, 1)
+        assert device.recoveries == 1
 
 
-def _different(change: Callable[[Device], None]) -> tuple[ResilientDevice, Any]:
+def _different(change: Callable[[Device], None]) -> tuple[Device, Any]:
     launched: list[Device] = []
 
     def connect() -> Device:
@@ -243,14 +241,14 @@ def _different(change: Callable[[Device], None]) -> tuple[ResilientDevice, Any]:
         launched.append(found)
         return found
 
-    return ResilientDevice(connect), launched
+    return recovering_device(connect, "wait"), launched
 
 
 def test_a_device_that_comes_back_different_is_refused_for_ever() -> None:
     executors = iter(["reference", "null", "reference"])
-    with ResilientDevice(lambda: nnburst.launch(next(executors))) as device:
+    with recovering_device(lambda: nnburst.launch(next(executors)), "wait") as device:
         prepared = device.prepare(model())
-        kill(device.current)
+        kill(device)
         for _ in range(3):  # even if the right one would be back
             with pytest.raises(
                 nnburst.GeneralFailure, match="came back different: its name was ref"
@@ -285,9 +283,9 @@ def test_a_device_with_another_description_is_refused(
 ) -> None:
     device, launched = _different(lambda found: _set(found, attribute, value))
     with device:
-        kill(device.current)
+        kill(device)
         with pytest.raises(InvalidDevice, match=f"its {name} was"):
-            device.current  # noqa: B018
+            device.prepare(model())
         assert not launched[1].is_alive
 
 
@@ -297,15 +295,15 @@ def test_a_service_that_is_not_back_yet_is_asked_again_at_the_next_call() -> Non
         lambda: nnburst.connect("nobody.serves.this"),
         lambda: nnburst.launch("reference"),
     ]
-    with ResilientDevice(lambda: answers.pop(0)()) as device:
+    with recovering_device(lambda: answers.pop(0)(), "wait") as device:
         prepared = device.prepare(model())
-        kill(device.current)
+        kill(device)
         with pytest.raises(nnburst.DeadObject, match="was not recovered: "):
             prepared.execute([X])
         assert prepared.execute([X]).outputs[0].tolist() == (X + X).tolist()
 
 
-def test_what_is_closed_does_not_come_back(device: ResilientDevice) -> None:
+def test_what_is_closed_does_not_come_back(device: Device) -> None:
     prepared = device.prepare(model())
     burst = prepared.open_burst()
     bound = burst.bind()
@@ -318,32 +316,49 @@ def test_what_is_closed_does_not_come_back(device: ResilientDevice) -> None:
     assert device.recoveries == 0
 
 
-class _Thing:
-    """Alive until set otherwise."""
+def test_calls_end_in_time_while_the_next_driver_does_not_come() -> None:
+    go_on, made = threading.Event(), []
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.is_alive = True
-        self.closed = 0
+    def make() -> Device:
+        if made:
+            assert go_on.wait(60)
+        made.append(nnburst.launch("reference"))
+        return made[-1]
 
-    def close(self) -> None:
-        self.closed += 1
+    with (
+        recovering_device(make, "wait") as device,
+        device.prepare(model()) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        bound, work = burst.bind(), burst.function(timeout=0.02)
+        bound.inputs[0][...] = X
+        kill(device)
+        turns = 0
 
+        async def await_it() -> None:
+            nonlocal turns
+            task = asyncio.ensure_future(bound.run_async(0.05))
+            while not task.done():
+                turns += 1
+                await asyncio.sleep(0.001)
+            await task
 
-def test_a_call_that_dies_is_repeated_once_and_no_more() -> None:
-    made: list[_Thing] = []
-    recoverable = Recoverable(
-        _Thing(0), lambda dead: made.append(_Thing(dead.number + 1)) or made[-1]
-    )
-    seen: list[int] = []
-
-    def die(thing: _Thing) -> None:
-        seen.append(thing.number)
-        thing.is_alive = False
-        raise nnburst.DeadObject("died")
-
-    with pytest.raises(nnburst.DeadObject):
-        recoverable.call(die)
-    assert seen == [0, 1]
-    assert recoverable.get().number == 2
-    assert made[0].closed == 1
+        calls: list[Callable[[], object]] = [
+            lambda: bound.run(0.02),
+            lambda: burst.execute([X], timeout=0.02),
+            lambda: work(X),
+            lambda: bound.submit(0.02),
+            lambda: prepared.execute([X], timeout=0.02),
+            lambda: prepared.execute_async([X], timeout=0.02),
+            lambda: device.prepare(model(), timeout=0.02),
+            lambda: device.supported_operations(model(), timeout=0.02),
+            lambda: asyncio.run(await_it()),
+        ]
+        for call in calls:
+            with pytest.raises(nnburst.MissedDeadline, match="still being made again"):
+                call()
+        assert turns > 1, "the event loop stood still"
+        assert len(made) == 1, "each call waited for the same recovery"
+        go_on.set()
+        assert bound.run(60).outputs[0].tolist() == (X + X).tolist()
+        assert (device.recoveries, len(made)) == (1, 2)

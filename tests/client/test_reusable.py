@@ -21,17 +21,16 @@ from nnburst import (
     Closed,
     DeadObject,
     Device,
-    FencedExecution,
     GeneralFailure,
     InvalidArgument,
     MissedDeadline,
     OutputInsufficientSize,
     PreparedModel,
-    ReusableExecution,
-    SyncFence,
 )
-from nnburst.client.allocation import allocate_buffer
+from nnburst.client.device import allocate_buffer
+from nnburst.client.hal import create_reusable_execution
 from nnburst.control.fences import FenceStatus
+from nnburst.hal import FencedExecution, ReusableExecution, SyncFence
 from nnburst.testing.faults.footprint import footprint, settle
 
 HANG = 20.0
@@ -42,8 +41,8 @@ def test_each_run_takes_what_its_arrays_hold_then(relu: PreparedModel) -> None:
     pooled, output = memory.array(np.float32, (2,)), memory.array(np.float32, (2,), 8)
     private = np.zeros(2, np.float32)
     with (
-        relu.create_reusable_execution([pooled], [output]) as one,
-        relu.create_reusable_execution([private]) as other,
+        create_reusable_execution(relu, [pooled], [output]) as one,
+        create_reusable_execution(relu, [private]) as other,
     ):
         results = []
         for number in range(20):
@@ -59,7 +58,7 @@ def test_each_run_takes_what_its_arrays_hold_then(relu: PreparedModel) -> None:
 def test_memory_is_mapped_once(relu: PreparedModel) -> None:
     memory = relu._prepared.session.allocate(16)
     pooled = memory.array(np.float32, (2,))
-    with relu.create_reusable_execution([pooled]) as execution:
+    with create_reusable_execution(relu, [pooled]) as execution:
         execution.run()
         before = held_by(relu._prepared.session)
         for _ in range(50):
@@ -72,16 +71,16 @@ def test_memory_is_mapped_once(relu: PreparedModel) -> None:
 
 def test_request_is_validated_when_it_is_created(relu: PreparedModel) -> None:
     with pytest.raises(InvalidArgument, match="inputs"):
-        relu.create_reusable_execution([])
+        create_reusable_execution(relu, [])
     with pytest.raises(InvalidArgument, match="dtype"):
-        relu.create_reusable_execution([np.zeros(2, np.int32)])
+        create_reusable_execution(relu, [np.zeros(2, np.int32)])
     with pytest.raises(InvalidArgument, match="timeout"):
-        relu.create_reusable_execution([np.zeros(2, np.float32)], timeout=0)
+        create_reusable_execution(relu, [np.zeros(2, np.float32)], timeout=0)
 
 
 def test_measured_runs_are_timed_in_nanoseconds(relu: PreparedModel) -> None:
     x = np.zeros(2, np.float32)
-    with relu.create_reusable_execution([x], measure=True) as execution:
+    with create_reusable_execution(relu, [x], measure=True) as execution:
         result = execution.run()
         assert result.timing_ns is not None
         device, driver = result.timing_ns.time_on_device_ns, result.timing_ns.time_in_driver_ns
@@ -89,7 +88,7 @@ def test_measured_runs_are_timed_in_nanoseconds(relu: PreparedModel) -> None:
         assert driver is not None
         assert device <= driver
         assert result.timing.time_in_driver == -(-driver // 1000)
-    with relu.create_reusable_execution([x]) as execution:
+    with create_reusable_execution(relu, [x]) as execution:
         result = execution.run()
         assert not result.timing.measured
         assert result.timing_ns is not None
@@ -100,11 +99,11 @@ def test_output_of_open_shape_has_the_room_that_it_was_given(still: Device) -> N
     x = np.ones((3,), np.float32)
     with still.prepare(add_model((0,), output=(0,))) as prepared:
         small, large = np.zeros(2, np.float32), np.zeros(8, np.float32)
-        with prepared.create_reusable_execution([x, x], [large]) as execution:
+        with create_reusable_execution(prepared, [x, x], [large]) as execution:
             assert execution.run().outputs[0].tolist() == [2, 2, 2]
             with pytest.raises(InvalidArgument, match="R10"):
                 execution.run_fenced()
-        with prepared.create_reusable_execution([x, x], [small]) as execution:
+        with create_reusable_execution(prepared, [x, x], [small]) as execution:
             for _ in range(2):
                 with pytest.raises(OutputInsufficientSize) as raised:
                     execution.run()
@@ -113,7 +112,7 @@ def test_output_of_open_shape_has_the_room_that_it_was_given(still: Device) -> N
 
 def test_second_run_at_the_same_time_is_refused(still: Device, relu: PreparedModel) -> None:
     x = np.ones(2, np.float32)
-    with relu.create_reusable_execution([x]) as execution:
+    with create_reusable_execution(relu, [x]) as execution:
         results = []
         with standing_still(still):
             thread = threading.Thread(target=lambda: results.append(execution.run()))
@@ -130,7 +129,7 @@ def test_second_run_at_the_same_time_is_refused(still: Device, relu: PreparedMod
 def test_fenced_run_keeps_others_out_until_its_fence_signals(relu: PreparedModel) -> None:
     x = np.ones(2, np.float32)
     fence, signaller = SyncFence.create()
-    with relu.create_reusable_execution([x], measure=True) as execution:
+    with create_reusable_execution(relu, [x], measure=True) as execution:
         fenced = execution.run_fenced(wait_for=[fence])
         x[:] = 5
         for call in (execution.run, execution.run_fenced):
@@ -146,7 +145,7 @@ def test_fenced_run_keeps_others_out_until_its_fence_signals(relu: PreparedModel
 def test_fenced_run_that_failed_lets_the_next_one_run(relu: PreparedModel) -> None:
     x = np.ones(2, np.float32)
     fence, signaller = SyncFence.create()
-    with relu.create_reusable_execution([x]) as execution:
+    with create_reusable_execution(relu, [x]) as execution:
         fenced = execution.run_fenced(wait_for=[fence])
         signaller.fail()
         assert fenced.fence.wait(HANG) == FenceStatus.ERROR
@@ -162,7 +161,7 @@ def test_fenced_run_that_misses_its_deadline_lets_the_next_one_run(relu: Prepare
 
         def launch(timeout: float) -> tuple[ReusableExecution, FencedExecution]:
             execution = stack.enter_context(
-                relu.create_reusable_execution([np.ones(2, np.float32)])
+                create_reusable_execution(relu, [np.ones(2, np.float32)])
             )
             return execution, execution.run_fenced(wait_for=[never], timeout=timeout)
 
@@ -175,7 +174,7 @@ def test_fenced_run_that_misses_its_deadline_lets_the_next_one_run(relu: Prepare
 def test_refused_fenced_run_lets_the_next_one_run(relu: PreparedModel) -> None:
     fence, signaller = SyncFence.create()
     signaller.fail()
-    with relu.create_reusable_execution([np.ones(2, np.float32)]) as execution:
+    with create_reusable_execution(relu, [np.ones(2, np.float32)]) as execution:
         for _ in range(3):
             with pytest.raises(InvalidArgument, match="F4"):
                 execution.run_fenced(wait_for=[fence])
@@ -185,7 +184,7 @@ def test_refused_fenced_run_lets_the_next_one_run(relu: PreparedModel) -> None:
 def test_run_that_misses_its_deadline_leaves_the_object_usable(
     still: Device, relu: PreparedModel
 ) -> None:
-    with relu.create_reusable_execution([np.ones(2, np.float32)]) as execution:
+    with create_reusable_execution(relu, [np.ones(2, np.float32)]) as execution:
         with standing_still(still), pytest.raises(MissedDeadline):
             execution.run(0.01)
 
@@ -202,7 +201,7 @@ def test_buffers_are_looked_at_with_each_run(relu: PreparedModel) -> None:
     with (
         allocate_buffer(relu._prepared.session, [(relu, 0)], (), (), 30.0) as source,
         allocate_buffer(relu._prepared.session, (), [(relu, 0)], (), 30.0) as target,
-        relu.create_reusable_execution([source], [target]) as execution,
+        create_reusable_execution(relu, [source], [target]) as execution,
     ):
         with pytest.raises(GeneralFailure):
             execution.run()
@@ -214,7 +213,7 @@ def test_buffers_are_looked_at_with_each_run(relu: PreparedModel) -> None:
 
 def test_released_model_and_closed_pool_are_kept(still: Device) -> None:
     prepared = still.prepare(copy_model())
-    execution = prepared.create_reusable_execution([np.ones(2, np.float32)])
+    execution = create_reusable_execution(prepared, [np.ones(2, np.float32)])
     prepared.close()
     assert execution.run().outputs[0].tolist() == [1, 1]
     execution.close()
@@ -225,7 +224,7 @@ def test_closed_object_refuses_calls_and_costs_nothing(relu: PreparedModel) -> N
     for _ in range(2):  # the second one binds the request, which stays
         relu.execute([x])
     own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
-    execution = relu.create_reusable_execution([x])
+    execution = create_reusable_execution(relu, [x])
     execution.run()
     execution.close()
     execution.close()
@@ -234,7 +233,7 @@ def test_closed_object_refuses_calls_and_costs_nothing(relu: PreparedModel) -> N
         execution.run()
     with pytest.raises(Closed):
         execution.run_fenced()
-    forgotten = relu.create_reusable_execution([x])
+    forgotten = create_reusable_execution(relu, [x])
     gone = weakref.ref(forgotten)
     del forgotten, execution
     gc.collect()
@@ -246,7 +245,7 @@ def test_closed_object_refuses_calls_and_costs_nothing(relu: PreparedModel) -> N
 
 def test_dead_driver_is_a_dead_object(own_device: Device) -> None:
     with own_device.prepare(copy_model()) as prepared:
-        execution = prepared.create_reusable_execution([np.ones(2, np.float32)])
+        execution = create_reusable_execution(prepared, [np.ones(2, np.float32)])
         fence, _signaller = SyncFence.create()
         fenced = execution.run_fenced(wait_for=[fence])
         os.kill(own_device.pid, signal.SIGKILL)
@@ -262,7 +261,7 @@ def test_dead_driver_is_a_dead_object(own_device: Device) -> None:
 @given(st.lists(st.sampled_from(["run", "fenced", "signal", "fail", "result"]), max_size=20))
 def test_any_order_of_runs_gives_each_its_own_result(relu: PreparedModel, steps: list[str]) -> None:
     x = np.zeros(2, np.float32)
-    with relu.create_reusable_execution([x]) as execution:
+    with create_reusable_execution(relu, [x]) as execution:
         waiting = []
         for number, step in enumerate(steps):
             x[:] = number

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 import nnburst
 from client.burst_helpers import wait_until
 from client.conftest import add_model
-from nnburst.client.burst.slots import MAX_BACKLOG, SlotReleaser, SlotTable
+from nnburst.client.burst.core import MAX_BACKLOG, SlotReleaser, SlotTable
 from nnburst.hal.errors import DeadObject, MissedDeadline
 from nnburst.testing.faults.footprint import footprint
 
 HANG = 30.0
+
+
+def started(free_memory: Callable[[int], None]) -> SlotReleaser:
+    releaser = SlotReleaser(free_memory, SlotTable())
+    releaser.start()
+    return releaser
 
 
 def test_new_pool_waits_for_a_driver_that_is_behind() -> None:
@@ -23,7 +30,7 @@ def test_new_pool_waits_for_a_driver_that_is_behind() -> None:
         may_forget.acquire()
         forgotten.append(slot)
 
-    releaser = SlotReleaser(free_memory, SlotTable())
+    releaser = started(free_memory)
     for slot in range(MAX_BACKLOG + 3):  # one is under way
         releaser.release(slot)
     with pytest.raises(MissedDeadline, match="has not released closed pools"):
@@ -48,7 +55,7 @@ def test_burst_that_closes_asks_for_no_slot_that_is_waiting() -> None:
         asked.set()
         assert go_on.wait(HANG)
 
-    releaser = SlotReleaser(free_memory, SlotTable())
+    releaser = started(free_memory)
     for slot in range(10):
         releaser.release(slot)
     assert asked.wait(HANG)
@@ -64,7 +71,7 @@ def test_dead_driver_keeps_no_new_pool_waiting() -> None:
     def free_memory(_slot: int) -> None:
         raise DeadObject("the driver is gone")
 
-    releaser = SlotReleaser(free_memory, SlotTable())
+    releaser = started(free_memory)
     for slot in range(1000):
         releaser.release(slot)
     releaser.keep_up(HANG)

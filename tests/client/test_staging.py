@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst import Device, MissedDeadline, Model
-from nnburst.client.memory.staging import ALIGNMENT, Layout, StagingPools
+from nnburst.client.staging import ALIGNMENT, Layout, StagingPools
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1))

@@ -28,20 +28,30 @@ class State:
 SUM = State("sum", 1, 1, np.float32([10, 20]))
 
 
-@pytest.fixture
-def burst() -> Iterator[nnburst.Burst]:
+def accumulating() -> nnburst.Model:
     builder = ModelBuilder()
     x, before = builder.input(F32, (2,)), builder.input(F32, (2,))
     doubled, after = builder.output(F32, (2,)), builder.output(F32, (2,))
     none = builder.scalar(0)
     builder.operation(OperationType.ADD, [x, before, none], [after])
     builder.operation(OperationType.ADD, [after, after, none], [doubled])
-    with nnburst.launch("reference") as device:
-        yield device.prepare(builder.build()).open_burst()
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[nnburst.PreparedModel]:
+    with nnburst.launch("reference") as device, device.prepare(accumulating()) as prepared:
+        yield prepared
+
+
+@pytest.fixture
+def burst(prepared: nnburst.PreparedModel) -> Iterator[nnburst.Burst]:
+    with prepared.open_burst(states=[SUM]) as burst:
+        yield burst
 
 
 def test_execution_finds_what_the_last_one_left(burst: nnburst.Burst) -> None:
-    stateful = nnburst.StatefulBurst(burst, [SUM])
+    stateful = burst.bind()
     found = []
     for number in range(1, 5):
         stateful.inputs[0][...] = number
@@ -52,7 +62,7 @@ def test_execution_finds_what_the_last_one_left(burst: nnburst.Burst) -> None:
 
 
 def test_state_can_be_reset_and_set(burst: nnburst.Burst) -> None:
-    stateful = nnburst.StatefulBurst(burst, [SUM])
+    stateful = burst.bind()
     stateful.inputs[0][...] = 1
     stateful.run()
     stateful.reset()
@@ -62,7 +72,7 @@ def test_state_can_be_reset_and_set(burst: nnburst.Burst) -> None:
 
 
 def test_execution_that_fails_leaves_the_state(burst: nnburst.Burst) -> None:
-    stateful = nnburst.StatefulBurst(burst, [SUM])
+    stateful = burst.bind()
     stateful.inputs[0][...] = 1
     stateful.run()
     with pytest.raises(nnburst.InvalidArgument, match="timeout"):
@@ -72,13 +82,15 @@ def test_execution_that_fails_leaves_the_state(burst: nnburst.Burst) -> None:
 
 
 def test_measured_executions_say_how_long_they_took(burst: nnburst.Burst) -> None:
-    stateful = nnburst.StatefulBurst(burst, [SUM], measure=True)
+    stateful = burst.bind(measure=True)
     assert all(stateful.run().timing.measured for _ in range(2))
 
 
 @pytest.mark.parametrize(
     "states", [[State("x", 2, 1, SUM.initial)], [State("x", 1, -1, SUM.initial)], [SUM, SUM]]
 )
-def test_impossible_indexes_are_refused(burst: nnburst.Burst, states: list[State]) -> None:
+def test_impossible_indexes_are_refused(
+    prepared: nnburst.PreparedModel, states: list[State]
+) -> None:
     with pytest.raises(nnburst.InvalidArgument, match=r"states: (in|out)put indexes are"):
-        nnburst.StatefulBurst(burst, states)
+        prepared.open_burst(states=states)

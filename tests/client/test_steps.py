@@ -18,7 +18,7 @@ import nnburst
 from client.burst_helpers import standing_still, wait_until
 from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memory, MissedDeadline
 from nnburst._native import ffi, lib
-from nnburst.client.burst.burst import Burst
+from nnburst.client.burst.interface import Burst
 from nnburst.client.burst.steps import BoundSteps, run_steps
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.enums import OperandType, OperationType

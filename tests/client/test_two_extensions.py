@@ -16,7 +16,7 @@ _EXTENSIONS = """
 import numpy as np
 
 from nnburst.executor.graph.extension import VendorExtension
-from nnburst.executor.graph.signatures import F32, data
+from nnburst.executor.graph.declarations import F32, data
 from nnburst.hal.signature import Form
 
 COMPLEX = VendorExtension("com.example.complex")

@@ -9,10 +9,9 @@ import pytest
 from descriptors import descriptors
 from nnburst import Device, InvalidArgument, Memory
 from nnburst.client.session.upcalls import BurstCallback, UpcallServer
-from nnburst.control.channel import Channel
+from nnburst.control.channel import MAX_FDS, Channel
 from nnburst.control.connection import Connection
-from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages.burst import GetMemories, Memories
+from nnburst.control.messages import GetMemories, Memories
 
 
 @pytest.mark.parametrize("slots", [MAX_FDS + 1, 900])

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from nnburst.compat.layouts import aidl, v1_0, v1_1, v1_2, v1_3
-from nnburst.compat.layouts.location import PaddedLocation
-from nnburst.compat.layouts.memory import Ashmem, BufferToken, HidlMemory, MappableFile
-from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
+from nnburst.compat import aidl, v1_0, v1_1, v1_2, v1_3
+from nnburst.compat.layouts import Ashmem, HidlMemory, MappableFile, PaddedLocation
 from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType, OperationType
 from nnburst.hal.limits import INT32_MAX, NO_TIMING
 from nnburst.hal.model import (
+    INTRODUCED,
+    BufferToken,
     DataLocation,
     ExtensionNameAndPrefix,
     ExtensionParams,
@@ -23,11 +23,16 @@ from nnburst.hal.model import (
     Operation,
     Subgraph,
     SymmPerChannelQuantParams,
+    size_bytes,
 )
-from nnburst.hal.operand_types import INTRODUCED, size_bytes
-from nnburst.hal.request import RequestArgument
 from nnburst.hal.signature import Form, Role, Signature, Slot, TypeRow
-from nnburst.hal.timing import Timing
+from nnburst.hal.types import (
+    Capabilities,
+    OperandPerformance,
+    PerformanceInfo,
+    RequestArgument,
+    Timing,
+)
 
 L = OperandLifeTime
 T = OperandType

@@ -11,18 +11,22 @@ from hypothesis import strategies as st
 
 from compat.strategies import FL, HIDL, SIGNATURES, L, T, all_capabilities, models, requests
 from hal.validation_models import brancher
-from nnburst.compat import to_hal
-from nnburst.compat.compliance import compliant_with, convert_to, noncompliant_operations
-from nnburst.compat.layouts import v1_0, v1_1, v1_2, v1_3
-from nnburst.compat.layouts.memory import BufferToken, HidlMemory
-from nnburst.compat.layouts.performance import non_extension_operand_performance, update
-from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
+from nnburst.compat import convert, v1_0, v1_1, v1_2, v1_3
+from nnburst.compat.convert import compliant_with, convert_to, noncompliant_operations
+from nnburst.compat.layouts import HidlMemory
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension
-from nnburst.hal.model import DataLocation, Operand, Operation
+from nnburst.hal.model import BufferToken, DataLocation, Operand, Operation
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import RequestArgument
+from nnburst.hal.types import (
+    Capabilities,
+    OperandPerformance,
+    PerformanceInfo,
+    RequestArgument,
+    non_extension_operand_performance,
+    update,
+)
 
 A, B, C = (PerformanceInfo(x, x) for x in (1.0, 2.0, 3.0))
 
@@ -91,7 +95,7 @@ def mixed_model() -> Any:
 def test_operations_that_do_not_fit_are_named(level: FL, left_out: set[int]) -> None:
     canonical = mixed_model()
     assert noncompliant_operations(canonical, level, SIGNATURES) == left_out
-    hal = to_hal.unvalidated_convert(canonical, FL.V1_3)
+    hal = convert.unvalidated_to_hal(canonical, FL.V1_3)
     assert compliant_with(hal, FL.V1_3, level, signatures=SIGNATURES) == (not left_out)
 
 
@@ -123,7 +127,7 @@ def test_relaxed_flag_counts_nowhere() -> None:
     x = builder.input(T.TENSOR_FLOAT32, (2,))
     builder.operation(OperationType.RELU, [x], [builder.output(T.TENSOR_FLOAT32, (2,))])
     model = builder.build(relax_computation_float32_to_float16=True)
-    hal = to_hal.unvalidated_convert(model, FL.V1_1)
+    hal = convert.unvalidated_to_hal(model, FL.V1_1)
     assert isinstance(hal, v1_1.Model)
     assert hal.relax_computation_float32_to_float16
     assert compliant_with(hal, FL.V1_1, FL.V1_0, signatures=SIGNATURES)
@@ -160,7 +164,7 @@ def test_newer_versions_say_all_that_older_ones_do(source: FL, data: st.DataObje
 @given(data=st.data())
 def test_every_valid_value_converts_to_every_version(source: FL, data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(HIDL))
-    logger = logging.getLogger("nnburst.compat.compliance")
+    logger = logging.getLogger("nnburst.compat.convert")
     for strategy in (models, requests, all_capabilities):
         value = data.draw(strategy(source))
         records: list[logging.LogRecord] = []
@@ -178,7 +182,7 @@ def test_every_valid_value_converts_to_every_version(source: FL, data: st.DataOb
 def test_loss_is_logged_as_an_error_that_names_value_and_versions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    hal = to_hal.unvalidated_convert(brancher(), FL.V1_3)
+    hal = convert.unvalidated_to_hal(brancher(), FL.V1_3)
     made = convert_to(hal, FL.V1_3, FL.V1_0, signatures=SIGNATURES)
     assert isinstance(made, v1_0.Model)
     assert made.operations == brancher().main.operations

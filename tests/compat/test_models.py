@@ -22,16 +22,20 @@ from compat.strategies import (
     requests,
 )
 from hal.validation_models import brancher, looper, with_graph, with_operand
-from nnburst.compat import to_canonical, to_hal
-from nnburst.compat.conversion import requirement
-from nnburst.compat.layouts import aidl, v1_0, v1_1, v1_2, v1_3
-from nnburst.compat.layouts.location import PaddedLocation
-from nnburst.compat.layouts.memory import BufferToken, HidlMemory, MappedFile, OpaqueMemory
+from nnburst.compat import aidl, convert, requirement, v1_0, v1_1, v1_2, v1_3
+from nnburst.compat.layouts import HidlMemory, MappedFile, OpaqueMemory, PaddedLocation
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
-from nnburst.hal.model import DataLocation, ExtensionNameAndPrefix, MemoryPool, Model, Operand
+from nnburst.hal.model import (
+    BufferToken,
+    DataLocation,
+    ExtensionNameAndPrefix,
+    MemoryPool,
+    Model,
+    Operand,
+)
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.hal.validation.operation import Signatures
 
 F32 = T.TENSOR_FLOAT32
@@ -84,7 +88,7 @@ NEEDS = {
 
 
 def to(model: Model, level: FL, signatures: Signatures | None = SIGNATURES) -> Any:
-    return to_hal.convert(model, level, signatures=signatures)
+    return convert.to_hal(model, level, signatures=signatures)
 
 
 @pytest.mark.parametrize("name", NEEDS)
@@ -97,7 +101,7 @@ def test_model_converts_to_exactly_the_versions_that_can_say_it(name: str, level
             to(model, level)
     else:
         made = to(model, level)
-        back = to_canonical.convert(made, level, signatures=SIGNATURES)
+        back = convert.to_canonical(made, level, signatures=SIGNATURES)
         if level == FL.V1_0:  # whose models have no such flag
             back = replace(back, relax_computation_float32_to_float16=name == "relaxed")
         assert back == model
@@ -125,7 +129,7 @@ def test_wrong_consumers_from_hal_are_a_general_failure(level: FL) -> None:
     if level == FL.V1_3:
         wrong = replace(model, main=wrong)
     with pytest.raises(GeneralFailure, match="O23"):
-        to_canonical.unvalidated_convert(wrong, level)
+        convert.unvalidated_to_canonical(wrong, level)
 
 
 @given(data=st.data())
@@ -133,8 +137,8 @@ def test_model_is_of_its_own_version_only(data: st.DataObject) -> None:
     level, other = (data.draw(st.sampled_from(LEVELS)) for _ in range(2))
     model = data.draw(models(level))
     own = type(model) is type(to(one_operation(OP.ADD), other))
-    assert own or not to_canonical.valid(model, other, signatures=SIGNATURES)
-    assert to_canonical.valid(model, level, signatures=SIGNATURES)
+    assert own or not convert.valid(model, other, signatures=SIGNATURES)
+    assert convert.valid(model, level, signatures=SIGNATURES)
 
 
 def test_models_are_not_validated_without_signatures() -> None:
@@ -146,7 +150,7 @@ def test_pointers_must_be_flushed_into_memory_first() -> None:
     model = with_operand(one_operation(OP.ADD), 1, lifetime=OperandLifeTime.POINTER)
     for level in LEVELS:
         with pytest.raises(InvalidArgument, match="O21"):
-            to_hal.unvalidated_convert(model, level)
+            convert.unvalidated_to_hal(model, level)
 
 
 def test_loop_over_operands_of_unknown_size_is_for_runtimes_only() -> None:
@@ -181,7 +185,7 @@ def test_models_have_no_padding() -> None:
     operands[index] = replace(operands[index], location=PaddedLocation(0, 0, 4, 4))
     padded = replace(model, main=replace(graph, operands=tuple(operands)))
     with pytest.raises(InvalidArgument, match="O20"):
-        to_canonical.convert(padded, FL.AIDL_V1, signatures=SIGNATURES)
+        convert.to_canonical(padded, FL.AIDL_V1, signatures=SIGNATURES)
 
 
 @pytest.mark.parametrize(
@@ -199,17 +203,17 @@ def test_models_have_no_padding() -> None:
 )
 def test_operands_that_aidl_has_not_are_refused(operand: aidl.Operand) -> None:
     with pytest.raises(InvalidArgument):
-        to_canonical.unvalidated_convert(operand, FL.AIDL_V1)
+        convert.unvalidated_to_canonical(operand, FL.AIDL_V1)
 
 
 def test_lifetime_that_a_version_has_not_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="SUBGRAPH is unknown to V1_2"):
-        to_canonical.unvalidated_convert(Operand(T.SUBGRAPH, lifetime=L.SUBGRAPH), FL.V1_2)
+        convert.unvalidated_to_canonical(Operand(T.SUBGRAPH, lifetime=L.SUBGRAPH), FL.V1_2)
 
 
 def test_prefixes_of_16_bits_convert_to_hidl_but_not_to_aidl() -> None:
     model = vendor_model(0x8001)
-    assert to_canonical.convert(to(model, FL.V1_2), FL.V1_2, signatures=SIGNATURES) == model
+    assert convert.to_canonical(to(model, FL.V1_2), FL.V1_2, signatures=SIGNATURES) == model
     with pytest.raises(InvalidArgument, match="extension_name_to_prefix"):
         to(model, FL.AIDL_V1)
 
@@ -217,7 +221,7 @@ def test_prefixes_of_16_bits_convert_to_hidl_but_not_to_aidl() -> None:
 def test_extra_parameters_are_left_out_where_a_version_has_none_only_unvalidated() -> None:
     with pytest.raises(InvalidArgument, match="extension type"):
         to(vendor_model(), FL.V1_1)
-    made = to_hal.unvalidated_convert(vendor_model(), FL.V1_1)
+    made = convert.unvalidated_to_hal(vendor_model(), FL.V1_1)
     assert not hasattr(made.operands[0], "extra_params")
 
 
@@ -243,41 +247,41 @@ def ask(length: int = 4, **fields: Any) -> Request:
 )
 def test_requests_are_refused(request_: Request, level: FL, rule: str) -> None:
     with pytest.raises(InvalidArgument, match=rule):
-        to_hal.convert(request_, level)
+        convert.to_hal(request_, level)
 
 
 def test_padding_of_a_request_lies_within_the_pool() -> None:
     def padded(padding: int) -> aidl.Request:
         argument = aidl.RequestArgument(location=PaddedLocation(0, 4, 8, padding))
-        pool = to_hal.unvalidated_convert(MemoryPool(16), FL.AIDL_V1)
+        pool = convert.unvalidated_to_hal(MemoryPool(16), FL.AIDL_V1)
         return aidl.Request((argument,), (), (pool,))
 
-    assert to_canonical.valid(padded(4), FL.AIDL_V1)
+    assert convert.valid(padded(4), FL.AIDL_V1)
     with pytest.raises(InvalidArgument, match="R5"):
-        to_canonical.convert(padded(5), FL.AIDL_V1)
+        convert.to_canonical(padded(5), FL.AIDL_V1)
 
 
 def test_model_of_a_request_decides_whether_its_outputs_are_unknown() -> None:
     known, unknown = one_operation(OP.RELU, F32, (1,)), one_operation(OP.RELU, F32, (0,))
-    assert to_hal.convert(ask(), FL.V1_0, model=known)
+    assert convert.to_hal(ask(), FL.V1_0, model=known)
     sized = replace(ask(), inputs=(replace(ask().inputs[0], dimensions=(1,)),))
     with pytest.raises(InvalidArgument, match="needs V1_2"):
-        to_hal.convert(sized, FL.V1_1, model=unknown)
-    assert to_hal.convert(sized, FL.V1_2, model=unknown)
+        convert.to_hal(sized, FL.V1_1, model=unknown)
+    assert convert.to_hal(sized, FL.V1_2, model=unknown)
     with pytest.raises(InvalidArgument, match="R11"):
-        to_hal.convert(ask(8), FL.V1_2, model=known)
+        convert.to_hal(ask(8), FL.V1_2, model=known)
 
 
 @given(data=st.data())
 def test_request_is_of_its_own_version_only(data: st.DataObject) -> None:
     request = data.draw(requests(FL.V1_3))
-    assert to_canonical.valid(request, FL.V1_3)
-    assert not to_canonical.valid(request, FL.V1_2)
-    assert not to_canonical.valid(request, FL.AIDL_V1)
+    assert convert.valid(request, FL.V1_3)
+    assert not convert.valid(request, FL.V1_2)
+    assert not convert.valid(request, FL.AIDL_V1)
 
 
 def test_request_with_unknown_memory_names_is_not_valid() -> None:
     request = v1_0.Request((), (), (HidlMemory("bogus", 4),))
-    assert to_canonical.unvalidated_convert(request, FL.V1_0)
+    assert convert.unvalidated_to_canonical(request, FL.V1_0)
     with pytest.raises(InvalidArgument, match="R2"):
-        to_canonical.convert(request, FL.V1_0)
+        convert.to_canonical(request, FL.V1_0)

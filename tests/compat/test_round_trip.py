@@ -17,11 +17,8 @@ from compat.strategies import (
     requests,
     timings,
 )
-from nnburst.compat import to_canonical, to_hal
-from nnburst.compat.conversion.enums import is_known
-from nnburst.compat.layouts import aidl, v1_3
-from nnburst.hal.buffers import BufferDesc, BufferRole
-from nnburst.hal.configs import TokenValuePair
+from nnburst.compat import aidl, convert, v1_3
+from nnburst.compat.enums import is_known
 from nnburst.hal.enums import (
     DeviceStatus,
     DeviceType,
@@ -32,14 +29,14 @@ from nnburst.hal.enums import (
 )
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
 from nnburst.hal.model import ExtensionNameAndPrefix
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import BufferDesc, BufferRole, OutputShape, TokenValuePair
 
 each_level = pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
 
 
 def round_trip(value: Any, level: FL) -> Any:
-    canonical = to_canonical.convert(value, level, signatures=SIGNATURES)
-    return to_hal.convert(canonical, level, signatures=SIGNATURES)
+    canonical = convert.to_canonical(value, level, signatures=SIGNATURES)
+    return convert.to_hal(canonical, level, signatures=SIGNATURES)
 
 
 @each_level
@@ -53,10 +50,10 @@ def test_models_survive(level: FL, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_models_survive_every_later_hidl_version(level: FL, data: st.DataObject) -> None:
     model = data.draw(models(level))
-    canonical = to_canonical.convert(model, level, signatures=SIGNATURES)
+    canonical = convert.to_canonical(model, level, signatures=SIGNATURES)
     for later in range(level, (FL.AIDL_V4 if level >= FL.AIDL_V1 else FL.V1_3) + 1):
-        newer = to_hal.convert(canonical, FL(later), signatures=SIGNATURES)
-        assert to_canonical.convert(newer, FL(later), signatures=SIGNATURES) == canonical
+        newer = convert.to_hal(canonical, FL(later), signatures=SIGNATURES)
+        assert convert.to_canonical(newer, FL(later), signatures=SIGNATURES) == canonical
 
 
 @each_level
@@ -94,7 +91,7 @@ def test_enumerations_survive(level: FL, kind: type[Any]) -> None:
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.floats(2**-20, 1.0, width=32))
 def test_buffer_roles_survive(model: int, index: int, chance: float) -> None:
     hidl, canonical = v1_3.BufferRole(model, index, chance), BufferRole(model, index, chance)
-    assert to_canonical.convert(hidl, FL.V1_3) == canonical
+    assert convert.to_canonical(hidl, FL.V1_3) == canonical
     assert round_trip(hidl, FL.V1_3) == hidl
     assert round_trip(canonical, FL.AIDL_V1) == canonical
 

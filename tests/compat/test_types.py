@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compat.strategies import EXTENSION, FL, T, flt_max
-from nnburst.compat.conversion.type_encoding import decode, encode
-from nnburst.compat.layouts.performance import (
-    FLT_MAX,
-    UNLISTED,
-    lookup,
-    non_extension_operand_performance,
-    update,
-)
-from nnburst.compat.layouts.type_facts import (
+from nnburst.compat.layouts import (
     is_extension_operand_type,
     is_extension_operation_type,
     non_extension_operand_size_of_data,
@@ -24,10 +16,19 @@ from nnburst.compat.layouts.type_facts import (
     non_extension_size_of_data,
     tensor_has_unspecified_dimensions,
 )
-from nnburst.hal.capabilities import OperandPerformance, PerformanceInfo
+from nnburst.compat.model import decode, encode
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import Operand
+from nnburst.hal.types import (
+    FLT_MAX,
+    UNLISTED,
+    OperandPerformance,
+    PerformanceInfo,
+    lookup,
+    non_extension_operand_performance,
+    update,
+)
 
 FAST = PerformanceInfo(0.5, 0.25)
 

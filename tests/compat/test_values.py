@@ -9,10 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compat.strategies import FL, LEVELS, T, float32s
-from nnburst.compat import to_canonical, to_hal
-from nnburst.compat.conversion import enums, requirement
-from nnburst.compat.conversion.deadlines import (
+from nnburst.compat import aidl, convert, enums, requirement, v1_0, v1_1, v1_2, v1_3
+from nnburst.compat.layouts import (
+    Ashmem,
+    HidlMemory,
+    MappableFile,
+    MappedFile,
+    OpaqueMemory,
+    PaddedLocation,
+)
+from nnburst.compat.model import ExecutionOutcome, result_to_aidl, result_to_canonical
+from nnburst.compat.timing import (
     Clocks,
+    ExecutionTiming,
     deadline_from_aidl,
     deadline_from_hidl,
     deadline_to_aidl,
@@ -20,24 +29,6 @@ from nnburst.compat.conversion.deadlines import (
     duration_from_hidl,
     duration_to_hidl,
 )
-from nnburst.compat.conversion.execution_result import ExecutionOutcome
-from nnburst.compat.conversion.execution_result import to_aidl as result_to_aidl
-from nnburst.compat.conversion.execution_result import to_canonical as result_to_canonical
-from nnburst.compat.conversion.timing import ExecutionTiming
-from nnburst.compat.layouts import aidl, v1_0, v1_1, v1_2, v1_3
-from nnburst.compat.layouts.location import PaddedLocation
-from nnburst.compat.layouts.memory import (
-    Ashmem,
-    BufferToken,
-    HidlMemory,
-    MappableFile,
-    MappedFile,
-    OpaqueMemory,
-)
-from nnburst.compat.layouts.performance import UNLISTED, lookup
-from nnburst.hal.buffers import BufferDesc, BufferRole
-from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
-from nnburst.hal.configs import ExecutionConfig, PrepareModelConfig, TokenValuePair
 from nnburst.hal.enums import (
     DeviceStatus,
     DeviceType,
@@ -50,8 +41,21 @@ from nnburst.hal.enums import (
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
 from nnburst.hal.limits import NO_TIMING, UINT64_MAX
-from nnburst.hal.model import DataLocation, MemoryPool, Operand, Operation
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Operand, Operation
+from nnburst.hal.types import (
+    UNLISTED,
+    BufferDesc,
+    BufferRole,
+    Capabilities,
+    ExecutionConfig,
+    OperandPerformance,
+    OutputShape,
+    PerformanceInfo,
+    PrepareModelConfig,
+    Timing,
+    TokenValuePair,
+    lookup,
+)
 
 A, B, C = (PerformanceInfo(x, x) for x in (1.0, 2.0, 3.0))
 LATE = [status for status in ErrorStatus if status > 4]
@@ -60,14 +64,14 @@ LATE = [status for status in ErrorStatus if status > 4]
 @pytest.mark.parametrize("status", LATE)
 @pytest.mark.parametrize("level", [FL.V1_0, FL.V1_1, FL.V1_2])
 def test_newer_statuses_become_general_failure_before_1_3(status: ErrorStatus, level: FL) -> None:
-    assert to_hal.convert(status, level) is ErrorStatus.GENERAL_FAILURE
+    assert convert.to_hal(status, level) is ErrorStatus.GENERAL_FAILURE
     with pytest.raises(InvalidArgument, match="unknown to"):
-        to_canonical.convert(status, level)
+        convert.to_canonical(status, level)
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level >= FL.V1_3])
 def test_only_dead_object_is_lost_since_1_3(level: FL) -> None:
-    lost = [status for status in ErrorStatus if to_hal.convert(status, level) != status]
+    lost = [status for status in ErrorStatus if convert.to_hal(status, level) != status]
     assert lost == [ErrorStatus.DEAD_OBJECT]
 
 
@@ -91,7 +95,7 @@ def test_only_dead_object_is_lost_since_1_3(level: FL) -> None:
 )
 def test_what_an_older_version_cannot_say_is_refused(value: object, level: FL) -> None:
     with pytest.raises(InvalidArgument, match=rf"unknown to {level.name}|needs "):
-        to_hal.convert(value, level)
+        convert.to_hal(value, level)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +116,7 @@ def test_what_an_older_version_cannot_say_is_refused(value: object, level: FL) -
 )
 def test_invalid_canonical_values_are_refused(value: object, rule: str) -> None:
     with pytest.raises(InvalidArgument, match=f"^validation:{rule}:"):
-        to_hal.convert(value, FL.AIDL_V4)
+        convert.to_hal(value, FL.AIDL_V4)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +141,8 @@ def test_invalid_canonical_values_are_refused(value: object, rule: str) -> None:
 )
 def test_invalid_values_of_a_version_are_refused(value: Any, level: FL, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        to_canonical.convert(value, level)
-    assert not to_canonical.valid(value, level)
+        convert.to_canonical(value, level)
+    assert not convert.valid(value, level)
 
 
 def test_parts_of_others_convert_unvalidated_only() -> None:
@@ -151,16 +155,16 @@ def test_parts_of_others_convert_unvalidated_only() -> None:
         OperandLifeTime.NO_VALUE,
     )
     for part in parts:
-        made = to_hal.unvalidated_convert(part, FL.V1_3)
-        assert to_canonical.unvalidated_convert(made, FL.V1_3) == part
+        made = convert.unvalidated_to_hal(part, FL.V1_3)
+        assert convert.unvalidated_to_canonical(made, FL.V1_3) == part
         with pytest.raises(InvalidArgument, match="unvalidated"):
-            to_hal.convert(part, FL.V1_3)
+            convert.to_hal(part, FL.V1_3)
 
 
 @given(float32s, float32s, float32s)
 def test_numbers_of_1_1_fill_the_table(single: float, quantized: float, relaxed: float) -> None:
     infos = [PerformanceInfo(x, x) for x in (single, quantized, relaxed)]
-    made = to_canonical.convert(v1_1.Capabilities(*infos), FL.V1_1)
+    made = convert.to_canonical(v1_1.Capabilities(*infos), FL.V1_1)
     listed = {entry.type: entry.info for entry in made.operand_performance}
     assert listed == {
         **dict.fromkeys((T.FLOAT32, T.TENSOR_FLOAT32), infos[0]),
@@ -175,7 +179,7 @@ def test_numbers_of_1_1_fill_the_table(single: float, quantized: float, relaxed:
 
 
 def test_relaxed_performance_of_1_0_is_that_of_float() -> None:
-    made = to_canonical.convert(v1_0.Capabilities(A, B), FL.V1_0)
+    made = convert.to_canonical(v1_0.Capabilities(A, B), FL.V1_0)
     assert made.relaxed_float32_to_float16_performance_scalar == A
     assert made.relaxed_float32_to_float16_performance_tensor == A
 
@@ -185,12 +189,12 @@ def test_older_capabilities_take_two_entries_and_the_relaxed_tensor_number() -> 
         OperandPerformance(kind, info) for kind, info in ((3, A), (5, B), (14, C), (10000, C))
     )
     full = Capabilities(C, B, table, C, C)
-    assert to_hal.convert(full, FL.V1_0) == v1_0.Capabilities(A, B)
-    assert to_hal.convert(full, FL.V1_1) == v1_1.Capabilities(A, B, B)
-    of_1_2 = to_hal.convert(full, FL.V1_2)
+    assert convert.to_hal(full, FL.V1_0) == v1_0.Capabilities(A, B)
+    assert convert.to_hal(full, FL.V1_1) == v1_1.Capabilities(A, B, B)
+    of_1_2 = convert.to_hal(full, FL.V1_2)
     assert of_1_2 == v1_2.Capabilities(C, B, (table[0], table[1], table[3]))
-    assert to_hal.convert(full, FL.V1_3) == full
-    of_aidl = to_hal.convert(full, FL.AIDL_V1)
+    assert convert.to_hal(full, FL.V1_3) == full
+    of_aidl = convert.to_hal(full, FL.AIDL_V1)
     assert [entry.type for entry in of_aidl.operand_performance] == [3, 5, 14]
     assert lookup(of_aidl.operand_performance, T.OEM) == UNLISTED
 
@@ -202,12 +206,12 @@ def test_older_capabilities_take_two_entries_and_the_relaxed_tensor_number() -> 
 def test_nanoseconds_round_up_to_microseconds_and_stay_below_none(
     nanoseconds: int | None, microseconds: int
 ) -> None:
-    made = to_hal.convert(ExecutionTiming(None, nanoseconds), FL.V1_2)
+    made = convert.to_hal(ExecutionTiming(None, nanoseconds), FL.V1_2)
     assert made == Timing(NO_TIMING, microseconds)
 
 
 def test_durations_too_long_for_aidl_become_its_longest() -> None:
-    assert to_hal.convert(ExecutionTiming(None, 2**64), FL.AIDL_V1).time_in_driver_ns == 2**63 - 1
+    assert convert.to_hal(ExecutionTiming(None, 2**64), FL.AIDL_V1).time_in_driver_ns == 2**63 - 1
 
 
 _CLOCKS = Clocks(boot=5_000, steady=1_000)
@@ -245,9 +249,9 @@ def test_real_clocks_are_read_by_default() -> None:
 
 @pytest.mark.parametrize("nanoseconds", [-2, -(2**63)])
 def test_negative_deadlines_are_refused(nanoseconds: int) -> None:
-    for convert in (deadline_from_aidl, deadline_to_aidl, deadline_to_hidl, duration_to_hidl):
+    for converts in (deadline_from_aidl, deadline_to_aidl, deadline_to_hidl, duration_to_hidl):
         with pytest.raises(InvalidArgument, match="S6"):
-            convert(nanoseconds)
+            converts(nanoseconds)
 
 
 @pytest.mark.parametrize(
@@ -267,31 +271,31 @@ def test_negative_deadlines_are_refused(nanoseconds: int) -> None:
 )
 def test_memory_of_no_such_kind_is_refused(memory: Any, level: FL, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        to_canonical.unvalidated_convert(memory, level)
+        convert.unvalidated_to_canonical(memory, level)
 
 
 def test_offset_of_a_file_is_split_into_two_ints() -> None:
     pool = MappedFile(9, 2, protection=3, offset=0x1_8000_0002)
-    made = to_hal.unvalidated_convert(pool, FL.V1_0)
+    made = convert.unvalidated_to_hal(pool, FL.V1_0)
     assert made == HidlMemory("mmap_fd", 9, (2,), (3, 0x80000002 - 2**32, 1))
-    assert to_canonical.unvalidated_convert(made, FL.V1_0) == pool
+    assert convert.unvalidated_to_canonical(made, FL.V1_0) == pool
 
 
 def test_hardware_buffers_pass_between_hidl_versions_only() -> None:
     memory = HidlMemory("hardware_buffer_blob", 9, (1, 2), (3, 4, 5))
-    opaque = to_canonical.unvalidated_convert(memory, FL.V1_2)
+    opaque = convert.unvalidated_to_canonical(memory, FL.V1_2)
     assert isinstance(opaque, OpaqueMemory)
-    assert to_hal.unvalidated_convert(opaque, FL.V1_3) == memory
+    assert convert.unvalidated_to_hal(opaque, FL.V1_3) == memory
     with pytest.raises(InvalidArgument, match="M3"):
-        to_hal.unvalidated_convert(opaque, FL.AIDL_V1)
+        convert.unvalidated_to_hal(opaque, FL.AIDL_V1)
 
 
 def test_padding_is_kept_in_aidl_and_left_out_in_hidl() -> None:
     padded = PaddedLocation(1, 2, 3, 4)
-    assert to_canonical.unvalidated_convert(padded, FL.AIDL_V1) == padded
-    assert to_hal.unvalidated_convert(padded, FL.AIDL_V1) == padded
-    assert to_hal.unvalidated_convert(padded, FL.V1_3) == DataLocation(1, 2, 3)
-    assert to_canonical.unvalidated_convert(PaddedLocation(1, 2, 3), FL.AIDL_V1) == DataLocation(
+    assert convert.unvalidated_to_canonical(padded, FL.AIDL_V1) == padded
+    assert convert.unvalidated_to_hal(padded, FL.AIDL_V1) == padded
+    assert convert.unvalidated_to_hal(padded, FL.V1_3) == DataLocation(1, 2, 3)
+    assert convert.unvalidated_to_canonical(PaddedLocation(1, 2, 3), FL.AIDL_V1) == DataLocation(
         1, 2, 3
     )
 
@@ -367,6 +371,6 @@ def test_codes_that_no_version_has_are_refused() -> None:
 
 def test_tokens_have_no_form_before_1_3() -> None:
     token = BufferToken(token=5)
-    assert to_hal.unvalidated_convert(token, FL.V1_3) == token
+    assert convert.unvalidated_to_hal(token, FL.V1_3) == token
     with pytest.raises(InvalidArgument, match="R2"):
-        to_hal.unvalidated_convert(token, FL.V1_2)
+        convert.unvalidated_to_hal(token, FL.V1_2)

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.compat import to_canonical, to_hal
-from nnburst.compat.conversion import requirement
+from nnburst.compat import convert, requirement
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import FeatureLevel, OperationType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Model
-from nnburst.hal.operand_types import SCALARS
+from nnburst.hal.model import SCALARS, Model
 from nnburst.testing.conformance.vectors import build, read
 
 SIGNATURES = {kind: definition.signature for kind, definition in REGISTRY.items()}
@@ -23,12 +21,12 @@ FOLDERS = ["V1_0", "V1_1", "V1_2", "V1_3", "AIDL_V2", "AIDL_V3"]
 def check(model: Model) -> None:
     """The model survives the first version that can express it, and the one before refuses it."""
     level = requirement.model(model, SIGNATURES)
-    made = to_hal.convert(model, level, signatures=SIGNATURES)
-    back = to_canonical.convert(made, level, signatures=SIGNATURES)
+    made = convert.to_hal(model, level, signatures=SIGNATURES)
+    back = convert.to_canonical(made, level, signatures=SIGNATURES)
     if level > FeatureLevel.V1_0:  # whose models have no relaxed flag
         assert back == model
         with pytest.raises(InvalidArgument):
-            to_hal.convert(model, FeatureLevel(level - 1), signatures=SIGNATURES)
+            convert.to_hal(model, FeatureLevel(level - 1), signatures=SIGNATURES)
     assert back.main == model.main
 
 

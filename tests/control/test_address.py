@@ -19,10 +19,12 @@ def test_directory_is_private(runtime: Path) -> None:
     assert (runtime / "nnburst").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("value", ["", "relative/folder"])
 def test_without_a_runtime_directory_the_user_has_one_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", value)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert directory(create=True).parent == tmp_path
     assert directory().stat().st_mode & 0o777 == 0o700
@@ -34,6 +36,13 @@ def test_directory_that_others_can_enter_is_refused(runtime: Path, mode: int) ->
     (runtime / "nnburst").chmod(mode)
     with pytest.raises(DeviceUnavailable, match="0700"):
         socket_path("x")
+
+
+def test_directory_whose_name_no_file_can_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/" + "x" * 4000)
+    for create in (False, True):
+        with pytest.raises(DeviceUnavailable, match="directory of drivers"):
+            directory(create=create)
 
 
 def test_directory_behind_a_link_is_refused(runtime: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.control.budget import CallBudget, Cost
+from nnburst.control.channel import CallBudget, Cost
 from nnburst.hal.errors import ResourceExhausted
 
 LIMIT = Cost(3, 8, 100)

@@ -11,8 +11,7 @@ import pytest
 
 from nnburst.control.channel import Channel, Incoming
 from nnburst.control.connection import Connection
-from nnburst.control.messages.session import Nothing, Opened, Ping
-from nnburst.control.protocol import Reply, encode
+from nnburst.control.messages import Nothing, Opened, Ping, Reply, encode
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,

@@ -19,8 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from descriptors import descriptors
-from nnburst.control.channel import Channel, Disconnected, Fds, ProtocolError
-from nnburst.control.limits import MAX_FDS, MAX_INLINE_BYTES, MAX_PACKET_BYTES
+from nnburst.control.channel import (
+    MAX_FDS,
+    MAX_INLINE_BYTES,
+    MAX_PACKET_BYTES,
+    Channel,
+    Disconnected,
+    Fds,
+    ProtocolError,
+)
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 

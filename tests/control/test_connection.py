@@ -14,14 +14,25 @@ import msgspec
 import pytest
 
 from nnburst.control import connection as connection_module
-from nnburst.control.channel import Channel, Disconnected, Fds, Incoming, ProtocolError
-from nnburst.control.connection import Connection, _Line, _Waiting
-from nnburst.control.limits import SEND_TIMEOUT
-from nnburst.control.messages.fenced_execution import Fenced
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.session import Nothing, Ping, Release
-from nnburst.control.protocol import Reply, decode_call, encode
-from nnburst.control.received_reply import ReceivedReply
+from nnburst.control.channel import (
+    SEND_TIMEOUT,
+    Channel,
+    Disconnected,
+    Fds,
+    Incoming,
+    ProtocolError,
+)
+from nnburst.control.connection import Connection, ReceivedReply, _ReplyReader, _Waiting
+from nnburst.control.messages import (
+    Fenced,
+    Message,
+    Nothing,
+    Ping,
+    Release,
+    Reply,
+    decode_call,
+    encode,
+)
 from nnburst.hal.errors import DeadObject, MissedDeadline, ResourceExhausted
 
 HANG = 10.0
@@ -94,19 +105,21 @@ def test_callbacks_for_the_end_run_though_a_send_found_it_first(channel: LateRea
 
 
 @pytest.fixture
-def line() -> Iterator[_Line]:
+def replies() -> Iterator[_ReplyReader]:
     """Nothing ever comes on its socket."""
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with left, right:
-        quiet = _Line(left.fileno())
+        quiet = _ReplyReader(left.fileno())
         yield quiet
         quiet.close()
 
 
-def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of(line: _Line) -> None:
+def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of(
+    replies: _ReplyReader,
+) -> None:
     disposed: list[object] = []
     for puts_first in (True, False):
-        waiting = _Waiting(disposed.append, line)
+        waiting = _Waiting(disposed.append, replies)
         answer = ReceivedReply(Reply(), Fds())
         steps = [partial(waiting.put, answer), waiting.abandon]
         for step in steps if puts_first else reversed(steps):
@@ -115,14 +128,14 @@ def test_an_answer_that_comes_while_its_call_is_given_up_is_disposed_of(line: _L
         assert not disposed
 
 
-def test_signals_that_keep_coming_stretch_no_wait(line: _Line) -> None:
+def test_signals_that_keep_coming_stretch_no_wait(replies: _ReplyReader) -> None:
     heard = []
     before = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
     try:
         for _ in range(50):
             with pytest.raises(TimeoutError):
-                _Waiting(lambda _: None, line).wait(None, time.monotonic() + 0.003)
+                _Waiting(lambda _: None, replies).wait(None, time.monotonic() + 0.003)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

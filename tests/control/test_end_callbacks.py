@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.control.channel import Channel
+from nnburst.control.channel import Channel, EndCallbacks
 from nnburst.control.connection import Connection
-from nnburst.control.end_callbacks import EndCallbacks
 
 HANG = 10.0
 

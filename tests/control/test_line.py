@@ -14,11 +14,18 @@ import pytest
 
 from nnburst.control.channel import Channel, Disconnected
 from nnburst.control.connection import Connection
-from nnburst.control.messages.buffer import Allocated
-from nnburst.control.messages.fenced_execution import Fenced
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.session import Nothing, Opened, Ping, Release
-from nnburst.control.protocol import Reply, decode_call, encode
+from nnburst.control.messages import (
+    Allocated,
+    Fenced,
+    Message,
+    Nothing,
+    Opened,
+    Ping,
+    Release,
+    Reply,
+    decode_call,
+    encode,
+)
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import Closed, DeadObject, MissedDeadline, ResourceExhausted
 

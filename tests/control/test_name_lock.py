@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from descriptors import descriptors
-from nnburst.control.name_lock import remove_if_dead, take_lock
+from nnburst.control.address import remove_if_dead, take_lock
 
 
 def left_behind(path: Path) -> None:

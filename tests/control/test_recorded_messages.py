@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 import pytest
 
-from nnburst.control.messages.aidl_burst import OpenAidlBurst
-from nnburst.control.messages.burst import OpenBurst
-from nnburst.control.protocol import (
+from nnburst.control.messages import (
     PROTOCOL_VERSION,
+    OpenAidlBurst,
+    OpenBurst,
     decode_call,
     decode_reply,
     decode_upcall,

@@ -16,17 +16,34 @@ from hypothesis import strategies as st
 
 from descriptors import descriptors
 from nnburst.control import channel as channel_module
-from nnburst.control.budget import CallBudget, Cost
-from nnburst.control.channel import Channel, Disconnected, Fds, Incoming
+from nnburst.control.channel import (
+    MAX_CALLS,
+    MAX_MESSAGE_CHARACTERS,
+    CallBudget,
+    Channel,
+    Cost,
+    Disconnected,
+    Fds,
+    Incoming,
+)
 from nnburst.control.connection import Connection
-from nnburst.control.limits import MAX_CALLS, MAX_MESSAGE_CHARACTERS
-from nnburst.control.messages.buffer import Allocated
-from nnburst.control.messages.burst import FreeMemory, GetMemories, Memories
-from nnburst.control.messages.fenced_execution import Fenced
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.prepared_model import Execute, Executed
-from nnburst.control.messages.session import Nothing, Opened, Ping, Release
-from nnburst.control.protocol import Reply, decode_call, encode
+from nnburst.control.messages import (
+    Allocated,
+    Execute,
+    Executed,
+    Fenced,
+    FreeMemory,
+    GetMemories,
+    Memories,
+    Message,
+    Nothing,
+    Opened,
+    Ping,
+    Release,
+    Reply,
+    decode_call,
+    encode,
+)
 from nnburst.control.service import Answer, Service, failure, nothing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
@@ -40,8 +57,7 @@ from nnburst.hal.errors import (
     ResourceExhausted,
 )
 from nnburst.hal.model import MemoryPool
-from nnburst.hal.request import Request
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape, Request
 
 Handler = Callable[[Message, Fds], Answer]
 decode_any = msgspec.msgpack.Decoder(Ping | Release | FreeMemory | GetMemories | Execute).decode

@@ -28,7 +28,7 @@ PROGRAMS = {
     "ring_stress": (1_000, "none torn or lost"),
     "burst_stress": (200, "each the one asked for"),
     "steps_stress": (200, "each step behind the one before"),
-    "kick_stress": (200, "none lost"),
+    "wakeup_stress": (200, "none lost"),
     "hostile_peer": (200, "executions"),
     "restless_flag": (10, "ended at their deadlines"),
     "attention_at_trap": (None, "the stop was seen"),

@@ -43,6 +43,24 @@ def test_threads_share_a_ring_without_a_race() -> None:
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_ends_of_a_queue_pass_whole_units_in_every_way(sanitizer: str) -> None:
+    assert "none torn or lost" in run(sanitizer, "queue_stress", 50_000)
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_each_of_several_readers_is_woken_for_every_unit(sanitizer: str) -> None:
+    assert "none missed" in run(sanitizer, "queue_stress", 2_000, "broadcast")
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_ends_of_a_queue_survive_a_peer_that_changes_every_shared_byte(
+    sanitizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TSAN_OPTIONS", f"suppressions={SCRIPT.parent / 'hostile_copies.txt'}")
+    assert "nothing but errors" in run(sanitizer, "queue_stress", 500, "hostile")
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_client_and_driver_get_the_results_asked_for_whatever_happens_at_once(
     sanitizer: str,
 ) -> None:
@@ -56,12 +74,12 @@ def test_steps_of_a_plan_begin_in_order_whatever_happens_at_once(sanitizer: str)
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_byte_for_who_waits_in_an_event_loop_is_never_lost(sanitizer: str) -> None:
-    assert "waits for a byte, none lost" in run(sanitizer, "kick_stress", 20_000)
+    assert "waits for a byte, none lost" in run(sanitizer, "wakeup_stress", 20_000)
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_each_of_many_callers_gets_its_own_answer_whichever_reads_it(sanitizer: str) -> None:
-    assert "each got its own answer" in run(sanitizer, "line_stress", 500)
+    assert "each got its own answer" in run(sanitizer, "reply_stress", 500)
 
 
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
@@ -71,6 +89,10 @@ def test_flag_that_never_rests_keeps_no_wait_beyond_its_deadline(sanitizer: str)
 
 def test_peer_that_flips_bits_of_all_it_reaches_gets_results_and_errors_and_nothing_else() -> None:
     assert "30000 executions" in run("address", "hostile_peer", 30_000)
+
+
+def test_executor_that_answers_at_random_gets_no_answer_through_that_cannot_be() -> None:
+    assert "30000 answers" in run("address", "hostile_executor", 30_000)
 
 
 def test_death_at_any_trap_point_leaves_whole_packets_and_an_ending() -> None:
@@ -84,8 +106,13 @@ def test_stop_between_the_last_look_and_the_sleep_is_not_lost_to_the_other_side(
 def test_fuzz_targets_hold_on_their_corpus_and_on_random_inputs() -> None:
     script = SCRIPT.parent / "fuzz" / "run.sh"
     output = run("replay", 2000, script=script)
-    assert [line.split()[0] for line in output.splitlines()] == ["ring", "packet", "burst"]
-    assert output.count("2000 random inputs") == 3
+    assert [line.split()[0] for line in output.splitlines()] == [
+        "ring",
+        "packet",
+        "burst",
+        "messages",
+    ]
+    assert output.count("2000 random inputs") == 4
 
 
 def test_overdue_results_leave_the_wanted_one_what_is_left_of_the_deadline() -> None:

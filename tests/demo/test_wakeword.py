@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnburst import NnburstError
-from nnburst.demo import extras
+from nnburst.demo import speech
 from nnburst.demo.speech import shipped_clip
 from nnburst.demo.wakeword import STRIDE, Decision, Features, WakeWord, find_wake_word
 
@@ -74,7 +74,7 @@ def test_network_comes_with_its_authors_parameters() -> None:
 
 
 def test_missing_packages_are_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(speech, "find_spec", lambda _: None)
     with pytest.raises(NnburstError, match=r"pip install 'nnburst\[demo\]'"):
         find_wake_word()
     monkeypatch.setitem(sys.modules, "pymicro_features", None)

@@ -11,13 +11,12 @@ import msgspec
 import numpy as np
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages.burst import OpenBurst
-from nnburst.driver.burst.burst import BurstClient, BurstContext, start_burst
+from nnburst.control.messages import OpenBurst
+from nnburst.driver.burst import BurstClient, BurstContext, start_burst
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, NativeCall, Outcome
-from nnburst.fmq.descriptor import MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
-from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.fmq.shared_memory import MQDescriptor, SharedMemory
 from nnburst.hal.enums import (
     ExecutionPreference,
     MeasureTiming,
@@ -27,8 +26,7 @@ from nnburst.hal.enums import (
 )
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape, Request, RequestArgument
 from nnburst.serialize import (
     REQUEST_DATUM,
     RESULT_DATUM,
@@ -37,7 +35,7 @@ from nnburst.serialize import (
 )
 
 if TYPE_CHECKING:
-    from nnburst.serialize.result import Result
+    from nnburst.serialize.packets import Result
 
 F32 = OperandType.TENSOR_FLOAT32
 
@@ -133,11 +131,11 @@ class Harness:
         return serialize_request(request, slots, timed)
 
     def send(self, packet: np.ndarray) -> None:
-        assert self.requests.write_blocking(packet, timeout=20)
+        assert self.requests.write(packet, timeout=20)
 
     def receive(self, count: int = 2) -> Result:
         """A result of `count` elements."""
-        packet = self.results.read_blocking(count, timeout=20)
+        packet = self.results.read(count, timeout=20)
         assert packet is not None, "no result came"
         return deserialize_result(packet)
 

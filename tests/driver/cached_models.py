@@ -28,7 +28,7 @@ from nnburst.hal.enums import (
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 
 F32, I32, F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_FLOAT16
 TOKEN = bytes(range(32))

@@ -13,10 +13,18 @@ import pytest
 
 from driver.burst_harness import wait_until
 from nnburst.control.channel import Channel, Fds
-from nnburst.control.messages.device import PrepareModel
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.session import Hello, Nothing, Welcome
-from nnburst.control.protocol import PROTOCOL_VERSION, Reply, decode_reply, decode_upcall, encode
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    Message,
+    Nothing,
+    PrepareModel,
+    Reply,
+    Welcome,
+    decode_reply,
+    decode_upcall,
+    encode,
+)
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder

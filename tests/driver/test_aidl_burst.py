@@ -12,21 +12,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driver.burst_harness import wait_until
-from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, ReleaseMemoryResource
-from nnburst.control.messages.fenced_execution import GetExecutionInfo
-from nnburst.control.messages.prepared_model import Executed
-from nnburst.control.messages.reusable_execution import (
+from nnburst.control.messages import (
+    BurstExecute,
     CreateReusableExecution,
+    Executed,
     ExecuteReusable,
     ExecuteReusableFenced,
+    GetExecutionInfo,
+    OpenAidlBurst,
+    Opened,
+    Ping,
+    Release,
+    ReleaseMemoryResource,
+    encode,
 )
-from nnburst.control.messages.session import Opened, Ping, Release
-from nnburst.control.protocol import encode
-from nnburst.driver.burst.aidl_burst import MAX_IDENTIFIERS
+from nnburst.driver.aidl_burst import MAX_IDENTIFIERS
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Model
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 
 INVALID, NONE = ErrorStatus.INVALID_ARGUMENT, ErrorStatus.NONE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,20 +14,23 @@ from msgspec.structs import replace
 from client.conftest import add_model
 from client.scripted_driver import HANG, Gate, ScriptedDriver
 from nnburst import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError, ResourceExhausted
-from nnburst.control.messages.device import NotifyPrepared, PrepareModel
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.prepared_model import Execute, NotifyExecuted
-from nnburst.control.messages.session import Nothing
+from nnburst.control.messages import (
+    Execute,
+    Message,
+    Nothing,
+    NotifyExecuted,
+    NotifyPrepared,
+    PrepareModel,
+)
 from nnburst.driver.model import pools as pools_module
-from nnburst.driver.session.scheduler import Lanes
+from nnburst.driver.scheduler import Lanes
 from nnburst.executor.base import Outcome
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.limits import MAX_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, MemoryPool
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape
-from nnburst.testing.fuzzing.model_fuzzer.async_calls import AsyncOutcome, call_async
+from nnburst.hal.types import OutputShape, Request, RequestArgument
+from nnburst.testing.fuzzing.model_asking import AsyncOutcome, call_async
 
 PERSISTENT = ErrorStatus.MISSED_DEADLINE_PERSISTENT
 TRANSIENT = ErrorStatus.MISSED_DEADLINE_TRANSIENT
@@ -95,7 +99,6 @@ PREPARE_RULES: list[tuple[str, dict[str, Any], ErrorStatus, str]] = [
     ("P3", {"preference": 3}, INVALID, "(device:P3)"),
     ("P4", {"priority": -1}, INVALID, "(device:P4)"),
     ("P5", {"deadline_ns": -2}, INVALID, "(device:P5)"),
-    ("P5", {"token": bytes(31)}, INVALID, "(device:P5)"),
     ("P6", {"deadline_ns": 1}, PERSISTENT, "P6: the deadline has passed"),
 ]
 
@@ -123,18 +126,27 @@ def test_preparation_that_breaks_all_rules_is_refused_by_the_first(
     memory = SharedMemory.create(64)
     for rule, broken, status, text in PREPARE_RULES:
         pooled = replace(fields.pop("model", MODEL), pools=(MemoryPool(64),))
-        if rule == "P5" and "token" in broken:
-            fields["deadline_ns"] = 1
         check_refused(prepare(driver, [memory.fd], model=pooled, **fields), status, text)
         for name in broken:
-            if name != "deadline_ns" or rule == "P6":
-                fields.pop(name, None)
+            fields.pop(name, None)
+        if rule == "P5":
+            fields["deadline_ns"] = 1
     pooled = replace(MODEL, pools=(MemoryPool(64),))
     check_refused(
         prepare(driver, [memory.fd], model=pooled), ErrorStatus.GENERAL_FAILURE, "(device:P7)"
     )
     check_refused(prepare(driver), INVALID, "P8: operation 0")
     memory.close()
+
+
+def test_token_of_another_length_counts_only_with_cache_files(driver: ScriptedDriver) -> None:
+    assert prepare(driver, token=bytes(31)).answer is None
+    fd = os.memfd_create("cache")
+    try:
+        with_file = prepare(driver, [fd], token=bytes(31), model_cache=1)
+    finally:
+        os.close(fd)
+    check_refused(with_file, INVALID, "(device:P5)")
 
 
 def refuse_mappings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,9 @@ from hypothesis.stateful import (
 )
 
 from nnburst.control.objects import ObjectTable
-from nnburst.driver.model.bound_execution import run_in_time
-from nnburst.driver.model.buffer_tracker import BufferTracker
-from nnburst.driver.model.buffers import DeviceBuffer
+from nnburst.driver.model.buffers import BufferTracker, DeviceBuffer
 from nnburst.driver.model.device import Device
+from nnburst.driver.model.execution import run_in_time
 from nnburst.driver.model.pools import BufferPool, Pool, RequestPool, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import PrepareOptions
@@ -36,7 +35,7 @@ from nnburst.hal.enums import (
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import DataLocation, Operand
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 
 NONE, INVALID, FAILURE = (
     ErrorStatus.NONE,

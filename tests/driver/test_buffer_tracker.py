@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nnburst.control.objects import Closable, ObjectTable
-from nnburst.driver.model.buffer_tracker import BufferTracker
+from nnburst.driver.model.buffers import BufferTracker
 from nnburst.hal.errors import InvalidArgument
 
 

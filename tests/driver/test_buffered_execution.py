@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from nnburst.control.objects import Reference
-from nnburst.driver.model.bound_execution import run_in_time
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.device import Device
+from nnburst.driver.model.execution import run_in_time
 from nnburst.driver.model.pools import BufferPool, Pool
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import (
@@ -34,8 +34,7 @@ from nnburst.hal.enums import (
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import DataLocation, Model, Operand
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape, Request, RequestArgument
 
 _FLOATS = OperandType.TENSOR_FLOAT32
 _NONE, _FAILURE, _SHORT = (

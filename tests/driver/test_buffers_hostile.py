@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 import nnburst
 from nnburst import Closed, Device, NnburstError, PreparedModel
-from nnburst.control.messages.buffer import Allocate, Allocated, CopyFrom, CopyTo
-from nnburst.control.messages.session import Ping, Release
+from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo, Ping, Release
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.buffers import BufferDesc, BufferRole
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.extensions import extension_code
 from nnburst.hal.model import ExtensionNameAndPrefix, Model
 from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.types import BufferDesc, BufferRole
 
 NONE = ErrorStatus.NONE
 EXPECTED = {

@@ -24,17 +24,16 @@ from driver.burst_harness import (
     wait_until,
 )
 from nnburst.control.channel import Fds
-from nnburst.driver.burst import burst as driver_burst
-from nnburst.driver.burst.burst import BurstClient, start_burst
+from nnburst.driver import burst as driver_burst
+from nnburst.driver.burst import BurstClient, start_burst
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import NativeCall, Outcome
 from nnburst.executor.null import NullPrepared
-from nnburst.fmq.descriptor import Flavor
 from nnburst.fmq.message_queue import MessageQueue
-from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.fmq.shared_memory import Flavor, SharedMemory
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference
 from nnburst.hal.errors import DeadObject, GeneralFailure, InvalidArgument, ResourceExhausted
-from nnburst.hal.timing import NO_TIMING
+from nnburst.hal.limits import NO_TIMING
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
 
 NOT_MEASURED = (NO_TIMING, NO_TIMING)
@@ -86,8 +85,9 @@ def test_shapes_are_reported_where_the_model_leaves_them_open() -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_native_execution_replaces_python_for_open_shapes_only_if_it_has_them(known: bool) -> None:
     executor = ScriptedExecutor(lambda _: Outcome(output_shapes=shapes((2,))))
-    null = NullPrepared(relu_model()).bind([], []).native
-    call = NativeCall(null.function, null.context, shapes((2,)) if known else None)
+    bound = NullPrepared(relu_model()).bind([], [])
+    null = bound.native
+    call = NativeCall(null.run, null.execution, shapes((2,)) if known else None)
     executor.native = call
     with Harness(executor, model=relu_model((0,))) as burst:
         for measure in (False, True):
@@ -293,7 +293,7 @@ def test_command_is_served_between_the_requests_of_a_client_that_never_pauses() 
 
 
 def test_oldest_binding_goes_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnburst.driver.burst.bindings.CAPACITY", 3)
+    monkeypatch.setattr("nnburst.driver.burst.CAPACITY", 3)
     with Harness() as burst:
         for slot in range(5):
             burst.exchange(burst.packet(slot))
@@ -519,7 +519,7 @@ def test_third_descriptor_that_is_not_a_stream_socket_is_refused(make: Callable[
     queues = MessageQueue.create(REQUEST_DATUM, 8), MessageQueue.create(RESULT_DATUM, 8)
     before = descriptors()
     fds = Fds([*(os.dup(queue.memories[0].fd) for queue in queues), make()])
-    with pytest.raises(InvalidArgument, match="kicks: "):
+    with pytest.raises(InvalidArgument, match="wakeup_socket: "):
         _open(*queues, fds=fds)
     fds.close()
     gc.collect()  # what only garbage holds is not kept

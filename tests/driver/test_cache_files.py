@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.driver.model.cache import cache_files
-from nnburst.driver.model.cache.cache_files import check_cache_file, overwrite, read_copy
+from nnburst.driver.model import compilation_cache
+from nnburst.driver.model.compilation_cache import check_cache_file, overwrite, read_copy
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_only_appends_is_overwritten(file: int) -> None:
 
 
 def test_a_long_content_is_written_in_pieces(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_files, "_CHUNK", 3)
+    monkeypatch.setattr(compilation_cache, "_CHUNK", 3)
     overwrite(file, b"0123456789")
     assert read_copy(file, "file") == b"0123456789"
 
@@ -85,7 +85,7 @@ def test_a_write_that_fails_leaves_an_empty_file(
             raise OSError(28, "no space left")
         return write(fd, data, at)
 
-    monkeypatch.setattr(cache_files, "_CHUNK", 3)
+    monkeypatch.setattr(compilation_cache, "_CHUNK", 3)
     monkeypatch.setattr(os, "pwrite", fail_at_second)
     with pytest.raises(OSError, match="no space left"):
         overwrite(file, b"0123456789")
@@ -107,7 +107,7 @@ def test_a_copy_ends_where_a_file_is_truncated_meanwhile(
 
 
 def test_a_file_beyond_the_limit_is_not_read(file: int) -> None:
-    os.ftruncate(file, cache_files.MAX_CACHE_BYTES + 1)  # a hole: it takes no room
+    os.ftruncate(file, compilation_cache.MAX_CACHE_BYTES + 1)  # a hole: it takes no room
     with pytest.raises(GeneralFailure, match=r"file has \d+ bytes, at most"):
         read_copy(file, "file")
 

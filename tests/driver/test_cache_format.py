@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nnburst.driver.model.cache.cache_format import PREFIX_BYTES, Entry, seal, unseal
+from nnburst.driver.model.compilation_cache import PREFIX_BYTES, CacheEntry, seal, unseal
 from nnburst.hal.enums import ExecutionPreference, OperandType, OperationType, Priority
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import Model
@@ -23,11 +23,11 @@ def relu(extent: int = 4) -> Model:
     return builder.build()
 
 
-def entry(program: bytes = b"program", extent: int = 4) -> Entry:
-    return Entry(relu(extent), ExecutionPreference.LOW_POWER, Priority.HIGH, 2, program)
+def entry(program: bytes = b"program", extent: int = 4) -> CacheEntry:
+    return CacheEntry(relu(extent), ExecutionPreference.LOW_POWER, Priority.HIGH, 2, program)
 
 
-def sealed(made: Entry, constants: bytes = b"weights") -> bytes:
+def sealed(made: CacheEntry, constants: bytes = b"weights") -> bytes:
     return seal(made, constants, writer=WRITER, token=TOKEN, key=KEY)
 
 
@@ -38,7 +38,7 @@ def opened(
     writer: str = WRITER,
     token: bytes = TOKEN,
     key: bytes = KEY,
-) -> Entry:
+) -> CacheEntry:
     found, cached = unseal(model_cache, constants, writer=writer, token=token, key=key)
     assert (cached.model, cached.program, cached.constants) == (
         found.model,
@@ -62,7 +62,7 @@ def test_what_was_sealed_comes_back(
     priority: Priority,
     extent: int,
 ) -> None:
-    made = Entry(relu(extent), preference, priority, extent, program)
+    made = CacheEntry(relu(extent), preference, priority, extent, program)
     assert opened(sealed(made, constants), constants) == made
 
 

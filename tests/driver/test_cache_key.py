@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.driver.model.cache.cache_key import cache_key
+from nnburst.driver.model.compilation_cache import cache_key
 from nnburst.hal.errors import GeneralFailure
 
 

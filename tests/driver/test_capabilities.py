@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nnburst.compat.layouts.performance import FLT_MAX, lookup
 from nnburst.driver.model.capabilities import (
     UNMEASURED,
     CapabilitiesFile,
@@ -20,9 +21,9 @@ from nnburst.driver.model.capabilities import (
     load_capabilities,
     store_capabilities,
 )
-from nnburst.hal.capabilities import PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.types import FLT_MAX, Capabilities, PerformanceInfo, lookup
 from nnburst.hal.validation.values import validate_capabilities
 
 FAST, SLOW = PerformanceInfo(0.25, 0.5), PerformanceInfo(2.0, 3.0)
@@ -48,6 +49,23 @@ def as_json(**changes: Any) -> dict[str, Any]:
     info = {"exec_time": 0.5, "power_usage": 0.5}
     content = {"operands": {"FLOAT32": info}, "relaxed_scalar": info, "relaxed_tensor": info}
     return {**content, **changes}
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_fifo_in_place_of_the_file_is_ignored_at_once(
+    which: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = capabilities_files("device")[which]
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    found: list[Capabilities] = []
+    reader = threading.Thread(
+        target=lambda: found.append(load_capabilities("device", VERSION)), daemon=True
+    )
+    reader.start()
+    reader.join(30)
+    assert found == [UNMEASURED]
+    assert "is not a regular file" in caplog.text
 
 
 def test_a_device_that_was_not_measured_is_as_good_as_the_reference() -> None:
@@ -174,9 +192,10 @@ def test_what_ships_with_an_executor_counts_last(tmp_path: Path) -> None:
 
 
 def test_onnxruntime_ships_figures_for_real_numbers_alone() -> None:
-    from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
+    pytest.importorskip("onnxruntime", reason="the executor's engine")
+    from nnburst.executor.built_in import onnxruntime
 
-    found = load_capabilities("device", VERSION, OnnxRuntimeExecutor.capabilities_file)
+    found = load_capabilities("device", VERSION, onnxruntime().capabilities_file)
     table = {entry.type: entry.info.exec_time for entry in found.operand_performance}
     assert table[OperandType.TENSOR_FLOAT32] < 1
     assert table[OperandType.TENSOR_QUANT8_ASYMM] == 1

@@ -16,27 +16,25 @@ import pytest
 
 import nnburst
 from driver.conftest import add_model
-from nnburst.client.burst.transport import channels as burst_channels
-from nnburst.client.burst.transport.kicks import Kicks
+from nnburst.client.burst import transport as burst_channels
+from nnburst.client.burst.transport import WakeupSocket
 from nnburst.client.launch import driver_environment
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Channel
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.session import Hello, Ping
-from nnburst.control.protocol import PROTOCOL_VERSION, decode_reply, encode
-from nnburst.driver.session import client_process
-from nnburst.driver.session.client_process import watch_client
+from nnburst.control.messages import PROTOCOL_VERSION, Hello, Message, Ping, decode_reply, encode
+from nnburst.driver.service import worker
+from nnburst.driver.service.worker import watch_client
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.faults.footprint import children
-from nnburst.testing.peers.raw_burst import RawBurst
+from nnburst.testing.raw_peer import RawBurst
 
 PRELUDE = """
 import array, os, socket, sys
 import nnburst
 from nnburst.control.channel import Channel
-from nnburst.control.messages.session import Hello, Ping
-from nnburst.control.protocol import PROTOCOL_VERSION, decode_reply, encode
+from nnburst.control.messages import Hello, Ping
+from nnburst.control.messages import PROTOCOL_VERSION, decode_reply, encode
 
 def connect():
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -281,13 +279,13 @@ def test_socket_of_a_process_that_has_ended_is_not_a_client(
     monkeypatch: pytest.MonkeyPatch, kernel_has_peer_pidfds: bool
 ) -> None:
     if not kernel_has_peer_pidfds:
-        monkeypatch.setattr(client_process, "_SO_PEERPIDFD", 0x7FFF)
+        monkeypatch.setattr(worker, "_SO_PEERPIDFD", 0x7FFF)
     with _pair_of_a_dead_process() as orphan, pytest.raises(InvalidArgument, match="has ended"):
         watch_client(orphan)
 
 
 def test_older_kernels_know_the_client_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_process, "_SO_PEERPIDFD", 0x7FFF)
+    monkeypatch.setattr(worker, "_SO_PEERPIDFD", 0x7FFF)
     one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with one, two:
         pidfd = watch_client(one)
@@ -300,8 +298,8 @@ def test_older_kernels_know_the_client_by_its_number(monkeypatch: pytest.MonkeyP
 def test_client_without_a_number_here_is_watched_by_its_socket_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_process, "_SO_PEERPIDFD", 0x7FFF)
-    monkeypatch.setattr(client_process, "_pid_of_peer", lambda _: 0)  # of another PID namespace
+    monkeypatch.setattr(worker, "_SO_PEERPIDFD", 0x7FFF)
+    monkeypatch.setattr(worker, "_pid_of_peer", lambda _: 0)  # of another PID namespace
     one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with one, two:
         assert watch_client(one) is None
@@ -313,7 +311,7 @@ def prepared() -> Iterator[PreparedModel]:
         yield model
 
 
-class _Kicks(Kicks):
+class _WakeupSocket(WakeupSocket):
     """A client's that puts what it holds into the queue of the driver's end."""
 
     def __init__(self) -> None:
@@ -321,22 +319,22 @@ class _Kicks(Kicks):
         socket.send_fds(self._socket, [b"x"], [self._socket.fileno()])
 
 
-def test_kicks_with_something_in_their_queue_are_refused(
+def test_wakeups_with_something_in_their_queue_are_refused(
     prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RawBurst(prepared).close()
     open_fds = Path(f"/proc/{prepared._prepared.session.pid}/fd")
     before = len(list(open_fds.iterdir()))
     with monkeypatch.context() as patch:
-        patch.setattr(burst_channels, "Kicks", _Kicks)
-        with pytest.raises(InvalidArgument, match="kicks: expected an empty socket"):
+        patch.setattr(burst_channels, "WakeupSocket", _WakeupSocket)
+        with pytest.raises(InvalidArgument, match="wakeup_socket: expected an empty socket"):
             RawBurst(prepared)
     assert len(list(open_fds.iterdir())) == before
     RawBurst(prepared).close()
 
 
-def test_nothing_can_be_put_into_the_queue_of_kicks_later(prepared: PreparedModel) -> None:
+def test_nothing_can_be_put_into_the_queue_of_wakeups_later(prepared: PreparedModel) -> None:
     with RawBurst(prepared) as burst:
-        end = socket.socket(fileno=os.dup(burst.channels.kicks.fileno()))
+        end = socket.socket(fileno=os.dup(burst.channels.wakeup_socket.fileno()))
         with end, pytest.raises(BrokenPipeError):
             socket.send_fds(end, [b"x"], [end.fileno()])

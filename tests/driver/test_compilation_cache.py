@@ -28,21 +28,19 @@ from driver.cached_models import (
     run,
     scaling,
 )
-from nnburst.driver.model.cache import compilation_cache
+from nnburst.driver.model import compilation_cache
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pools import Pool
-from nnburst.executor.base import Executor
-from nnburst.executor.caching import Cached
+from nnburst.executor.base import Cached, Executor
 from nnburst.executor.null import NullExecutor, NullPrepared
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import (
     ExecutionPreference,
     Priority,
 )
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.model import Model
-from nnburst.hal.request import Request
+from nnburst.hal.types import NumberOfCacheFiles, Request
 from nnburst.importer.load import load
 
 
@@ -390,7 +388,7 @@ def test_another_version_opens_nothing(
     saved: Callable[..., Files], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = saved("reference")
-    monkeypatch.setattr("nnburst.__version__", "0.0.0")
+    monkeypatch.setattr("nnburst.driver.model.device.__version__", "0.0.0")
     refuses("reference", files)
 
 

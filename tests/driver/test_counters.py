@@ -10,9 +10,16 @@ import pytest
 
 from nnburst._native import ffi, lib
 from nnburst.control import counts
-from nnburst.driver.counting.counter_book import MAX_MODELS, CounterBook
-from nnburst.driver.counting.counter_page import MODELS, ROW_BYTES, ROWS, CounterPage, PageReading
-from nnburst.driver.counting.model_counters import ModelCounters
+from nnburst.driver.counters import (
+    MAX_MODELS,
+    MODELS,
+    ROW_BYTES,
+    ROWS,
+    CounterBook,
+    CounterPage,
+    ModelCounters,
+    PageReading,
+)
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument

@@ -15,9 +15,9 @@ from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus, adopt_fence, fence_status
 from nnburst.driver.calls import fenced_execution
 from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, start_fenced
-from nnburst.driver.counting.model_counters import ModelCounters
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.counters import ModelCounters
 from nnburst.driver.model.device import Device
-from nnburst.driver.session.client_session import ClientSession
 from nnburst.executor.base import Outcome
 from nnburst.executor.null import NullExecutor
 from nnburst.hal.enums import ErrorStatus, Priority

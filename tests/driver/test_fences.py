@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 
 from driver.burst_harness import wait_until
 from nnburst.control.fences import FenceStatus, create_fence
-from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced, GetExecutionInfo
-from nnburst.control.messages.session import Ping, Release
-from nnburst.driver.limits.quotas import HELD_FDS
-from nnburst.driver.session.fence_waiter import FenceWaiter
+from nnburst.control.messages import ExecuteFenced, Fenced, GetExecutionInfo, Ping, Release
+from nnburst.driver.client_session import FenceWaiter
+from nnburst.driver.quotas import HELD_FDS
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted
 from nnburst.hal.model import DataLocation, MemoryPool, Model
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 
 INVALID, NONE = ErrorStatus.INVALID_ARGUMENT, ErrorStatus.NONE
 HANG = 20.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from driver.burst_harness import Harness, ScriptedExecution, ScriptedExecutor, wait_until
-from nnburst.driver.burst import burst as driver_burst
+from nnburst.driver import burst as driver_burst
 from nnburst.executor.base import Argument
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.faults.footprint import resident_bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from descriptors import descriptors
-from nnburst.control.name_lock import take_lock
+from nnburst.control.address import take_lock
 from nnburst.driver.service.listener import Listener
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 

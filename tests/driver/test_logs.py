@@ -16,11 +16,10 @@ import pytest
 import nnburst
 from driver.conftest import RawClient, add_model
 from nnburst.client.launch import driver_environment
-from nnburst.control.messages.device import PrepareModel
-from nnburst.control.messages.prepared_model import ExecuteSynchronously
-from nnburst.driver.limits.logs import OneLineFormatter, RepetitionFilter
+from nnburst.control.messages import ExecuteSynchronously, PrepareModel
+from nnburst.driver.service.main import OneLineFormatter, RepetitionFilter
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.request import Request
+from nnburst.hal.types import Request
 
 
 class Clock:

@@ -10,17 +10,24 @@ import numpy as np
 import pytest
 
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.control.messages.buffer import Allocate, Allocated, CopyFrom, CopyTo
-from nnburst.control.messages.fenced_execution import ExecuteFenced, GetExecutionInfo
-from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously
-from nnburst.control.messages.session import Release
-from nnburst.control.protocol import Reply, encode
+from nnburst.control.messages import (
+    Allocate,
+    Allocated,
+    CopyFrom,
+    CopyTo,
+    Execute,
+    ExecuteFenced,
+    ExecuteSynchronously,
+    GetExecutionInfo,
+    Release,
+    Reply,
+    encode,
+)
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.buffers import BufferDesc, BufferRole
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import BufferDesc, BufferRole, Request, RequestArgument
 
 NONE, INVALID, FAILURE = (
     ErrorStatus.NONE,

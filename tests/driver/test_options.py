@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.driver.service.options import Options
+from nnburst.driver.service.main import Options
 
 
 def test_words_of_a_launch_are_read() -> None:

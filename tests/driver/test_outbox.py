@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from driver.burst_harness import wait_until
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
-from nnburst.control.messages.device import NotifyPrepared
-from nnburst.control.messages.message import Message
-from nnburst.control.protocol import decode_upcall
-from nnburst.driver.session.outbox import Outbox
+from nnburst.control.messages import Message, NotifyPrepared, decode_upcall
+from nnburst.driver.outbox import Outbox
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted
 

@@ -29,8 +29,7 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline, 
 from nnburst.hal.limits import MAX_LOOP_TIMEOUT_NS, NO_TIMING
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape, Request, RequestArgument
 
 
 class Spy(Executor, Prepared, Execution):

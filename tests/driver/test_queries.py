@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 import nnburst
 from client.scripted_driver import ScriptedDriver
-from nnburst.compat.layouts.performance import FLT_MAX, lookup
 from nnburst.control.channel import Fds
-from nnburst.control.messages.device import (
+from nnburst.control.messages import (
     DeviceCapabilities,
     GetCapabilities,
     GetNumberOfCacheFilesNeeded,
@@ -22,10 +21,10 @@ from nnburst.control.messages.device import (
 )
 from nnburst.driver.calls import HANDLERS
 from nnburst.driver.model.capabilities import UNMEASURED, CapabilitiesFile, store_capabilities
-from nnburst.hal.capabilities import OperandPerformance, PerformanceInfo
 from nnburst.hal.enums import DeviceType, OperandType
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.limits import MAX_NUMBER_OF_CACHE_FILES
+from nnburst.hal.types import FLT_MAX, OperandPerformance, PerformanceInfo, lookup
 
 EXECUTORS = ["null", "reference"]
 if importlib.util.find_spec("ai_edge_litert") is not None:

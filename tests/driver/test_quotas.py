@@ -20,30 +20,21 @@ import pytest
 import nnburst
 from nnburst.client.execution.fenced_execution import FencedExecution
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.control import limits
-from nnburst.control.channel import Fds
-from nnburst.control.limits import MAX_BUFFERS, MAX_BURSTS
-from nnburst.control.messages.buffer import Allocate, Allocated
-from nnburst.control.messages.burst import OpenBurst
-from nnburst.control.messages.session import Ping, Release
-from nnburst.driver.burst.burst import SlotCache
-from nnburst.driver.limits.quotas import (
-    HELD_FDS,
-    POOLS,
-    SHARED_BYTES,
-    Quota,
-    machine_memory,
-    memory_quota,
-)
+from nnburst.client.hal import execute_fenced
+from nnburst.control import channel
+from nnburst.control.channel import MAX_BUFFERS, MAX_BURSTS, MAX_HELD_FDS, Fds
+from nnburst.control.messages import Allocate, Allocated, OpenBurst, Ping, Release
+from nnburst.driver.burst import SlotCache
 from nnburst.driver.model.buffers import Room
-from nnburst.driver.model.cache.cache_files import CacheFiles
+from nnburst.driver.model.compilation_cache import CacheFiles
 from nnburst.driver.model.pools import Pool
+from nnburst.driver.quotas import HELD_FDS, POOLS, SHARED_BYTES, Quota, machine_memory, memory_quota
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory, address_of
-from nnburst.hal.buffers import BufferDesc, BufferRole
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted
 from nnburst.hal.model import Model
+from nnburst.hal.types import BufferDesc, BufferRole
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
 
 PERSISTENT = ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
@@ -51,7 +42,7 @@ TRANSIENT = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
 
 ALLOCATE = """
 import mmap, numpy
-from nnburst.driver.limits.quotas import limit_this_process, memory_quota
+from nnburst.driver.quotas import limit_this_process, memory_quota
 limit_this_process()
 limit_this_process()  # twice is fine
 numpy.empty(1 << 20, "u1")
@@ -209,9 +200,9 @@ def test_buffers_and_pools_share_one_quota_of_bytes(monkeypatch: pytest.MonkeyPa
 
 def test_room_is_zeroed_and_a_page_behind_it_can_be_read() -> None:
     room = Room(3 * 4096 + 5)
-    assert not any(room.readable)
-    assert room.readable.readonly
-    assert address_of(room.writable) % 4096 == 0
+    assert not any(room.input(None))
+    assert room.input(None).readonly
+    assert address_of(room.output(None)) % 4096 == 0
 
 
 def test_pool_of_more_than_the_machine_has_is_refused_and_the_driver_goes_on(
@@ -279,16 +270,16 @@ def test_fences_beyond_the_quota_are_refused_and_those_within_still_signal(model
             fences = [start] * 60
             with pytest.raises(ResourceExhausted, match="descriptors of fences") as caught:
                 waiting.extend(
-                    prepared.execute_fenced([ones, ones], wait_for=fences) for _ in range(100)
+                    execute_fenced(prepared, [ones, ones], wait_for=fences) for _ in range(100)
                 )
             assert caught.value.status == TRANSIENT
-            assert len(waiting) == limits.MAX_HELD_FDS // 60
+            assert len(waiting) == MAX_HELD_FDS // 60
             assert np.all(prepared.execute([ones, ones]).outputs[0] == 2)
             signaller.signal()
             for execution in waiting:
                 assert np.all(execution.result(30).outputs[0] == 2)
                 execution.close()
-            with prepared.execute_fenced([ones, ones], wait_for=fences) as again:
+            with execute_fenced(prepared, [ones, ones], wait_for=fences) as again:
                 assert np.all(again.result(30).outputs[0] == 2)
 
 
@@ -326,7 +317,7 @@ ROWS = re.findall(r"^\|[^|]*\| ([\d,]+) \| `(\w+)` \|", PAGE.read_text(), re.MUL
 
 @pytest.mark.parametrize(("number", "constant"), ROWS)
 def test_quotas_are_those_that_the_documents_say(number: str, constant: str) -> None:
-    assert getattr(limits, constant) == int(number.replace(",", ""))
+    assert getattr(channel, constant) == int(number.replace(",", ""))
 
 
 def test_documents_say_the_quotas() -> None:

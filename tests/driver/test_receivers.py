@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from nnburst.control.channel import Channel, Fds, ProtocolError
-from nnburst.control.messages.burst import FreeMemory
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.session import Nothing, Ping, Release
-from nnburst.control.protocol import decode_call, decode_reply, encode
+from nnburst.control.messages import (
+    FreeMemory,
+    Message,
+    Nothing,
+    Ping,
+    Release,
+    decode_call,
+    decode_reply,
+    encode,
+)
 from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.driver.service import worker as worker_module
 from nnburst.driver.service.worker import Receivers

@@ -8,7 +8,7 @@ import pytest
 from driver.burst_harness import Harness, ScriptedExecutor, relu_model, shapes
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape
 from nnburst.testing.fuzzing.packet_mutators import nonzero_padding
 
 POISON = 0xA5
@@ -43,7 +43,7 @@ def test_padding_of_every_result_is_zero_whatever_lay_in_the_ring(
         for _ in range(5):  # wraps
             poison(burst)
             burst.send(burst.packet(0, measure=measure))
-            packet = burst.results.read_blocking(elements, timeout=20)
+            packet = burst.results.read(elements, timeout=20)
             assert packet is not None
             assert burst.results.available_to_read() == 0
             assert nonzero_padding(packet) == []

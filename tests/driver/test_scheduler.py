@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.burst_harness import Harness, ScriptedExecutor
-from nnburst.driver.session import scheduler as scheduler_module
-from nnburst.driver.session.scheduler import NICER, Lanes, Scheduler, Work
+from nnburst.driver import scheduler as scheduler_module
+from nnburst.driver.scheduler import NICER, Lanes, Scheduler, Work
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import GeneralFailure, ResourceExhausted

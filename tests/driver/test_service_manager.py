@@ -15,7 +15,7 @@ import pytest
 
 import nnburst
 from nnburst.client.launch import driver_environment
-from nnburst.driver.service.service_manager import ServiceManager
+from nnburst.driver.service.supervisor import ServiceManager
 
 UNITS = Path(__file__).resolve().parents[2] / "contrib" / "systemd"
 

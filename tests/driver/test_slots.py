@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from nnburst.control.limits import UPCALL_TIMEOUT
-from nnburst.driver.burst import burst as driver_burst
-from nnburst.driver.burst.burst import SlotCache
+from nnburst.control.channel import UPCALL_TIMEOUT
+from nnburst.driver import burst as driver_burst
+from nnburst.driver.burst import SlotCache
 from nnburst.fmq.shared_memory import SharedMemory
 
 

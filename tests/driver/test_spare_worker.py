@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import nnburst
-from nnburst import DeviceUnavailable
+from nnburst import DeviceUnavailable, GeneralFailure
 from nnburst.client.launch import driver_environment
 from nnburst.control.address import socket_path
 from nnburst.driver.service.supervisor import _end_with_parent
@@ -258,3 +258,13 @@ def test_executor_that_cannot_be_made_ahead_is_made_for_the_client(
     spare, _ = spares_of(serve("late:Late").pid)
     with nnburst.connect("cam") as device:
         assert device.pid == spare
+
+
+def test_executor_that_can_never_be_made_leaves_a_spare_that_gives_the_reason(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "never.py").write_text("def Never():\n    raise OSError('no such engine')\n")
+    spare, _ = spares_of(serve("never:Never").pid)
+    with pytest.raises(GeneralFailure, match="no such engine"):
+        nnburst.connect("cam")
+    wait_for(lambda: not is_running(spare))  # the client that it refused has left

@@ -17,9 +17,8 @@ from nnburst.client.launch import driver_environment
 from nnburst.client.session.handshake import Session
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import DeadObject
-from nnburst.hal.model import Model, SymmPerChannelQuantParams
+from nnburst.hal.model import DTYPES, Model, SymmPerChannelQuantParams
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.operand_types import DTYPES
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import load
 
@@ -111,7 +110,7 @@ def small_network() -> Model:
 def test_driver_comes_to_a_first_result_without_what_that_does_not_need() -> None:
     pytest.importorskip("ai_edge_litert")
     found = modules_of_a_driver(small_network(), [np.ones((1, 6, 6, 2), np.int8)])
-    assert "nnburst.formats.tflite.writer" in found
+    assert "nnburst.formats.tflite_writer" in found
     assert "nnburst.executor.reference" not in found
     assert found & SPARED == set()
 

@@ -13,18 +13,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driver.burst_harness import wait_until
-from nnburst.control.channel import Disconnected
-from nnburst.control.limits import MAX_MODELS
-from nnburst.control.messages.burst import FreeMemory, OpenBurst
-from nnburst.control.messages.device import GetSupportedOperations, PrepareModel
-from nnburst.control.messages.prepared_model import ExecuteSynchronously
-from nnburst.control.messages.session import Hello, Ping, Release
-from nnburst.control.protocol import PROTOCOL_VERSION, encode
+from nnburst.control.channel import MAX_MODELS, Disconnected
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    ExecuteSynchronously,
+    FreeMemory,
+    GetSupportedOperations,
+    Hello,
+    OpenBurst,
+    Ping,
+    PrepareModel,
+    Release,
+    encode,
+)
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 
 INVALID, NONE = ErrorStatus.INVALID_ARGUMENT, ErrorStatus.NONE
 

@@ -21,7 +21,7 @@ from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
 from nnburst.hal.model import ExtensionNameAndPrefix, ExtensionParams, Model
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
-from nnburst.testing.partitioning.device import uniform
+from nnburst.testing.partitioning.run import uniform
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fibonacci"
 NAME = "com.example.fibonacci"

@@ -60,6 +60,23 @@ def test_detector_goes_on_after_its_driver_was_killed(tmp_path: Path) -> None:
     assert deaths.startswith("1 driver died")
 
 
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.campaign)])
+def test_control_loop_keeps_its_ticks_and_its_state_over_deaths(kills: int, tmp_path: Path) -> None:
+    ticks, deaths, late = run("control_loop.py", "reference", str(kills), cwd=tmp_path)
+    answered, held, wrong = map(int, re.findall(r"\d+", ticks))
+    assert (answered, wrong) == (300 * (kills + 1), 0)
+    assert held >= kills, "each death costs a tick"
+    assert deaths == f"{kills} of {kills} dead drivers made again"
+    assert late.startswith("latest tick ")
+
+
+def test_control_loop_is_short() -> None:
+    text = (EXAMPLES / "control_loop.py").read_text(encoding="utf-8")
+    loop = text.split("    for tick in")[1].split("    return Report")[0]
+    assert len(loop.splitlines()) <= 25
+    assert "_" not in re.findall(r"\bnnburst(?:\.\w+)*\.(_\w+)", text)
+
+
 def test_wake_word_is_heard_and_its_share_of_a_core_printed(tmp_path: Path) -> None:
     needs("ai_edge_litert", "pymicro_wakeword", "pymicro_features")
     from nnburst.demo.speech import shipped_clip
@@ -77,6 +94,35 @@ def test_wake_word_is_heard_and_its_share_of_a_core_printed(tmp_path: Path) -> N
     first, *_, summary = done.stdout.decode().splitlines()
     assert first == "listening for 'Okay Nabu'"
     assert re.fullmatch(r"\d+\.\d s of sound, heard 1 times, \d+\.\d% of a core", summary)
+
+
+def test_decoder_streams_the_tokens_of_each_sequence_alone_in_every_form(tmp_path: Path) -> None:
+    needs("onnxruntime")
+    import onnxruntime
+
+    from nnburst.testing.models.transformers import FORMS, TransformerSize, decoder
+
+    content = decoder("concat", TransformerSize(2, 128, 2, 4096, 256))
+    engine = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    nothing = {each.name: np.zeros((1, 2, 0, 64), np.float32) for each in engine.get_inputs()[1:]}
+
+    def alone(ids: list[int], count: int) -> list[int]:
+        """Tokens of an engine that keeps no state and is given all of them each time."""
+        for _ in range(count):
+            logits = engine.run(["logits"], {"ids": np.array([ids]), **nothing})[0]
+            ids = [*ids, int(logits.argmax())]
+        return ids[-count:]
+
+    expected = list(zip(alone([3, 1, 4, 1, 5], 16), alone([2, 7, 1, 8], 16), strict=True))
+    lines = [line.split() for line in run("decoder.py", cwd=tmp_path)]
+    assert lines == [[form, str(a), str(b)] for form in FORMS for a, b in expected]
+
+
+def test_page_on_state_shows_the_decoder_as_it_runs() -> None:
+    example = (EXAMPLES / "decoder.py").read_text(encoding="utf-8")
+    page = (EXAMPLES.parent / "docs" / "how_to" / "state.md").read_text(encoding="utf-8")
+    stream = example[example.index("def stream") : example.index("def show")]
+    assert stream in page
 
 
 def scaled() -> nnburst.Model:
@@ -147,7 +193,7 @@ def test_web_service_refuses_a_body_of_another_size(monkeypatch: pytest.MonkeyPa
 
 def test_web_service_goes_on_after_its_driver_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(app: Any, client: Any) -> None:
-        pid = app.state.device.current.pid
+        pid = app.state.device.pid
         os.kill(pid, signal.SIGKILL)
         body, codes = np.ones(8, np.float32).tobytes(), []
         for _ in range(3):  # one for each of its bursts may find out

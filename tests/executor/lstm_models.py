@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from nnburst.executor.base import Argument, Executor
 from nnburst.executor.built_in import BUILT_IN
-from nnburst.executor.operations.families.lstm_operands import GATES
+from nnburst.executor.operations.lstm import GATES
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder

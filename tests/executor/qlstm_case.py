@@ -10,12 +10,8 @@ import numpy as np
 from executor.exact_integers import c_divide, c_mbqm, c_multiplier
 from executor.lstm_case import DIRECTION, GATES, LAYER_NORM, coupled
 from executor.run_operation import Given, scalar, tensor
-from nnburst.executor.graph.signatures import FLOAT32, I32, INT32, Q8S, Q16S, QSYM8
-from nnburst.executor.reference.arithmetic.fixed_point import (
-    inv_sqrt_quantized_multiplier,
-    logistic,
-    tanh,
-)
+from nnburst.executor.graph.declarations import FLOAT32, I32, INT32, Q8S, Q16S, QSYM8
+from nnburst.executor.reference.fixed_point import inv_sqrt_quantized_multiplier, logistic, tanh
 from nnburst.hal.enums import OperandType
 
 

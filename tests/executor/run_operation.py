@@ -21,9 +21,8 @@ from nnburst.executor.graph.tensor import Array
 from nnburst.executor.reference.executor import ReferenceExecutor, ReferencePrepared
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import error_for
-from nnburst.hal.model import ExtraParams, Model
+from nnburst.hal.model import DTYPES, ExtraParams, Model, is_scalar
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.operand_types import DTYPES, is_scalar
 
 
 @dataclass(frozen=True)

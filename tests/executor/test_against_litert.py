@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from executor.exact_integers import c_mbqm, c_multiplier
 from executor.plain_windows import requantise
 from nnburst.executor.base import Argument
-from nnburst.executor.reference.arithmetic.quantized_values import round_half_away
 from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.executor.reference.quantized import round_half_away
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
-from nnburst.hal.model import Model, SymmPerChannelQuantParams
+from nnburst.hal.model import DTYPES, QUANTIZED_RANGES, Model, SymmPerChannelQuantParams
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
 from nnburst.testing.models.litert import interpreter, to_tflite
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'peers')")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.executor.graph.arena import ALIGNMENT, Block, Scratch, aligned_bytes, carve, plan
+from nnburst.executor.graph.memory import ALIGNMENT, Block, Scratch, aligned_bytes, carve, plan
 
 _BLOCKS = st.lists(
     st.tuples(st.integers(0, 300), st.integers(0, 9), st.integers(0, 9)).map(

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from nnburst.executor.base import Argument
+from nnburst.executor.graph.memory import LARGEST_INTERMEDIATE, Workspace, in_order
 from nnburst.executor.graph.operation import Node, OperationFailed
-from nnburst.executor.graph.workspace import LARGEST_INTERMEDIATE, Workspace, in_order
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandType, OperationType
-from nnburst.hal.model import Model
+from nnburst.hal.model import DTYPES, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.operand_types import DTYPES
 from nnburst.hal.signature import Form, Match
 
 F32, Q8, I32 = (

@@ -9,7 +9,7 @@ import pytest
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F32, I32, Q8, QPC
+from nnburst.executor.graph.declarations import F32, I32, Q8, QPC
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import SymmPerChannelQuantParams

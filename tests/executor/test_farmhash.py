@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nnburst.executor.reference.arithmetic.farmhash import fingerprint64
+from nnburst.executor.reference.operations.lookup import fingerprint64
 
 
 def fingerprint(text: bytes) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from executor.exact_integers import INT32_MAX, INT32_MIN, c_mbqm, c_srdhm, half_away
 from nnburst.executor.graph.operation import OperationFailed
-from nnburst.executor.reference.arithmetic import fixed_point as fp
+from nnburst.executor.reference import fixed_point as fp
 
 int32s = st.integers(INT32_MIN, INT32_MAX)
 int16s = st.integers(-(2**15), 2**15 - 1)

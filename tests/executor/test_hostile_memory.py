@@ -37,10 +37,9 @@ from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.signature import Role
 from nnburst.testing.conformance.vectors import Vector, VectorGraph, VectorOperand, build, read
-from nnburst.testing.models.random_graphs.as_vector import as_vector
-from nnburst.testing.models.random_graphs.builder import SIZES, GraphBuilder
+from nnburst.testing.models.random_graphs.builder import SIZES, TEMPLATES, GraphBuilder
+from nnburst.testing.models.random_graphs.check import as_vector
 from nnburst.testing.models.random_graphs.generate import draw
-from nnburst.testing.models.random_graphs.templates import TEMPLATES
 
 Bytes = npt.NDArray[np.uint8]
 

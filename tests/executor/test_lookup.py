@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
+from nnburst.executor.graph.declarations import F32, Q8, Q8S
 from nnburst.executor.graph.operation import REGISTRY, Node
-from nnburst.executor.graph.signatures import F32, Q8, Q8S
-from nnburst.executor.reference.arithmetic.lookup import Quantization, look_up, look_up_pair
+from nnburst.executor.reference.quantized import Quantization, look_up, look_up_pair
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Operand
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nnburst.executor.reference.arithmetic.philox import philox4x32, uniform_doubles
+from nnburst.executor.reference.operations.lookup import philox4x32, uniform_doubles
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst.executor.graph.operation import OperationFailed
-from nnburst.executor.reference.arithmetic import quantized_values as qv
+from nnburst.executor.reference import quantized as qv
 from nnburst.hal.enums import OperandType
-from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
+from nnburst.hal.model import DTYPES, QUANTIZED_RANGES
 
 Q8 = OperandType.TENSOR_QUANT8_ASYMM
 Q8S = OperandType.TENSOR_QUANT8_ASYMM_SIGNED

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
-from nnburst.executor.graph import signatures
+from nnburst.executor.graph import declarations
+from nnburst.executor.graph.declarations import FL6, FL7, Q8S, V1_0, V1_1, V1_2, V1_3
 from nnburst.executor.graph.operation import REGISTRY
-from nnburst.executor.graph.signatures import FL6, FL7, Q8S, V1_0, V1_1, V1_2, V1_3
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
 from nnburst.hal.signature import Role, Signature
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.shared
 
 LEVELS = {"1.0": V1_0, "1.1": V1_1, "1.2": V1_2, "1.3": V1_3, "FL6": FL6, "FL7": FL7}
 TYPES: dict[str, OperandType] = {
-    name: getattr(signatures, name)
+    name: getattr(declarations, name)
     for name in ("F32", "F16", "I32", "B8", "Q8", "Q8S", "QSYM8", "QPC", "Q16A", "Q16S")
 }
 #: NNAPI: Elementwise.cpp validates this type for DIV and then fails to execute it.

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.exact_integers import c_mbqm
+from nnburst.executor.graph.memory import Workspace
 from nnburst.executor.graph.operation import Node
-from nnburst.executor.graph.workspace import Workspace
-from nnburst.executor.reference.arithmetic.fixed_point import multiply_by_quantized_multiplier
-from nnburst.executor.reference.arithmetic.requantization import Requantization
+from nnburst.executor.reference.fixed_point import Requantization, multiply_by_quantized_multiplier
 from nnburst.hal.enums import FeatureLevel, OperationType
 from nnburst.hal.signature import Form, Match
 

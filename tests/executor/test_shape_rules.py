@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
+from nnburst.executor.graph.declarations import BOOL, F32, I32, INT32, Q8
 from nnburst.executor.graph.operation import REGISTRY, Node, OperationFailed
-from nnburst.executor.graph.signatures import BOOL, F32, I32, INT32, Q8
 from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.model import DTYPES, Operand
 
 T = OperationType
 FIVE = (1, 1, 1, 1, 2)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.executor.reference.families.box_geometry import overlap
-from nnburst.executor.reference.families.suppression import (
+from nnburst.executor.reference.operations.detection import (
     best_first,
     hard_suppression,
+    overlap,
     soft_suppression,
 )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nnburst.executor.base import Argument, Pools, memory_of
 from nnburst.executor.graph.tensor import Tensor, TensorType, float32, float32_products
 from nnburst.hal.enums import OperandType
-from nnburst.hal.operand_types import DTYPES, ELEMENT_BYTES
+from nnburst.hal.model import DTYPES, ELEMENT_BYTES
 
 WIDTH_32 = st.floats(width=32, allow_nan=False)
 

@@ -16,32 +16,42 @@ import numpy as np
 
 from driver.conftest import RawClient, add_model
 from nnburst._native import lib
-from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, ReleaseMemoryResource
-from nnburst.control.messages.buffer import Allocate, Allocated, CopyFrom, CopyTo
-from nnburst.control.messages.burst import GetMemories, Memories, OpenBurst
-from nnburst.control.messages.device import (
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    Allocate,
+    Allocated,
+    BurstExecute,
+    CopyFrom,
+    CopyTo,
+    CreateReusableExecution,
+    Execute,
+    ExecuteFenced,
+    ExecuteReusableFenced,
+    ExecuteSynchronously,
+    Fenced,
+    GetMemories,
     GetSupportedOperations,
+    Hello,
+    Memories,
+    Message,
+    OpenAidlBurst,
+    OpenBurst,
+    Opened,
+    PrepareGraph,
     PrepareModel,
     PrepareModelFromCache,
+    Release,
+    ReleaseMemoryResource,
+    Reply,
+    decode_upcall,
+    encode,
 )
-from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.prepared_model import Execute, ExecuteSynchronously
-from nnburst.control.messages.reusable_execution import (
-    CreateReusableExecution,
-    ExecuteReusableFenced,
-)
-from nnburst.control.messages.session import Hello, Opened, Release
-from nnburst.control.protocol import PROTOCOL_VERSION, Reply, decode_upcall, encode
-from nnburst.fmq.descriptor import layout
-from nnburst.fmq.event_flag import EventFlagBits
-from nnburst.fmq.message_queue import MessageQueue
-from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.buffers import BufferDesc, BufferRole
+from nnburst.fmq.message_queue import EventFlagBits, MessageQueue
+from nnburst.fmq.shared_memory import SharedMemory, layout
 from nnburst.hal.enums import ErrorStatus, MeasureTiming, OperandType, OperationType
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import BufferDesc, BufferRole, Request, RequestArgument
 from nnburst.serialize import (
     DATUM_BYTES,
     REQUEST_DATUM,
@@ -106,6 +116,12 @@ def model_pool_of_an_inquiry(client: RawClient) -> Send:
     """Constants of a model that is asked about."""
     message = GetSupportedOperations(_with_pool(add_model()))
     return lambda fd: client.call(message, [fd]).status
+
+
+@descriptor_beside(PrepareGraph)
+def graph_file(client: RawClient) -> Send:
+    """A network file, of any size."""
+    return lambda fd: client.call(PrepareGraph(), [fd]).status
 
 
 def request(*pools: MemoryPool) -> Request:
@@ -203,8 +219,8 @@ class _Channels:
     """Two queues in memory of SIZE bytes each, and the call that opens a burst on them."""
 
     def __init__(self, client: RawClient) -> None:
-        self.requests = MessageQueue.create(REQUEST_DATUM, _CAPACITY)
-        self.results = MessageQueue.create(RESULT_DATUM, _CAPACITY)
+        self.requests = MessageQueue.create(REQUEST_DATUM, _CAPACITY, ends=False)
+        self.results = MessageQueue.create(RESULT_DATUM, _CAPACITY, ends=False)
         self.message = OpenBurst(
             handle=client.prepare(add_model()),
             callback=3,
@@ -249,7 +265,7 @@ def both_rings(client: RawClient) -> Send:
 
 
 @descriptor_beside(OpenBurst)
-def kicks(client: RawClient) -> Send:
+def wakeup_socket(client: RawClient) -> Send:
     """The socket on which a burst's client awaits results in an event loop."""
     channels = _Channels(client)
 

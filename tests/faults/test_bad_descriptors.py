@@ -19,12 +19,9 @@ from faults import descriptor_places as places
 from faults.descriptor_places import SIZE, Place, sealed
 from faults.processes import HANG, KILLS, Row, Supervisor
 from nnburst.control.address import socket_path
+from nnburst.control.channel import MAX_INLINE_BYTES
 from nnburst.control.fences import create_fence
-from nnburst.control.limits import MAX_INLINE_BYTES
-from nnburst.control.messages.burst import Memories
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.session import Ping
-from nnburst.control.protocol import CALLS
+from nnburst.control.messages import CALLS, Memories, Message, Ping
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.faults.bad_descriptors import bad_descriptors
 from nnburst.testing.faults.footprint import footprint, settle
@@ -91,13 +88,15 @@ def test_sealed_memory_of_the_promised_size_or_more_is_accepted_there(
         os.close(fd)
 
 
-def test_descriptor_that_is_not_a_stream_socket_is_refused_for_kicks(
+def test_descriptor_that_is_not_a_stream_socket_is_refused_for_wakeups(
     raw: RawClient, row: Row
 ) -> None:
     with bad_descriptors(SIZE) as bad:
         stream = bad["stream socket"]
-        refuse(raw, places.kicks, {kind: fd for kind, fd in bad.items() if fd != stream}, row)
-        assert places.kicks(raw)(stream) == NONE  # it is not read, which harms nothing
+        refuse(
+            raw, places.wakeup_socket, {kind: fd for kind, fd in bad.items() if fd != stream}, row
+        )
+        assert places.wakeup_socket(raw)(stream) == NONE  # it is not read, which harms nothing
 
 
 @pytest.mark.parametrize("place", [places.fence, places.fence_of_a_reusable_execution])
@@ -117,6 +116,13 @@ def test_descriptor_that_is_not_a_packet_socket_is_refused_for_upcalls(
 ) -> None:
     with bad_descriptors(SIZE) as bad:
         refuse(raw, places.upcall_socket, bad, row)
+
+
+def test_descriptor_that_is_not_a_network_in_sealed_memory_is_refused(
+    raw: RawClient, row: Row
+) -> None:
+    with bad_descriptors(SIZE) as bad:
+        refuse(raw, places.graph_file, bad, row)
 
 
 def is_regular_and_writable(fd: int) -> bool:

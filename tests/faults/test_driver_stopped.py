@@ -12,8 +12,7 @@ import pytest
 import nnburst
 from faults.processes import KILLS, Row, Supervisor, stop
 from nnburst import Burst, MissedDeadline
-from nnburst.client.burst.bound_request import BoundRequest
-from nnburst.client.burst.submitted_request import SubmittedRequest
+from nnburst.client.burst.interface import BoundRequest, SubmittedRequest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 
 #: Seconds that a run may take while the driver is stopped, and after it goes on.

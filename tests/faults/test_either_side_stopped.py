@@ -19,7 +19,7 @@ from faults.processes import HANG, KILLS, Client, Row, Supervisor, stop
 from nnburst.hal import environment
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.fuzzing.packet_fuzzer import judge, small_model, valid_packet
-from nnburst.testing.peers.raw_burst import RawBurst
+from nnburst.testing.raw_peer import RawBurst
 
 SECONDS = environment.STOPPED.read()
 #: Longest time between two stops.

@@ -14,6 +14,7 @@ import pytest
 import nnburst
 from faults.processes import HANG, KILLS, Row, Supervisor
 from nnburst import DeadObject, Device, GeneralFailure, ResourceExhausted
+from nnburst.client.hal import open_aidl_burst
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 
 #: Fails if the first input says so: numbers are signals, or the exception with that index.
@@ -94,7 +95,7 @@ class Ways:
         self._prepared = device.prepare(sum_model())
         self._burst = self._prepared.open_burst()
         self._bound = self._burst.bind()
-        self._aidl = self._prepared.open_aidl_burst()
+        self._aidl = open_aidl_burst(self._prepared)
 
     def all(self) -> Iterator[Callable[[int], None]]:
         yield self._bound_run

@@ -27,14 +27,16 @@ from faults.processes import (
     check_p99,
     collect,
 )
-from nnburst import DeadObject, Device, SyncFence
+from nnburst import DeadObject, Device
+from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
 from nnburst.client.session.pending import Pending
+from nnburst.hal import SyncFence
 from nnburst.testing.faults.activities import sum_model, summands
 from nnburst.testing.faults.footprint import footprint, settle
 
 #: Longest time between the start of a call and the kill, in seconds.
 LATEST: Final = 0.02
-ENDLESS: Final = "nnburst.testing.faults.endless:"
+ENDLESS: Final = "nnburst.testing.faults.executors:"
 
 
 class Heard:
@@ -119,13 +121,13 @@ def burst_in_a_loop(device: Device) -> Callable[[Heard], None]:
 
 
 def aidl_burst(device: Device) -> Callable[[Heard], None]:
-    opened = device.prepare(sum_model()).open_aidl_burst()
+    opened = open_aidl_burst(device.prepare(sum_model()))
     return lambda heard: heard.on_thread(lambda: opened.execute(summands(1)))
 
 
 def fenced(device: Device) -> Callable[[Heard], None]:
     prepared = device.prepare(sum_model())
-    return lambda heard: heard.on_thread(lambda: prepared.execute_fenced(summands(1)).result())
+    return lambda heard: heard.on_thread(lambda: execute_fenced(prepared, summands(1)).result())
 
 
 def fenced_waiting(device: Device) -> Callable[[Heard], None]:
@@ -134,7 +136,7 @@ def fenced_waiting(device: Device) -> Callable[[Heard], None]:
 
     def call() -> None:
         try:
-            prepared.execute_fenced(summands(1), wait_for=[fence]).result()
+            execute_fenced(prepared, summands(1), wait_for=[fence]).result()
         finally:
             signaller.close()
 
@@ -142,12 +144,12 @@ def fenced_waiting(device: Device) -> Callable[[Heard], None]:
 
 
 def reusable(device: Device) -> Callable[[Heard], None]:
-    execution = device.prepare(sum_model()).create_reusable_execution(summands(1))
+    execution = create_reusable_execution(device.prepare(sum_model()), summands(1))
     return lambda heard: heard.on_thread(execution.run)
 
 
 def reusable_fenced(device: Device) -> Callable[[Heard], None]:
-    execution = device.prepare(sum_model()).create_reusable_execution(summands(1))
+    execution = create_reusable_execution(device.prepare(sum_model()), summands(1))
     return lambda heard: heard.on_thread(lambda: execution.run_fenced().result())
 
 

@@ -18,6 +18,7 @@ import pytest
 import nnburst
 from client.burst_helpers import standing_still, wait_until
 from faults.processes import KILLS
+from interrupting import interrupted_at
 from nnburst import Burst
 from nnburst.client.burst import bound_request
 from nnburst.client.burst.event_loop import waiter_of
@@ -126,6 +127,17 @@ def test_interrupted_submissions_leave_results_with_their_requests(
             check_sum(one.result(20).outputs[0], value)
         assert not burst._core.pending
     assert handlers.interrupted
+
+
+def test_a_submission_that_is_interrupted_anywhere_can_be_made_again(burst: Burst) -> None:
+    bound, places = burst.bind(), 0
+    for array, value in zip(bound.inputs, summands(5), strict=True):
+        array[...] = value
+    while interrupted_at(places + 1, bound.submit):
+        places += 1
+        check_sum(bound.submit().result(20).outputs[0], 5)
+    assert places > 3
+    collect_all(burst)
 
 
 @pytest.mark.parametrize("more", [0, 1, 3])

@@ -42,7 +42,7 @@ def test_resilient_client_recovers_once_for_each_death_and_goes_on(
 def test_resilient_client_repeats_no_execution_that_its_driver_died_of(
     serve: Callable[..., Supervisor], row: Row
 ) -> None:
-    supervisor = serve(executor="nnburst.testing.faults.fatal:FatalExecuting")
+    supervisor = serve(executor="nnburst.testing.faults.executors:FatalExecuting")
     baseline = footprint(supervisor.pid)
     steps = outlive("cam", fatal=True)
     recoveries = list(islice(steps, KILLS))

@@ -15,7 +15,7 @@ import pytest
 import nnburst
 from faults.processes import KILLS, STRICT, Row, wait_until_stopped
 from nnburst import Device, MissedDeadline
-from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.interface import BoundRequest
 from nnburst.testing.faults.activities import ACTIVITIES, check_sum, sum_model, summands
 
 #: Seconds between two signals.

@@ -18,8 +18,8 @@ from faults.processes import (
     figures,
     quiet_lap,
 )
+from nnburst.testing.faults.activities import STUCK
 from nnburst.testing.faults.footprint import children, footprint, settle
-from nnburst.testing.faults.stuck import STUCK
 
 #: Clients that are stuck at once.
 CLIENTS = 8

@@ -14,16 +14,13 @@ import pytest
 
 import nnburst
 from faults.processes import HANG, KILLS, Row, Supervisor
-from nnburst.control.channel import Channel
-from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages.device import PrepareModel
-from nnburst.control.messages.session import Hello, Ping
-from nnburst.control.protocol import PROTOCOL_VERSION, encode
+from nnburst.control.channel import MAX_FDS, Channel
+from nnburst.control.messages import PROTOCOL_VERSION, Hello, Ping, PrepareModel, encode
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.testing.faults.footprint import footprint, settle
-from nnburst.testing.fuzzing.honest_calls import honest_calls
+from nnburst.testing.fuzzing.control_fuzzer import honest_calls
 from nnburst.testing.fuzzing.packet_fuzzer import small_model
-from nnburst.testing.peers.raw_connection import RawConnection
+from nnburst.testing.raw_peer import RawConnection
 
 #: Descriptors that the kernel lets one packet carry (SCM_MAX_FD).
 MOST = 253

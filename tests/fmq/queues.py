@@ -5,21 +5,27 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.fmq.descriptor import Flavor
 from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.shared_memory import Flavor
 
 ELEMENT = np.dtype("<u4")
 
 
 def create(capacity: int, flavor: Flavor = Flavor.SYNCHRONIZED_READ_WRITE) -> MessageQueue:
-    """A queue of u32."""
-    return MessageQueue.create(ELEMENT, capacity, flavor)
+    """A queue of u32, whose ends any object may be."""
+    return MessageQueue.create(ELEMENT, capacity, flavor, ends=False)
 
 
 def other_end(queue: MessageQueue, *, fresh: bool = False) -> MessageQueue:
     """The queue as another process would open it, with mappings of its own."""
     memories = [memory.duplicate() for memory in queue.memories]
     return MessageQueue.open(queue.descriptor, memories, queue.dtype, fresh=fresh)
+
+
+def opened_again(queue: MessageQueue) -> MessageQueue:
+    """The same for a queue of elements or messages whose ends have one holder each."""
+    dtype = queue.dtype if queue.dtype.itemsize else bytes
+    return MessageQueue.open(queue.descriptor, [m.duplicate() for m in queue.memories], dtype)
 
 
 def counter(queue: MessageQueue, grantor: int) -> npt.NDArray[np.uint64]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fmq.queues import counter, create, numbers, other_end
-from nnburst.fmq.descriptor import Flavor
 from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.shared_memory import Flavor
 from nnburst.hal.errors import QueueCorrupted
 
 
@@ -80,7 +80,7 @@ def test_writer_that_does_not_announce_claims_is_read_as_ever(
 
 @pytest.mark.parametrize("value", [8, 8 + 24, 25, 2**64 - 16])
 def test_counter_inside_of_an_element_is_refused(value: int) -> None:
-    writer = MessageQueue.create(np.dtype("V24"), 4, Flavor.UNSYNCHRONIZED_WRITE)
+    writer = MessageQueue.create(np.dtype("V24"), 4, Flavor.UNSYNCHRONIZED_WRITE, ends=False)
     reader = other_end(writer)
     writer.write(np.zeros(1, "V24"))
     assert reader.read(1) is not None
@@ -90,7 +90,7 @@ def test_counter_inside_of_an_element_is_refused(value: int) -> None:
 
 
 def test_elements_that_no_number_of_fills_the_counter_are_read_across_its_end() -> None:
-    writer = MessageQueue.create(np.dtype("V24"), 4, Flavor.UNSYNCHRONIZED_WRITE)
+    writer = MessageQueue.create(np.dtype("V24"), 4, Flavor.UNSYNCHRONIZED_WRITE, ends=False)
     counter(writer, 1)[0] = (2**64 - 1) // 24 * 24
     writer, reader = other_end(writer), other_end(writer)
     for number in range(1, 12):
@@ -102,7 +102,7 @@ def test_elements_that_no_number_of_fills_the_counter_are_read_across_its_end() 
 
 
 def test_reader_of_a_counter_that_was_set_back_starts_again_there() -> None:
-    writer = MessageQueue.create(np.dtype("V24"), 4, Flavor.UNSYNCHRONIZED_WRITE)
+    writer = MessageQueue.create(np.dtype("V24"), 4, Flavor.UNSYNCHRONIZED_WRITE, ends=False)
     reader = other_end(writer)
     for _ in range(3):
         writer.write(np.zeros(1, "V24"))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq.queues import ELEMENT, create
-from nnburst.fmq.descriptor import Flavor, GrantorDescriptor, MQDescriptor, check, layout
 from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.shared_memory import Flavor, GrantorDescriptor, MQDescriptor, check, layout
 from nnburst.hal.errors import InvalidArgument
 
 SIZES = st.integers(1, 300)
@@ -114,8 +114,8 @@ def test_broken_grantor_is_refused_by_name(
         check(described, [4096], 4)
 
 
-@pytest.mark.parametrize("count", [0, 2, 5])
-def test_number_of_grantors_is_three_or_four(count: int) -> None:
+@pytest.mark.parametrize("count", [0, 2, 6])
+def test_number_of_grantors_is_three_to_five(count: int) -> None:
     grantors = tuple(GrantorDescriptor(0, 0, 64 * i, 8) for i in range(count))
     with pytest.raises(InvalidArgument, match=f"{count} grantors"):
         check(MQDescriptor(grantors, 8, 1), [4096], 8)
@@ -180,7 +180,7 @@ def test_flavour_travels_with_the_descriptor() -> None:
 #: Threads that decode a queue's description at once, the first ones in their process.
 AT_ONCE = """
 import sys, threading, msgspec
-from nnburst.fmq.descriptor import decode_descriptor, layout
+from nnburst.fmq.shared_memory import decode_descriptor, layout
 sys.setswitchinterval(1e-6)
 encoded = msgspec.msgpack.encode(layout(8, 4, event_flag=True, original=False))
 ready = threading.Barrier(8)

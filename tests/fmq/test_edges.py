@@ -13,10 +13,8 @@ import pytest
 from fmq.queues import ELEMENT, counter, create, numbers, other_end
 from nnburst._native import lib
 from nnburst.fmq import cores
-from nnburst.fmq.descriptor import Flavor, GrantorDescriptor, MQDescriptor
-from nnburst.fmq.event_flag import EventFlag, timeout_ns
-from nnburst.fmq.message_queue import MessageQueue
-from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.fmq.message_queue import EventFlag, MessageQueue, timeout_ns
+from nnburst.fmq.shared_memory import Flavor, GrantorDescriptor, MQDescriptor, SharedMemory
 from nnburst.hal.errors import InvalidArgument
 from programs import run_program
 
@@ -32,12 +30,12 @@ def test_signal_does_not_cut_a_wait_short() -> None:
         while not handled.is_set():
             signal.pthread_kill(main, signal.SIGUSR1)
             handled.wait(0.001)
-        other_end(queue).write_blocking(numbers(0, 1), timeout=20)
+        other_end(queue).write(numbers(0, 1), timeout=20)
 
     thread = threading.Thread(target=disturb_then_write)
     try:
         thread.start()
-        assert queue.read_blocking(1, timeout=20) is not None
+        assert queue.read(1, timeout=20) is not None
         thread.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -55,7 +53,7 @@ def test_interrupted_wait_on_a_flag_still_lasts_its_time(monkeypatch: pytest.Mon
             calls.append(arguments)
             return lib.NNB_EVENT_FLAG_INTERRUPTED if len(calls) < 3 else real(*arguments)
 
-    monkeypatch.setattr("nnburst.fmq.event_flag.lib", Interrupting())
+    monkeypatch.setattr("nnburst.fmq.message_queue.lib", Interrupting())
     began = time.monotonic()
     assert flag.wait(1, timeout=0.02) == 0
     assert time.monotonic() - began >= 0.02
@@ -64,21 +62,14 @@ def test_interrupted_wait_on_a_flag_still_lasts_its_time(monkeypatch: pytest.Mon
 
 def test_blocking_calls_of_zero_elements_return_at_once() -> None:
     queue = create(4)
-    found = queue.read_blocking(0, timeout=3600)
+    found = queue.read(0, timeout=3600)
     assert found is not None
     assert len(found) == 0
-    assert queue.write_blocking(numbers(0, 0), timeout=3600)
+    assert queue.write(numbers(0, 0), timeout=3600)
 
 
 def test_blocking_read_of_more_than_the_capacity_fails_at_once() -> None:
-    assert create(4).read_blocking(5, timeout=3600) is None
-
-
-def test_unsynchronized_queue_cannot_be_waited_for() -> None:
-    # Two readers share one flag: each could consume the wake of the other.
-    queue = create(4, Flavor.UNSYNCHRONIZED_WRITE)
-    with pytest.raises(InvalidArgument, match="unsynchronized"):
-        queue.read_blocking(1, timeout=1)
+    assert create(4).read(5, timeout=3600) is None
 
 
 def test_longest_waits_are_taken_and_nonsense_is_refused() -> None:
@@ -129,7 +120,7 @@ def test_count_that_is_not_a_u64_is_refused_everywhere(count: Any) -> None:
         queue.begin_write,
         queue.commit_read,
         queue.commit_write,
-        lambda n: queue.read_blocking(n, timeout=1),
+        lambda n: queue.read(n, timeout=1),
     )
     for call in calls:
         with pytest.raises(InvalidArgument, match="count"):
@@ -161,7 +152,7 @@ def test_parts_may_lie_in_memories_of_their_own() -> None:
         claim.first[:] = numbers(start, len(claim.first))
         claim.second[:] = numbers(start + len(claim.first), len(claim.second))
         assert ends[0].commit_write(10)
-        found = ends[1].read_blocking(10, timeout=1)
+        found = ends[1].read(10, timeout=1)
         assert found is not None
         assert found.tolist() == list(range(start, start + 10))
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from fmq.queues import ELEMENT, counter, create, numbers, other_end
-from nnburst.fmq.descriptor import Flavor
+from nnburst.fmq.shared_memory import Flavor
 from nnburst.hal.errors import QueueCorrupted
 
 CAPACITY = 8

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fmq.queues import ELEMENT, create, numbers, other_end
-from nnburst.fmq.descriptor import Flavor, layout
-from nnburst.fmq.event_flag import EventFlagBits
-from nnburst.fmq.message_queue import MessageQueue, QueueStatistics
+from nnburst.fmq.message_queue import EventFlagBits, MessageQueue, QueueStatistics
+from nnburst.fmq.shared_memory import Flavor, layout
 from nnburst.hal.errors import Closed, InvalidArgument
 
 UNSYNCHRONIZED = Flavor.UNSYNCHRONIZED_WRITE
@@ -161,7 +159,7 @@ def test_used_queue_is_opened_unless_a_fresh_one_is_wanted() -> None:
 
 def test_new_queue_has_our_layout_and_an_event_flag() -> None:
     queue = MessageQueue.create(ELEMENT, 8)
-    assert queue.descriptor == layout(4, 8)
+    assert queue.descriptor == layout(4, 8, ends=True)
     assert (queue.capacity, queue.dtype) == (8, ELEMENT)
     assert MessageQueue.create(ELEMENT, 8, event_flag=False).event_flag is None
 
@@ -214,9 +212,9 @@ def test_unsynchronized_reader_learns_that_a_claim_was_overwritten() -> None:
 def test_blocking_read_returns_what_another_thread_writes() -> None:
     queue = create(8)
     reader = other_end(queue)
-    thread = threading.Thread(target=queue.write_blocking, args=(numbers(0, 3), 10.0))
+    thread = threading.Thread(target=queue.write, args=(numbers(0, 3), 10.0))
     thread.start()
-    found = reader.read_blocking(3, timeout=10.0)
+    found = reader.read(3, timeout=10.0)
     thread.join()
     assert found is not None
     assert found.tolist() == [0, 1, 2]
@@ -226,74 +224,67 @@ def test_blocking_write_continues_when_another_thread_reads() -> None:
     queue = create(4)
     reader = other_end(queue)
     queue.write(numbers(0, 4))
-    thread = threading.Thread(target=reader.read_blocking, args=(4, 10.0))
+    thread = threading.Thread(target=reader.read, args=(4, 10.0))
     thread.start()
-    assert queue.write_blocking(numbers(4, 4), timeout=10.0)
+    assert queue.write(numbers(4, 4), timeout=10.0)
     thread.join()
 
 
 def test_blocking_read_of_an_empty_queue_ends_at_its_timeout() -> None:
-    assert create(4).read_blocking(1, timeout=0.01) is None
+    assert create(4).read(1, timeout=0.01) is None
 
 
 def test_blocking_write_to_a_full_queue_ends_at_its_timeout() -> None:
     queue = create(4)
     queue.write(numbers(0, 4))
-    assert not queue.write_blocking(numbers(4, 1), timeout=0.01)
+    assert not queue.write(numbers(4, 1), timeout=0.01)
 
 
 def test_blocking_write_of_more_than_the_capacity_fails_at_once() -> None:
-    assert not create(4).write_blocking(numbers(0, 5), timeout=3600)
+    assert not create(4).write(numbers(0, 5), timeout=3600)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
-def test_waiting_needs_a_positive_timeout(timeout: float) -> None:
-    with pytest.raises(InvalidArgument, match="timeout"):
-        create(4).read_blocking(1, timeout=timeout)
+@pytest.mark.parametrize(
+    "timeout", [-1, -1e-9, float("nan"), float("inf"), float("-inf"), "1", None]
+)
+def test_timeout_that_is_no_time_is_refused(timeout: float) -> None:
+    queue = create(4)
+    for call in (
+        lambda: queue.read(1, timeout=timeout),
+        lambda: queue.write(numbers(0, 1), timeout=timeout),
+        lambda: queue.sender(numbers(0, 1), timeout=timeout),
+    ):
+        with pytest.raises(InvalidArgument, match=f"timeout is {timeout!r}"):
+            call()
 
 
-def test_blocking_call_wakes_the_other_side_once_it_is_done() -> None:
+def test_call_wakes_the_other_side_once_it_is_done() -> None:
     queue = create(4)
     flag = queue.event_flag
     assert flag is not None
-    assert queue.write_blocking(numbers(0, 4), timeout=1)
+    assert queue.write(numbers(0, 4), timeout=1)
     assert flag.wait(3, timeout=1) == EventFlagBits.NOT_EMPTY
-    assert queue.read_blocking(4, timeout=1) is not None
+    assert queue.read(4, timeout=1) is not None
     assert flag.wait(3, timeout=1) == EventFlagBits.NOT_FULL
 
 
-def test_blocking_call_that_fails_wakes_no_waiter() -> None:
+def test_call_that_fails_wakes_no_waiter() -> None:
     queue = create(4)
     flag = queue.event_flag
     assert flag is not None
-    assert queue.read_blocking(1, timeout=0.001) is None
-    assert queue.read_blocking(5, timeout=1) is None
-    queue.write(numbers(0, 4))
-    assert not queue.write_blocking(numbers(4, 1), timeout=0.001)
-    assert not queue.write_blocking(numbers(4, 5), timeout=1)
+    assert queue.read(1, timeout=0.001) is None
+    assert queue.read(5, timeout=1) is None
+    assert queue.write(numbers(0, 4))
+    assert flag.wait(3, timeout=1) == EventFlagBits.NOT_EMPTY
+    assert not queue.write(numbers(4, 1), timeout=0.001)
+    assert not queue.write(numbers(4, 5), timeout=1)
     assert flag.wait(3, timeout=0.001) == 0
-
-
-def test_wait_ends_at_the_very_moment_of_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([1000, 2000])
-    clock = SimpleNamespace(monotonic_ns=lambda: next(times))
-    monkeypatch.setattr("nnburst.fmq.message_queue.time", clock)
-    assert create(4).read_blocking(1, timeout=1e-6) is None
-
-
-def test_wait_lasts_what_is_left_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue, times, waited = create(4), iter([1000, 251_000, 1_001_000]), []
-    clock = SimpleNamespace(monotonic_ns=lambda: next(times))
-    monkeypatch.setattr("nnburst.fmq.message_queue.time", clock)
-    monkeypatch.setattr(queue.event_flag, "wait", lambda *arguments: waited.append(arguments))
-    assert queue.read_blocking(1, timeout=1e-3) is None
-    assert waited == [(EventFlagBits.NOT_EMPTY, pytest.approx(750e-6))]
 
 
 def test_queue_without_event_flag_cannot_be_waited_for() -> None:
     queue = MessageQueue.create(ELEMENT, 4, event_flag=False)
     with pytest.raises(InvalidArgument, match="event flag"):
-        queue.read_blocking(1, timeout=1)
+        queue.read(1, timeout=1)
 
 
 # --- arguments ---

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import gc
 import os
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -14,26 +17,45 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from descriptors import descriptors
 from fmq.queues import ELEMENT, numbers
+from fmq.test_waiting_ends import until
 from nnburst.fmq import named_queue
-from nnburst.fmq.descriptor import Flavor, MQDescriptor
-from nnburst.fmq.named_queue import create_named_queue, open_named_queue
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
+from nnburst.fmq.named_queue import (
+    create_named_queue,
+    list_named_queues,
+    open_named_queue,
+    remove_stale_names,
+)
+from nnburst.fmq.shared_memory import RECORD_BYTES, Flavor, from_record
+from nnburst.hal.errors import (
+    BadState,
+    Closed,
+    DeviceUnavailable,
+    InvalidArgument,
+    ResourceExhausted,
+)
 
 posix_ipc = pytest.importorskip("posix_ipc", reason="there is no posix_ipc for this Python")
 
 PEER = """
 import sys
-from nnburst.fmq.named_queue import open_named_queue
-from nnburst.fmq.named_queue import create_named_queue
+from nnburst.fmq import create_named_queue, open_named_queue
 there = open_named_queue(sys.argv[1], "<u4", timeout=30)
 back = create_named_queue(sys.argv[1], "<u4", 3)
-back.write(there.read_blocking(3, timeout=30)[::-1])
+back.write(there.read(3, timeout=30)[::-1])
+sys.stdin.read()
+"""
+
+#: Makes a queue and is killed.
+KILLED = """
+import os, signal, sys
+from nnburst.fmq import Flavor, create_named_queue
+queue = create_named_queue(sys.argv[1], "<u4", 8, Flavor(int(sys.argv[2])))
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -64,15 +86,90 @@ def test_two_ends_share_elements_and_the_name_goes(name: str) -> None:
 def test_another_process_opens_it_by_name(name: str) -> None:
     there = create_named_queue(name, ELEMENT, 3)
     there.write(numbers(0, 3))
-    subprocess.run([sys.executable, "-c", PEER, name], check=True, timeout=60)
-    # Its first name is gone, so the peer could use it again; what it wrote outlives it.
-    found = open_named_queue(name, ELEMENT, timeout=30).read(3)
+    with subprocess.Popen([sys.executable, "-c", PEER, name], stdin=subprocess.PIPE) as peer:
+        until(lambda: there.peer is not None)
+        # Its first name is gone, so the peer has used it again.
+        back = open_named_queue(name, ELEMENT, timeout=60)
+        found = back.read(3, timeout=60)
+        peer.communicate(timeout=60)
     assert found is not None
     assert found.tolist() == [2, 1, 0]
+    assert not is_there(name)
+
+
+def test_name_goes_with_its_maker_if_no_other_process_comes(name: str) -> None:
+    create_named_queue(name, ELEMENT, 8).close()
+    assert not is_there(name)
+    forgotten = create_named_queue(name, ELEMENT, 8)
+    del forgotten
+    gc.collect()
+    assert not is_there(name)
+    program = "import sys, nnburst.fmq as q; kept = q.create_named_queue(sys.argv[1], '<u4', 8)"
+    subprocess.run([sys.executable, "-c", program, name], check=True, timeout=60)
+    assert not is_there(name)
+
+
+@pytest.mark.parametrize("flavor", list(Flavor))
+def test_name_that_a_killed_process_has_left_is_stale_and_found_and_taken_over(
+    name: str, flavor: Flavor
+) -> None:
+    command = [sys.executable, "-c", KILLED, name, str(int(flavor))]
+    killed = subprocess.run(command, check=False, timeout=60)
+    assert killed.returncode == -9
+    (found,) = [queue for queue in list_named_queues(name) if queue.name == name]
+    assert (found.is_stale, found.flavor, found.quantum, found.capacity) == (True, flavor, 4, 8)
+    with pytest.raises(DeviceUnavailable, match="not created"):
+        open_named_queue(name, ELEMENT, timeout=0.01)
+    queue = create_named_queue(name, ELEMENT, 4)
+    (found,) = [queue for queue in list_named_queues(name) if queue.name == name]
+    assert (found.is_stale, found.pid, found.capacity) == (False, os.getpid(), 4)
+    assert name not in [removed.name for removed in remove_stale_names(name)]
+    queue.close()
+    assert name not in [queue.name for queue in list_named_queues()]
+
+
+def test_stale_name_is_removed_and_one_in_use_is_not(name: str) -> None:
+    other = f"{name}-kept"
+    subprocess.run([sys.executable, "-c", KILLED, name, "1"], check=False, timeout=60)
+    with create_named_queue(other, ELEMENT, 4):
+        removed = [queue.name for queue in remove_stale_names(name)]
+        assert name in removed
+        assert other not in removed
+        assert is_there(other)
+    assert not is_there(name)
+
+
+def test_broadcast_keeps_its_name_for_readers_that_come_and_go(name: str) -> None:
+    writer = create_named_queue(name, ELEMENT, 8, Flavor.UNSYNCHRONIZED_WRITE)
+    for turn in range(3):
+        with open_named_queue(name, ELEMENT, timeout=1) as reader:
+            assert writer.write(numbers(turn, 2))
+            found = reader.read(2, timeout=10)
+            assert found is not None
+            assert found.tolist() == [turn, turn + 1]
+            with pytest.raises(BadState, match="read-only"):
+                reader.write(numbers(0, 1))
+        assert is_there(name)
+    writer.close()
+    assert not is_there(name)
+
+
+def test_queue_that_others_may_follow_in_keeps_its_name_for_them(name: str) -> None:
+    writer = create_named_queue(name, ELEMENT, 8, reopen=True, keep_unread=False)
+    first = open_named_queue(name, ELEMENT, timeout=1)
+    writer.write(numbers(0, 3))
+    assert first.read(1) is not None
+    first.close()
+    second = open_named_queue(name, ELEMENT, timeout=1)
+    assert second.read(1) is None, "what the first one left unread is dropped"
+    writer.write(numbers(7, 1))
+    assert second.read(1) is not None
+    writer.close()
+    assert not is_there(name)
 
 
 def test_name_that_exists_is_not_taken_over(name: str) -> None:
-    create_named_queue(name, ELEMENT, 8)
+    _kept = create_named_queue(name, ELEMENT, 8)
     with pytest.raises(DeviceUnavailable, match="exists"):
         create_named_queue(name, ELEMENT, 8)
 
@@ -85,7 +182,7 @@ def test_name_that_is_never_created_ends_at_the_timeout(name: str) -> None:
 def test_second_opener_is_refused_since_the_queue_is_taken(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_named_queue(name, ELEMENT, 8)
+    _kept = create_named_queue(name, ELEMENT, 8)
     unlink = posix_ipc.unlink_shared_memory
     # The other one wins between our look and our unlink.
     monkeypatch.setattr(
@@ -107,15 +204,17 @@ def test_region_that_is_not_complete_yet_counts_as_absent(name: str) -> None:
 
 
 def test_region_that_is_complete_but_only_a_header_is_not_a_queue(name: str) -> None:
-    posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=1024).close_fd()
+    region = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=1024)
     Path(f"/dev/shm{name}").write_bytes(b"nnbqueue".ljust(1024, b"\0"))
+    fcntl.flock(region.fd, fcntl.LOCK_SH)  # as its maker does
     with pytest.raises(InvalidArgument, match="describes no queue"):
         open_named_queue(name, ELEMENT, timeout=1)
+    region.close_fd()
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o601, 0o602, 0o604, 0o610, 0o640])
 def test_region_that_others_may_open_is_refused(name: str, mode: int) -> None:
-    create_named_queue(name, ELEMENT, 8)
+    _kept = create_named_queue(name, ELEMENT, 8)
     Path(f"/dev/shm{name}").chmod(mode)
     before = descriptors()
     with pytest.raises(InvalidArgument, match="open to others"):
@@ -125,10 +224,10 @@ def test_region_that_others_may_open_is_refused(name: str, mode: int) -> None:
 
 
 def test_region_of_another_user_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_named_queue(name, ELEMENT, 8)
-    ours = os.getuid()
+    _kept = create_named_queue(name, ELEMENT, 8)
+    ours = os.geteuid()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "getuid", lambda: ours + 1)
+        patch.setattr(os, "geteuid", lambda: ours + 1)
         with pytest.raises(InvalidArgument, match="another user"):
             open_named_queue(name, ELEMENT, timeout=1)
 
@@ -142,13 +241,16 @@ def test_region_of_another_user_is_refused(name: str, monkeypatch: pytest.Monkey
 
 def test_region_is_laid_out_as_documented_and_private(name: str) -> None:
     queue = create_named_queue(name, ELEMENT, 8, Flavor.UNSYNCHRONIZED_WRITE)
-    assert [g.offset for g in queue.descriptor.grantors] == [1024, 1088, 1152, 1216]
+    page = max(4096, os.sysconf("SC_PAGESIZE"))
+    offsets = [page, page + 64, page + 128, 1024, page + 192]
+    assert [(g.fd_index, g.offset) for g in queue.descriptor.grantors] == [
+        (int(number == 3), offset) for number, offset in enumerate(offsets)
+    ]
     path = Path(f"/dev/shm{name}")
     data = path.read_bytes()
-    length = int.from_bytes(data[8:12], "little")
-    assert (data[:8], data[12:16]) == (b"nnbqueue", bytes(4))
-    assert msgspec.json.decode(data[16 : 16 + length], type=MQDescriptor) == queue.descriptor
-    assert not any(data[16 + length :])
+    assert data[:16] == struct.pack("<8sII", b"nnbqueue", os.getpid(), 0)
+    assert from_record(data[16:][:RECORD_BYTES]) == queue.descriptor
+    assert not any(data[16 + RECORD_BYTES :])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -170,32 +272,31 @@ def test_memory_that_the_kernel_does_not_have_is_refused_as_such(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise OSError("no space")
+        raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(posix_ipc, "SharedMemory", refuse)
-    with pytest.raises(ResourceExhausted, match="cannot create shared memory of 1220 bytes"):
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    with pytest.raises(ResourceExhausted, match="cannot create shared memory of 1408 bytes"):
         create_named_queue(name, ELEMENT, 8)
 
 
 def test_longest_name_is_a_name(name: str) -> None:
     longest = name + "x" * (255 - len(name))
-    create_named_queue(longest, ELEMENT, 8)
+    _kept = create_named_queue(longest, ELEMENT, 8)
     open_named_queue(longest, ELEMENT, timeout=1)
     assert not is_there(longest)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b'{"grantors":[],"quantum":4,"flags":1}'])
-def test_region_without_a_queue_is_refused(name: str, text: bytes) -> None:
+@pytest.mark.parametrize("grantors", [0, 2, 6, 2**32 - 1])
+def test_region_without_a_queue_is_refused(name: str, grantors: int) -> None:
     queue = create_named_queue(name, ELEMENT, 8)
     view = queue.memories[0].map(writable=True)
-    view[8:12].view("<u4")[0] = len(text)
-    view[16 : 16 + len(text)] = np.frombuffer(text, np.uint8)
-    with pytest.raises(InvalidArgument):
+    view[16:20].view("<u4")[0] = grantors
+    with pytest.raises(InvalidArgument, match="describes no queue"):
         open_named_queue(name, ELEMENT, timeout=1)
 
 
 def test_element_of_another_size_is_refused(name: str) -> None:
-    create_named_queue(name, ELEMENT, 8)
+    _kept = create_named_queue(name, ELEMENT, 8)
     with pytest.raises(InvalidArgument, match="quantum is 4, expected 8"):
         open_named_queue(name, np.uint64, timeout=1)
 
@@ -220,12 +321,12 @@ def test_refused_regions_leave_no_descriptor(name: str) -> None:
 def test_name_that_stands_for_another_queue_by_now_is_left_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_named_queue(name, ELEMENT, 4).close()
-    real = named_queue._descriptor
+    first = create_named_queue(name, ELEMENT, 4)
+    made, real = [first], named_queue._descriptor
 
     def meanwhile(view: Any) -> Any:
         posix_ipc.unlink_shared_memory(name)  # another process opens the queue ...
-        create_named_queue(name, ELEMENT, 8).close()  # ... and its creator makes a new one
+        made.append(create_named_queue(name, ELEMENT, 8))  # ... and its creator makes a new one
         return real(view)
 
     monkeypatch.setattr(named_queue, "_descriptor", meanwhile)
@@ -257,3 +358,15 @@ for package in (nnburst.client, nnburst.driver, nnburst.fmq, nnburst.control):
             importlib.import_module(module.name)
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_named_queue_carries_messages_and_has_one_writer(name: str) -> None:
+    writer = create_named_queue(name, bytes, 256)
+    reader = open_named_queue(name, bytes, timeout=1)
+    assert writer.send(b"message")
+    assert reader.receive(timeout=1) == b"message"
+    with pytest.raises(BadState, match="writer already"):
+        reader.send(b"another")
+    writer.close()
+    with pytest.raises(Closed):
+        reader.receive(timeout=3600)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fmq.queues import ELEMENT, counter, create, numbers, other_end
-from nnburst.fmq.descriptor import Flavor
 from nnburst.fmq.message_queue import Claim, MessageQueue, QueueStatistics
+from nnburst.fmq.shared_memory import Flavor
 from nnburst.hal import environment
 
 EXAMPLES = settings(

@@ -19,7 +19,7 @@ PACKETS = 3000
 PEER = """
 import sys
 import msgspec, numpy as np
-from nnburst.fmq.descriptor import MQDescriptor
+from nnburst.fmq.shared_memory import MQDescriptor
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory
 
@@ -30,13 +30,13 @@ there, back = (
     for text, fd in zip(sys.argv[1:3], sys.argv[3:5])
 )
 while True:
-    packet = there.read_blocking(1, timeout=30)
+    packet = there.read(1, timeout=30)
     length = int(packet[0])
     if not length:
         break
-    rest = there.read_blocking(length, timeout=30)
+    rest = there.read(length, timeout=30)
     assert (rest == rest[0]).all(), rest
-    assert back.write_blocking(rest[:1] + np.uint64(1), timeout=30)
+    assert back.write(rest[:1] + np.uint64(1), timeout=30)
 """
 
 
@@ -59,11 +59,11 @@ def test_packets_of_any_length_arrive_whole_and_in_order(
             length = 1 + number % 12
             packet = np.full(length + 1, number, ELEMENT)
             packet[0] = length
-            assert there.write_blocking(packet, timeout=30)
-            answer = back.read_blocking(1, timeout=30)
+            assert there.write(packet, timeout=30)
+            answer = back.read(1, timeout=30)
             assert answer is not None
             assert answer.tolist() == [number + 1]
-        there.write_blocking(np.zeros(1, ELEMENT), timeout=30)
+        there.write(np.zeros(1, ELEMENT), timeout=30)
         _, errors = peer.communicate(timeout=30)
     assert peer.returncode == 0, errors
     assert back.statistics().read == PACKETS

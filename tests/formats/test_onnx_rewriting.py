@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from importer.onnx.graphs import model, node, onnx, value
-from nnburst.formats.onnx.model import read_model
-from nnburst.formats.onnx.rewriting import with_shapes
+from nnburst.formats.onnx_model import read_model
+from nnburst.formats.onnx_wire import with_shapes
 from nnburst.hal.errors import InvalidArgument
 
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.formats.tflite.format import NUMBERS, read_format
-from nnburst.formats.tflite.reader import File
-from nnburst.formats.tflite.schema import schema
-from nnburst.formats.tflite.writer import NewTable, write
+from nnburst.formats.tflite_reader import NUMBERS, File, read_format, schema
+from nnburst.formats.tflite_writer import NewTable, write
 
 FORMAT = read_format()
 #: Deeper than a network's tables are nested.

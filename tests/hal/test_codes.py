@@ -19,7 +19,7 @@ from nnburst.hal.enums import (
     PaddingScheme,
     Priority,
 )
-from nnburst.hal.operand_types import INTRODUCED
+from nnburst.hal.model import INTRODUCED
 
 #: Names in the order of their codes, which begin with 0.
 V1_0_TYPES = "FLOAT32 INT32 UINT32 TENSOR_FLOAT32 TENSOR_INT32 TENSOR_QUANT8_ASYMM"

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from nnburst.hal.process.daemon_thread import DaemonThread
+from nnburst.hal.utils import DaemonThread
 
 PATIENCE = 30.0
 

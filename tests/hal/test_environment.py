@@ -21,6 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r"\bNNBURST_(?![A-Z_]*_H\b)[A-Z_]+\b")
 #: What a build of the C sources gets by -D, and no variable.
 DEFINED = {"NNBURST_NO_TRACE_POINTS"}
+#: What the headers of clients and of executors in C define, as macros and as enumerators.
+IN_C = {
+    name
+    for header in ("capi/include/nnburst.h", "executor/include/nnburst/executor.h")
+    for name in re.findall(
+        r"^(?:#define|   ) (NNBURST_[A-Z0-9_]+)",
+        (ROOT / "src" / "nnburst" / header).read_text(),
+        re.MULTILINE,
+    )
+}
 #: Names that tests make up.
 MADE_UP = {f"NNBURST_{name}" for name in ("TEST", "POLING_WINDOW", "SANDBOXX", "SOMETHING_ELSE")}
 
@@ -36,7 +46,7 @@ def sources() -> list[Path]:
 
 
 def test_every_name_in_the_sources_is_in_the_registry() -> None:
-    known = {variable.name for variable in variables()} | MADE_UP | DEFINED
+    known = {variable.name for variable in variables()} | MADE_UP | DEFINED | IN_C
     named = {
         name: str(path.relative_to(ROOT))
         for path in sources()

@@ -16,10 +16,10 @@ import pytest
 
 import nnburst
 from nnburst import DeadObject, ErrorStatus, NnburstError
-from nnburst.client.session.ending import DriverDied
+from nnburst.client.session.process import DriverDied
 from nnburst.hal.errors import MalformedPacket
-from nnburst.hal.timing import OutputShape
-from nnburst.hal.validation.broken import Broken
+from nnburst.hal.types import OutputShape
+from nnburst.hal.validation.values import Broken
 
 #: How errors are made that want more than a message.
 SPECIAL: dict[type[BaseException], Callable[[], BaseException]] = {

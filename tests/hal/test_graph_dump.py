@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from nnburst.hal.diagnostics.graph_dump import Drawing, DrawnPart, dot, mermaid
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.graph_dump import Drawing, DrawnPart, dot, mermaid
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.models.small_models import all_models

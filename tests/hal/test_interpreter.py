@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.hal.process.interpreter import interpreter
+from nnburst.hal.utils import interpreter
 
 
 def test_a_python_starts_itself() -> None:

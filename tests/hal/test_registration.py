@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nnburst.hal.registration import registers
+from nnburst.hal.utils import registers
 
 
 def test_decorated_function_is_found_by_each_of_its_keys() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.validation.broken import Broken, check_range
+from nnburst.hal.validation.values import Broken, check_range
 
 
 def test_an_error_that_names_its_rule_keeps_it() -> None:

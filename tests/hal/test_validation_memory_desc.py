@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from hal.validation_models import L, T, adder, with_graph, with_operand
-from nnburst.hal.buffers import BufferRole
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import ExtensionParams, Model, Operand, SymmPerChannelQuantParams
+from nnburst.hal.types import BufferRole
 from nnburst.hal.validation import validate_memory_desc
 
 EXTENSION = 0x00030001

@@ -49,7 +49,7 @@ from nnburst.hal.model import (
     Operand,
 )
 from nnburst.hal.validation import validate_model
-from nnburst.hal.validation.nesting import MAX_SUBGRAPH_DEPTH
+from nnburst.hal.validation.model import MAX_SUBGRAPH_DEPTH
 
 CASES = [
     pytest.param(rule, *pair, id=f"{rule}-{n}", marks=pytest.mark.rule(rule))

@@ -10,7 +10,7 @@ from hal.validation_models import L, T, adder, plus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import DataLocation, ExtensionNameAndPrefix, Model, Operand
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.hal.validation import RequestValidator, validate_request
 
 POOLS = [64, 16]

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, OperandType, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
 from nnburst.hal.limits import NO_TIMING
-from nnburst.hal.timing import Timing
+from nnburst.hal.types import Capabilities, OperandPerformance, PerformanceInfo, Timing
 from nnburst.hal.validation import values
 
 FINE = PerformanceInfo(1.0, 0.5)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.hal.diagnostics import vlog
+from nnburst.hal import vlog
 
 EVERYTHING = set(vlog.TAGS)
 
@@ -105,9 +105,9 @@ SCRIPT = """
 import numpy as np
 import nnburst
 from nnburst.runtime import Compilation, Model
-from nnburst.runtime.compiled_model import CompiledModel
+from nnburst.runtime.compile import CompiledModel
 from nnburst.testing.faults.activities import sum_model, summands
-from nnburst.testing.framework.two_drivers import two_drivers
+from nnburst.testing.framework import two_drivers
 
 manager = two_drivers("reference")
 compilation = Compilation(Model.of(sum_model()), manager=manager)

@@ -35,7 +35,7 @@ from nnburst.hal.model import (
     SymmPerChannelQuantParams,
 )
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.validation.nesting import MAX_SUBGRAPH_DEPTH
+from nnburst.hal.validation.model import MAX_SUBGRAPH_DEPTH
 
 OP = OperationType
 EXTENSION = 0x00030001

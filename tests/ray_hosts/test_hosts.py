@@ -31,7 +31,7 @@ import nnburst
 import nnburst.ray
 from nnburst.control.address import directory
 from nnburst.ray.client import Client, Route
-from nnburst.ray.place import Place
+from nnburst.ray.service import Place
 
 pytestmark = [pytest.mark.timing, pytest.mark.filterwarnings("ignore")]
 

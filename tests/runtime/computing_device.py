@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from nnburst.client.memory.memory import Memory as Pool
-from nnburst.hal.capabilities import Capabilities
-from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.client.memory import Memory as Pool
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import NnburstError
-from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.extensions import Extension, ExtensionAttribute
 from nnburst.hal.model import Model, Operation
+from nnburst.hal.types import Capabilities, NumberOfCacheFiles
 from nnburst.runtime.argument import Argument, Options, Outcome, PreparedPart
 from nnburst.runtime.devices.cpu_device import CpuDevice
 from nnburst.runtime.devices.device import CacheRequest, Use
-from nnburst.testing.partitioning.device import uniform
+from nnburst.testing.partitioning.run import uniform
 
 Supports = Callable[[Operation, Model], bool]
 
@@ -96,8 +94,10 @@ class _ComputingPart:
         self._model = model
         self._part = part
 
-    def revive(self, seconds: float | None, began_ns: int | None) -> None:
-        self._part.revive(seconds, began_ns)
+    died_ns: Final = None
+
+    def revive(self) -> None:
+        """Nothing: it lives as long as this process."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         self._device.executed += 1

@@ -10,7 +10,7 @@ import nnburst
 from nnburst.hal.enums import OperationType
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
-from nnburst.testing.partitioning.device import uniform
+from nnburst.testing.partitioning.run import uniform
 
 
 class HalfDriver(DriverDevice):

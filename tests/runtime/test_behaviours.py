@@ -22,7 +22,7 @@ from nnburst.runtime import (
 )
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.devices.driver_device import DriverDevice
-from nnburst.runtime.extensions.type_registry import TYPES, TypeRegistry
+from nnburst.runtime.extensions import TYPES, TypeRegistry
 from runtime.building import Built, add_model, bad_data, bad_state, finished, floats, op_failed
 from runtime.computing_device import ComputingDevice
 

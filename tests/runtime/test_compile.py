@@ -104,7 +104,7 @@ def test_the_output_of_a_step_is_the_next_ones_input_without_a_copy(drivers: Man
 
             part.execute = watched  # type: ignore[method-assign]
         compiled.execute([X])
-        from nnburst.client.memory.memory import find_memory
+        from nnburst.client.memory import find_memory
 
         written, read = seen[0][1][0].bytes, seen[1][0][1].bytes
         assert find_memory(written) is not None
@@ -207,14 +207,14 @@ def test_a_second_thread_on_a_burst_is_refused() -> None:
 
 
 def test_compilations_are_cached_by_content(tmp_path: Path, drivers: Manager) -> None:
-    from nnburst.runtime.devices.driver_part import DriverPart
+    from nnburst.runtime.devices.driver_device import DriverPart
 
     found = []
     for _ in range(2):
         with nnburst.compile(chain(), manager=drivers, cache_dir=tmp_path / "cache") as compiled:
             parts = compiled.compilation._finished_executable.parts
             assert all(isinstance(part, DriverPart) for part in parts)
-            found.append([part.prepared.current.from_cache for part in parts])  # type: ignore[attr-defined]
+            found.append([part.prepared.from_cache for part in parts])  # type: ignore[attr-defined]
             assert compiled.execute([X]).outputs[0].tolist() == (2 * X * X).tolist()
     assert found == [[False, False], [True, True]]
     assert len(list((tmp_path / "cache").iterdir())) == 4

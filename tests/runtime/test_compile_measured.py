@@ -16,8 +16,8 @@ from nnburst.hal.model import Model
 from nnburst.runtime import Compilation, Manager, Measuring
 from nnburst.runtime import Model as RuntimeModel
 from nnburst.runtime.argument import Outcome
-from nnburst.runtime.measuring.measured_placement import MeasuredPlacement
-from nnburst.runtime.measuring.part_timer import PartTimer
+from nnburst.runtime.measured_placement import MeasuredPlacement
+from nnburst.runtime.part_timer import PartTimer
 from nnburst.runtime.planning.plan import SimplePlan
 from runtime.computing_device import ComputingDevice
 from runtime.planning.plans import ADD, EXP, chain
@@ -39,7 +39,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What measuring reads in place of this machine's."""
     made = Clock()
-    monkeypatch.setattr("nnburst.runtime.objects.compile_plan.PartTimer", partial(PartTimer, made))
+    monkeypatch.setattr("nnburst.runtime.objects.compilation.PartTimer", partial(PartTimer, made))
     return made
 
 
@@ -149,7 +149,9 @@ def test_placement_that_does_not_exist_is_refused() -> None:
         with pytest.raises(InvalidArgument, match="placement: 'best', expected 'declared' or"):
             nnburst.compile(chain(ADD), placement="best", manager=manager)
         with pytest.raises(InvalidArgument, match="measuring: given, but placement is 'declared'"):
-            nnburst.compile(chain(ADD), measuring=Measuring(), manager=manager)
+            nnburst.compile(
+                chain(ADD), placement="declared", measuring=Measuring(), manager=manager
+            )
 
 
 def test_finished_compilation_cannot_be_placed_anew() -> None:
@@ -170,7 +172,7 @@ def test_measuring_takes_no_more_than_half_of_the_timeout(
         budgets.append(budget)
         return MeasuredPlacement(*args, budget=budget, **options)
 
-    monkeypatch.setattr("nnburst.runtime.objects.compile_plan.MeasuredPlacement", noted)
+    monkeypatch.setattr("nnburst.runtime.objects.compilation.MeasuredPlacement", noted)
     with Manager([device("a")]) as manager:
         for seconds, timeout in ((100.0, 60.0), (7.0, 60.0)):
             nnburst.compile(

@@ -22,7 +22,7 @@ from nnburst.hal.model import Model as HalModel
 from nnburst.runtime import Compilation, Execution, Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.faults.footprint import footprint
-from nnburst.testing.partitioning.device import uniform
+from nnburst.testing.partitioning.run import uniform
 from runtime.building import Built, finished
 
 X = np.array([1.0, 2.0], np.float32)
@@ -113,8 +113,10 @@ def test_a_killed_driver_costs_one_computation_at_most(
         f"p99 {p99 * 1e3:.1f} ms, max {max(waits) * 1e3:.1f} ms, next right after {max(again):.3f} s"
     )
     assert p99 < (0.05 if environment.STRICT_TIMING.read() else 30.0)
-    after = footprint(os.getpid())
-    assert sum(after.fds.values()) <= sum(before.fds.values()) + 2
+    allowed, until = sum(before.fds.values()) + 2, time.monotonic() + 30.0
+    while sum((after := footprint(os.getpid())).fds.values()) > allowed:
+        assert time.monotonic() < until, (before, after)
+        time.sleep(0.01)  # what belonged to the last driver is closed behind the calls
 
 
 def strike(pid: int, pause: float, died: list[float]) -> None:

@@ -21,7 +21,7 @@ from nnburst.hal.model import Model as HalModel
 from nnburst.runtime import Compilation, Manager
 from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.driver_device import DriverDevice
-from nnburst.testing.partitioning.device import uniform
+from nnburst.testing.partitioning.run import uniform
 from runtime.building import Built, finished
 
 X = np.array([1.0, 2.0], np.float32)
@@ -133,7 +133,7 @@ def code_of(
 def test_the_cpu_executes_a_step_that_its_driver_refuses_or_misshapes(
     step: int, executor: str, known: bool, ways: tuple[str, ...]
 ) -> None:
-    with Drivers(step, f"{FAULTY}.misbehaving:{executor}") as drivers:
+    with Drivers(step, f"{FAULTY}.executors:{executor}") as drivers:
         for explicit in (False, True):
             compilation = drivers.compiled(explicit=explicit, known=known)
             for way in ways:
@@ -147,7 +147,7 @@ def test_the_cpu_executes_a_step_that_its_driver_refuses_or_misshapes(
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_driver_that_never_answers_costs_the_time_that_a_computation_has(step: int) -> None:
-    with Drivers(step, f"{FAULTY}.endless:EndlessExecuting") as drivers:
+    with Drivers(step, f"{FAULTY}.executors:EndlessExecuting") as drivers:
         for explicit in (False, True):
             compilation = drivers.compiled(explicit=explicit)
             for way in WAYS:
@@ -161,7 +161,7 @@ def test_a_driver_that_never_answers_costs_the_time_that_a_computation_has(step:
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_compiled_model_misses_its_deadline_on_a_driver_that_never_answers(step: int) -> None:
-    with Drivers(step, f"{FAULTY}.endless:EndlessExecuting") as drivers:
+    with Drivers(step, f"{FAULTY}.executors:EndlessExecuting") as drivers:
         model = nnburst.compile(
             drivers.compiled(explicit=True).model._finished_model.model,
             [kind.name.lower() for kind in KINDS],
@@ -182,7 +182,7 @@ def test_a_compiled_model_misses_its_deadline_on_a_driver_that_never_answers(ste
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_driver_that_lies_about_support_leaves_the_whole_model_to_the_cpu(step: int) -> None:
-    with Drivers(step, f"{FAULTY}.misbehaving:Lying") as drivers:
+    with Drivers(step, f"{FAULTY}.executors:Lying") as drivers:
         compilation = drivers.compiled(explicit=False)
         assert compilation._executable.fell_back
         assert compilation._executable.devices[compilation.plan.device].name == CPU_NAME  # type: ignore[union-attr]

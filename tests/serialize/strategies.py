@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.limits import UINT32_MAX, UINT64_MAX
 from nnburst.hal.model import DataLocation
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
 
 U32 = st.integers(0, UINT32_MAX)
 U64 = st.integers(0, UINT64_MAX)

@@ -10,8 +10,7 @@ import pytest
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import MalformedPacket
 from nnburst.hal.model import DataLocation
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
 from nnburst.serialize import (
     deserialize_request,
     deserialize_result,

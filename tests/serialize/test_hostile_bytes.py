@@ -13,15 +13,14 @@ from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import MalformedPacket
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import DataLocation
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
 from nnburst.serialize import (
     deserialize_request,
     deserialize_result,
     serialize_request,
     serialize_result,
 )
-from nnburst.serialize.reader import PacketReader
+from nnburst.serialize.packets import PacketReader
 from nnburst.testing.fuzzing import packet_mutators
 from serialize.strategies import MEASURES, REQUESTS, SLOTS
 

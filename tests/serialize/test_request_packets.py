@@ -9,7 +9,7 @@ from hypothesis import given
 from nnburst.hal.enums import MeasureTiming
 from nnburst.hal.errors import InvalidArgument, MalformedPacket
 from nnburst.hal.model import DataLocation, MemoryPool
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.serialize import REQUEST_DATUM, deserialize_request, serialize_request
 from nnburst.testing.fuzzing.packet_mutators import nonzero_padding
 from serialize.strategies import MEASURES, REQUESTS, SLOTS

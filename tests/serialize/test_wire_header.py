@@ -17,7 +17,7 @@ from nnburst.serialize.wire import (
     Field,
     Variant,
 )
-from nnburst.serialize.wire_header import _union, header, main
+from wire_header import _union, header, main
 
 COMMITTED = Path(__file__).parents[2] / "csrc" / "wire.h"
 UNIONS = [(REQUEST, REQUEST_DATUM), (RESULT, RESULT_DATUM)]
@@ -30,9 +30,9 @@ def test_committed_header_equals_generated_one(tmp_path: Path) -> None:
 
 
 def test_command_writes_the_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "nnburst.serialize.wire_header")
+    monkeypatch.delitem(sys.modules, "wire_header")
     monkeypatch.setattr(sys, "argv", ["wire_header", str(tmp_path / "wire.h")])
-    runpy.run_module("nnburst.serialize.wire_header", run_name="__main__")
+    runpy.run_module("wire_header", run_name="__main__")
     assert (tmp_path / "wire.h").read_text() == header()
 
 

@@ -12,7 +12,8 @@ from serving.served import Served
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with Served("--grpc-shared-memory", "--grpc-max-message", "100000") as served:
+    words = "--shared-memory --max-message 100000 --model-control explicit"
+    with Served(*words.split()) as served:
         yield served
 
 

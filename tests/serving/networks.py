@@ -42,6 +42,16 @@ def both() -> ImportedModel:
     return ImportedModel(builder.build(), output_names=("sum", "difference"))
 
 
+def conjunction() -> ImportedModel:
+    """x and y, truth values of shape (4,)."""
+    builder = ModelBuilder()
+    kind = OperandType.TENSOR_BOOL8
+    x, y = builder.input(kind, (4,)), builder.input(kind, (4,))
+    both_true = builder.output(kind, (4,))
+    builder.operation(OperationType.LOGICAL_AND, [x, y], [both_true])
+    return ImportedModel(builder.build(), input_names=("x", "y"), output_names=("both",))
+
+
 def quantised() -> Model:
     """RELU of quantised values; names of its own it has none."""
     builder = ModelBuilder()

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from nnburst.client.launch import driver_environment
-from nnburst.testing.faults.footprint import children
+from nnburst.testing.faults.footprint import children, command_line
 
 TESTS = Path(__file__).resolve().parent.parent
-MODELS = ("add", "both", "quantised", "accumulate")
+MODELS = ("add", "both", "quantised", "accumulate", "conjunction")
 #: Seconds that anything may take on a busy machine before a test fails.
 PATIENCE = 60
 
@@ -30,13 +31,12 @@ def fronts(supervisor: int) -> list[int]:
     """Pids of a supervisor's fronts: the one that serves, and its spare, which is younger."""
 
     def started(pid: int) -> int:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        try:
+            return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        except (FileNotFoundError, ProcessLookupError):
+            return 0  # it has just ended, before any that runs
 
-    found = [
-        pid
-        for pid in children(supervisor)
-        if b"nnburst.serving" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    found = [pid for pid in children(supervisor) if b"nnburst.serving" in command_line(pid)]
     return sorted(found, key=started)
 
 
@@ -45,15 +45,36 @@ class Served:
 
     Attributes:
         process: the supervisor.
+        driver: the path of its socket.
         address: of the front.
+        http: where it speaks HTTP; empty if it does not.
         metrics: address of its metrics, if it has any.
     """
 
-    def __init__(self, *words: str) -> None:
+    def __init__(
+        self,
+        *words: str,
+        ready: bool = True,
+        grpc: str = "127.0.0.1:0",
+        executor: str = "serving.networks:Obedient",
+        models: Sequence[str] = MODELS,
+    ) -> None:
+        """Start it.
+
+        Args:
+            words: options beside those of every test.
+            ready: whether `with` waits until every model is ready.
+            grpc: where to listen; empty if `words` has it.
+            executor: of the driver.
+            models: to serve of `serving.networks`.
+        """
+        self._waits = ready
+        self._words, self.http = words, ""
         self._folder = tempfile.TemporaryDirectory()
         command = [sys.executable, "-m", "nnburst", "serve", f"{self._folder.name}/driver"]
-        command += ["--executor", "serving.networks:Obedient", "--grpc", "127.0.0.1:0", *words]
-        for name in MODELS:
+        command += ["--executor", executor, *words]
+        command += ["--grpc", grpc] if grpc else []
+        for name in models:
             command += ["--model", f"{name}=serving.networks:{name}"]
         environment = driver_environment()
         path = [str(TESTS), environment.get("PYTHONPATH", "")]
@@ -62,16 +83,23 @@ class Served:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
         self.metrics = ""
+        self.driver = f"{self._folder.name}/driver"
         self.address = self.next_address()
 
     def next_address(self) -> str:
         """Where the front that comes next listens."""
         assert self.process.stdout is not None
+        address = ""
         while line := self.process.stdout.readline():
             if line.startswith("metrics at "):
                 self.metrics = line.removeprefix("metrics at ").strip()
             if line.startswith("gRPC at "):
-                return line.removeprefix("gRPC at ").strip()
+                address = line.removeprefix("gRPC at ").strip()
+                if "--http" not in self._words:
+                    return address
+            if line.startswith("HTTP at "):
+                self.http = line.removeprefix("HTTP at ").strip()
+                return address
         raise AssertionError("the driver has ended")
 
     def wait_until_ready(self) -> None:
@@ -109,10 +137,7 @@ class Served:
 
     def children(self) -> dict[int, list[bytes]]:
         """Command lines of the supervisor's children."""
-        return {
-            pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            for pid in children(self.process.pid)
-        }
+        return {pid: command_line(pid) for pid in children(self.process.pid)}
 
     def close(self) -> str:
         """End it; what it has written to standard error."""
@@ -126,7 +151,8 @@ class Served:
         return errors
 
     def __enter__(self) -> Self:
-        self.wait_until_ready()
+        if self._waits:
+            self.wait_until_ready()
         return self
 
     def __exit__(

@@ -88,6 +88,27 @@ def test_tensors_of_open_shape_have_any_length_and_outputs_are_selected(client: 
         assert result.as_numpy("sum") is None
 
 
+def test_shapes_that_an_operation_does_not_take_are_refused_with_the_drivers_reason(
+    client: Any,
+) -> None:
+    given = tensors(input_0=np.zeros(5, np.int32), input_1=np.zeros(3, np.int32))
+    with pytest.raises(InferenceServerException, match="do not broadcast") as refused:
+        client.infer("both", given)
+    assert status_of(refused) == "INVALID_ARGUMENT"
+    assert "[[5], [3]]: ADD: " in str(refused.value)
+
+
+def test_truth_values_go_in_and_out(client: Any) -> None:
+    (x,) = client.get_model_metadata("conjunction").inputs[:1]
+    assert (x.datatype, list(x.shape)) == ("BOOL", [4])
+    given = []
+    for name, values in (("x", [1, 0, 1, 0]), ("y", [1, 1, 0, 0])):
+        given.append(triton.InferInput(name, [4], "BOOL"))
+        given[-1].set_data_from_numpy(np.array(values, np.bool_))
+    found = client.infer("conjunction", given).as_numpy("both")
+    assert (found.dtype, found.tolist()) == (np.bool_, [True, False, False, False])
+
+
 def test_event_loop_has_many_requests_in_flight(served: Served) -> None:
     async def run() -> list[float]:
         async with triton_aio.InferenceServerClient(served.address) as client:
@@ -131,8 +152,11 @@ def test_sequences_have_states_of_their_own(client: Any) -> None:
         step(7, one)
     with pytest.raises(InferenceServerException, match="sequence_id is needed"):
         client.infer("accumulate", tensors(x=one))
-    with pytest.raises(InferenceServerException, match="not for it"):
-        client.infer("add", tensors(a=A, b=B), sequence_id=3)
+
+
+def test_sequence_of_a_model_without_state_is_ignored(client: Any) -> None:
+    result = client.infer("add", tensors(a=A, b=B), sequence_id=7, sequence_start=True)
+    assert result.as_numpy("y").tolist() == (A + B).tolist()
 
 
 def test_shared_memory_goes_in_and_out(client: Any) -> None:
@@ -201,8 +225,8 @@ def test_bytes_and_unlisted_calls_are_refused_by_name(client: Any) -> None:
     words.set_data_from_numpy(np.full((2, 3), b"x", np.object_))
     with pytest.raises(InferenceServerException, match="datatype 'BYTES', expected FP32"):
         client.infer("add", [words, *tensors(b=B)])
-    with pytest.raises(InferenceServerException, match="RepositoryIndex is not part") as error:
-        client.get_model_repository_index()
+    with pytest.raises(InferenceServerException, match="LogSettings is not part") as error:
+        client.get_log_settings()
     assert status_of(error) == "UNIMPLEMENTED"
 
 

@@ -87,8 +87,15 @@ async def refusals(call: Call) -> None:
         await call("is_model_ready", "nothing")
     with pytest.raises(InferenceServerException, match="shape"):
         await call("infer", "add", given(a=A[:1], b=B))
-    with pytest.raises(InferenceServerException, match="UNIMPLEMENTED"):
-        await call("load_model", "add")
+    with pytest.raises(InferenceServerException, match="NOT_FOUND"):
+        await call("load_model", "nothing")
+
+
+async def repository(call: Call) -> None:
+    for change in ("load_model", "unload_model", "load_model"):
+        await call(change, "quantised")
+    found = {each.name: each.state for each in (await call("get_model_repository_index")).models}
+    assert found["quantised"] == "READY"
 
 
 async def regions(call: Call) -> None:
@@ -131,7 +138,8 @@ TRIED = {
     descriptions: "`get_server_metadata`, `get_model_metadata`, `get_model_config`",
     statistics: "`get_inference_statistics`",
     infer: "`infer`: raw, any order, outputs selected, `client_timeout`, gzip and deflate",
-    refusals: "what is refused: unknown models, shapes, `load_model`",
+    refusals: "what is refused: unknown models, shapes, models that are not there",
+    repository: "`get_model_repository_index`, `load_model`, `unload_model`",
     regions: "`register_system_shared_memory`, `…_status`, `unregister_…`, inputs and outputs in them",
     sequence: "`sequence_id`, `sequence_start`, `sequence_end`",
 }

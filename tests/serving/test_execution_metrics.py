@@ -20,7 +20,7 @@ pytest.importorskip("prometheus_client", reason="extra metrics is not installed"
 import nnburst
 from nnburst.cli.top import Counts, read, row
 from nnburst.client.launch import driver_environment
-from nnburst.control.model_id import model_id
+from nnburst.control.counts import model_id
 from nnburst.hal.environment import KILLS
 from serving.networks import DIE, add, quantised
 from serving.served import PATIENCE, TESTS, fronts

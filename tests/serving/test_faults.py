@@ -20,6 +20,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from nnburst.hal.environment import KILLS
+from nnburst.testing.faults.footprint import is_running
 from serving.networks import DIE
 from serving.served import PATIENCE, Served
 
@@ -83,13 +84,6 @@ def until(condition: Callable[[], bool]) -> float:
     return time.monotonic() - began
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def rss(pid: int) -> float:
     """MiB."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
@@ -135,7 +129,7 @@ def test_spare_front_that_was_killed_is_replaced_when_the_front_ends() -> None:
     with Served() as served:
         pid, spare = served.front(), served.wait_for_spare()
         os.kill(spare, signal.SIGKILL)
-        until(lambda: is_gone(spare))
+        until(lambda: not is_running(spare))
         os.kill(pid, signal.SIGKILL)
         served.address = served.next_address()
         goes_on(served)
@@ -150,7 +144,7 @@ def test_all_ends_with_the_supervisor(capsys: Any) -> None:
             pids = list(served.children())
             assert {served.front(), spare, *served.workers()} == set(pids)
             served.process.kill()
-            took.append(until(lambda pids=pids: all(map(is_gone, pids))))  # type: ignore[misc]
+            took.append(until(lambda pids=pids: not any(map(is_running, pids))))  # type: ignore[misc]
     with capsys.disabled():
         print(f"\nsupervisor killed x{TIMES}: all gone after at most {max(took):.3f} s")
 

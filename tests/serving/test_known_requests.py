@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +11,24 @@ import pytest
 
 pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 
-from tritonclient.grpc import service_pb2
+import grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from nnburst.hal.errors import InvalidArgument
-from nnburst.serving import known_requests
-from nnburst.serving.datatypes import data_type
-from nnburst.serving.known_requests import KnownRequest, KnownRequests
-from nnburst.serving.network import Executed, Network, SequenceWord
+from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.importer.load import NamedSource
+from nnburst.serving import cached_requests
+from nnburst.serving import service as service_module
+from nnburst.serving.cached_requests import KnownRequest, KnownRequests
+from nnburst.serving.models import Models, Served
+from nnburst.serving.network import Inference, Network
+from nnburst.serving.options import Options
+from nnburst.serving.queue import Clock
+from nnburst.serving.sequences import SequenceWord
+from nnburst.serving.server import Readers, Server, make_threads
 from nnburst.serving.service import InferenceService
 from nnburst.serving.statistics import Statistics
-from nnburst.serving.tensors import Array, Tensor, value_of
+from nnburst.serving.tensors import Tensor, Value, data_type, value_of
+from nnburst.serving.workers import Worker, Workers
 
 FLOAT = data_type(np.dtype("<f4"))
 
@@ -28,24 +37,57 @@ class Differing(Network):
     """a - b and b - a, without a driver; it keeps what it was asked for."""
 
     def __init__(self, name: str = "differing") -> None:
-        self.name = name
-        self.failure = ""
-        self.statistics = Statistics()
+        options = Options("", {}, "", max_message=1 << 20)
+        super().__init__(NamedSource(name, 1, ""), options, Worker(""), Clock(1), Statistics())
+        self.queue.open([self])
         self.inputs = [Tensor("a", FLOAT, (-1,)), Tensor("b", FLOAT, (-1,))]
         self.outputs = [Tensor("forth", FLOAT, (-1,)), Tensor("back", FLOAT, (-1,))]
         self.asked: list[tuple[tuple[int, ...], float, SequenceWord | None]] = []
-        self._ready = True
 
-    def execute(
-        self,
-        arrays: Sequence[Array],
-        wanted: Sequence[int],
-        timeout: float,
-        sequence: SequenceWord | None,
-    ) -> Executed:
-        self.asked.append((tuple(wanted), timeout, sequence))
-        a, b = arrays
-        return Executed({each: value_of((a - b, b - a)[each]) for each in wanted}, 1, 2)
+    @property
+    def is_served(self) -> bool:
+        return True
+
+    def execute(self, request: Inference) -> dict[int, Value] | None:
+        """As a lane."""
+        left = (request.deadline_ns - time.monotonic_ns()) / 1e9
+        self.asked.append((tuple(request.wanted), left, request.sequence))
+        assert request.settle()
+        a, b = request.arrays
+        return {each: value_of((a - b, b - a)[each]) for each in request.wanted}
+
+
+def serving(*networks: Network) -> InferenceService:
+    models = Models([], Options("", {}, ""), Workers(""), Clock(1))
+    models.served = Served.of(networks)
+    return InferenceService(models, None, 1)
+
+
+class Stateful(Differing):
+    """The same, whose requests belong to sequences."""
+
+    has_state = True  # type: ignore[assignment]
+
+
+class Answer:
+    """Keeps what a request came to."""
+
+    is_wanted = True
+    response: Any = None
+
+    def succeed(self, response: Any) -> None:
+        self.response = response
+
+    def fail(self, error: NnburstError) -> None:
+        raise error
+
+
+def infer(service: InferenceService, message: Any) -> Any:
+    answer = Answer()
+    job = service.read(message, None, None, answer)
+    assert job is not None
+    job.submit()
+    return answer.response
 
 
 def request(
@@ -63,7 +105,7 @@ def request(
 def answered(service: InferenceService, message: Any) -> tuple[str, dict[str, list[float]]]:
     """Id and outputs of the answer to a message, which travels as it does by gRPC."""
     travelled = service_pb2.ModelInferRequest.FromString(message.SerializeToString())
-    response = service._infer(travelled, None, None)
+    response = infer(service, travelled)
     assert (response.model_name, response.model_version) == ("differing", "1")
     assert travelled.id == message.id, "errors of a stream name it"
     found = {}
@@ -81,7 +123,7 @@ def network() -> Differing:
 
 @pytest.fixture
 def service(network: Differing) -> InferenceService:
-    return InferenceService({network.name: network}, None, 1)
+    return serving(network)
 
 
 def test_request_like_an_earlier_one_has_values_and_id_of_its_own(
@@ -121,7 +163,9 @@ def test_surplus_missing_and_short_contents_of_a_known_request_are_refused(
     assert network.statistics.statuses == {"OK": 2, "INVALID_ARGUMENT": 3}
 
 
-def test_parameters_are_read_each_time(service: InferenceService, network: Differing) -> None:
+def test_parameters_are_read_each_time() -> None:
+    network = Stateful()
+    service = serving(network)
     for number in (1, 2):
         message = request({"a": [3], "b": [1]})
         answered(service, message)
@@ -135,21 +179,22 @@ def test_parameters_are_read_each_time(service: InferenceService, network: Diffe
 
 def test_other_model_and_version_are_not_taken_for_a_known_one() -> None:
     networks = {name: Differing(name) for name in ("differing", "other")}
-    service = InferenceService(networks, None, 1)
+    service = serving(*networks.values())
     message = request({"a": [3], "b": [1]})
     answered(service, message)
     message.model_name = "other"
-    service._infer(message, None, None)
+    infer(service, message)
     assert [len(network.asked) for network in networks.values()] == [1, 1]
     message.model_name, message.model_version = "differing", "2"
     message.raw_input_contents.extend([bytes(4)] * 2)
     with pytest.raises(InvalidArgument, match="version 2"):
-        service._infer(message, None, None)
+        infer(service, message)
 
 
 def test_what_is_remembered_is_bounded(network: Differing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_requests, "_MAX_REQUESTS", 3)
-    known = KnownRequests()
+    monkeypatch.setattr(cached_requests, "_MAX_REQUESTS", 3)
+    monkeypatch.setattr(cached_requests, "_MAX_BYTES", 3000)
+    known = KnownRequests(Served.of([network]))
     kinds = []
     for length in range(1, 9):
         message = request({"a": [0] * length, "b": [0] * length})
@@ -160,7 +205,8 @@ def test_what_is_remembered_is_bounded(network: Differing, monkeypatch: pytest.M
         again = known.find(message)[0]
         assert isinstance(again, KnownRequest)
         kinds.append(known.find(request({"a": [0], "b": [0]}))[0])
-    assert None in kinds, "the first has been forgotten"
+    assert None not in kinds, "what is used stays"
+    assert known.find(request({"a": [0] * 3, "b": [0] * 3}))[0] is None, "what is not used goes"
     padded = service_pb2.ModelInferRequest.FromString(
         request({"a": [0], "b": [0]}).SerializeToString() + b"\xfa\x7d\xb8\x17" + bytes(3000)
     )
@@ -168,3 +214,48 @@ def test_what_is_remembered_is_bounded(network: Differing, monkeypatch: pytest.M
     assert len(key) > 3000, "a field that the protocol does not have counts"
     known.add(key, padded, network, [np.zeros(1, np.float32)] * 2, [])
     assert known.find(padded)[0] is None
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_calls_are_answered_with_and_without_the_librarys_single_step(
+    network: Differing, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    assert service_module._send_at_once is not None, "this version of grpcio has it"
+    if not at_once:
+        monkeypatch.setattr(service_module, "_send_at_once", None)
+    options = Options("", {}, "127.0.0.1:0")
+    server = Server(options, serving(network), make_threads(options, Readers()))
+    server.start()
+    try:
+        with grpc.insecure_channel(server.address) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            response = stub.ModelInfer(request({"a": [3], "b": [1]}, identity="x"), timeout=60)
+            assert response.id == "x"
+            assert [np.frombuffer(raw, "<f4")[0] for raw in response.raw_output_contents] == [2, -2]
+            with pytest.raises(grpc.RpcError, match="inputs") as refused:
+                stub.ModelInfer(request({"a": [3]}), timeout=60)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    finally:
+        server.begin_end(0)
+        server.close()
+
+
+def test_request_finds_the_model_that_has_taken_the_place_of_a_retired_one() -> None:
+    old, new = Differing(), Differing()
+    models = Models([], Options("", {}, ""), Workers(""), Clock(1))
+    models.served = Served.of([old])
+    service = InferenceService(models, None, 1)
+    message = request({"a": [3], "b": [1]})
+    answered(service, message)
+    admit = old.admit
+
+    def replaced() -> bool:
+        models.served = Served.of([new])
+        old.admit_no_more()
+        return admit()
+
+    old.admit = replaced  # type: ignore[method-assign]
+    for _ in range(2):
+        assert answered(service, message)[1] == {"forth": [2], "back": [-2]}
+    assert [len(old.asked), len(new.asked)] == [1, 2]
+    assert old.wait_until_unused(60)

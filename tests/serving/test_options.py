@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.importer.load import NamedSource
 from nnburst.serving.options import add_options, parse, words
 
 
 def given(*line: str) -> list[str]:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--any-user", action="store_true")
     add_options(parser)
     return words(parser.parse_args(line))
 
@@ -24,11 +26,25 @@ def test_without_grpc_there_is_no_front() -> None:
 def test_words_are_read_again_as_the_same_options(tmp_path: Path) -> None:
     pem = tmp_path / "pem"
     pem.write_text("x")
-    tls = ["--grpc-tls-cert", str(pem), "--grpc-tls-key", str(pem), "--grpc-client-ca", str(pem)]
-    line = ["--grpc", "[::1]:0", "--model", f"net={pem}", *tls, "--grpc-shared-memory"]
-    options = parse(["--connect", "driver", *given(*line, "--grpc-max-rpcs", "3")])
-    assert options.models == {"net": str(pem)}
-    assert (options.grpc, options.max_rpcs, options.shared_memory) == ("[::1]:0", 3, True)
+    tls = ["--tls-cert", str(pem), "--tls-key", str(pem), "--client-ca", str(pem)]
+    line = [
+        "--grpc",
+        "[::1]:0",
+        "--model",
+        f"net={pem}",
+        "--shape",
+        "x=1,3",
+        "--state",
+        "past=present",
+        "--largest",
+        "logits",
+        *tls,
+        "--shared-memory",
+    ]
+    options = parse(["--connect", "driver", *given(*line, "--max-queue", "3")])
+    source = NamedSource("net", 1, str(pem), {"x": (1, 3)}, {"past": "present"}, ("logits",))
+    assert options.models == {"net": {1: source}}
+    assert (options.grpc, options.max_queue, options.shared_memory) == ("[::1]:0", 3, True)
     assert options.tls is not None
     assert options.tls.client_ca == pem
 
@@ -40,18 +56,40 @@ def test_metrics_need_no_grpc() -> None:
         parse(["--connect", "driver"])
 
 
+def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:
+    networks = ["--model", "a=b:c", "--model", "a@10=f:g", "--model", "a@9=d:e"]
+    assert given(*networks) == []
+    options = parse(["--connect", "driver", *given("--grpc", "h:1", *networks)])
+    assert options.models == {
+        "a": {
+            1: NamedSource("a", 1, "b:c"),
+            9: NamedSource("a", 9, "d:e"),
+            10: NamedSource("a", 10, "f:g"),
+        }
+    }
+
+
 @pytest.mark.parametrize(
     "line",
     [
-        ["--model", "a=b:c"],
         ["--grpc", "nowhere"],
+        ["--grpc", "unix:relative"],
+        ["--grpc", "h:1", "--http-metrics"],
+        ["--http", "h:1", "--token-file", "/nowhere"],
         ["--grpc", "host:70000"],
         ["--grpc", "h:1", "--model", "a"],
         ["--grpc", "h:1", "--model", "a=/nowhere.tflite"],
-        ["--grpc", "h:1", "--model", "a=b:c", "--model", "a=d:e"],
-        ["--grpc", "h:1", "--grpc-tls-cert", "x"],
-        ["--grpc", "h:1", "--grpc-client-ca", "x"],
-        ["--grpc", "h:1", "--grpc-max-rpcs", "0"],
+        ["--grpc", "h:1", "--model", "a=b:c", "--model", "a@1=d:e"],
+        ["--grpc", "h:1", "--state", "past=present", "--model", "a=b:c"],
+        ["--grpc", "h:1", "--model", "a=b:c", "--state", "past"],
+        ["--grpc", "h:1", "--largest", "logits"],
+        ["--grpc", "h:1", "--tls-cert", "x"],
+        ["--grpc", "h:1", "--client-ca", "x"],
+        ["--grpc", "h:1", "--max-queue", "0"],
+        *(["--grpc", "h:1", "--watchdog", value] for value in ("0", "-1", "nan", "inf", "86401")),
+        ["--grpc", "h:1", "--drain", "nan"],
+        ["--grpc", "h:1", "--repository", "/nowhere"],
+        ["--grpc", "h:1", "--model-control", "poll"],
     ],
 )
 def test_words_that_do_not_go_together_are_refused(line: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,9 @@ from tritonclient.grpc import service_pb2
 
 from nnburst.hal import errors
 from nnburst.hal.errors import InvalidArgument
-from nnburst.serving.datatypes import data_type
 from nnburst.serving.regions import Regions
-from nnburst.serving.service import UnknownModel, is_local, status_of
-from nnburst.serving.tensors import Tensor, read_inputs, wanted_outputs
+from nnburst.serving.service import UnknownModel, status_of, user_of_caller
+from nnburst.serving.tensors import Tensor, data_type, read_inputs, wanted_outputs
 
 KINDS = ["?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4"]
 TENSORS = [
@@ -71,7 +72,7 @@ def test_any_request_is_read_or_refused(parts: list[Any], surplus: int) -> None:
             getattr(tensor.contents, way).extend(raw)
     message.raw_input_contents.extend([b"surplus"] * surplus)
     try:
-        arrays = read_inputs(message, TENSORS, Regions() if surplus else None)
+        arrays = read_inputs(message, TENSORS, Regions().of(os.geteuid()) if surplus else None)
     except InvalidArgument:
         return
     for tensor, array in zip(TENSORS, arrays, strict=True):
@@ -119,19 +120,38 @@ def test_output_that_is_unknown_twice_or_to_be_classified_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peer", "local"),
+    "peer",
     [
-        ("ipv4:127.0.0.1:5", True),
-        ("ipv6:%5B::1%5D:5", True),
-        ("ipv6:[::1]:5", True),
-        ("unix:/run/x", True),
-        ("ipv4:10.1.2.3:5", False),
-        ("ipv6:%5Bfe80::1%5D:5", False),
-        ("", False),
+        "unix:/run/x",
+        "ipv4:10.1.2.3:5",
+        "ipv6:%5Bfe80::1%5D:5",
+        "ipv4:127.0.0.1:5",
+        "ipv4:127.0.0.1:",
+        "ipv6:127.0.0.1:x",
+        "",
     ],
 )
-def test_only_callers_on_this_machine_are_local(peer: str, local: bool) -> None:
-    assert is_local(peer) is local
+def test_caller_without_a_connection_over_loopback_has_no_user(peer: str) -> None:
+    assert user_of_caller(peer, ("127.0.0.1", 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "host", "kind", "served"),
+    [
+        (socket.AF_INET, "127.0.0.1", "ipv4", "127.0.0.1"),
+        (socket.AF_INET, "127.0.0.1", "ipv4", "localhost"),
+        (socket.AF_INET6, "::1", "ipv6", "[::1]"),
+    ],
+)
+def test_caller_over_loopback_has_its_user(family: int, host: str, kind: str, served: str) -> None:
+    with socket.create_server((host, 0), family=family) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection((host, port)) as client, listener.accept()[0]:
+            ours = client.getsockname()[1]
+            name = f"ipv4:127.0.0.1:{ours}" if kind == "ipv4" else f"ipv6:%5B::1%5D:{ours}"
+            assert user_of_caller(name, (served, port)) == os.geteuid()
+            assert user_of_caller(name, ("0.0.0.0", port)) is None
+            assert user_of_caller(name, (served, port ^ 1)) is None
 
 
 @pytest.mark.parametrize(

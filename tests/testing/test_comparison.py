@@ -74,6 +74,21 @@ def test_infinities_equal_themselves_and_not_each_other() -> None:
     assert first_mismatch(infinity, -infinity, Limits(1, 0)) is not None
 
 
+def test_number_is_a_mismatch_where_an_infinity_is_expected() -> None:
+    infinity, number = np.array([np.inf]), np.array([1000.0])
+    assert first_mismatch(infinity, number, Limits(1e-5, 1e-6)) is not None
+    assert first_mismatch(number, infinity, Limits(1e-5, 1e-6)) is not None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_largest_number_stands_for_an_infinity_of_its_sign(dtype: type[np.floating]) -> None:
+    infinity, largest = np.array([np.inf], dtype), np.array([np.finfo(dtype).max], dtype)
+    assert first_mismatch(infinity, largest, Limits(0, 0)) is None
+    assert first_mismatch(-infinity, -largest, Limits(0, 0)) is None
+    assert first_mismatch(infinity, -largest, Limits(1, 1)) is not None
+    assert first_mismatch(infinity, largest / dtype(2), Limits(1, 1)) is not None
+
+
 def test_not_a_number_is_a_mismatch_where_a_number_is_expected() -> None:
     nan, number = np.array([np.nan]), np.array([1.0])
     assert first_mismatch(number, nan, Limits(1, 1)) is not None

@@ -16,13 +16,12 @@ from nnburst.cli import main
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape
 from nnburst.testing.conformance import campaign as conformance
-from nnburst.testing.conformance.campaign import Selection, find_files, run_files
+from nnburst.testing.conformance.campaign import Selection, find_files, run_files, run_suite
+from nnburst.testing.conformance.comparison import RunResult, require_supported
 from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.conformance.run_result import RunResult, require_supported
 from nnburst.testing.conformance.runners import LocalRunner
-from nnburst.testing.conformance.suites import run_suite
 from nnburst.testing.conformance.vectors import (
     Vector,
     VectorGraph,
@@ -240,7 +239,7 @@ def test_command_reports_json_and_status(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--report", "x"), ("--require", "ADD"), ("--max-latency", "9"), ("--profile", "basic")],
+    [("--report", "x"), ("--require", "ADD"), ("--max-latency", "9"), ("--profile", "full")],
 )
 def test_options_that_vector_files_have_no_use_for_are_refused(
     option: str, value: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

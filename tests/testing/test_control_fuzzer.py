@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.control.messages.message import Call
-from nnburst.control.protocol import CALLS, decode_call, encode
-from nnburst.hal.buffers import BufferDesc
+from nnburst.control.messages import CALLS, Call, decode_call, encode
 from nnburst.hal.enums import Priority
-from nnburst.testing.fuzzing.control_fuzzer import fuzz_control, mutate_bytes, mutate_tree
-from nnburst.testing.fuzzing.honest_calls import _variants, honest_calls, takes_a_handle
+from nnburst.hal.types import BufferDesc
+from nnburst.testing.fuzzing.control_fuzzer import (
+    _variants,
+    fuzz_control,
+    honest_calls,
+    mutate_bytes,
+    mutate_tree,
+    takes_a_handle,
+)
 
 _FAULTY = """
 import os
@@ -62,7 +67,7 @@ def answered_and_left_nothing(count: int, executor: str) -> None:
 
 
 def test_a_driver_that_leaks_descriptors_is_found(faulty: str) -> None:
-    assert "descriptors" in fuzz_control(500, executor=f"{faulty}:Leaks").failures[0]
+    assert "descriptors" in fuzz_control(2000, executor=f"{faulty}:Leaks").failures[0]
 
 
 def test_a_driver_that_dies_is_found(faulty: str) -> None:

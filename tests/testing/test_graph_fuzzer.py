@@ -1,4 +1,4 @@
-"""Mutated ONNX files, read by the importer and run whole through a driver."""
+"""Mutated files, read by the importer and run whole through a driver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from importer.onnx.graphs import model, node, normal, value
 from nnburst.cli import main
-from nnburst.testing.fuzzing.importer_fuzzer import fuzz_importer
+from nnburst.testing.fuzzing.file_fuzzers import fuzz_importer
 
 
 def files() -> list[bytes]:
@@ -55,3 +55,14 @@ def test_mutated_graphs_are_run_or_refused_and_the_driver_lives_on(
     assert figures["outcomes"]["run"] > 5
     assert figures["outcomes"]["refused"] > 50
     assert "refused" in capsys.readouterr().out
+
+
+def test_mutated_tflite_graphs_are_run_or_refused_and_the_driver_lives_on(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="the executor's engine")
+    words = ["--graphs", "300", "--seed", "1", "--json", str(tmp_path / "json")]
+    assert main(["fuzz", "tflite", *words]) == 0
+    figures = json.loads((tmp_path / "json").read_text())
+    assert figures["failures"] == []
+    assert sum(figures["outcomes"].values()) == figures["graphs"] == 300
+    assert figures["outcomes"]["run"] > 5
+    assert figures["outcomes"]["refused"] > 50

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from nnburst.testing.faults.latencies import Latencies
+from nnburst.testing.faults.client import Latencies
 
 
 def test_percentiles_of_few_are_exact() -> None:

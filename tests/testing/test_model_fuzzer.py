@@ -10,7 +10,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +21,32 @@ from nnburst.cli import main
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import DeadObject
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.limits import NO_TIMING
+from nnburst.hal.types import OutputShape, Timing
 from nnburst.serialize import serialize_result
 from nnburst.serialize.wire import RESULT
-from nnburst.testing.fuzzing.model_fuzzer import EVERYTHING, KINDS, FuzzReport, FuzzSelection, fuzz
-from nnburst.testing.fuzzing.model_fuzzer import models as model_step
-from nnburst.testing.fuzzing.model_fuzzer import packets as packet_step
-from nnburst.testing.fuzzing.model_fuzzer import requests as request_step
-from nnburst.testing.fuzzing.model_fuzzer.target import Target
+from nnburst.testing.fuzzing import model_fuzzer as model_step
+from nnburst.testing.fuzzing import model_fuzzer as packet_step
+from nnburst.testing.fuzzing import model_fuzzer as request_step
+from nnburst.testing.fuzzing.model_asking import (
+    EVERYTHING,
+    KINDS,
+    FuzzReport,
+    FuzzSelection,
+    Target,
+)
+from nnburst.testing.fuzzing.model_fuzzer import fuzz
 from nnburst.testing.fuzzing.model_mutators import ModelMutation
 from nnburst.testing.fuzzing.packet_fuzzer import judge
 from nnburst.testing.fuzzing.packet_mutators import Mutation
-from nnburst.testing.models.small_models import SmallModel, all_models
-from nnburst.testing.models.small_models.made import chain, made_models, open_outputs, pooled
+from nnburst.testing.models.small_models import (
+    SmallModel,
+    all_models,
+    chain,
+    made_models,
+    open_outputs,
+    pooled,
+)
 
 OK, FAILED, SHORT = (
     ErrorStatus.NONE,
@@ -171,6 +184,11 @@ def test_answer_with_anything_in_its_padding_is_a_problem() -> None:
     assert judge(bytes(dirty), {OK}) == (OK, ["padding is not 0"])
 
 
+def test_time_that_the_device_does_not_have_is_no_problem() -> None:
+    assert judge(serialize_result(OK, (), Timing(NO_TIMING, 2)).tobytes(), {OK}) == (OK, [])
+    assert judge(serialize_result(OK, (), Timing(3, 2)).tobytes(), {OK})[1] != []
+
+
 def sent_as(status: int, answer: np.ndarray) -> np.ndarray:
     """A result packet with another status in it."""
     RESULT.variants[0].view(answer[:1])["error_status"] = status
@@ -215,3 +233,23 @@ def test_command_prints_counts_and_writes_json(
 
 def test_command_fails_where_nothing_was_sent() -> None:
     assert main(["fuzz", "models", "builtin", "--model", "no such model"]) == 1
+
+
+_FEW = """
+from nnburst.executor.reference.executor import ReferenceExecutor
+
+class Few(ReferenceExecutor):
+    def supported(self, model):
+        return [operation.type == 19 for operation in model.main.operations]  # RELU
+"""
+
+
+def test_driver_is_not_sent_the_special_models_that_it_does_not_support(
+    make_module: Callable[[str, str], None],
+) -> None:
+    make_module("few", _FEW)
+    relu = next(small for small in all_models() if small.operations == {19} and not small.pools)
+    with nnburst.launch("few:Few") as device:
+        report = fuzz(device, [relu])
+    assert report.failures == []
+    assert report.total

@@ -13,11 +13,10 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra '
 
 import nnburst
 from importer.tflite.running import Peer
-from nnburst.bench.network.networks import onnx_session, random_values
-from nnburst.bench.network.onnx_export import export
+from nnburst.bench.network.networks import export, onnx_session, random_values
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.model import DTYPES
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.operand_types import DTYPES
 from nnburst.testing.models.litert import interpreter, to_tflite
 
 #: Random inputs that each network is tried on.

@@ -18,13 +18,12 @@ from nnburst.cli import main
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.signature import Role, Signature
-from nnburst.testing.contract import checks
-from nnburst.testing.models.random_graphs.templates import TEMPLATES
-from nnburst.testing.pack.cases import Triple, cases, triples
-from nnburst.testing.pack.left_out import LEFT_OUT, LEFT_OUT_TYPES, left_out
-from nnburst.testing.pack.recipes import FILLING, LARGE, LEAST, RECIPES
+from nnburst.testing.models.random_graphs.builder import TEMPLATES
+from nnburst.testing.pack import suites
+from nnburst.testing.pack.campaign import EXCLUSIONS, LEFT_OUT_TYPES, left_out
+from nnburst.testing.pack.cases import FILLING, LARGE, LEAST, RECIPES, Triple, cases, triples
 from nnburst.testing.pack.trial import model_of
-from nnburst.testing.report.results import OPERATIONS, Report
+from nnburst.testing.report import OPERATIONS, Report
 
 #: The everyday tests draw the cases of one triple in so many.
 EVERY = 90
@@ -47,9 +46,9 @@ def problems(triple: Triple) -> list[str]:
 def test_every_operation_has_cases_or_a_reason_why_not() -> None:
     drawn = {triple.operation for triple in triples()}
     assert drawn == set(TEMPLATES)
-    assert not drawn & set(LEFT_OUT)
-    assert {operation.name for operation in (*drawn, *LEFT_OUT)} == set(OPERATIONS)
-    assert all(LEFT_OUT.values())
+    assert not drawn & set(EXCLUSIONS)
+    assert {operation.name for operation in (*drawn, *EXCLUSIONS)} == set(OPERATIONS)
+    assert all(EXCLUSIONS.values())
 
 
 def test_every_type_of_a_template_is_drawn() -> None:
@@ -161,8 +160,8 @@ def test_command_writes_both_reports_and_fails_for_what_is_required(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With one check of the contract, all of which test_planted_defects.py runs."""
-    name, check = next(iter(checks.CHECKS.items()))
-    monkeypatch.setattr(checks, "CHECKS", {name: check})
+    name, check = next(iter(suites.SUITES["contract"].items()))
+    monkeypatch.setattr(suites, "SUITES", {"contract": {name: check}})
     words = ["--device", "reference", "--profile", "basic", "--operation", "LOGICAL_NOT"]
     required = ["--require", "LOGICAL_NOT:TENSOR_BOOL8,ADD", "--report", str(tmp_path)]
     assert main(["conformance", *words, *required]) == 1

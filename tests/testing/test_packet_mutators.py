@@ -9,8 +9,7 @@ import pytest
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import MalformedPacket
 from nnburst.hal.model import DataLocation
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
 from nnburst.serialize import deserialize_request, serialize_request, serialize_result
 from nnburst.serialize.wire import REQUEST
 from nnburst.serialize.wire import RESULT as RESULT_UNION

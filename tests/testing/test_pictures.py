@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst.hal.enums import OperandType
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import QUANTIZED_RANGES
+from nnburst.hal.model import QUANTIZED_RANGES, Operand
 from nnburst.testing.models.pictures import (
     from_picture,
     looks_like_photograph,

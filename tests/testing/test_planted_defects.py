@@ -12,11 +12,10 @@ from nnburst.client.connect import connect
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.testing.assessment import Plan, assess, other_cases, subjects_of
 from nnburst.testing.conformance.driver_runners import BurstRunner
-from nnburst.testing.contract import checks
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.pack import campaign
+from nnburst.testing.pack import campaign, suites
 from nnburst.testing.pack.cases import Case, Triple
-from nnburst.testing.report.results import TripleResult
+from nnburst.testing.report import TripleResult
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing_drivers.md"
 HONEST: str = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[0]
@@ -97,10 +96,10 @@ def tried(
     driver: DriverUnderTest, operation: OperationType = OperationType.ADD
 ) -> tuple[TripleResult, list[Case]]:
     """All cases of vectors of float32."""
-    session = campaign.Session(lambda: BurstRunner.over(connect(driver.address)))
+    session = campaign.PackSession(lambda: BurstRunner.over(connect(driver.address)))
     try:
         triple = Triple(operation, OperandType.TENSOR_FLOAT32, 1)
-        (found,) = campaign.run([triple], session, campaign.Options())
+        (found,) = campaign.run([triple], session, campaign.PackOptions())
         return found
     finally:
         session.close()
@@ -172,14 +171,17 @@ def contract(driver: DriverUnderTest, name: str) -> str:
 def reason(driver: DriverUnderTest, name: str, passed: list[Case]) -> str:
     """Why a check fails with the smallest of these cases; "" if it passes."""
     subject, *_ = subjects_of(passed)
-    return checks.run(name, driver.address, subject, other_cases([subject])).reason
+    return suites.run("contract", name, driver.address, subject, other_cases([subject])).reason
 
 
-@pytest.mark.parametrize("name", checks.CHECKS)
-def test_honest_executor_keeps_the_contract(
-    honest: DriverUnderTest, computed: list[Case], name: str
+@pytest.mark.parametrize("suite", suites.SUITES)
+def test_honest_executor_passes_every_check(
+    honest: DriverUnderTest, computed: list[Case], suite: str
 ) -> None:
-    assert reason(honest, name, computed) == ""
+    subject, *_ = subjects_of(computed)
+    for name in suites.SUITES[suite]:
+        result = suites.run(suite, name, honest.address, subject, other_cases([subject]))
+        assert result.outcome != "failed", f"{name}: {result.reason}"
 
 
 def test_narrow_honest_executor_conforms_with_value_tests_run(honest: DriverUnderTest) -> None:

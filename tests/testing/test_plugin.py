@@ -16,8 +16,8 @@ from nnburst.testing import plugin
 from nnburst.testing.conformance.vectors import write
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.models.random_graphs import generate
-from nnburst.testing.models.random_graphs.as_vector import as_vector
-from nnburst.testing.report.results import Report
+from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.report import Report
 
 pytest_plugins = ["pytester"]
 

@@ -9,24 +9,22 @@ import numpy as np
 import pytest
 
 from nnburst.cli import main
-from nnburst.executor.graph import arena
-from nnburst.executor.graph.arena import aligned_bytes
+from nnburst.executor.graph import memory
+from nnburst.executor.graph.memory import aligned_bytes
 from nnburst.executor.graph.operation import REGISTRY, Node, OperationDefinition, Run
 from nnburst.executor.graph.tensor import Array
-from nnburst.executor.reference import frame
+from nnburst.executor.reference import execution
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.validation import validate_model
+from nnburst.testing.conformance.campaign import run_suite
 from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
 from nnburst.testing.conformance.runners import SIGNATURES, LocalRunner
-from nnburst.testing.conformance.suites import run_suite
 from nnburst.testing.conformance.vectors import build, read
 from nnburst.testing.models.naive import NAIVE
 from nnburst.testing.models.random_graphs import PRIMARY, SIZES, check, generate, shrink
-from nnburst.testing.models.random_graphs.as_vector import as_vector
-from nnburst.testing.models.random_graphs.builder import GraphBuilder
-from nnburst.testing.models.random_graphs.check import CRITERIA, difference
+from nnburst.testing.models.random_graphs.builder import TEMPLATES, GraphBuilder
+from nnburst.testing.models.random_graphs.check import CRITERIA, as_vector, difference
 from nnburst.testing.models.random_graphs.generate import draw
-from nnburst.testing.models.random_graphs.templates import TEMPLATES
 
 F32, I32, B8 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8
 
@@ -40,8 +38,8 @@ def stale_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         memory[...] = 0xFF
         return memory
 
-    monkeypatch.setattr(arena, "aligned_bytes", filled)
-    monkeypatch.setattr(frame, "aligned_bytes", filled)
+    monkeypatch.setattr(memory, "aligned_bytes", filled)
+    monkeypatch.setattr(execution, "aligned_bytes", filled)
 
 
 CLASSES = [(size, kind) for size in PRIMARY for kind in PRIMARY[size]]

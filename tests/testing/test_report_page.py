@@ -10,11 +10,10 @@ import msgspec
 import pytest
 
 from browser import chromium
-from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
 from nnburst.hal.enums import OperandType
+from nnburst.hal.types import Capabilities, OperandPerformance, PerformanceInfo
 from nnburst.testing.pack.cases import triples
-from nnburst.testing.report.page import SHORT, page
-from nnburst.testing.report.results import (
+from nnburst.testing.report import (
     About,
     CheckResult,
     Failure,
@@ -24,6 +23,7 @@ from nnburst.testing.report.results import (
     TripleResult,
     performances,
 )
+from nnburst.testing.report_page import SHORT, page
 
 VOID = ("meta", "link", "br", "img", "hr", "input")
 

@@ -9,8 +9,13 @@ import pytest
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.validation import validate_model
 from nnburst.testing.conformance.runners import SIGNATURES, LocalRunner
-from nnburst.testing.models.small_models import SmallModel, all_models, some_per_operation
-from nnburst.testing.models.small_models.made import made_models, missing_row
+from nnburst.testing.models.small_models import (
+    SmallModel,
+    all_models,
+    made_models,
+    missing_row,
+    some_per_operation,
+)
 
 MODELS = list(all_models())
 

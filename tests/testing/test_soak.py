@@ -13,11 +13,7 @@ import pytest
 from nnburst.hal import environment
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.resilient import BrokenLife
-from nnburst.testing.soak.__main__ import main
-from nnburst.testing.soak.crowd import Process
-from nnburst.testing.soak.report import SoakReport
-from nnburst.testing.soak.samples import ALLOWANCES, Samples
-from nnburst.testing.soak.series import Series
+from nnburst.testing.load.soak import ALLOWANCES, Process, Samples, Series, SoakReport, main
 
 SECONDS = environment.SOAK.read()
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.testing.soak.series import FEWEST, Series, Trend, as_facts, from_facts
+from nnburst.testing.load.soak import FEWEST, Series, Trend, as_facts, from_facts
 
 Array = npt.NDArray[np.float64]
 #: Makes many series of an hour at once: one in each row.

@@ -13,11 +13,10 @@ from nnburst.hal.enums import OperandType
 from nnburst.hal.environment import STRESS
 from nnburst.hal.errors import DeadObject, InvalidArgument, MissedDeadline, ResourceExhausted
 from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.load import stress, stress_client
+from nnburst.testing.load.stress_client import of_ratios
+from nnburst.testing.load.stress_profiles import PROFILES, WrongAnswer, outcome_of
 from nnburst.testing.models.random_graphs import generate
-from nnburst.testing.stress import checker, client
-from nnburst.testing.stress.degradation import of_ratios
-from nnburst.testing.stress.network import WrongAnswer, outcome_of
-from nnburst.testing.stress.profiles import PROFILES
 
 WRONG = '''
 from nnburst.executor.reference.executor import ReferenceExecutor
@@ -135,9 +134,9 @@ def test_thread_that_ends_by_any_error_counts_as_a_failure(
     def broken(*_: object) -> None:
         raise KeyError("a defect of the test itself")
 
-    monkeypatch.setattr(client, "infer", broken)
+    monkeypatch.setattr(stress_client, "infer", broken)
     with DriverUnderTest.start("reference") as driver:
-        found = client.run(driver.address, "inference", 2, 5.0, "")
+        found = stress_client.run(driver.address, "inference", 2, 5.0, "")
     assert found["counts"] == {"failure": 2}
     assert "a defect of the test itself" in found["messages"][0]
 
@@ -149,8 +148,8 @@ def test_checker_counts_any_error_as_a_failure_and_goes_on(monkeypatch: pytest.M
         tried.release()
         raise KeyError("a defect of the test itself")
 
-    monkeypatch.setattr(checker, "connect", broken)
-    with checker.Checker("nowhere") as checking:
+    monkeypatch.setattr(stress, "connect", broken)
+    with stress.Checker("nowhere") as checking:
         assert all(tried.acquire(timeout=30) for _ in range(2))
     assert checking.counts["failure"] >= 2
     assert "a defect of the test itself" in checking.messages[0]

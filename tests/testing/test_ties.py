@@ -11,7 +11,7 @@ import pytest
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.model import Model
 from nnburst.testing.conformance.campaign import Selection, run_file
-from nnburst.testing.conformance.run_result import RunResult
+from nnburst.testing.conformance.comparison import RunResult
 from nnburst.testing.conformance.runners import LocalRunner
 from nnburst.testing.conformance.vectors import (
     ChannelQuant,

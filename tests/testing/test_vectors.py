@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
-from nnburst.testing.conformance.suites import signed, with_unknown_outputs
+from nnburst.testing.conformance.campaign import signed, with_unknown_outputs
 from nnburst.testing.conformance.vectors import Vector, build, map_operands, read, write
 
 

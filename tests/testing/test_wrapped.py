@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.executor.graph.layout import Layout
+from nnburst.executor.graph.binding import Layout
 from nnburst.executor.reference import executor
 from nnburst.hal.enums import OperandType
-from nnburst.testing.conformance.campaign import find_files
+from nnburst.testing.conformance.campaign import find_files, run_suite
 from nnburst.testing.conformance.runners import LocalRunner
-from nnburst.testing.conformance.suites import run_suite
 from nnburst.testing.conformance.vectors import Tolerance, read
 from nnburst.testing.models.random_graphs import PRIMARY, check, generate
-from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.random_graphs.check import as_vector
 from testing.some_vectors import some_files
 from testing.wrapped import inside_if
 

@@ -32,11 +32,10 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from nnburst.hal.enums import ErrorStatus, OperandType
-from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
-from nnburst.testing.conformance.campaign import Result
-from nnburst.testing.conformance.run_result import RunResult
+from nnburst.hal.model import DTYPES, QUANTIZED_RANGES
+from nnburst.testing.conformance.campaign import CaseResult, signed
+from nnburst.testing.conformance.comparison import RunResult
 from nnburst.testing.conformance.runners import LocalRunner, Runner
-from nnburst.testing.conformance.suites import signed
 from nnburst.testing.conformance.vectors import Vector, VectorGraph, VectorOperand, build, read
 
 Array = npt.NDArray[Any]
@@ -53,7 +52,7 @@ _BIASED: Final = {*_CONVOLUTIONS, "FULLY_CONNECTED"}
 
 
 def unexcused(
-    results: Iterable[Result], runner: Runner, *, rounds_its_own_way: bool = False
+    results: Iterable[CaseResult], runner: Runner, *, rounds_its_own_way: bool = False
 ) -> list[tuple[str, str, str]]:
     """Name, suite and reason of every failure that no rounding excuses.
 
@@ -69,7 +68,7 @@ def unexcused(
     ]
 
 
-def _reason(result: Result, runner: Runner, rounds_its_own_way: bool) -> str:
+def _reason(result: CaseResult, runner: Runner, rounds_its_own_way: bool) -> str:
     if not result.reason.endswith("elements differ)"):
         return result.reason  # not a matter of values
     (vector,) = read(Path(result.dump))

@@ -38,8 +38,8 @@ import numpy as np
 from nnburst import ModelBuilder, OperandType as T, OperationType as O
 from nnburst.runtime import Compilation, Model
 from nnburst.runtime.planning.plan import CompoundPlan
-from nnburst.testing.framework.two_drivers import two_drivers
-from nnburst.runtime.compiled_model import CompiledModel
+from nnburst.testing.framework import two_drivers
+from nnburst.runtime.compile import CompiledModel
 
 builder = ModelBuilder()
 value = builder.input(T.TENSOR_FLOAT32, (4,))
@@ -63,6 +63,7 @@ manager.close()
 LIVES = """
 import sys
 import nnburst
+import nnburst.hal
 from nnburst.testing.faults.activities import sum_model, summands
 
 with nnburst.launch("reference") as device:
@@ -72,7 +73,7 @@ with nnburst.launch("reference") as device:
                 burst.execute(summands(1.0))
     assert prepared.from_cache
     with device.prepare(sum_model()) as prepared:
-        fenced = prepared.execute_fenced(summands(1.0))
+        fenced = nnburst.hal.execute_fenced(prepared, summands(1.0))
         fenced.fence.wait()
 """
 

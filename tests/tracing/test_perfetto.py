@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 
 from browser import chromium
 from nnburst.hal.errors import InvalidArgument
-from nnburst.tracing import chrome, perfetto
+from nnburst.tracing import files, perfetto
+from nnburst.tracing.report import Viewer
 from nnburst.tracing.timeline import Instant, Sample, Slice, Thread, Trace, flows
-from nnburst.tracing.view import Viewer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from engine import ask
@@ -38,9 +39,11 @@ def made() -> Trace:
     return Trace([client, driver])
 
 
-@pytest.mark.parametrize("format_of", [perfetto, chrome], ids=["perfetto", "chrome"])
-def test_engine_reads_the_file_without_an_error(format_of: object, tmp_path: Path) -> None:
-    data = format_of.write(made())  # type: ignore[attr-defined]
+@pytest.mark.parametrize("write", [perfetto.write, files.write_chrome], ids=["perfetto", "chrome"])
+def test_engine_reads_the_file_without_an_error(
+    write: Callable[[Trace], bytes], tmp_path: Path
+) -> None:
+    data = write(made())
     slices, processes, joined, counters, errors = ask(
         data,
         "select name, dur, depth from slice where name not like '%sleep' order by ts, depth, name",
@@ -84,7 +87,7 @@ def test_slices_that_follow_each_other_at_once_are_read_back_from_json(
         thread.slices.append(Slice("[NN_LC_PCO]compute", time, middle, 1))
         thread.slices.append(Slice("[NN_LD_PR]put", middle, end, 1))
         time = end
-    (found,) = chrome.read(chrome.write(Trace([thread]))).threads
+    (found,) = files.read_chrome(files.write_chrome(Trace([thread]))).threads
     assert found.slices == thread.slices
 
 
@@ -93,7 +96,7 @@ def test_slice_without_duration_ends_itself_and_not_what_it_lies_in() -> None:
     thread.slices.append(Slice("[NN_LD_PE]serve", 1_000, 9_000, 0))
     thread.slices.append(Slice("[NN_LC_PCO]empty", 2_000, 2_000, 1))
     thread.slices.append(Slice("[NN_LC_PCO]compute", 2_000, 9_000, 1))
-    (found,) = chrome.read(chrome.write(Trace([thread]))).threads
+    (found,) = files.read_chrome(files.write_chrome(Trace([thread]))).threads
     ends = {piece.name: (piece.begin, piece.end) for piece in found.slices}
     assert ends == {piece.name: (piece.begin, piece.end) for piece in thread.slices}
 

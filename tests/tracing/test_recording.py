@@ -16,8 +16,8 @@ import pytest
 from nnburst.cli import main
 from nnburst.client.launch import driver_environment
 from nnburst.hal.errors import InvalidArgument
-from nnburst.tracing import area
-from nnburst.tracing.collector import Clock, Collector, Source
+from nnburst.tracing import recording
+from nnburst.tracing.collector import Clock, Collector, TracedProcess
 from nnburst.tracing.files import read
 from nnburst.tracing.slices import Layer, Phase, trace
 from nnburst.tracing.timeline import Thread, ThreadBuilder, flows
@@ -90,6 +90,33 @@ def test_counters_show_requests_and_bytes_under_way(tmp_path: Path) -> None:
     assert (requests[0], requests[-1]) == (1, 0)
     assert filled[-1] == 0
     assert 0 <= max(filled) <= 4 * 1024
+
+
+QUEUE = """
+import threading
+import numpy as np
+from nnburst.fmq import MessageQueue
+from nnburst.tracing.recording import record_if_asked
+
+assert record_if_asked()
+queue = MessageQueue.create("<u4", 4, spin_window=0.0)
+reader = threading.Thread(target=lambda: [queue.read(1, 60) for _ in range(20)])
+reader.start()
+for number in range(20):
+    assert queue.write(np.array([number], "<u4"), 60)
+    while queue.available_to_write() < 4:
+        pass
+reader.join()
+"""
+
+
+def test_writes_reads_and_waits_of_a_queue_are_marked(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    assert main(["trace", "-o", str(path), "--", sys.executable, "-c", QUEUE]) == 0
+    names = [event.get("name", "") for event in json.loads(path.read_text())["traceEvents"]]
+    for kind in ("queue: write", "queue: read"):
+        assert sum(kind in name for name in names) == 20
+    assert any("queue: wait" in name for name in names)
 
 
 def test_no_more_than_twelve_marks_a_round_trip(tmp_path: Path) -> None:
@@ -191,23 +218,23 @@ def test_collector_goes_when_it_is_closed(tmp_path: Path) -> None:
 
 def an_area() -> np.ndarray:
     """Memory as a process would send it, with one mark in ring 0."""
-    memory = np.zeros(area.BYTES, np.uint8)
-    fields = area.view(memory)
-    fields["magic"] = area.MAGIC
+    memory = np.zeros(recording.BYTES, np.uint8)
+    fields = recording.view(memory)
+    fields["magic"] = recording.MAGIC
     fields["names"] = 1
     fields["name"]["text"][0] = b"work"
-    put(fields, 0, 0, area.BEGIN)
+    put(fields, 0, 0, recording.BEGIN)
     return memory
 
 
 def put(fields: np.void, ring: int, number: int, kind: int) -> None:
-    record = fields["record"][ring][number % area.RECORDS]
+    record = fields["record"][ring][number % recording.RECORDS]
     record["sequence"], record["time"], record["kind"] = number + 1, 1000 + number, kind
-    fields["record"][ring][number % area.RECORDS] = record
+    fields["record"][ring][number % recording.RECORDS] = record
     fields["ring"]["written"][ring] = number + 1
 
 
-def slices_of(source: Source) -> list[str]:
+def slices_of(source: TracedProcess) -> list[str]:
     source.drain()
     threads, _ = source.threads(Clock())
     return [s.name for t in threads for s in t.slices]
@@ -215,60 +242,60 @@ def slices_of(source: Source) -> list[str]:
 
 def test_memory_that_is_not_an_area_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="does not begin like an area"):
-        Source(np.zeros(area.BYTES, np.uint8))
+        TracedProcess(np.zeros(recording.BYTES, np.uint8))
 
 
-@pytest.mark.parametrize("written", [2**64 - 1, 2**63, area.RECORDS * 1000])
+@pytest.mark.parametrize("written", [2**64 - 1, 2**63, recording.RECORDS * 1000])
 def test_count_that_leaps_costs_its_own_marks_only(written: int) -> None:
     memory = an_area()
-    area.view(memory)["ring"]["written"][0] = written
-    source = Source(memory)
+    recording.view(memory)["ring"]["written"][0] = written
+    source = TracedProcess(memory)
     assert slices_of(source) == []
     assert source.lost > 0
 
 
 def test_count_that_goes_back_is_not_followed() -> None:
     memory = an_area()
-    source = Source(memory)
+    source = TracedProcess(memory)
     assert slices_of(source) == ["[NN_LA_PO]work"]
-    area.view(memory)["ring"]["written"][0] = 0
+    recording.view(memory)["ring"]["written"][0] = 0
     assert slices_of(source) == ["[NN_LA_PO]work"]
 
 
 @pytest.mark.parametrize("field", ["name", "kind", "layer", "phase", "flags", "argument"])
 def test_nonsense_in_a_record_does_no_harm(field: str) -> None:
     memory = an_area()
-    records = area.view(memory)["record"]
+    records = recording.view(memory)["record"]
     records[field][0][0] = np.iinfo(records.dtype[field]).max
-    assert len(slices_of(Source(memory))) <= 1
+    assert len(slices_of(TracedProcess(memory))) <= 1
 
 
 def test_nonsense_in_the_header_does_no_harm() -> None:
     memory = an_area()
-    area.view(memory)["names"] = 2**32 - 1
-    area.view(memory)["name"]["layer"] = 255
-    area.view(memory)["name"]["phase"] = 255
-    area.view(memory)["name"]["text"][0] = b"\x1b[31m\xff"
-    (name,) = slices_of(Source(memory))
+    recording.view(memory)["names"] = 2**32 - 1
+    recording.view(memory)["name"]["layer"] = 255
+    recording.view(memory)["name"]["phase"] = 255
+    recording.view(memory)["name"]["text"][0] = b"\x1b[31m\xff"
+    (name,) = slices_of(TracedProcess(memory))
     assert name.isprintable()
 
 
 def test_what_is_overwritten_before_it_is_read_is_counted() -> None:
     memory = an_area()
-    fields = area.view(memory)
-    source = Source(memory)
+    fields = recording.view(memory)
+    source = TracedProcess(memory)
     source.drain()
     for number in range(1, 5):
-        put(fields, 0, number, area.INSTANT)
-    fields["ring"]["written"][0] = area.RECORDS + 5  # all but these were overwritten long ago
+        put(fields, 0, number, recording.INSTANT)
+    fields["ring"]["written"][0] = recording.RECORDS + 5  # all but these were overwritten long ago
     source.drain()
-    assert source.lost == area.RECORDS + 4
+    assert source.lost == recording.RECORDS + 4
 
 
 def test_record_that_is_being_written_is_lost() -> None:
     memory = an_area()
-    area.view(memory)["record"]["sequence"][0][0] = 0
-    source = Source(memory)
+    recording.view(memory)["record"]["sequence"][0][0] = 0
+    source = TracedProcess(memory)
     assert slices_of(source) == []
     assert source.lost == 1
 
@@ -278,7 +305,7 @@ def test_memory_that_is_not_sealed_is_refused(tmp_path: Path) -> None:
 
     with Collector() as collector:
         fd = os.memfd_create("loose")
-        os.ftruncate(fd, area.BYTES)
+        os.ftruncate(fd, recording.BYTES)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             peer.connect(str(collector.address))
             socket.send_fds(peer, [b"nnburst-trace"], [fd])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nnburst.cli import main
 from nnburst.hal.errors import InvalidArgument
-from nnburst.tracing import ftrace
+from nnburst.tracing import files
 from nnburst.tracing.report import Table, report
 from nnburst.tracing.slices import Layer, Phase
 from nnburst.tracing.timeline import Slice, Thread, Trace
@@ -170,6 +170,33 @@ def test_totals_count_what_lies_inside_and_details_once() -> None:
 BUCKETS = st.sampled_from(["LR_PE", "LI_PE", "LD_PE", "LC_PCO", "LU_PU"])
 
 
+def round_trip(driver: tuple[int, int], at: int = 0) -> list[Thread]:
+    """A caller that waits for 1000 ns, and a driver that serves it between these moments."""
+    caller = Thread(1, 1, "client", "main")
+    caller.slices = [Slice(mark("LI_PE"), at, at + 1000, flow=(7 << 32) + at + 1, leaves=True)]
+    server = Thread(2, 2, "driver", "burst")
+    server.slices = [Slice(mark("LD_PE"), at + driver[0], at + driver[1], flow=(7 << 32) + at + 1)]
+    return [caller, server]
+
+
+def test_a_driver_that_works_on_behind_its_answer_is_not_longer_than_the_round_trip() -> None:
+    assert table(*round_trip((200, 1700))).bursts == {7: [(1000, 800)]}
+    assert table(*round_trip((-100, 600))).bursts == {7: [(1000, 600)]}
+
+
+def test_medians_of_a_burst_are_those_of_the_round_trips_that_its_driver_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    threads = [thread for n in range(3) for thread in round_trip((100, 900), n * 5000)]
+    lost = [round_trip((0, 10), n * 5000)[0] for n in range(3, 8)]  # the driver's marks are gone
+    for thread in lost:
+        thread.slices[0].end += 9000
+    files.write(Trace([*threads, *lost]), tmp_path / "t.json")
+    assert main(["trace", "report", str(tmp_path / "t.json")]) == 0
+    row = capsys.readouterr().out.partition("by burst")[2].splitlines()[3]
+    assert row.split() == ["1", "8", "3", "1.00", "0.80"]
+
+
 @given(
     st.lists(st.tuples(BUCKETS, st.integers(0, 1000)), min_size=1, max_size=12), st.integers(0, 500)
 )
@@ -206,7 +233,7 @@ TEXT = """\
 
 
 def test_the_originals_text_is_read_and_its_hidl_marks_are_ours() -> None:
-    trace = ftrace.read(TEXT.encode())
+    trace = files.read_ftrace(TEXT.encode())
     assert sorted(thread.pid for thread in trace.threads) == [100, 200]
     (found,) = report(trace)
     assert found.name == "case"
@@ -258,7 +285,7 @@ def test_report_prints_tables_csv_and_json(
 
 def test_layers_and_phases_of_c_are_those_of_python() -> None:
     root = Path(__file__).resolve().parents[2] / "csrc" / "trace.h"
-    text = root.read_text()
+    text = root.read_text().partition("#define NNB_TRACE_SITES_OF")[0]
     layers = [word for word in text.split() if word.startswith("NNB_LAYER_")]
     phases = [word for word in text.split() if word.startswith("NNB_PHASE_")]
     assert [w.strip(",").removeprefix("NNB_LAYER_") for w in layers] == [x.name for x in Layer]

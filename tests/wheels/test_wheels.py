@@ -59,7 +59,10 @@ def test_library_of_one_row_is_built_beside_the_c_module(tmp_path: Path) -> None
         copy(ROOT / name, tmp_path / name)
     package = tmp_path / "src" / "nnburst"
     package.mkdir(parents=True)
-    shutil.copy(ROOT / "src" / "nnburst" / "__init__.py", package)
+    for module in ("__init__.py", "_version.py"):
+        shutil.copy(ROOT / "src" / "nnburst" / module, package)
+    for layer in ("capi", "executor"):  # whose headers the C module includes
+        shutil.copytree(ROOT / "src" / "nnburst" / layer / "include", package / layer / "include")
     (tmp_path / "csrc" / "answer.c").write_text(
         '__attribute__((visibility("default"))) int answer(void) { return 42; }\n'
     )

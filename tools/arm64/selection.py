@@ -27,7 +27,7 @@ CANNOT: Final[dict[str, tuple[str, ...]]] = {
     "a message's descriptors beyond the room for them stay open, and nothing reports them": (
         "control/test_channel.py::test_surplus_descriptors_beyond_the_buffer_are_refused_10000_times_without_a_leak",
         "control/test_channel.py::test_253_descriptors_are_refused_without_a_leak",
-        "driver/weights/test_keeper.py::"
+        "driver/weights/test_weights_server.py::"
         "test_taken_over_worker_reads_and_publishes_nothing_by_another_message[two]",
     ),
     "limits of memory are taken and not held": (

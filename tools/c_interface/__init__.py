@@ -1,4 +1,4 @@
-"""What follows from the table in `nnburst.capi.interface`: header, entry points, exports, documentation.
+"""What follows from the table in `nnburst.capi.functions`: header, entry points, exports, documentation.
 
 `PYTHONPATH=tools python -m c_interface` writes it, in a checkout; tests/capi compares it.
 """

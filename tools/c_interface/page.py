@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from nnburst.capi.interface.arguments import PREFIX
-from nnburst.capi.interface.functions import FUNCTIONS, Function
+from nnburst.capi.functions import FUNCTIONS, PREFIX, Function
 
 
 def page() -> str:
@@ -13,7 +12,8 @@ def page() -> str:
     lines = [
         "# Functions of the C interface",
         "",
-        "From the table in `src/nnburst/capi/interface`; see [c_interface.md](c_interface.md) for its use.",
+        "From the table in `src/nnburst/capi/functions.py`; see [c_interface.md](c_interface.md) for"
+        " its use.",
         "The level is the feature level that brought the function; *ext* is for the calls of extensions.",
         "",
     ]

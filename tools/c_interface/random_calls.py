@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from nnburst.capi.interface.arguments import Argument, HandleKind, Pass
-from nnburst.capi.interface.functions import FUNCTIONS, Function
+from nnburst.capi.functions import FUNCTIONS, Argument, Function, HandleKind, Pass
 
 _HEAD: Final = r"""
 #include <android/NeuralNetworks.h>

@@ -7,10 +7,9 @@ from typing import Final
 
 import msgspec
 
-from nnburst.compat.layouts.performance import non_extension_operand_performance
 from nnburst.driver.model.capabilities import CapabilitiesFile
-from nnburst.hal.capabilities import PerformanceInfo
 from nnburst.hal.enums import OperandType
+from nnburst.hal.types import PerformanceInfo, non_extension_operand_performance
 
 #: Cost of the two drivers that each refuse half of what they could do, by name; the CPU's is 1.
 _HALVES: Final = {"sample_a": 0.5, "sample_b": 0.6}

@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the score of each part and the survivors; 0 only if all parts reach `--at-least`."""
     parser = argparse.ArgumentParser(prog="mutation_score", description=__doc__)
     parser.add_argument(
-        "parts", nargs="+", metavar="PACKAGE", help="serialize, hal/validation, fmq/descriptor"
+        "parts", nargs="+", metavar="PACKAGE", help="serialize, hal/validation, fmq/shared_memory"
     )
     parser.add_argument("--sample", type=int, metavar="N", help="mutants of each; default: all")
     parser.add_argument("--seed", type=int, default=0, help="which mutants a sample has")

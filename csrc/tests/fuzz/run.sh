@@ -2,17 +2,18 @@
 # Fuzzes what C reads of a peer's memory, under ASan and UBSan.
 #   run.sh fuzz SECONDS [TARGET...]    libFuzzer, each target for so long; what it finds is kept in crash-*
 #   run.sh replay COUNT [TARGET...]    the corpus and COUNT random inputs through gcc's build, without a fuzzer
-# The targets are ring, packet and burst; corpus/TARGET holds inputs that reach far, and each one that ever broke.
+# The targets are ring, packet, burst and messages; corpus/TARGET holds inputs that reach far, and each one that ever broke.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 way=${1:-} amount=${2:-60}
 targets=("${@:3}")
-((${#targets[@]})) || targets=(ring packet burst)
+((${#targets[@]})) || targets=(ring packet burst messages)
 sources=()
-for name in ring_buffer event_flag waiter rhythm crowd trap trace packet counters burst_client burst_server; do
+for name in ring_buffer event_flag waiter rhythm cpu_contention trap trace packet counters executor null_executor burst_client burst_server client/msgpack client/messages; do
     sources+=("$here/../../$name.c")
 done
-flags=(-std=c11 -g -D_GNU_SOURCE -Wall -Wextra -Wconversion -Wshadow -Werror -fno-omit-frame-pointer)
+flags=(-std=c11 -g -D_GNU_SOURCE -I"$here/../.." -Wall -Wextra -Wconversion -Wshadow -Werror -fno-omit-frame-pointer
+    -I"$here/../../../src/nnburst/executor/include")
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 
@@ -26,7 +27,7 @@ fuzz)
     fi
     for target in "${targets[@]}"; do
         clang "${flags[@]}" -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-            "$here/$target.c" "${sources[@]}" -lpthread -o "$build/$target"
+            "$here/$target.c" "${sources[@]}" -lpthread -ldl -o "$build/$target"
         mkdir -p "$build/new-$target"
         "$build/$target" -max_total_time="$amount" -max_len=2048 -timeout=10 -print_final_stats=1 \
             "$build/new-$target" "$here/corpus/$target" >"$build/log" 2>&1 || { cat "$build/log" >&2; exit 1; }
@@ -35,15 +36,15 @@ fuzz)
             "$build/$target" -merge=1 "$NNBURST_CORPUS/$target" "$here/corpus/$target" "$build/new-$target" \
                 >"$build/log.merge" 2>&1
         fi
-        printf '%-7s %s\n' "$target" "$(sed -n 's/^#[0-9]*\tDONE *//p' "$build/log") runs:$(
+        printf '%-8s %s\n' "$target" "$(sed -n 's/^#[0-9]*\tDONE *//p' "$build/log") runs:$(
             sed -n 's/^stat::number_of_executed_units: *//p' "$build/log")"
     done
     ;;
 replay)
     for target in "${targets[@]}"; do
         "${CC:-gcc}" "${flags[@]}" -O2 -fsanitize=address,undefined -fno-sanitize-recover=all \
-            "$here/replay.c" "$here/$target.c" "${sources[@]}" -lpthread -o "$build/$target"
-        printf '%-7s ' "$target"
+            "$here/replay.c" "$here/$target.c" "${sources[@]}" -lpthread -ldl -o "$build/$target"
+        printf '%-8s ' "$target"
         "$build/$target" "$amount" "$here/corpus/$target"/*
     done
     ;;

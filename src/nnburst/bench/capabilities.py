@@ -1,4 +1,4 @@
-"""How fast a device is beside the reference executor, by kinds of operands, for getCapabilities.
+"""Measures how fast a device is beside the reference executor, by kinds of operands, for getCapabilities.
 
 Each workload runs in a driver of the device and in one of the reference executor, in turns, with one thread.
 `exec_time` is the ratio of the durations within a round; `power_usage` that of the processor time which the
@@ -22,14 +22,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.burst.interface import BoundRequest
 from nnburst.client.device import Device
-from nnburst.compat.layouts.performance import non_extension_operand_performance
 from nnburst.driver.model.capabilities import CapabilitiesFile
-from nnburst.hal.capabilities import PerformanceInfo
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
+from nnburst.hal.types import PerformanceInfo, non_extension_operand_performance
 from nnburst.importer.load import load
 
 Array = npt.NDArray[Any]
@@ -67,11 +66,11 @@ TYPES: Final[dict[Group, tuple[OperandType, ...]]] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A network to run. What `nnburst.load` returns can be prepared, and so can this.
+    """A network to run. Like the result of `nnburst.load`, it can be prepared as it is.
 
     Attributes:
         name: for people.
-        group: what it stands for.
+        group: the kind of operands that it stands for.
         model: the network.
         pools: of the model.
     """
@@ -83,7 +82,7 @@ class Workload:
 
 
 class GroupTimes(NamedTuple):
-    """What one workload showed.
+    """The measurement of one workload.
 
     Attributes:
         name: the workload's.
@@ -133,7 +132,7 @@ def measure(device: Device, reference: Device, workload: Workload, rounds: int) 
     """Run one workload on both, in turns.
 
     Args:
-        device: what is measured.
+        device: the one to measure.
         reference: a driver of the reference executor.
         workload: that both can run.
         rounds: turns of each.
@@ -169,7 +168,7 @@ def summary(found: Sequence[GroupTimes]) -> dict[Group, PerformanceInfo]:
 def as_file(
     groups: Mapping[Group, PerformanceInfo], version_string: str, measured: dict[str, Any]
 ) -> CapabilitiesFile:
-    """What a driver of this version reports from now on.
+    """The file of capabilities that drivers of this version report from now on.
 
     Raises:
         InvalidArgument: a group was not measured.
@@ -190,7 +189,7 @@ def as_file(
 
 
 class _Block(NamedTuple):
-    """What a block took, in seconds: of the clock, and of the driver's processor time."""
+    """The seconds of a block: by the clock, and of the driver's processor time."""
 
     total: float
     processor: float

@@ -1,10 +1,11 @@
-"""The C interface's cases: computations by libneuralnetworks.so, called from C, over the null executor."""
+"""The cases of the C interface: calls of libneuralnetworks.so from C, over the null executor."""
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -12,20 +13,24 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst._native import ffi, lib
-from nnburst.bench.contestants import WARM_UP, Samples
+from nnburst.bench.cases import WARM_UP, Samples
 from nnburst.capi import installed
-from nnburst.capi.interface.structs import OPERAND_TYPE
+from nnburst.capi.constants import OPERAND_TYPE
 from nnburst.client.device import Device
 from nnburst.fmq.shared_memory import SIZE_SEALS
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import GeneralFailure
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
+from nnburst.runtime.devices.manager import process_manager
 
 #: float32 elements of 256 bytes.
 ELEMENTS: Final = 64
 _BYTES: Final = 4 * ELEMENTS
 _PREFIX: Final = "ANeuralNetworks"
+#: Looks until the thread has a burst of its own, opened as the other cases' are, and seconds of each.
+_TURNS: Final = 10
+_TURN: Final = 0.01
 _BOTH: Final = 3  # PROT_READ and PROT_WRITE
 
 
@@ -61,12 +66,8 @@ class Interface:
 @contextmanager
 def devices(driver: Device) -> Iterator[None]:
     """Let a connection be the only device of this process, besides the CPU."""
-    with Manager([DriverDevice(lambda: driver)]) as manager:
-        before, Manager._one = Manager._one, manager
-        try:
-            yield
-        finally:
-            Manager._one = before
+    with Manager([DriverDevice(lambda: driver)]) as manager, process_manager(manager):
+        yield
 
 
 class Compiled:
@@ -97,14 +98,17 @@ class Compiled:
 class InterfaceCase:
     """Computations over a burst, in a loop in C."""
 
-    def __init__(self, name: str, compiled: Compiled, *, reusable: bool, memory: bool) -> None:
-        """Make what is computed.
+    def __init__(
+        self, name: str, compiled: Compiled, *, reusable: bool, memory: bool, burst: bool = True
+    ) -> None:
+        """Make the computation of a case.
 
         Args:
             name: of the case.
             compiled: with its burst.
             reusable: one execution for all; else make, set, compute, free for each.
             memory: arguments in a sealed memfd; else at addresses.
+            burst: by burstCompute; else by compute, of executions that are made for each.
         """
         self.name = name
         self._room = np.zeros((2, ELEMENTS), np.float32)
@@ -114,13 +118,14 @@ class InterfaceCase:
         shared = _sealed(c) if memory else None
         if execution is not None:
             c.call("Execution_setReusable", execution, ctypes.c_bool(True))
-            _set_arguments(c, execution, shared, places)
+            set_arguments(c, execution, shared, places)
         names = {
             "create": "Execution_create",
             "set_input": "Execution_setInput",
             "set_output": "Execution_setOutput",
             "set_input_from_memory": "Execution_setInputFromMemory",
             "set_output_from_memory": "Execution_setOutputFromMemory",
+            "compute": "Execution_compute",
             "burst_compute": "Execution_burstCompute",
             "free": "Execution_free",
         }
@@ -129,7 +134,7 @@ class InterfaceCase:
             setattr(self._calls, field, ffi.cast("void *", c.address(function)))
         for field, handle in (
             ("compilation", compiled.compilation),
-            ("burst", compiled.burst),
+            ("burst", compiled.burst if burst else None),
             ("execution", execution),
             ("memory", shared),
         ):
@@ -137,6 +142,10 @@ class InterfaceCase:
         self._calls.input, self._calls.output = (ffi.cast("void *", place) for place in places)
         self._calls.bytes = _BYTES
         self._warm_up = WARM_UP if reusable else 3
+        if not burst:
+            for _ in range(_TURNS):
+                self._run(self._warm_up, ffi.NULL)
+                time.sleep(_TURN)
 
     def block(self, count: int) -> float:
         """See `Contestant`."""
@@ -169,9 +178,10 @@ def _sealed(c: Interface) -> ctypes.c_void_p:
         os.close(fd)
 
 
-def _set_arguments(
+def set_arguments(
     c: Interface, execution: ctypes.c_void_p, memory: ctypes.c_void_p | None, places: Sequence[int]
 ) -> None:
+    """Set an execution's input and output: in a memory, one behind the other, or at two addresses."""
     size = ctypes.c_size_t(_BYTES)
     for index, name in enumerate(("Execution_setInput", "Execution_setOutput")):
         if memory is None:
@@ -189,4 +199,5 @@ def interface_cases() -> list[InterfaceCase]:
         InterfaceCase("capi_pointers", Compiled(c), reusable=True, memory=False),
         InterfaceCase("capi_make_and_free", Compiled(c), reusable=False, memory=False),
         InterfaceCase("capi_make_and_free_memory", Compiled(c), reusable=False, memory=True),
+        InterfaceCase("capi_compute", Compiled(c), reusable=False, memory=False, burst=False),
     ]

@@ -1,4 +1,4 @@
-"""One network by the reference executor and by LiteRT's reference kernels, in turns.
+"""Measures one network by the reference executor and by LiteRT's reference kernels, in turns.
 
 A .tflite file is imported; a vector file is translated to a .tflite file. Both run on the same random input
 with one thread in this process; outputs are compared first.
@@ -19,8 +19,7 @@ from nnburst.executor.base import Argument, Execution
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.errors import GeneralFailure
-from nnburst.hal.model import Model
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.model import DTYPES, Model
 from nnburst.importer.load import load
 from nnburst.testing.conformance import vectors
 from nnburst.testing.models.litert import interpreter, to_tflite

@@ -8,6 +8,7 @@ block. Its memory is the memfd that arrives first.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -17,10 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.descriptor import MQDescriptor, layout
 from nnburst.fmq.message_queue import MessageQueue
-from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.closing import Closing
+from nnburst.fmq.shared_memory import MQDescriptor, SharedMemory, layout
+from nnburst.hal.utils import Closing
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
 
 _QUEUE_ELEMENTS: Final = 1024
@@ -102,6 +102,7 @@ class Peer(Closing):
                     str(core),
                 ],
                 pass_fds=[theirs.fileno(), self._memory.fd],
+                process_group=0,  # Ctrl-C is for the command
             )
         self._ready()
 
@@ -143,7 +144,11 @@ def main() -> None:
     """Answer until the socket ends."""
     fd, memory, core = (int(word) for word in sys.argv[1:4])
     os.sched_setaffinity(0, {core})
-    with socket.socket(fileno=fd) as commands:
+    # A benchmark that has ended takes no answer, and resets the socket if it left one unread.
+    with (
+        socket.socket(fileno=fd) as commands,
+        contextlib.suppress(BrokenPipeError, ConnectionResetError),
+    ):
         _answer(commands, Exchange(SharedMemory.adopt(memory)))
 
 

@@ -1,4 +1,4 @@
-"""Callers with a rhythm: what a call costs after a gap, and what waiting for it costs."""
+"""Measures callers with a rhythm: the cost of a call after a gap, and the cost of waiting for it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.bench.drivers import adding_model, null_driver, open_bound
-from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.bench.cases import adding_model, null_driver, open_bound
+from nnburst.client.burst.interface import BoundRequest
 from nnburst.client.device import Device
 
 _JITTER: Final = 0.02

@@ -1,4 +1,4 @@
-"""Pictures of latency distributions: a file, SVG or PNG by its name, or SVG for a page."""
+"""Draws latency distributions: a file, SVG or PNG by its name, or SVG for a page."""
 
 from __future__ import annotations
 

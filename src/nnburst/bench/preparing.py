@@ -1,9 +1,9 @@
-"""How long it takes to prepare a network, each time in processes that have just been started.
+"""Measures how long it takes to prepare a network, each time in processes that have just been started.
 
     python -m nnburst.bench.preparing driver|cached|engine NETWORK
 
 `driver` starts a driver, prepares the network cold and again, and executes it; `cached` starts two, of which
-the second finds what the first has compiled; `engine` opens LiteRT's C library and compiles the file, which
+the second finds the first one's compilation; `engine` opens LiteRT's C library and compiles the file, which
 is the part that no driver can save. Each prints milliseconds as JSON.
 """
 

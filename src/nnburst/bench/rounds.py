@@ -1,4 +1,4 @@
-"""Contestants in turn: short blocks, many rounds, ratios within a round."""
+"""Runs contestants in turn: short blocks, many rounds, ratios within a round."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.bench.contestants import Contestant, Samples
-from nnburst.bench.machine.steal import stolen_seconds
+from nnburst.bench.cases import Contestant, Samples
+from nnburst.bench.machine import stolen_seconds
 
 #: Longest block, in nanoseconds: the cores may move after that.
 _BLOCK_NS: Final = 4_000_000
@@ -31,7 +31,7 @@ _LONGEST: Final = 10
 
 @dataclass
 class Measured:
-    """What one contestant did.
+    """The durations of one contestant.
 
     Attributes:
         name: of the case.
@@ -69,10 +69,10 @@ class Measured:
 
     @property
     def undisturbed_ns(self) -> float:
-        """What a single exchange takes if nothing disturbs it: a tenth of them takes less.
+        """The duration of a single exchange if nothing disturbs it: a tenth of them takes less.
 
         If the host gives the other half of a core to another guest for milliseconds at a time, most may
-        be disturbed, and medians are then of how much of that each contestant got.
+        be disturbed, and medians then show how much of that each contestant got.
         """
         return self.percentile(10)
 
@@ -122,7 +122,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What came before the first round.
+    """The runs before the first round.
 
     Attributes:
         seconds: that it took.
@@ -205,7 +205,7 @@ def is_falling(blocks: Sequence[float]) -> bool:
 
 
 def _in_turn(contestants: Sequence[Contestant], turn: int) -> Sequence[Contestant]:
-    """Forwards and backwards: what one leaves behind meets another each time."""
+    """Forwards and backwards, so that each contestant follows another one every time."""
     return contestants if turn % 2 == 0 else contestants[::-1]
 
 

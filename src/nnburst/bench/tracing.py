@@ -1,4 +1,7 @@
-"""What recording costs a round trip: one burst that records on both sides, one that does not, in turn."""
+"""Measures the cost of recording a round trip.
+
+Two bursts run in turn: one records on both sides, the other does not.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ from typing import Final
 import numpy as np
 
 from nnburst._native import lib
-from nnburst.bench.contestants import Looped, Samples
-from nnburst.bench.drivers import adding_model, open_bound, pinned
+from nnburst.bench.cases import Looped, Samples, adding_model, open_bound, pinned
 from nnburst.bench.rounds import run_rounds
 from nnburst.client.launch import launch
 from nnburst.hal.environment import TRACE
@@ -123,7 +125,7 @@ def measure(rounds: int, here: int, there: int) -> TraceCost:
 
 @contextmanager
 def _unread() -> Iterator[Path]:
-    """The address of a collector that keeps what it is sent and looks at nothing."""
+    """The address of a collector that keeps its descriptors and reads nothing."""
     with (
         tempfile.TemporaryDirectory(prefix="nnburst-bench-") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as collector,

@@ -1,39 +1,94 @@
-"""Where the library's calls arrive: `start` is called once, then `_call` for each call of the program.
+"""Receives the calls of libneuralnetworks.so, and shuts the interpreter's part down at the end.
 
-The library has refused nulls and handles that do not live. A handle becomes its object, a number stays a
-number; an error becomes its code, whatever it is: nothing is raised into C.
+The library has refused nulls and invalid handles. A handle becomes its object, a number stays a number; any
+error becomes its code: nothing is raised into C.
+
+A program may go on after the end of the interpreter (`Py_FinalizeEx`, or the end of a Python program). From
+then on the library refuses each call. Computations that are under way end first, since C may be using memory
+of the Python side; then the objects are closed, while that can still be done in order.
+
+If `NNBURST_EXECUTION_COUNTS` names a folder, the file `PID.json` there has the executions of each device. A
+program under test may end suddenly or crash, so the file is written each time that it frees a compilation.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import logging
+import os
+import re
 import sys
+import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from nnburst._native import ffi, lib
-from nnburst.capi import handlers  # noqa: F401 - documents where the functions are
-from nnburst.capi.addresses import unsigned
-from nnburst.capi.counts import write_counts
-from nnburst.capi.drafts import DRAFTS
-from nnburst.capi.ending import end
-from nnburst.capi.fast_path import FAST_PATH
-from nnburst.capi.handlers import compilation, device, event, execution, memory, model
-from nnburst.capi.interface.arguments import Argument, Pass
-from nnburst.capi.interface.functions import FUNCTIONS, Function
-from nnburst.capi.living import LIVING
+from nnburst.capi import handlers
+from nnburst.capi.functions import FUNCTIONS, Function, Pass
+from nnburst.capi.marshalling import HANDLES, Read, reader, store_result, value_reader
+from nnburst.capi.native_executions import FAST_PATH, NATIVE_EXECUTIONS
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.environment import LOG
+from nnburst.hal.environment import EXECUTION_COUNTS, LOG
 from nnburst.hal.errors import BadState, GeneralFailure, InvalidArgument, NnburstError
+from nnburst.runtime.devices.manager import close_process_manager
+from nnburst.runtime.execution.executable import EXECUTIONS
+from nnburst.runtime.objects.compilation import Compilation
+from nnburst.runtime.objects.event import Event
+from nnburst.runtime.objects.memory import Memory
+from nnburst.runtime.objects.memory_desc import MemoryDesc
+from nnburst.runtime.objects.model import Model
+
+# -- shutdown --------------------------------------------------------------------------------------
+
 
 logger = logging.getLogger("nnburst.capi")
 
-_MODULES: Final = (compilation, device, event, execution, memory, model)
+#: Seconds that calls under way may take to end by themselves, and again after their drivers have ended.
+_GRACE: Final = 5.0
+
+
+def shutdown(exchange: Any) -> None:  # noqa: ANN401 - a struct nnb_exchange of cffi's
+    """Have the library refuse calls, wait for those under way, and give all objects up."""
+    if not _ended(exchange):
+        logger.warning("Python ends while NNAPI computes: the drivers are ended, too")
+        close_process_manager()
+        if not _ended(exchange):
+            logger.error("Python ends while NNAPI computes: its threads may not survive that")
+            return
+    FAST_PATH.close()
+    NATIVE_EXECUTIONS.close()
+    HANDLES.close()
+
+
+def _ended(exchange: Any) -> bool:  # noqa: ANN401 - the same
+    """Whether nothing is under way any more, or comes to that in time."""
+    deadline = time.monotonic() + _GRACE
+    while exchange.end() or NATIVE_EXECUTIONS.is_in_use:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+# -- counts of executions --------------------------------------------------------------------------
+
+
+_folder: Final = EXECUTION_COUNTS.read() if EXECUTION_COUNTS.is_set else None
+
+
+def write_counts() -> None:
+    """Write them, if that is wanted."""
+    if _folder is not None:
+        path = _folder / f"{os.getpid()}.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(EXECUTIONS.as_json()), encoding="utf-8")
+        partial.rename(path)
+
+
 _OP_FAILED: Final = int(ResultCode.OP_FAILED)
-_word_as_float: Final = ffi.new("uint32_t *")
 
 
 def start(address: int, ours: int) -> None:
@@ -54,14 +109,16 @@ def start(address: int, ours: int) -> None:
         )
     if ours:
         _log_as_asked()
-    LIVING.new_handle = exchange.new_handle
-    FAST_PATH.exchange = DRAFTS.exchange = exchange
+    HANDLES.new_handle = exchange.new_handle
+    FAST_PATH.exchange = NATIVE_EXECUTIONS.exchange = exchange
     exchange.finish = ffi.addressof(lib, "nnb_capi_finish")
     exchange.adopt = ffi.addressof(lib, "nnb_capi_adopt")
-    exchange.finish_loan = ffi.addressof(lib, "nnb_capi_finish_loan")
+    exchange.finish_cached = ffi.addressof(lib, "nnb_capi_finish_cached")
     exchange.call = ffi.addressof(lib, "nnb_capi_call")
-    weakref.finalize(end, int).atexit = False  # has weakref register what closes drivers at exit
-    atexit.register(end, exchange)  # and this later, so that it comes first
+    weakref.finalize(
+        shutdown, int
+    ).atexit = False  # has weakref register what closes drivers at exit
+    atexit.register(shutdown, exchange)  # and this later, so that it comes first
 
 
 def _log_as_asked() -> None:
@@ -78,71 +135,112 @@ def _log_as_asked() -> None:
         root.addHandler(logging.NullHandler())
 
 
-def _float(word: int) -> float:
-    _word_as_float[0] = word
-    return float(ffi.cast("float *", _word_as_float)[0])
-
-
-def _objects(address: int, count: int) -> list[Any]:
-    handles = ffi.cast("uint64_t *", address)
-    return [LIVING[handles[index]] for index in range(count)]
-
-
-_UNSIGNED: Final = {"size_t", "uint64_t"}
-_Read = Callable[[Any, int], Any]
-
-
-def _reader(function: Function, argument: Argument) -> _Read:
-    """What makes an argument's word what its handler takes."""
-    if argument.passing is Pass.HANDLE:
-        return lambda words, index: LIVING[words[index]]
-    if argument.passing is Pass.HANDLES:
-        names = [other.name for other in function.arguments]
-        count = names.index(argument.count or "")
-        return lambda words, index: _objects(unsigned(words[index]), words[count])
-    if argument.ctype == "float":
-        return lambda words, index: _float(words[index])
-    if argument.ctype in _UNSIGNED or argument.passing is not Pass.VALUE:
-        return lambda words, index: unsigned(words[index])
-    return lambda words, index: words[index]
-
-
 class _Handler:
     """How one function of the interface is carried out."""
 
     __slots__ = ("_carry_out", "_readers", "_room", "name")
 
     def __init__(self, function: Function) -> None:
-        """Find the handler, and what its arguments are made from."""
+        """Find what carries it out, and what that takes."""
         self.name = function.name
+        by_hand: Callable[..., Any] | None = getattr(handlers, function.key, None)
+        read = reader if function.is_free or by_hand is not None else value_reader
         self._room = -1
-        self._readers: list[tuple[_Read, int]] = []
+        self._readers: list[tuple[Read, int]] = []
         for index, argument in enumerate(function.arguments):
             if argument.passing is Pass.NEW_HANDLE:
                 self._room = index
             else:
-                self._readers.append((_reader(function, argument), index))
-        self._carry_out = _free if function.is_free else _named(function.key)
+                self._readers.append((read(function, argument), index))
+        self._carry_out = _free if function.is_free else by_hand or Row(function).as_function()
 
     def __call__(self, words: Any) -> None:  # noqa: ANN401 - a pointer of cffi's
         """Carry it out; what it makes lives under the handle that the library has made."""
         made = self._carry_out(*[read(words, index) for read, index in self._readers])
         if self._room >= 0:
-            LIVING[words[self._room]] = made
+            HANDLES[words[self._room]] = made
         elif self._carry_out is _free:
             FAST_PATH.release(words[0])
-            DRAFTS.release(words[0])
-            del LIVING[words[0]]
+            NATIVE_EXECUTIONS.release(words[0])
+            del HANDLES[words[0]]
             if self.name == "ANeuralNetworksCompilation_free":
                 write_counts()
 
 
-def _named(key: str) -> Callable[..., Any]:
-    for module in _MODULES:
-        if hasattr(module, key):
-            found: Callable[..., Any] = getattr(module, key)
-            return found
-    raise NotImplementedError(key)
+#: `Class.method(arguments)`, `method(arguments)`, `Class(arguments)`, `attribute = argument` or `attribute`.
+_METHOD: Final = re.compile(r"(?:([A-Z]\w+)\.?)?([a-z]\w*)?(?:\((.*)\)| = (\w+))?")
+_CLASSES: Final[dict[str, Any]] = {
+    kind.__name__: kind for kind in (Compilation, Event, Memory, MemoryDesc, Model)
+}
+
+
+class Row:
+    """A function of the table that is one call of the framework's.
+
+    Attributes:
+        of: the class that is called, or whose method is; None for what the first argument has.
+        name: of the method or attribute; empty if the class itself is called.
+        arguments: the call's arguments, each a name of C's arguments, `*name` for several, or `keyword=name`;
+            None for an attribute.
+        value: the name of C's argument that the attribute is set to; None if it is read.
+    """
+
+    def __init__(self, function: Function) -> None:
+        """Read the row."""
+        found = _METHOD.fullmatch(function.method or _derived(function))
+        assert found is not None, function.method
+        of, name, arguments, value = found.groups()
+        self.of: Final = _CLASSES[of] if of else None
+        self.name: Final[str] = name or ""
+        self.arguments: Final = None if arguments is None else re.findall(r"[*\w=]+", arguments)
+        self.value: Final[str | None] = value
+        taken = [a for a in function.arguments if a.passing is not Pass.NEW_HANDLE]
+        self._place: Final = {argument.name: number for number, argument in enumerate(taken)}
+        self._result: Final = next((a for a in taken if a.passing is Pass.RESULT), None)
+
+    def as_function(self) -> Callable[..., Any]:
+        """What carries the function out, from values of C's arguments in order."""
+        of, name, place, result = self.of, self.name, self._place, self._result
+        if self.value is not None:
+            value = place[self.value]
+            return lambda *values: setattr(values[0], name, values[value])
+
+        def found(values: Sequence[Any]) -> Any:  # noqa: ANN401 - a method or a value
+            return getattr(values[0] if of is None else of, name) if name else of
+
+        call: Callable[..., Any] = lambda *values: found(values)  # noqa: E731
+        if self.arguments is not None:
+            words = [text.rpartition("=") for text in self.arguments]
+            spread = [(place[w.lstrip("*")], w.startswith("*")) for key, _, w in words if not key]
+            named = {key: place[word] for key, _, word in words if key}
+
+            def call(*values: Any) -> Any:  # noqa: ANN401
+                positional: list[Any] = []
+                for number, is_several in spread:
+                    if is_several:
+                        positional += values[number]
+                    else:
+                        positional.append(values[number])
+                return found(values)(*positional, **{k: values[n] for k, n in named.items()})
+
+        if result is None:
+            return call
+        room = place[result.name]
+        return lambda *values: store_result(result, values[room], call(*values))
+
+
+def _derived(function: Function) -> str:
+    """The method that is named as a function, with its arguments but results and those that count others."""
+    object_, *others = function.arguments
+    counts = {argument.count for argument in others if argument.ctype == "const uint32_t*"}
+    passed = [
+        argument.name
+        for argument in others
+        if argument.name not in counts and argument.passing not in (Pass.NEW_HANDLE, Pass.RESULT)
+    ]
+    assert object_.kind is not None
+    prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", object_.kind.name).lower()
+    return f"{function.key.removeprefix(prefix + '_')}({', '.join(passed)})"
 
 
 def _free(value: Any) -> None:  # noqa: ANN401 - any object of the runtime
@@ -194,20 +292,20 @@ def _finish(handle: int, status: int) -> int:
 
 
 @ffi.def_extern(name="nnb_capi_adopt", error=_OP_FAILED)
-def _adopt(handle: int, draft: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
-    """Make an execution of a draft: its code."""
+def _adopt(handle: int, native: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
+    """Have Python adopt a native execution: its code."""
 
     def carry_out() -> None:
-        DRAFTS.adopt(handle, draft)
+        NATIVE_EXECUTIONS.adopt(handle, native)
 
     return _code("an execution", carry_out)
 
 
-@ffi.def_extern(name="nnb_capi_finish_loan", error=_OP_FAILED)
-def _finish_loan(handle: int, draft: Any, loan: Any, status: int) -> int:  # noqa: ANN401
-    """The same, with a run by a loan that did not end as the one before, and the place of its outputs."""
+@ffi.def_extern(name="nnb_capi_finish_cached", error=_OP_FAILED)
+def _finish_cached(handle: int, native: Any, cached: Any, status: int) -> int:  # noqa: ANN401
+    """Adopt a native execution after a run that did not end as the one before: its code."""
 
     def carry_out() -> int:
-        return 0 if DRAFTS.finish(handle, draft, loan, status) else lib.NNB_IN_PLACE
+        return 0 if NATIVE_EXECUTIONS.finish(handle, native, cached, status) else lib.NNB_IN_PLACE
 
-    return _code("a draft's run from C", carry_out)
+    return _code("a native execution's run from C", carry_out)

@@ -9,6 +9,11 @@ INCLUDE: Final = Path(__file__).resolve().parent / "include"
 LIBRARY_FOLDER: Final = Path(__file__).resolve().parent / "lib"
 PKG_CONFIG_FOLDER: Final = Path(__file__).resolve().parent / "pkgconfig"
 LIBRARY: Final = LIBRARY_FOLDER / "libneuralnetworks.so"
+CLIENT_LIBRARY: Final = LIBRARY_FOLDER / "libnnburst.so"
+#: The plugin execution provider for onnxruntime.
+PROVIDER_LIBRARY: Final = LIBRARY_FOLDER / "libonnxruntime_ep_nnburst.so"
+#: The external delegate for LiteRT.
+DELEGATE_LIBRARY: Final = LIBRARY_FOLDER / "libnnburst_delegate.so"
 
 
 def cflags() -> str:
@@ -16,6 +21,11 @@ def cflags() -> str:
     return f"-I{INCLUDE}"
 
 
-def libs() -> str:
-    """What a linker needs; the program finds the library where it is."""
-    return f"-L{LIBRARY_FOLDER} -Wl,-rpath,{LIBRARY_FOLDER} -lneuralnetworks"
+def libs(*, client: bool = False) -> str:
+    """What a linker needs; the program finds the library where it is.
+
+    Args:
+        client: for the client of served networks, instead of NNAPI's interface.
+    """
+    name = "nnburst" if client else "neuralnetworks"
+    return f"-L{LIBRARY_FOLDER} -Wl,-rpath,{LIBRARY_FOLDER} -l{name}"

@@ -2,9 +2,9 @@
 
 A command module has `prepare_parser(subparsers)`, which adds a parser named like the command, and
 `run(args) -> int`, which returns the exit status. Module `bench_burst` is the nested command
-`nnburst bench burst`. Only the module of the command that was asked for is imported; all of them
-are if help or a mistyped name needs their descriptions. Modules without `prepare_parser` help
-commands.
+`nnburst bench burst`; module `fuzz` nests its commands itself. Only the module of the command that was
+asked for is imported; all of them are if help or a mistyped name needs their descriptions. Modules
+without `prepare_parser` help commands.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ from typing import Final, Protocol, cast
 from nnburst.cli.options import Subparsers
 from nnburst.cli.output import also_in_json, printable, text_for_people
 from nnburst.hal.environment import LOG, warn_of_unknown_names
-from nnburst.hal.errors import NnburstError
+from nnburst.hal.errors import NnburstError, as_options
 
 #: First words of nested commands and their descriptions.
 GROUPS: Final = {
     "bench": "measure latency",
-    "fuzz": "send what no honest client would send",
 }
 
 
 #: Of the benchmarks, those that only read what others have measured.
 _UNMEASURED: Final = frozenset({"compare"})
-#: What may stand before the command without changing which it is.
+#: Options that may stand before the command without changing it.
 _FLAGS: Final = frozenset({"-v", "-vv", "--verbose"})
 
 
 class Command(Protocol):
-    """What a command module offers."""
+    """The functions of a command module."""
 
     def prepare_parser(self, subparsers: Subparsers) -> None:
         """Add the command's parser to `subparsers`."""
@@ -66,12 +65,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             format="%(name)s: %(message)s",
         )
         warn_of_unknown_names()
-        command = _load(_module_name(args.command, getattr(args, "subcommand", "")))
+        command = _load(
+            _module_name(args.command, args.subcommand if args.command in GROUPS else "")
+        )
         is_measured = args.command == "bench" and args.subcommand not in _UNMEASURED
-        status = _measured(command, args) if is_measured else command.run(args)
+        with as_options():
+            status = _measured(command, args) if is_measured else command.run(args)
         if sys.stdout is not None:  # one that was closed before the start is
             sys.stdout.flush()  # here, where a reader that went away is understood
     except KeyboardInterrupt:
+        print("nnburst: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit works
@@ -84,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measured(command: Command, args: argparse.Namespace) -> int:
     """Run a benchmark; report what the machine did beside it, to people and in its JSON."""
-    from nnburst.bench.machine.conditions import Watch
+    from nnburst.bench.machine import Watch
 
     watch = Watch()
     with also_in_json(lambda: {"conditions": watch.conditions().as_json()}):
@@ -138,7 +141,7 @@ def _load(name: str) -> Command:
 
 
 class _Version(argparse.Action):
-    """Prints the version; it is looked up only when asked for, because that takes long."""
+    """Prints the version; it is looked up only for `--version`, because that takes long."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_ignored: object) -> None:
         print(f"nnburst {importlib.metadata.version('nnburst')}")

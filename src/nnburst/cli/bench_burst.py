@@ -24,7 +24,7 @@ from nnburst.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from nnburst.bench.contestants import Contestant
+    from nnburst.bench.cases import Contestant
 
 #: Seconds of one segment of a periodic caller, by its rate, and how many segments.
 _SEGMENT: Final = {1000: 0.25, 100: 0.75}
@@ -64,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
         print("bench burst needs two cores: one for each side")
         return 1
     if args.plot is not None and find_spec("matplotlib") is None:
-        print("--plot needs matplotlib: pip install nnburst[cli]")
+        print("--plot needs matplotlib: pip install 'nnburst[cli]'")
         return 1
-    from nnburst.bench.machine.steal import stolen_seconds
+    from nnburst.bench.machine import stolen_seconds
 
     here, there = cores[0], cores[1]
     with text_for_people(args.json):
@@ -99,21 +99,24 @@ def _two_cores(
     args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Everything that spins, and the rivals, all in turn."""
-    from nnburst.bench.contestants import FloorSpin, Fmq256, Looped, empty_calls
-    from nnburst.bench.drivers import (
+    from nnburst.bench.cases import (
+        FloorSpin,
+        Fmq256,
+        Looped,
         adding_model,
         burst_cases,
+        empty_calls,
         null_driver,
         open_bound,
         pinned,
     )
+    from nnburst.bench.other_transports import open_rivals
     from nnburst.bench.peer import Peer
     from nnburst.bench.periodic import idle_share
-    from nnburst.bench.plans.cases import simple_plan, steps_in_c
+    from nnburst.bench.plans import simple_plan, steps_in_c
     from nnburst.bench.plot import plot_distributions
-    from nnburst.bench.rivals import open_rivals
-    from nnburst.bench.roads import loop_cases, socket_cases
     from nnburst.bench.rounds import run_rounds
+    from nnburst.bench.socket_and_async_cases import loop_cases, socket_cases
 
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))
@@ -147,7 +150,7 @@ def _two_cores(
 
 
 def _ratios(measured: dict[str, Any]) -> dict[str, float]:
-    """Medians of per-round ratios, and what they are compared with."""
+    """Medians of per-round ratios, and the cases that they are compared with."""
     import numpy as np
 
     floor, empty, queue, one, many = (
@@ -184,10 +187,10 @@ def _ratios(measured: dict[str, Any]) -> dict[str, float]:
 def _opening(
     args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """What stands before an execution, on both cores."""
-    from nnburst.bench.drivers import pinned
-    from nnburst.bench.opening import opening_cases
+    """The steps before an execution, on both cores."""
+    from nnburst.bench.cases import pinned
     from nnburst.bench.rounds import run_rounds
+    from nnburst.bench.setup_costs import opening_cases
 
     with ExitStack() as stack:
         contestants = opening_cases(stack, there)
@@ -204,8 +207,8 @@ def _plans(
     args: argparse.Namespace, cores: list[int], report: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Plans of two steps on two drivers, each on a core of its own if there are so many."""
-    from nnburst.bench.drivers import pinned
-    from nnburst.bench.plans.cases import pipelines, plans_of_two
+    from nnburst.bench.cases import pinned
+    from nnburst.bench.plans import pipelines, plans_of_two
     from nnburst.bench.rounds import run_rounds
 
     here, first, *more = cores
@@ -226,8 +229,7 @@ def _plans(
 
 def _one_core(args: argparse.Namespace, core: int, report: dict[str, Any]) -> list[dict[str, Any]]:
     """Both sides on one core, beside a futex round trip there."""
-    from nnburst.bench.contestants import BareFutex, Looped
-    from nnburst.bench.drivers import adding_model, null_driver, open_bound, pinned
+    from nnburst.bench.cases import BareFutex, Looped, adding_model, null_driver, open_bound, pinned
     from nnburst.bench.peer import Peer
     from nnburst.bench.rounds import run_rounds
 
@@ -250,7 +252,7 @@ def _periodic(here: int, there: int, report: dict[str, Any]) -> list[dict[str, A
     """Callers at 1 kHz and 100 Hz, against a driver that learns and one that spins for ever."""
     import numpy as np
 
-    from nnburst.bench.drivers import pinned
+    from nnburst.bench.cases import pinned
     from nnburst.bench.periodic import periodic_callers
 
     rng = random.Random(7)  # noqa: S311 - jitter
@@ -273,16 +275,17 @@ def _periodic(here: int, there: int, report: dict[str, Any]) -> list[dict[str, A
 def _print(report: dict[str, Any]) -> None:
     columns: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
         ("case", lambda case: case["name"]),
-        ("mean µs", lambda case: microseconds(case["mean_ns"]) if "mean_ns" in case else ""),
-        ("median µs", lambda case: microseconds(case["median_ns"])),
-        ("p99 µs", lambda case: microseconds(case["p99_ns"])),
-        ("p99.9 µs", lambda case: microseconds(case["p999_ns"])),
-        ("per second", lambda case: f"{case['per_second']:.0f}"),
+        ("mean", lambda case: microseconds(case["mean_ns"]) if "mean_ns" in case else ""),
+        ("median", lambda case: microseconds(case["median_ns"])),
+        ("p99", lambda case: microseconds(case["p99_ns"])),
+        ("p99.9", lambda case: microseconds(case["p999_ns"])),
         ("stolen", lambda case: f"{case['stolen_share']:.1%}" if "stolen_share" in case else ""),
         ("cpu", lambda case: f"{case['cpu_share']:.1%}" if "cpu_share" in case else ""),
     ]
     rows = [[cell(case) for _, cell in columns] for case in report["cases"]]
-    title = "round trips between two processes: means of blocks; percentiles of single exchanges"
+    title = (
+        "µs of round trips between two processes: means of blocks, percentiles of single exchanges"
+    )
     table(title, [name for name, _ in columns], rows)
     ratios = [(name, f"{value:.3f}") for name, value in report["ratios"].items()]
     table("ratios, medians over the rounds", ("ratio", "value"), ratios)

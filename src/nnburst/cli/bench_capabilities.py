@@ -11,13 +11,13 @@ import argparse
 import os
 import platform
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.environment import SHARED
+from nnburst.hal.utils import chosen_executor
 
 if TYPE_CHECKING:
     from nnburst.bench.capabilities import GroupTimes
@@ -28,7 +28,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "capabilities", help="measure the capabilities that a device reports", description=__doc__
     )
-    default = "litert" if find_spec("ai_edge_litert") else "reference"
+    default = chosen_executor()
     parser.add_argument(
         "--executor", default=default, help="executor to measure (default: %(default)s)"
     )
@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, store."""
     from nnburst.bench import capabilities as bench
     from nnburst.client.launch import launch
-    from nnburst.demo.network import Precision, build_network
+    from nnburst.demo.digits import Precision, build_network
     from nnburst.driver.model.capabilities import store_capabilities
-    from nnburst.hal.capabilities import PerformanceInfo
+    from nnburst.hal.types import PerformanceInfo
 
     workloads = [
         workload
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
                 for workload in able:
                     found.append(bench.measure(device, reference, workload, args.rounds))
                     advance(1)
-        # What the device does not support is as good on the reference executor.
+        # Unsupported operations run on the reference executor, so they are as fast there.
         left = {one.group for one in workloads} - {one.group for one in able}
         groups = {**dict.fromkeys(left, PerformanceInfo(1.0, 1.0)), **bench.summary(found)}
         _print(found)

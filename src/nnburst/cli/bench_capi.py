@@ -3,8 +3,8 @@
 All cases compute nothing: the null executor. `null_1in1out` is a bound request of Python's client; the cases
 of the C interface are loops in C: a reusable execution with arguments in a sealed memfd, or of 256 bytes at
 addresses; and make, set two arguments, compute, free for each inference, with arguments at addresses or in
-a memory. `execute` is the road over the socket, beside an echo. Ratios are medians of the ratios within a
-round.
+a memory; `capi_compute` does the same by `compute`, which names no burst. `execute` is the road over the
+socket, beside an echo. Ratios are medians of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -73,11 +73,10 @@ def run(args: argparse.Namespace) -> int:
 def _measure(rounds: int) -> dict[str, Measured]:
     import os
 
-    from nnburst.bench.contestants import Looped
-    from nnburst.bench.drivers import adding_model, null_driver, open_bound, pinned
+    from nnburst.bench.cases import Looped, adding_model, null_driver, open_bound, pinned
     from nnburst.bench.interface import devices, interface_cases
-    from nnburst.bench.roads import socket_cases
     from nnburst.bench.rounds import run_rounds
+    from nnburst.bench.socket_and_async_cases import socket_cases
 
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as stack:

@@ -84,7 +84,7 @@ def _counts(text: str) -> tuple[int, ...]:
 def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
     if args.network is not None and find_spec("ai_edge_litert") is None:
-        print("bench clients --network needs ai-edge-litert: pip install nnburst[litert]")
+        print("bench clients --network needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
     with text_for_people(args.json):
         found = _measure_all(args)
@@ -94,9 +94,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure_all(args: argparse.Namespace) -> list[dict[str, Any]]:
-    from nnburst.bench.clients.result import Share
-    from nnburst.bench.clients.scenario import run_load
-    from nnburst.bench.clients.service import service
+    from nnburst.bench.clients.result import ClientShare
+    from nnburst.bench.clients.scenario import run_load, service
 
     every = tuple(sorted(os.sched_getaffinity(0)))
     sets = [every[:1] if word == "one" else every for word in _wanted(args.on, _CORES)]
@@ -110,7 +109,7 @@ def _measure_all(args: argparse.Namespace) -> list[dict[str, Any]]:
                     if load.rate and load.waiting not in alone:
                         alone[load.waiting] = _alone(load)
                     services = alone[load.waiting] if load.rate else None
-                    found.append(Share.of(run_load(load), services).as_json())
+                    found.append(ClientShare.of(run_load(load), services).as_json())
                     advance(1)
     return found
 
@@ -120,7 +119,7 @@ def _wanted(choice: str | None, choices: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _loads(args: argparse.Namespace, address: str, cores: tuple[int, ...]) -> Iterator[Load]:
-    """What is asked for, on some cores."""
+    """The loads of the command line, on some cores."""
     from nnburst.bench.clients.load import Load
 
     for loop in _wanted(args.loop, _LOOPS):

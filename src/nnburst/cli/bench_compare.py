@@ -40,7 +40,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, print, write."""
-    from nnburst.bench.verdict.verdict import compare, exit_status
+    from nnburst.bench.verdict import compare, exit_status
 
     files = [_read(path) for path in (args.before, args.now)]
     before, now = (blocks_of(content, args.relative_to) for content in files)
@@ -51,13 +51,16 @@ def run(args: argparse.Namespace) -> int:
     with text_for_people(args.json):
         table(
             f"{args.now} beside {args.before}",
-            ["case", "before", "now", "difference", "spread", "chance", "verdict", ""],
+            ["case", "before", "now", "change", "spread", "verdict"],
             [
                 [c.name, f"{c.before:.4g}", f"{c.now:.4g}", f"{c.effect:+.1%}", f"{c.spread:.0%}",
-                 f"{c.chance:.3f}", c.verdict, c.why]
+                 c.verdict]
                 for c in found
             ],
         )  # fmt: skip
+        for comparison in found:
+            if comparison.why:
+                print(f"{comparison.name}: no verdict: {comparison.why}")
         for path, content in zip((args.before, args.now), files, strict=True):
             for doubt in content.get("conditions", {}).get("doubts", ()):
                 print(f"{path}: not quiet: {doubt}")

@@ -1,4 +1,4 @@
-"""`nnburst bench model`: what networks give and cost through a driver process, beside the engine in process.
+"""`nnburst bench model`: accuracy and cost of networks through a driver, beside the engine in process.
 
 For each network: outputs compared with those of its file's own engine (LiteRT's Interpreter, or
 onnxruntime) on the same inputs (photographs and digits for networks that take pictures, and random ones),
@@ -23,12 +23,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nnburst.cli.bench_model_tables import print_tables
-from nnburst.cli.network_options import add_network_options, options_for
-from nnburst.cli.options import Subparsers, at_least_one, not_negative, zero_or_more
+from nnburst.cli.options import (
+    Subparsers,
+    add_network_options,
+    at_least_one,
+    not_negative,
+    options_for,
+    zero_or_more,
+)
 from nnburst.cli.output import (
     add_json_option,
     conditions,
+    microseconds,
     printable,
     progress,
     table,
@@ -38,16 +44,146 @@ from nnburst.cli.output import (
 )
 from nnburst.cli.run_inputs import add_pixel_range_option
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.utils import chosen_executor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nnburst.bench.model.measured_network import MeasuredNetwork
+    from nnburst.bench.model.networks import MeasuredNetwork
     from nnburst.bench.model.report import Measurement
     from nnburst.client.device import Device
     from nnburst.testing.models.network_file import NetworkFile
 
-#: What the reference engines are called in reports.
+
+def print_tables(found: list[dict[str, Any]]) -> None:
+    """Print accuracy, truth, latency, preparation and remarks of all networks."""
+    _print_accuracy(found)
+    _print_truth(found)
+    _print_latency(found)
+    _print_preparation(found)
+    for remark in dict.fromkeys(remark for network in found for remark in network["remarks"]):
+        print(remark)
+
+
+def _print_accuracy(found: list[dict[str, Any]]) -> None:
+    from nnburst.bench.model.accuracy import steps_in_words
+
+    rows = []
+    for network in found:
+        for at, agreement in enumerate(network["accuracy"]):
+            top = agreement["top1_agreement"]
+            rows.append(
+                [
+                    network["network"] if at == 0 else "",
+                    agreement["data_set"],
+                    agreement["device"],
+                    agreement["examples"],
+                    "" if top is None else f"{top:.2%}",
+                    _real(agreement["max_abs_difference"]),
+                    _real(agreement["mean_abs_difference"]),
+                    steps_in_words(agreement["steps"]),
+                ]
+            )
+    table(
+        f"accuracy beside {found[0]['reference']}",
+        [
+            "network",
+            "data set",
+            "device",
+            "examples",
+            "same top",
+            "largest",
+            "mean",
+            "steps apart: values",
+        ],
+        rows,
+    )
+    sources = {a["data_set"]: a["source"] for network in found for a in network["accuracy"]}
+    for name, source in sources.items():
+        print(f"  {name}: {source}")
+    print()
+
+
+def _print_truth(found: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            network["network"],
+            one["device"],
+            one["evaluator"],
+            ", ".join(f"{name} {_real(value)}" for name, value in one["figures"].items()),
+            "; ".join(one["failures"]) or "as expected",
+        ]
+        for network in found
+        for one in network["ground_truth"]
+    ]
+    if rows:
+        columns = ["network", "device", "evaluator", "figures", ""]
+        table("beside the truth and golden outputs", columns, rows)
+
+
+def _print_latency(found: list[dict[str, Any]]) -> None:
+    rows = []
+    for network in found:
+        latency = network["latency"]
+        for at, case in enumerate(latency["cases"]):
+            key = f"burst / {case['name']}"
+            rows.append(
+                [
+                    network["network"] if at == 0 else "",
+                    case["name"],
+                    microseconds(network["histograms"][case["name"]]["mean_ns"]),
+                    microseconds(network["histograms"][case["name"]]["sigma_ns"]),
+                    microseconds(case["median_ns"]),
+                    microseconds(case["p99_ns"]),
+                    f"{latency['ratios'][key]:.3f}" if key in latency["ratios"] else "",
+                    f"{latency['typical_ratios'][key]:.3f}" if key in latency["ratios"] else "",
+                    f"{latency['driver_us']:.0f}" if at == 0 else "",
+                    f"{latency['device_us']:.0f}" if at == 0 else "",
+                ]
+            )
+    columns = [
+        *("network", "route", "mean µs", "σ µs", "median µs", "p99 µs"),
+        *("burst / this", "of single medians"),
+    ]
+    table(
+        "latency by route: one thread, all in turn",
+        [*columns, "driver's own µs", "device's own µs"],
+        rows,
+    )
+
+
+def _print_preparation(found: list[dict[str, Any]]) -> None:
+    columns = {
+        "load_ms": "load",
+        "engine_ms": "engine's own",
+        "launch_ms": "launch",
+        "prepare_cold_ms": "cold",
+        "prepare_to_cache_ms": "to cache",
+        "prepare_cached_ms": "cached",
+        "first_result_ms": "first result",
+        "first_result_cached_ms": "first, cached",
+        "first_run_ms": "first run",
+        "second_run_ms": "second run",
+    }
+    rows = [
+        [network["network"], *(_milliseconds(network["preparation"][key]) for key in columns)]
+        for network in found
+    ]
+    table("preparation, median ms", ["network", *columns.values()], rows)
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _real(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.3g}"
+
+
+# -- Measuring and reporting -----------------------------------------------------------------------
+
+
+#: Names of the reference engines in reports.
 _REFERENCES: Final = {
     "litert": "LiteRT's Interpreter in process",
     "litert-ref": "LiteRT's Interpreter in process with its reference kernels",
@@ -58,14 +194,19 @@ _ONNXRUNTIME: Final = "onnxruntime in process"
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser(
-        "model", help="accuracy, latency and preparation of networks", description=__doc__
+        "model",
+        help="accuracy, latency and preparation of networks",
+        description="`nnburst bench model`: what networks give and cost through a driver process, "
+        "beside the engine in process.",
     )
     parser.add_argument(
         "models", nargs="*", type=Path, metavar="MODEL", help=".tflite and .onnx files"
     )
     _add_sources(parser)
     parser.add_argument(
-        "--executor", default="litert", help="executor of the driver (default: litert)"
+        "--executor",
+        default=chosen_executor(),
+        help="executor of the driver (default: %(default)s, the best that is installed)",
     )
     parser.add_argument(
         "--reference",
@@ -172,9 +313,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, write; 0 unless `--expect` or `--baseline` say otherwise."""
     cores = sorted(os.sched_getaffinity(0))
     _check(args, cores)
-    from nnburst.bench.model.baseline import judge, missed, read_baseline, sentence
-    from nnburst.bench.model.histogram import write_csv
-    from nnburst.bench.verdict.verdict import exit_status
+    from nnburst.bench.model.report import judge, missed, read_baseline, sentence, write_csv
+    from nnburst.bench.verdict import exit_status
 
     if args.layers:
         return _show_layers(args, cores[1])
@@ -223,7 +363,7 @@ def _expectation(text: str) -> tuple[str, float]:
 
 
 def _check(args: argparse.Namespace, cores: list[int]) -> None:
-    """Refuse what cannot work before any work is done."""
+    """Refuse options that cannot work, before any work is done."""
     if args.open and args.html is None:
         raise InvalidArgument("--open needs --html FILE: the page that is opened")
     if args.html is not None and find_spec("matplotlib") is None:
@@ -239,7 +379,7 @@ def _check(args: argparse.Namespace, cores: list[int]) -> None:
 
 
 def _about(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
-    from nnburst.runtime.measuring.cost_file import processor_model
+    from nnburst.runtime.part_timer import processor_model
 
     return {
         "executor": args.executor,
@@ -265,9 +405,8 @@ def _version(package: str) -> str:
 
 
 def _workloads(args: argparse.Namespace) -> list[MeasuredNetwork]:
-    """What the command line names."""
-    from nnburst.bench.model.measured_network import MeasuredNetwork, read_list
-    from nnburst.bench.model.sounds import SOUNDS
+    """The networks that the command line names."""
+    from nnburst.bench.model.networks import SOUNDS, MeasuredNetwork, read_list
     from nnburst.testing.models.network_file import NetworkFile
 
     found = []
@@ -300,11 +439,10 @@ def _measure(
     here: int,
     there: int,
 ) -> Measurement:
-    from nnburst.bench.drivers import pinned
-    from nnburst.bench.model import accuracy, data_sets, latency, preparation
-    from nnburst.bench.model.histogram import histograms
+    from nnburst.bench.cases import pinned
+    from nnburst.bench.model import accuracy, data_sets, latency
     from nnburst.bench.model.latency import Participant
-    from nnburst.bench.model.report import Measurement
+    from nnburst.bench.model.report import Measurement, histograms
     from nnburst.client.launch import launch
 
     network = workload.network
@@ -354,7 +492,7 @@ def _measure(
                 seconds=args.seconds,
             )
     with progress(f"{network.name}: preparation", 3 * args.prepares) as advance:
-        prepared = preparation.measure_preparation(
+        prepared = latency.measure_preparation(
             network, args.executor, there, example, args.prepares, advance, engine=engine
         )
     figures = {
@@ -387,7 +525,7 @@ def _remarks(
 
 
 def _wrong(network: Mapping[str, Any]) -> Iterator[str]:
-    """What an evaluator found wrong, in words."""
+    """The failures that an evaluator found, in words."""
     for found in network["ground_truth"]:
         on = f" on {found['device']}" if found["device"] else ""
         for failure in found["failures"]:
@@ -396,8 +534,8 @@ def _wrong(network: Mapping[str, Any]) -> Iterator[str]:
 
 def _show_layers(args: argparse.Namespace, core: int) -> int:
     """Compare two devices operation by operation; 1 if one differs."""
+    from nnburst.bench.model.accuracy import compare_layers, first_difference
     from nnburst.bench.model.data_sets import data_sets
-    from nnburst.bench.model.layers import compare_layers, first_difference
 
     other = args.device[0] if args.device else "reference"
     report, differs = [], False

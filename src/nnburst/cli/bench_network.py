@@ -21,8 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nnburst.cli.network_options import add_network_options, options_for
-from nnburst.cli.options import Subparsers, at_least_one
+from nnburst.cli.options import Subparsers, add_network_options, at_least_one, options_for
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -36,7 +35,7 @@ from nnburst.hal.errors import NnburstError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from nnburst.bench.network.networks import Subject
+    from nnburst.bench.network.networks import EngineSubject
     from nnburst.bench.peer import Peer
     from nnburst.client.device import Device
 
@@ -57,11 +56,6 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "networks", nargs="*", type=Path, help=".tflite and .onnx files; one ADD is always run"
     )
-    parser.add_argument(
-        "--as-graph",
-        action="store_true",
-        help="run .onnx files as whole graphs, with extents of --shape and values of --constant",
-    )
     add_network_options(parser)
     parser.add_argument(
         "--rounds", type=at_least_one, default=41, help="blocks of each case (default: 41)"
@@ -71,9 +65,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
-    package, extra = _ENGINES[args.as_graph]
+    package, extra = _ENGINES[bool(args.as_graph)]
     if find_spec(package) is None:
-        print(f"bench network needs {package}: pip install nnburst[{extra}]")
+        print(f"bench network needs {package}: pip install 'nnburst[{extra}]'")
         return 1
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -101,16 +95,16 @@ def _measure_each(
     rounds: int,
     failures: dict[str, str],
 ) -> list[dict[str, Any]]:
-    """One network after the other, each with a driver of its own: none takes the others with it.
+    """One network after the other, each with a driver of its own, so that a crash does not end the others.
 
     Args:
-        measures: what measures each, by its name.
+        measures: the function that measures each, by its name.
         executor: of the drivers.
         cores: of this process and of the drivers.
         rounds: of each network.
-        failures: becomes those of networks that cannot be measured, by their names.
+        failures: filled with those of networks that cannot be measured, by their names.
     """
-    from nnburst.bench.drivers import pinned
+    from nnburst.bench.cases import pinned
     from nnburst.client.launch import launch
 
     here, there = cores
@@ -129,10 +123,10 @@ def _measure_networks(
     args: argparse.Namespace, cores: tuple[int, int], failures: dict[str, str]
 ) -> list[dict[str, Any]]:
     """Networks by operations, and one ADD."""
-    from nnburst.bench.network.networks import ONE_ADD, Subject
+    from nnburst.bench.network.networks import ONE_ADD, EngineSubject
     from nnburst.bench.peer import Peer
 
-    opening: dict[str, Callable[[], Subject]] = {ONE_ADD: Subject.one_add}
+    opening: dict[str, Callable[[], EngineSubject]] = {ONE_ADD: EngineSubject.one_add}
     for path in args.networks:
         opening[str(path)] = partial(_open, path, args)
     with Peer(cores[1]) as peer:
@@ -143,14 +137,14 @@ def _measure_networks(
         return _measure_each(measures, "litert", cores, args.rounds, failures)
 
 
-def _open(path: Path, args: argparse.Namespace) -> Subject:
-    from nnburst.bench.network.networks import Subject
+def _open(path: Path, args: argparse.Namespace) -> EngineSubject:
+    from nnburst.bench.network.networks import EngineSubject
 
-    return Subject.of_file(path, **options_for(path, args))
+    return EngineSubject.of_file(path, **options_for(path, args) | {"as_graph": False})
 
 
 def _measure(
-    opened: Callable[[], Subject],
+    opened: Callable[[], EngineSubject],
     peer: Peer,
     core: int,
     rounds: int,
@@ -160,7 +154,7 @@ def _measure(
     """One network's figures; times in nanoseconds."""
     import numpy as np
 
-    from nnburst.bench.contestants import FloorSpin
+    from nnburst.bench.cases import FloorSpin
     from nnburst.bench.network.networks import lineup
     from nnburst.bench.rounds import run_rounds
 
@@ -208,7 +202,7 @@ def _measure_graph(
     """One graph's figures; times in nanoseconds."""
     import numpy as np
 
-    from nnburst.bench.network.whole_graphs import InProcessGraph, graph_lineup
+    from nnburst.bench.network.onnx import InProcessGraph, graph_lineup
     from nnburst.bench.rounds import run_rounds
 
     content = path.read_bytes()

@@ -35,7 +35,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
     if find_spec("ai_edge_litert") is None:
-        print("bench operations needs ai-edge-litert: pip install nnburst[litert]")
+        print("bench operations needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
     if any(os.environ.get(name) != "1" for name in _ONE_THREAD):
         # numpy reads these while it loads, so the process starts over with one thread.

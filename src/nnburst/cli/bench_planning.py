@@ -42,7 +42,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
-    from nnburst.bench.plans.planning import measure
+    from nnburst.bench.plans import measure
 
     with text_for_people(args.json):
         found = []

@@ -47,7 +47,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
     if find_spec("ai_edge_litert") is None:
-        print("bench prepare needs ai-edge-litert: pip install nnburst[litert]")
+        print("bench prepare needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
     with text_for_people(args.json):
         with progress("starts", args.rounds * len(args.networks)) as advance:

@@ -6,18 +6,156 @@ import argparse
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-from nnburst.cli import conformance_driver
-from nnburst.cli.options import Subparsers, at_least_one, pattern
-from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
+import msgspec
+
+from nnburst.cli.options import Subparsers, above_zero, at_least_one, pattern
+from nnburst.cli.output import (
+    add_json_option,
+    printable,
+    progress,
+    table,
+    text_for_people,
+    write_json,
+)
 from nnburst.client.connect import connect
-from nnburst.testing.conformance.campaign import Result, Selection, find_files, run_file, run_files
+from nnburst.hal.errors import InvalidArgument
+from nnburst.testing.assessment import PROFILES, Advance, Plan, assess
+from nnburst.testing.conformance.campaign import (
+    SUITES,
+    CaseResult,
+    Selection,
+    find_files,
+    run_file,
+    run_files,
+)
 from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.conformance.suites import SUITES
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.partitioning import SUITE as PARTITIONING
 from nnburst.testing.partitioning import run_partitioning
+from nnburst.testing.report import SKIPPED, Report
+from nnburst.testing.report_page import coverage, write
+
+_SHOWN: Final = 40
+_PROFILE: Final = "basic"
+
+
+def add_driver_options(parser: argparse.ArgumentParser) -> None:
+    """Options that only a run without vector files takes."""
+    group = parser.add_argument_group("without vector files")
+    group.add_argument(
+        "--profile",
+        default=_PROFILE,
+        choices=PROFILES,
+        help="basic: a few cases and the contract (default); generated: all cases and random graphs; faults:"
+        " the suites that send what is wrong, kill and stop; full: everything, which takes some minutes",
+    )
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="what an executor in a shared library, or openvino, is opened with; may be repeated",
+    )
+    group.add_argument(
+        "--require",
+        default="",
+        metavar="WORDS",
+        help="operations, or operations with types, that must be executed: ADD,MUL:TENSOR_FLOAT32",
+    )
+    group.add_argument(
+        "--max-latency",
+        type=above_zero,
+        metavar="US",
+        help="fail if the median of a round trip is longer: microseconds (default: only printed)",
+    )
+    group.add_argument(
+        "--report", type=Path, metavar="DIR", help="write report.json and report.html there"
+    )
+
+
+def refuse_driver_options(args: argparse.Namespace) -> None:
+    """Refuse options that a run of vector files does not have, before it runs.
+
+    Raises:
+        InvalidArgument: an option was given that only counts without vector files.
+    """
+    given = {
+        "--profile": args.profile != _PROFILE,
+        "--option": bool(args.option),
+        "--require": bool(args.require),
+        "--max-latency": args.max_latency is not None,
+        "--report": args.report is not None,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidArgument(f"{option}: given with vector files, expected only without")
+
+
+def try_driver(args: argparse.Namespace) -> int:
+    """Try a driver; 0 only if it conforms."""
+    plan = Plan(
+        profile=args.profile,
+        filter=args.filter,
+        operation=args.operation,
+        required=tuple(word for word in args.require.split(",") if word),
+        max_latency_us=args.max_latency,
+        dump=args.dump,
+        paths=(Path.cwd(),),
+        options=tuple(args.option),
+    )
+    with (
+        text_for_people(args.json),
+        DriverUnderTest.start(args.device or args.executor, [Path.cwd()], args.option) as driver,
+        _advancing() as advance,
+    ):
+        report = assess(driver, plan, advance)
+    if args.report is not None:
+        write(report, args.report)
+    if args.json is not None:
+        write_json(args.json, msgspec.to_builtins(report))
+    with text_for_people(args.json):
+        _print_report(report, args.report)
+    return 1 if report.failures else 0
+
+
+@contextmanager
+def _advancing() -> Iterator[Advance]:
+    """One line a step on a pipe, a bar on a terminal."""
+    with progress("conformance", 1000) as advance:
+        shown: dict[str, int] = {}
+
+        def show(step: str, done: int, of: int) -> None:
+            share = 250 * done // max(of, 1)
+            advance(share - shown.get(step, 0))
+            shown[step] = share
+
+        yield show
+
+
+def _print_report(report: Report, folder: Path | None) -> None:
+    for why, times in report.skips()[:_SHOWN]:
+        print(f"not tried {times}: {printable(why)}")
+    if report.uncovered:
+        print(f"not supported: {len(report.uncovered)} of the operations that have cases")
+    for late in report.latencies:
+        print(f"round trip {late.case}: median {late.median_us:.0f} µs")
+    for line in report.failures:
+        print(f"FAILED {printable(line)}")
+    passed = sum(t.passed for t in report.triples)
+    checks = [c for c in report.checks if c.outcome != SKIPPED]
+    good = sum(c.outcome == "passed" for c in checks)
+    verdict = "does not conform" if report.failures else "conforms"
+    print(
+        f"{report.about.driver} {verdict}: {passed} of {report.tried} cases and {good} of {len(checks)}"
+        f" checks passed, coverage {coverage(report)}, {report.about.seconds:.0f} s"
+    )
+    if folder is not None:
+        print(f"report: {folder / 'report.html'}")
+
 
 _OUTCOMES = ("passed", "failed", "skipped")
 #: Tests of which each is timed in the report.
@@ -27,7 +165,10 @@ _TIMED_AT_MOST = 20
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
-        "conformance", help="test any driver or executor", description=__doc__
+        "conformance",
+        help="test any driver or executor",
+        description="`nnburst conformance`: try a driver or an executor, with vector files or "
+        "without.",
     )
     parser.add_argument(
         "directories",
@@ -46,8 +187,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--device",
         metavar="NAME",
-        help="what to try: an executor (name or module:attribute), for which a driver is started, or the"
-        " name or the path of a driver that runs (default: reference)",
+        help="what to try: an executor (name, module:attribute, or the path of a shared library), for which a"
+        " driver is started, or the name or the path of a driver that runs (default: reference)",
     )
     parser.add_argument(
         "--via",
@@ -79,15 +220,15 @@ def prepare_parser(subparsers: Subparsers) -> None:
         metavar="DIR",
         help="where to write failing tests as vector files (default: %(default)s)",
     )
-    conformance_driver.add_options(parser)
+    add_driver_options(parser)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the tests; 0 only if nothing failed and something ran."""
     if not args.directories:
-        return conformance_driver.run(args)
-    conformance_driver.refuse_options(args)
+        return try_driver(args)
+    refuse_driver_options(args)
     started = time.monotonic()
     results = _plans(args) if args.suite == PARTITIONING else _vectors(args)
     with text_for_people(args.json):
@@ -96,14 +237,14 @@ def run(args: argparse.Namespace) -> int:
     return 0 if results and not any(r.outcome == "failed" for r in results) else 1
 
 
-def _plans(args: argparse.Namespace) -> list[Result]:
+def _plans(args: argparse.Namespace) -> list[CaseResult]:
     """Plans are made in this process, whatever the executor."""
     return [
         r for path in args.directories for r in run_partitioning(path, args.filter, args.operation)
     ]
 
 
-def _vectors(args: argparse.Namespace) -> list[Result]:
+def _vectors(args: argparse.Namespace) -> list[CaseResult]:
     selection = Selection(
         executor=args.device or args.executor,
         via=args.via or ("burst" if args.device else "local"),
@@ -114,7 +255,7 @@ def _vectors(args: argparse.Namespace) -> list[Result]:
         dump=args.dump,
     )
     files = find_files(args.directories)
-    results: list[Result] = []
+    results: list[CaseResult] = []
     with text_for_people(args.json), progress("conformance", len(files)) as advance:
         for found in _run(files, selection, args):
             results.extend(found)
@@ -124,7 +265,7 @@ def _vectors(args: argparse.Namespace) -> list[Result]:
 
 def _run(
     files: Sequence[Path], selection: Selection, args: argparse.Namespace
-) -> Iterator[list[Result]]:
+) -> Iterator[list[CaseResult]]:
     """The results of each file, through one driver if a device is named."""
     if args.device is None or selection.via == "local":
         yield from run_files(files, selection, args.jobs)
@@ -139,7 +280,7 @@ def _run(
             runner.close()
 
 
-def _report(results: Sequence[Result], seconds: float) -> None:
+def _report(results: Sequence[CaseResult], seconds: float) -> None:
     _counts("by operation", "operation", results, lambda r: r.operations)
     _counts("by type of the first output", "type", results, lambda r: (r.type,))
     _counts("by suite", "suite", results, lambda r: (r.suite,))
@@ -157,8 +298,8 @@ def _report(results: Sequence[Result], seconds: float) -> None:
 def _counts(
     title: str,
     heading: str,
-    results: Iterable[Result],
-    keys: Callable[[Result], Sequence[str]],
+    results: Iterable[CaseResult],
+    keys: Callable[[CaseResult], Sequence[str]],
 ) -> None:
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for result in results:
@@ -168,11 +309,11 @@ def _counts(
     table(title, (heading, *_OUTCOMES), rows)
 
 
-def _count(results: Iterable[Result], outcome: str) -> int:
+def _count(results: Iterable[CaseResult], outcome: str) -> int:
     return sum(r.outcome == outcome for r in results)
 
 
-def _timing(results: Sequence[Result]) -> None:
+def _timing(results: Sequence[CaseResult]) -> None:
     """Driver time and total time of a few tests; thousands of rows would be unreadable."""
     timed = [r for r in results if r.driver_us is not None and r.total_us is not None]
     if 0 < len(timed) <= _TIMED_AT_MOST:
@@ -183,7 +324,7 @@ def _timing(results: Sequence[Result]) -> None:
         )
 
 
-def _summary(results: Sequence[Result]) -> dict[str, object]:
+def _summary(results: Sequence[CaseResult]) -> dict[str, object]:
     return {
         **{outcome: _count(results, outcome) for outcome in _OUTCOMES},
         "tests": [

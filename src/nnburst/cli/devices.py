@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 
 from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, table, write_json
-from nnburst.client.connect import connect, devices
-from nnburst.client.health import check_health
-from nnburst.compat.layouts.performance import lookup
+from nnburst.client.connect import check_health, connect, devices
 from nnburst.control.address import SUFFIX, directory
 from nnburst.hal.enums import OperandType
+from nnburst.hal.types import lookup
 
 if TYPE_CHECKING:
     from nnburst.client.connect import DeviceInfo

@@ -19,16 +19,21 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="list environment variables and their values",
         description=f"{__doc__} 1 if a value is refused or a name is unknown.",
     )
+    parser.add_argument(
+        "--all", action="store_true", help="also those for tests and builds of nnburst itself"
+    )
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List all variables; then what is wrong with those that are set."""
+    """List the variables; then the faults of those that are set."""
     problems = unknown_names()
     facts = []
     for variable in variables():
         if variable.is_set:
             problems += _refusal(variable)
+        if not (variable.is_for_users or variable.is_set or args.all):
+            continue
         facts.append(
             {
                 "name": variable.name,
@@ -40,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     if str(args.json) != "-":
-        rows = [(f["name"], f["value"] or "", f["origin"], f["reader"]) for f in facts]
-        table("environment variables", ("variable", "value", "origin", "read by"), rows)
+        rows = [(f["name"], f["value"] or "", f["origin"]) for f in facts]
+        table("environment variables", ("variable", "value", "origin"), rows)
     write_json(args.json, {"variables": facts, "problems": problems})
     for problem in problems:
         print(f"nnburst: {printable(problem)}", file=sys.stderr)

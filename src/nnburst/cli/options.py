@@ -1,4 +1,4 @@
-"""Types of options: what cannot be meant is wrong usage, refused before any work is done."""
+"""Types of command-line options, which refuse nonsense before any work is done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import argparse
 import math
 import os
 import re
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict
+
+from nnburst.hal.errors import InvalidArgument
 
 #: Where a command adds its parser (argparse gives the type no public name).
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -75,3 +78,116 @@ def cores(text: str) -> str:
     if not wanted or not wanted <= set(allowed):
         raise argparse.ArgumentTypeError(f"{text!r}, expected some of {allowed}, comma-separated")
     return ",".join(map(str, sorted(wanted)))
+
+
+class LoadOptions(TypedDict):
+    """Arguments of `nnburst.load` beside the file."""
+
+    shapes: dict[str, tuple[int, ...]]
+    constants: dict[str, float]
+    states: dict[str, str]
+    as_graph: bool | None
+    exact: bool | None
+    extensions: list[str]
+
+
+def add_network_options(parser: argparse.ArgumentParser) -> None:
+    """Add --shape, --constant, --state, --as-graph, --exact and --extension."""
+    parser.add_argument(
+        "--shape",
+        type=_shape,
+        action="append",
+        default=[],
+        metavar="INPUT=1,3,…",
+        help="dimensions of an input that the file leaves open; may be repeated",
+    )
+    parser.add_argument(
+        "--constant",
+        type=_constant,
+        action="append",
+        default=[],
+        metavar="INPUT=NUMBER",
+        help="an input of an .onnx file that is the same in every execution; may be repeated",
+    )
+    parser.add_argument(
+        "--state",
+        type=_state,
+        action="append",
+        default=[],
+        metavar="INPUT=OUTPUT",
+        help="an input of an .onnx file that takes what an output gave before; may be repeated",
+    )
+    parser.add_argument(
+        "--as-graph",
+        action=argparse.BooleanOptionalAction,
+        help="run the file as one operation on its own engine, or by operations of NNAPI only (default: by"
+        " operations if all of it can be)",
+    )
+    parser.add_argument(
+        "--exact",
+        action=argparse.BooleanOptionalAction,
+        help="multiply real numbers with 8-bit weights in float32, or let the engine round the numbers to 8"
+        " bits (default: as the file's own engine does)",
+    )
+    parser.add_argument(
+        "--extension",
+        action="append",
+        default=[],
+        metavar="MODULE:ATTRIBUTE",
+        help="vendor extension beside those of entry points, which may claim operators of a .tflite file; a"
+        " driver that is launched has it, too; may be repeated",
+    )
+
+
+def load_options(args: argparse.Namespace) -> LoadOptions:
+    """The given options, as `nnburst.load` takes them."""
+    return {
+        "shapes": dict(args.shape),
+        "constants": dict(args.constant),
+        "states": dict(args.state),
+        "as_graph": args.as_graph,
+        "exact": args.exact,
+        "extensions": args.extension,
+    }
+
+
+def options_for(path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Those of `load_options` that a file takes: of several networks only the .onnx ones take all.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    from nnburst.importer.load import is_onnx
+
+    given: dict[str, Any] = dict(load_options(args))
+    if not is_onnx(path.read_bytes()):
+        given = {name: given[name] for name in ("as_graph", "exact", "extensions")}
+    return given
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a name, = and a value")
+    return name, value
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    from nnburst.importer.load import named_shape  # which few commands need
+
+    try:
+        return named_shape(text)
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("--shape: ")) from None
+
+
+def _constant(text: str) -> tuple[str, float]:
+    name, value = _pair(text)
+    try:
+        return name, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{value!r}, expected a number") from None
+
+
+def _state(text: str) -> tuple[str, str]:
+    return _pair(text)

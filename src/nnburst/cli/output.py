@@ -1,4 +1,4 @@
-"""What commands show: tables and progress for people, JSON for machines.
+"""Prints the results of commands: tables and progress for people, JSON for machines.
 
 On a terminal `rich` draws them, if it is installed; a pipe, a file or a plain installation gets
 plain text without control characters.
@@ -7,10 +7,13 @@ plain text without control characters.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
 import sys
+import textwrap
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
@@ -22,6 +25,12 @@ from nnburst.hal.errors import InvalidArgument
 
 Cells = Sequence[object]
 
+#: Width that tables keep to if the output is not a terminal.
+_COLUMNS: Final = 80
+#: Width that a column of words keeps, if it needs as much.
+_NARROWEST: Final = 8
+#: Seconds between two lines of progress.
+_EVERY: Final = 10.0
 #: A cell that belongs to a column of numbers: 12, 0.38, -1e3, 99.3%, 2.6×, or nothing.
 _NUMBER: Final = re.compile(r"([-+]?\d[\d.,]*(e[-+]?\d+)?\s?[%×]?)?")
 
@@ -51,7 +60,7 @@ def writable_file(text: str) -> Path:
 
 @contextmanager
 def text_for_people(json_path: Path | None) -> Iterator[None]:
-    """Send what is printed to stderr if the JSON takes stdout."""
+    """Print to stderr if the JSON takes stdout."""
     if str(json_path) == "-":
         with redirect_stdout(sys.stderr):
             yield
@@ -59,12 +68,12 @@ def text_for_people(json_path: Path | None) -> Iterator[None]:
         yield
 
 
-#: What else the JSON of a benchmark says, once it is known.
+#: Further fields of a benchmark's JSON, once they are known.
 _more: ContextVar[Callable[[], dict[str, object]] | None] = ContextVar("more", default=None)
 
 
 def conditions() -> dict[str, object]:
-    """What `also_in_json` adds by now: how quiet the machine has been."""
+    """The fields that `also_in_json` adds by now: how quiet the machine has been."""
     more = _more.get()
     found = more() if more is not None else {}
     within = found.get("conditions", {})
@@ -73,7 +82,7 @@ def conditions() -> dict[str, object]:
 
 @contextmanager
 def also_in_json(more: Callable[[], dict[str, object]]) -> Iterator[None]:
-    """Add what `more` gives to each object that is written as JSON within."""
+    """Add the fields that `more` returns to each object that is written as JSON within."""
     token = _more.set(more)
     try:
         yield
@@ -82,7 +91,7 @@ def also_in_json(more: Callable[[], dict[str, object]]) -> Iterator[None]:
 
 
 def write_json(path: Path | None, value: object) -> None:
-    """Write `value` as JSON to `path`, with what `also_in_json` adds; nothing if it is None.
+    """Write `value` as JSON to `path`, with the fields of `also_in_json`; nothing if it is None.
 
     Raises:
         InvalidArgument: it is to go to stdout, which is closed.
@@ -141,11 +150,68 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Cells]) -> None:
 
 
 def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The table as text, every line without trailing blanks."""
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    sides = [">" if numeric else "<" for numeric in _numeric(columns, rows)]
+    """The table as text in 80 columns, every line without trailing blanks.
+
+    Words that do not fit go on in the lines below; if numbers alone take more, each row becomes a list.
+    """
+    numeric = _numeric(columns, rows)
+    widths = _fitting(columns, rows, numeric)
+    if widths is None:
+        return "\n".join([*textwrap.wrap(title, _COLUMNS), *_as_lists(columns, rows), ""])
+    sides = [">" if number else "<" for number in numeric]
     lines = [columns, ["-" * width for width in widths], *rows]
-    return "\n".join([title, *(_line(cells, widths, sides) for cells in lines), ""])
+    texts = [_line(part, widths, sides) for cells in lines for part in _wrapped(cells, widths)]
+    return "\n".join([*textwrap.wrap(title, _COLUMNS), *texts, ""])
+
+
+def _fitting(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]
+) -> list[int] | None:
+    """Widths with which a row takes 80 columns; None if that cannot be.
+
+    Lines break between words if that is enough, then within words, last of all within those of the first
+    column, which are names. Numbers stay whole.
+    """
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    numbers = [max((len(row[at]) for row in rows), default=1) for at in range(len(columns))]
+    words = [
+        max((len(word) for cell in column for word in cell.split()), default=1)
+        for column in zip(columns, *rows, strict=True)
+    ]
+    cut = [most if number else _NARROWEST for most, number in zip(numbers, numeric, strict=True)]
+    for least in (words, [words[0], *cut[1:]], cut):
+        room = _COLUMNS - 2 * len(widths)
+        while sum(widths) > room:
+            able = [at for at, width in enumerate(widths) if width > max(least[at], 1)]
+            if not able:
+                break
+            widths[max(able, key=lambda at: widths[at])] -= 1
+        else:
+            return widths
+    return None
+
+
+def _wrapped(cells: Sequence[str], widths: Sequence[int]) -> Iterator[list[str]]:
+    """A row as the lines that it takes."""
+    parts = [
+        [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False)
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    for line in itertools.zip_longest(*parts, fillvalue=""):
+        yield list(line)
+
+
+def _as_lists(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Each row as a list of its cells, named by their columns."""
+    for row in rows:
+        for first, (column, cell) in enumerate(zip(columns, row, strict=True)):
+            if cell:
+                yield from textwrap.wrap(
+                    f"{column}: {cell}",
+                    _COLUMNS,
+                    initial_indent="    " if first else "  ",
+                    subsequent_indent="      ",
+                )
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], sides: Sequence[str]) -> str:
@@ -165,11 +231,11 @@ def _numeric(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool
 def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how far a long step is; the value is called with the number of units just done.
 
-    A pipe gets one line when the step begins and none after.
+    A pipe gets a line when the step begins, and another one every 10 s.
     """
     if not _is_rich():
         print(f"{description} ...", flush=True)
-        yield lambda _done: None
+        yield _Lines(description, total).advance
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -177,6 +243,22 @@ def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+class _Lines:
+    """Progress as lines, for what is not a terminal."""
+
+    def __init__(self, description: str, total: int) -> None:
+        self._description, self._total = description, total
+        self._done, self._printed = 0, time.monotonic()
+
+    def advance(self, units: int) -> None:
+        """Units were done; print a line if the last one is old."""
+        self._done += units
+        now = time.monotonic()
+        if now - self._printed >= _EVERY:
+            self._printed = now
+            print(f"{self._description} ... {self._done} of {self._total}", flush=True)
 
 
 def microseconds(nanoseconds: float) -> str:

@@ -8,14 +8,25 @@ from the file itself if it carries a list of labels, or from `--labels`.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from importlib.util import find_spec
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from nnburst.cli.network_options import add_network_options, load_options
-from nnburst.cli.options import Subparsers, above_zero, at_least_one
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.cli.options import (
+    Subparsers,
+    above_zero,
+    add_network_options,
+    at_least_one,
+    load_options,
+)
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
@@ -25,27 +36,188 @@ from nnburst.cli.output import (
     write_json,
 )
 from nnburst.cli.run_inputs import add_pixel_range_option, read_inputs
-from nnburst.cli.run_outputs import (
-    check_labels,
-    check_output_count,
-    packed_labels,
-    read_labels,
-    save,
-    show,
-    summary,
-)
+from nnburst.client.arguments import ExecutionResult
+from nnburst.client.prepared_model import PreparedModel
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.limits import NO_TIMING
+from nnburst.hal.model import Operand
+from nnburst.hal.utils import AUTO
+from nnburst.hal.whole_graph import ONNX
+from nnburst.testing.models.network_file import NetworkFile
+from nnburst.testing.models.pictures import real_values
 
 if TYPE_CHECKING:
     from nnburst.client.device import Device
-    from nnburst.client.memory.arguments import ExecutionResult
-    from nnburst.testing.models.network_file import NetworkFile
+    from nnburst.importer.imported_model import ImportedModel
+
+
+Array = npt.NDArray[Any]
+
+#: Bytes of a list of labels inside a .tflite file; larger ones are not taken for labels.
+_LABELS_BYTES: Final = 1 << 20
+
+#: How far from 1 the sum of probabilities is that were rounded to 8 bits, for a thousand classes.
+_ROUNDED: Final = 0.1
+#: Classes that are printed.
+_TOP: Final = 5
+
+#: Errors of reading the archive of a file: most files carry none, some a damaged one.
+_NO_LABELS: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,  # encrypted, or packed in a way that zipfile does not support
+)
+
+
+def read_labels(path: Path) -> list[str]:
+    """Names of classes, one in each line.
+
+    Raises:
+        InvalidArgument: it is not text.
+        OSError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"--labels {path}: not UTF-8 text: {error}") from None
+
+
+def packed_labels(model: Path) -> list[list[str]]:
+    """Lists of labels that a .tflite file carries with it (as files of a zip archive at its end)."""
+    try:
+        with zipfile.ZipFile(model) as archive:
+            found = []
+            for member in archive.infolist():
+                if member.filename.endswith(".txt") and member.file_size <= _LABELS_BYTES:
+                    with archive.open(member) as file:
+                        text = file.read(_LABELS_BYTES)
+                    found.append(text.decode("utf-8", "backslashreplace").splitlines())
+            return found
+    except _NO_LABELS:
+        return []
+
+
+def check_labels(path: Path, labels: Sequence[str], operands: Sequence[Operand]) -> None:
+    """See that there is an output with as many classes as labels.
+
+    Raises:
+        InvalidArgument: it does not exist.
+    """
+    sizes = [math.prod(operand.dimensions) for operand in operands]
+    if len(labels) not in sizes and all(sizes):
+        raise InvalidArgument(
+            f"--labels {path}: {len(labels)} lines, the outputs have {sizes} elements"
+        )
+
+
+def are_probabilities(real: Array) -> bool:
+    """Whether real values look like those of a SOFTMAX, but for rounding: none below 0, and 1 in all."""
+    return bool(real.min() >= 0 and abs(real.sum() - 1) < _ROUNDED)
+
+
+def summary(
+    name: str, values: Array, operand: Operand, labels: Sequence[Sequence[str]], count: int | None
+) -> dict[str, Any]:
+    """An output as `--json` writes it.
+
+    Args:
+        name: of the output.
+        values: stored values.
+        operand: the output.
+        labels: lists of class names; the one with as many as there are classes is taken.
+        count: classes to list if the output is a vector; None lists five if it is known to hold scores of
+            classes: by its labels, or since its values are probabilities.
+    """
+    real = real_values(values, operand)
+    told: dict[str, Any] = {"name": name, "dtype": str(values.dtype), "shape": list(values.shape)}
+    if values.size:
+        told |= {"min": _number(real.min()), "max": _number(real.max())}
+        told["mean"] = _number(real.mean())
+    if values.size > 1 and max(values.shape) == values.size:
+        names = next((found for found in labels if len(found) == values.size), None)
+        if count is None and names is None and not are_probabilities(real):
+            return told
+        order = np.argsort(-real.reshape(-1), kind="stable")[: _TOP if count is None else count]
+        told["top"] = [
+            {
+                "index": int(index),
+                "label": names[index] if names else "",
+                "score": _number(real.reshape(-1)[index]),
+            }
+            for index in order
+        ]
+    return told
+
+
+def _number(value: float) -> float | None:
+    """None for a number that JSON cannot express."""
+    return float(value) if math.isfinite(value) else None
+
+
+def show(summaries: Sequence[dict[str, Any]]) -> None:
+    """Print the outputs."""
+    columns = ["output", "dtype", "shape", "min", "max", "mean"]
+    table(
+        "outputs (real values)",
+        columns,
+        [
+            [
+                told["name"],
+                told["dtype"],
+                "x".join(map(str, told["shape"])),
+                *(_text(told.get(key)) for key in ("min", "max", "mean")),
+            ]
+            for told in summaries
+        ],
+    )
+    for told in summaries:
+        if "top" in told:
+            rows = [[top["index"], top["label"], _text(top["score"])] for top in told["top"]]
+            table(f"{told['name']}: most likely", ["class", "label", "score"], rows)
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def save(paths: Sequence[Path], outputs: Sequence[Array]) -> None:
+    """Write each output to its file, if there are files.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    if not paths:
+        return
+    for path, values in zip(paths, outputs, strict=True):
+        with path.open("wb") as file:
+            np.save(file, values, allow_pickle=False)
+
+
+def check_output_count(paths: Sequence[Path], names: Sequence[str]) -> None:
+    """Compare the number of files with the model's outputs.
+
+    Raises:
+        InvalidArgument: they differ, and there are files.
+    """
+    if paths and len(paths) != len(names):
+        raise InvalidArgument(
+            f"--output: {len(paths)} given, the model has {len(names)}: {', '.join(names)}"
+        )
+
+
+# -- Running ---------------------------------------------------------------------------------------
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add `nnburst run`."""
     parser = subparsers.add_parser(
-        "run", help="execute a .tflite or .onnx network on files", description=__doc__
+        "run",
+        help="execute a .tflite or .onnx network on files",
+        description="`nnburst run`: execute a .tflite or .onnx network in a driver on files; print "
+        "or save what it gives.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help=".tflite or .onnx file")
     add_network_options(parser)
@@ -67,7 +239,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--executor", help="executor of the driver that is launched (default: litert if installed)"
+        "--executor",
+        help="executor of the driver that is launched (default: auto, the best that is installed; onnxruntime"
+        " for a whole .onnx graph)",
     )
     where.add_argument("--connect", metavar="NAME", help="use a driver that is running")
     parser.add_argument(
@@ -75,7 +249,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help="names of classes, one a line")
     parser.add_argument(
-        "--top", type=at_least_one, default=5, help="number of classes to print (default: 5)"
+        "--top",
+        type=at_least_one,
+        help="number of classes to print (default: 5 if an output has labels or probabilities, else none)",
     )
     add_pixel_range_option(parser)
     parser.add_argument(
@@ -94,9 +270,6 @@ def run(args: argparse.Namespace) -> int:
     """Read, execute, show, write."""
     from nnburst.testing.models.network_file import NetworkFile
 
-    for name in ("repeat", "top"):
-        if getattr(args, name) < 1:
-            raise InvalidArgument(f"--{name} is {getattr(args, name)}, expected 1 or more")
     network = NetworkFile.read(args.model, **load_options(args))
     inputs = read_inputs(args.input, network.input_names, network.inputs, args.pixel_range)
     check_output_count(args.output, network.output_names)
@@ -104,8 +277,7 @@ def run(args: argparse.Namespace) -> int:
     if labels:
         check_labels(args.labels, labels[0], network.outputs)
     with text_for_people(args.json):
-        report, results = _execute(args, network, inputs)
-        outputs = network.without_states(results)
+        report, outputs = _execute(args, network, inputs)
         report["outputs"] = [
             summary(name, values, operand, labels or packed_labels(args.model), args.top)
             for name, values, operand in zip(
@@ -119,25 +291,28 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _open_device(args: argparse.Namespace) -> Device:
+def _open_device(args: argparse.Namespace, imported: ImportedModel) -> Device:
     from nnburst.client.connect import connect
     from nnburst.client.launch import launch
 
     if args.connect is not None:
         return connect(args.connect)
-    default = "litert" if find_spec("ai_edge_litert") is not None else "reference"
+    default = AUTO
+    if any(each.name == ONNX for each in imported.model.extension_name_to_prefix):
+        default = "onnxruntime"
     return launch(args.executor or default, extensions=args.extension)
 
 
 def _execute(
     args: argparse.Namespace, network: NetworkFile, inputs: Sequence[Any]
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Execute as often as asked for; what is known of it, and all outputs of the last time."""
-    from nnburst.cli.run_routes import open_route
-
+    """Execute as often as the options say; the measurements, and all outputs of the last time."""
     durations: list[int] = []
     timings: list[Any] = []
-    with _open_device(args) as device, device.prepare(network.imported) as prepared:
+    with (
+        _open_device(args, network.imported) as device,
+        device.prepare(network.imported) as prepared,
+    ):
         report = {
             "model": str(args.model),
             "device": {"name": device.name, "version": device.version_string},
@@ -174,7 +349,9 @@ def _times(durations: Sequence[int], timings: Sequence[Any]) -> dict[str, Any]:
     measured = [timing for timing in timings if timing.measured]
     if measured:
         found["driver_us"] = float(np.median([timing.time_in_driver for timing in measured]))
-        found["device_us"] = float(np.median([timing.time_on_device for timing in measured]))
+    on_device = [t.time_on_device for t in measured if t.time_on_device != NO_TIMING]
+    if on_device:
+        found["device_us"] = float(np.median(on_device))
     return found
 
 
@@ -191,3 +368,73 @@ def _show_times(report: dict[str, Any]) -> None:
         ["execution", "µs"],
         rows,
     )
+
+
+# -- Routes ----------------------------------------------------------------------------------------
+
+
+class RunRoute(Protocol):
+    """A way to execute, with its inputs in place."""
+
+    def __call__(self) -> ExecutionResult:
+        """Execute once; states go on from where they were."""
+
+
+@contextmanager
+def open_route(
+    via: str,
+    prepared: PreparedModel,
+    network: NetworkFile,
+    inputs: Sequence[Array],
+    *,
+    measure: bool,
+    timeout: float,
+) -> Iterator[RunRoute]:
+    """A route to `prepared`.
+
+    Args:
+        via: "burst" or "execute".
+        prepared: the network on a device.
+        network: the network.
+        inputs: one for each input that is not a state.
+        measure: whether the driver times every execution.
+        timeout: seconds of one execution.
+    """
+    if via == "execute":
+        yield _OverSocket(prepared, network, inputs, measure, timeout)
+        return
+    with prepared.open_burst(states=network.imported.states) as burst:
+        if not all(each.known for each in (*prepared.inputs, *prepared.outputs)):
+            given = [*inputs]
+            yield lambda: burst.execute(given, measure=measure, timeout=timeout)
+            return
+        bound = burst.bind(measure=measure)
+        for place, value in zip(bound.inputs, inputs, strict=True):
+            place[...] = value
+        yield lambda: bound.run(timeout)
+
+
+class _OverSocket:
+    """Executions over the socket; a state's output is its next input."""
+
+    def __init__(
+        self,
+        prepared: PreparedModel,
+        network: NetworkFile,
+        inputs: Sequence[Array],
+        measure: bool,
+        timeout: float,
+    ) -> None:
+        self._prepared = prepared
+        self._network = network
+        self._states = network.imported.states
+        self._measure = measure
+        self._timeout = timeout
+        self._inputs = network.with_states(inputs)
+
+    def __call__(self) -> ExecutionResult:
+        result = self._prepared.execute(self._inputs, measure=self._measure, timeout=self._timeout)
+        for state in self._states:
+            self._inputs[state.input_index] = result.outputs[state.output_index]
+        outputs = self._network.without_states(result.outputs)
+        return ExecutionResult(outputs, result.output_shapes, result.timing)

@@ -1,4 +1,4 @@
-"""Files as the inputs of a network: arrays (.npy), sounds (.wav), pictures (all else)."""
+"""Reads files as the inputs of a network: arrays (.npy), sounds (.wav), pictures (all else)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
+from nnburst.hal.model import QUANTIZED_RANGES, Operand
+from nnburst.hal.whole_graph import array_dtype
 from nnburst.testing.models.pictures import Range, from_picture, stored, takes_picture
 
 Array = npt.NDArray[Any]
@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 #: Bytes of one sample: how it is stored, and the value of the loudest one.
 _PCM: Final = {1: ("u1", 128.0), 2: ("<i2", 32768.0), 4: ("<i4", 2147483648.0)}
 
-#: What reading an .npy file may raise: its header is a text of Python, and may claim any shape.
+#: Errors of reading an .npy file: its header is a text of Python, and may claim any shape.
 _NO_ARRAY: Final = (
     ValueError,
     EOFError,
@@ -111,9 +111,8 @@ class _Input:
             raise self._refused(f"is not a .npy file of numbers: {error}") from None
         self._check_shape(found.shape)
         shape = found.shape if 0 in self._operand.dimensions else self._operand.dimensions
-        dtype = DTYPES[OperandType(self._operand.type)]
-        fits = found.dtype == dtype or (found.dtype == np.bool_ and dtype == np.uint8)
-        if fits:
+        dtype = array_dtype(OperandType(self._operand.type))
+        if found.dtype == dtype or (dtype == np.bool_ and found.dtype == np.uint8):
             return np.ascontiguousarray(found, dtype).reshape(shape)
         if found.dtype.kind != "f":
             raise self._refused(f"has dtype {found.dtype}")
@@ -167,7 +166,9 @@ class _Input:
         from PIL import Image, UnidentifiedImageError
 
         if not takes_picture(self._operand):
-            raise self._refused("is taken for a picture, whose extents are (1, height, width, 3)")
+            raise self._refused(
+                "is taken for a picture, whose extents are (1, height, width, 3) or (1, 3, height, width)"
+            )
         try:
             with Image.open(self._path) as image:
                 content = np.asarray(image.convert("RGBA" if _has_alpha(image) else "RGB"))
@@ -189,4 +190,4 @@ def _wanted(operand: Operand) -> str:
     kind = OperandType(operand.type)
     extents = ", ".join("any" if n == 0 else str(n) for n in operand.dimensions)
     either = " or real numbers, which are quantised," if kind in QUANTIZED_RANGES else ""
-    return f"{DTYPES[kind].name}{either} of shape ({extents})"
+    return f"{array_dtype(kind).name}{either} of shape ({extents})"

@@ -14,6 +14,7 @@ import numpy as np
 import nnburst
 from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, microseconds, table, write_json
+from nnburst.executor.reference import numpy_functions
 from nnburst.fmq.shared_memory import SharedMemory
 
 #: Seconds until a driver that was killed must have been noticed.
@@ -73,6 +74,13 @@ def _check_shared_memory() -> str:
     return "sealed memfd, mapped twice"
 
 
+def _check_numpy() -> str:
+    wrong = numpy_functions.wrong_functions()
+    if wrong:
+        raise AssertionError(f"numpy {np.__version__} computes wrongly: {'; '.join(wrong)}")
+    return f"{np.__version__}: functions of strided arrays are right"
+
+
 def _check_execute() -> str:
     x = np.arange(4, dtype=np.float32)
     with nnburst.launch("reference") as device, device.prepare(_model()) as prepared:
@@ -115,6 +123,7 @@ def _check_death() -> str:
 _CHECKS: Final = {
     "cores": _check_cores,
     "shared memory": _check_shared_memory,
+    "numpy": _check_numpy,
     "execute": _check_execute,
     "burst": _check_burst,
     "driver death": _check_death,

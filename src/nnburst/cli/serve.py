@@ -9,15 +9,17 @@ import sys
 from importlib.util import find_spec
 from typing import Final, NoReturn
 
-from nnburst.cli.options import Subparsers, cores
+from nnburst.cli.options import Subparsers, at_least_one, cores
 from nnburst.cli.output import add_json_option
 from nnburst.client.launch import driver_environment
 from nnburst.hal.environment import ONNXRUNTIME_PROVIDER
 from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.utils import AUTO, NO_ENGINE, chosen_executor, python_command
 from nnburst.serving.options import add_options
 from nnburst.serving.options import words as front_words
 
 _NEEDED_BY_FRONT: Final = ("grpc", "grpc_health", "tritonclient")
+_NEEDED_BY_HTTP: Final = (*_NEEDED_BY_FRONT, "aiohttp")
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -28,11 +30,37 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument("name", help="what clients give to connect(): a name, or a path with a '/'")
     parser.add_argument(
         "--executor",
-        default="reference",
-        help="null, reference, an entry point of nnburst.executors, or module:attribute"
-        " (default: %(default)s)",
+        default=AUTO,
+        help="litert, onnxruntime, reference, null, an entry point of nnburst.executors, module:attribute, or"
+        " the path of a shared library (default: auto, the first of the first three that is installed)",
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="what an executor in a shared library, or openvino, is opened with; may be repeated",
+    )
+    parser.add_argument(
+        "--device-node",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a device node that the executor may open for writing, in spite of its sandbox; may be repeated",
     )
     parser.add_argument("--cpus", type=cores, help="cores to run on, comma-separated")
+    parser.add_argument(
+        "--realtime",
+        type=at_least_one,
+        metavar="PRIORITY",
+        help="have workers run before other programs: SCHED_FIFO with this priority, 1 to 99, while they"
+        " have a client; refused if the system does not permit it",
+    )
+    parser.add_argument(
+        "--lock-memory",
+        action="store_true",
+        help="keep workers' memory in place from its first use on; refused if the system does not permit it",
+    )
     parser.add_argument(
         "--extension",
         action="append",
@@ -68,29 +96,46 @@ def run(args: argparse.Namespace) -> NoReturn:
     front = front_words(args)
     if args.grpc is not None and not all(map(find_spec, _NEEDED_BY_FRONT)):
         raise NnburstError("--grpc needs the extra grpc: pip install 'nnburst[grpc]'")
+    if args.http is not None and not all(map(find_spec, _NEEDED_BY_HTTP)):
+        raise NnburstError("--http needs the extra http: pip install 'nnburst[http]'")
     environment = driver_environment()
+    args.executor = chosen_executor(args.executor)
     if args.provider is not None:
         if args.executor != "onnxruntime":
             raise InvalidArgument(
                 f"--provider: {args.provider}, but the executor is {args.executor}"
             )
         environment[ONNXRUNTIME_PROVIDER.name] = args.provider
-    if args.metrics and find_spec("prometheus_client") is None:
+    if (args.metrics or args.http_metrics) and find_spec("prometheus_client") is None:
         raise NnburstError("--metrics needs the extra metrics: pip install 'nnburst[metrics]'")
-    words = ["-m", "nnburst.driver", "--executor", args.executor, "--serve", args.name]
+    words = python_command(
+        "-m", "nnburst.driver", "--executor", args.executor, "--serve", args.name
+    )
     if args.cpus:
         words += ["--cpus", args.cpus]
+    if args.realtime is not None:
+        words += ["--realtime", str(args.realtime)]
+    if args.lock_memory:
+        words.append("--lock-memory")
     for extension in args.extension:
         words += ["--extension", extension]
+    for option in args.option:
+        words += ["--option", option]
+    for node in args.device_node:
+        words += ["--device-node", node]
     if args.any_user:
         words.append("--any-user")
     if args.until_stdin_ends:
         words.append("--until-stdin-ends")
     words += ["--share-weights", args.share_weights]
+    if args.executor == "reference" and args.model and chosen_executor() == args.executor:
+        print(f"nnburst: {NO_ENGINE}", file=sys.stderr)
+    for option, value in args.model:
+        words += [option, value]
     if front:
         words += ["--front", json.dumps(front)]
     if args.json:
         words += ["--json", str(args.json)]
     if sys.stdout is not None:
         sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, *words], environment)  # noqa: S606
+    os.execve(words[0], words, environment)  # noqa: S606

@@ -48,10 +48,9 @@ def run(args: argparse.Namespace) -> int:
                 service = {name.removeprefix("nnburst_"): int(n) for name, n in now[""].items()}
                 live.update(tables(rows, service))
                 before = now
-        except KeyboardInterrupt:
-            pass
-    if args.json:
-        write_json(args.json, {"models": rows, "service": service})
+        finally:  # also behind Ctrl-C
+            if args.json:
+                write_json(args.json, {"models": rows, "service": service})
     return 0
 
 
@@ -80,7 +79,7 @@ def read(address: str) -> Counts:
 
 
 def row(model: str, before: dict[str, float], now: dict[str, float]) -> dict[str, Any]:
-    """What happened to a model between two scrapes."""
+    """The figures of a model between two scrapes."""
     since = {name: value - before.get(name, 0.0) for name, value in now.items()}
     requests = _by_status(since, "nnburst_requests_total")
     succeeded = requests.pop("OK", 0.0)

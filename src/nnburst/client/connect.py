@@ -1,24 +1,38 @@
-"""Finding drivers that are running."""
+"""Finds drivers that are running, and checks that they work."""
 
 from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from nnburst.client.device import Device
-from nnburst.client.memory.arguments import check_timeout
-from nnburst.client.session.ending import DriverDied
+import numpy as np
+
+from nnburst.client.arguments import check_timeout
+from nnburst.client.burst.interface import Recover
+from nnburst.client.device import Device, recovering_device
 from nnburst.client.session.handshake import Session
+from nnburst.client.session.process import DriverDied
 from nnburst.control.address import SUFFIX, check_length, directory, socket_path
 from nnburst.control.channel import Channel
-from nnburst.hal.capabilities import Capabilities
-from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.diagnostics import vlog
-from nnburst.hal.enums import DeviceType, FeatureLevel
+from nnburst.hal import vlog
+from nnburst.hal.enums import (
+    DeviceType,
+    FeatureLevel,
+    FusedActivationFunc,
+    OperandType,
+    OperationType,
+)
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, NnburstError
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.types import Capabilities, NumberOfCacheFiles
+from nnburst.hal.utils import Scarce
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -56,26 +70,36 @@ class DeviceInfo:
     thread_budget: int = 1
 
 
-def connect(name_or_path: str | Path, *, timeout: float = 30.0, any_user: bool = False) -> Device:
+def connect(
+    name_or_path: str | Path,
+    *,
+    timeout: float = 30.0,
+    any_user: bool = False,
+    recover: Recover = False,
+) -> Device:
     """Connect to a driver that is running.
 
     Args:
         name_or_path: name given to `nnburst serve`, or path of its socket.
         timeout: seconds until it must have answered.
         any_user: whether a driver of another user will do, too.
+        recover: whether to connect again when the driver has died, with all that was prepared; see `launch`.
 
     Returns:
         The device, which the caller closes; the driver goes on.
 
     Raises:
         DeviceUnavailable: no driver serves there, it is full, of another user, or speaks another version.
-        InvalidArgument: the name or the timeout makes no sense.
+        InvalidArgument: the name, the timeout or `recover` makes no sense.
         MissedDeadline: the driver does not answer.
     """
     seconds = check_timeout(timeout)
     kind: type[object] = type(name_or_path)
     if not issubclass(kind, str | os.PathLike):
         raise InvalidArgument(f"name_or_path: of type {kind.__name__}, expected a name or a path")
+    if recover is not False:
+        again = partial(connect, name_or_path, timeout=seconds, any_user=any_user)
+        return recovering_device(again, recover)
     record_if_asked()
     with trace(Layer.RUNTIME, Phase.INITIALIZATION, "connect"):
         device = _connected(str(name_or_path), seconds, any_user=any_user)
@@ -87,7 +111,7 @@ def _connected(text: str, seconds: float, *, any_user: bool) -> Device:
     path = check_length(Path(text)) if "/" in text else socket_path(text)
     connected = _connect(path, seconds)
     owner = Channel(connected).peer.uid
-    if owner != os.getuid() and not any_user:
+    if owner != os.geteuid() and not any_user:
         connected.close()
         raise DeviceUnavailable(f"address: {path} is served by user {owner}")
 
@@ -107,7 +131,8 @@ def _connected(text: str, seconds: float, *, any_user: bool) -> Device:
 
 
 def _connect(path: Path, timeout: float) -> socket.socket:
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with Scarce(f"address: {path} cannot be connected to"):
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connected.settimeout(min(timeout, _LONGEST))  # a full backlog blocks
         connected.connect(str(path))
@@ -150,3 +175,67 @@ def devices(*, timeout: float = 5.0) -> list[DeviceInfo]:
         except NnburstError:
             continue  # left behind by a driver that crashed; the next one of that name replaces it
     return found
+
+
+class Health(NamedTuple):
+    """What a look at a driver has found.
+
+    Attributes:
+        healthy: everything went as it should.
+        detail: what was done, or what went wrong.
+        seconds: that it took.
+        running: whether a driver listens at all. A socket of one that crashed is not a sick driver: the next
+            driver of that name takes its place.
+    """
+
+    healthy: bool
+    detail: str
+    seconds: float
+    running: bool = True
+
+    @property
+    def state(self) -> str:
+        """In two words at most."""
+        return "healthy" if self.healthy else "failed" if self.running else "not running"
+
+
+def check_health(connect: Callable[[], Device], *, timeout: float = 5.0) -> Health:
+    """Use a driver as a client would.
+
+    It reflects the worker, not the listener in front of it: a worker is forked for this client, loads the
+    executor, prepares x + x and executes it by a burst. A device that does not support ADD is only asked
+    which operations it supports. What is computed is not compared: the null executor computes nothing.
+
+    Args:
+        connect: makes the connection, which is closed again.
+        timeout: seconds for each step.
+    """
+    began = time.monotonic()
+    try:
+        with connect() as device:
+            detail = _use(device, timeout)
+    except NnburstError as error:
+        running = not isinstance(error, NotRunning)
+        detail = f"{type(error).__name__}: {error}"
+        return Health(False, detail, time.monotonic() - began, running)
+    return Health(True, detail, time.monotonic() - began)
+
+
+def _use(device: Device, timeout: float) -> str:
+    model = _model()
+    if not all(device.supported_operations(model, timeout=timeout)):
+        return "answers; does not support ADD, so nothing was executed"
+    x = np.arange(4, dtype=np.float32)
+    with device.prepare(model, timeout=timeout) as prepared, prepared.open_burst() as burst:
+        burst.execute([x], timeout=timeout)
+    return "prepared a model and executed it by a burst"
+
+
+def _model() -> Model:
+    """X + x."""
+    builder = ModelBuilder()
+    kind = OperandType.TENSOR_FLOAT32
+    x, y = builder.input(kind, (4,)), builder.output(kind, (4,))
+    none = builder.scalar(int(FusedActivationFunc.NONE))
+    builder.operation(OperationType.ADD, [x, x, none], [y])
+    return builder.build()

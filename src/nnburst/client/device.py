@@ -1,4 +1,4 @@
-"""Device: a driver as its client sees it."""
+"""A driver as its client sees it: it prepares models and allocates buffers."""
 
 from __future__ import annotations
 
@@ -9,48 +9,106 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from enum import IntEnum
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from nnburst.client.allocation import Use, allocate_buffer
+from nnburst.client.arguments import check_member, check_thread_count, check_timeout
+from nnburst.client.burst.interface import Recover, check_recover
 from nnburst.client.compilation_cache import CachedCompilation, CacheFiles
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.memory.arguments import check_timeout
-from nnburst.client.memory.carried_pools import CarriesPools, unpacked
-from nnburst.client.memory.memory import Memory
-from nnburst.client.preparation import Preparation
-from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.memory import Memory
+from nnburst.client.prepared_model import Preparation, PreparedModel, without_own_bursts
+from nnburst.client.served_model import (
+    ServedModel,
+    ServedName,
+    open_served_model,
+    served_models,
+)
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
+from nnburst.client.session.recovery import Recovery, check_same
+from nnburst.client.staging import CarriesPools, unpacked
 from nnburst.control.channel import Fds
-from nnburst.control.messages.device import (
+from nnburst.control.messages import (
+    Allocate,
+    Allocated,
     DeviceCapabilities,
     GetCapabilities,
     GetNumberOfCacheFilesNeeded,
     GetSupportedOperations,
+    Message,
     PrepareModel,
     PrepareModelFromCache,
     SupportedOperations,
 )
-from nnburst.control.messages.device import NumberOfCacheFiles as CacheFileCounts
-from nnburst.control.messages.message import Message
-from nnburst.hal.capabilities import Capabilities
-from nnburst.hal.closing import Closing
-from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.diagnostics import vlog
-from nnburst.hal.diagnostics.graph_files import dump_model
+from nnburst.control.messages import NumberOfCacheFiles as CacheFileCounts
+from nnburst.hal import vlog
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
-from nnburst.hal.errors import GeneralFailure, InvalidArgument
-from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.attributes import ExtensionAttribute
-from nnburst.hal.model import MemoryPool, Model
+from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, InvalidArgument
+from nnburst.hal.extensions import Extension, ExtensionAttribute
+from nnburst.hal.graph_dump import dump_model
+from nnburst.hal.model import DTYPES, MemoryPool, Model
+from nnburst.hal.types import BufferDesc, BufferRole, Capabilities, NumberOfCacheFiles
+from nnburst.hal.utils import Closing, warn_of_reference
+from nnburst.hal.validation import validate_memory_desc
 from nnburst.hal.validation.values import validate_capabilities
 from nnburst.tracing.slices import Layer, Phase, trace
 
-logger = logging.getLogger(__name__)
+#: A use: a prepared model, and which of its inputs or outputs.
+Use = tuple[PreparedModel, int]
 
-#: More threads than that cannot be asked for.
-_MOST_THREADS: Final = 1024
+
+def allocate_buffer(
+    session: Session,
+    inputs: Sequence[Use],
+    outputs: Sequence[Use],
+    dimensions: Sequence[int],
+    timeout: float,
+) -> Buffer:
+    """Allocate one; see `Device.allocate_buffer`."""
+    seconds = check_timeout(timeout)
+    _check_uses("inputs", inputs)
+    _check_uses("outputs", outputs)
+    models = list({id(model): model for model, _ in (*inputs, *outputs)}.values())
+    places = {id(model): index for index, model in enumerate(models)}
+    read, written = (
+        tuple(BufferRole(places[id(model)], index) for model, index in uses)
+        for uses in (inputs, outputs)
+    )
+    operand = validate_memory_desc(
+        dimensions,
+        models,
+        read,
+        written,
+        lambda prepared: prepared.model if prepared._prepared.session is session else None,
+    )
+    if operand.type not in DTYPES:
+        raise GeneralFailure(
+            f"buffers hold operands of core types only, not of type {operand.type}"
+        )
+    message = Allocate(
+        BufferDesc(tuple(dimensions)),
+        tuple(model._prepared.handle for model in models),
+        read,
+        written,
+    )
+    allocated, _ = session.connection.call(message, Allocated, timeout=seconds)
+    return Buffer(session, allocated, operand)
+
+
+def _check_uses(kind: str, uses: Sequence[Use]) -> None:
+    for index, use in enumerate(uses):
+        pair = isinstance(use, tuple | list) and len(use) == 2
+        if not pair or not isinstance(use[0], PreparedModel) or not isinstance(use[1], int):
+            raise InvalidArgument(
+                f"{kind}[{index}]: {use!r}, expected a prepared model and a number"
+            )
+
+
+# -- device ----------------------------------------------------------------------------------------
+
+
+logger = logging.getLogger(__name__)
 
 #: Seconds that a driver gets to take a call whose outcome comes later.
 _START_TIMEOUT: Final = 30.0
@@ -58,7 +116,8 @@ _START_TIMEOUT: Final = 30.0
 _SHORTEST: Final = 1e-3
 
 R = TypeVar("R", bound=Message)
-E = TypeVar("E", bound=IntEnum)
+T = TypeVar("T")
+P = TypeVar("P", bound=PreparedModel)
 
 
 class Device(Closing):
@@ -75,9 +134,68 @@ class Device(Closing):
         self._session = session
         self._process = process
         self._owner = os.getpid()
+        self._facts: dict[str, object] = {}
         self._capabilities: Capabilities | None = None
         self._cache_files: NumberOfCacheFiles | None = None
+        self._recovery: Recovery | None = None
+        self._make: Callable[[], Device] | None = None
         self._finalizer = weakref.finalize(self, _collected, session, process, self._owner)
+
+    def _renew(self) -> Callable[[], None]:
+        """Connect once more, to the same device.
+
+        Raises:
+            InvalidDevice: what answers differs from what was there before (device:§7).
+        """
+        recovery = self._recovery
+        assert self._make is not None
+        assert recovery is not None
+        new = self._make()
+        try:
+            check_same(self._facts, _facts(new))
+        except BaseException:
+            new.close()
+            raise
+        clean_up = partial(_close_lost, self._session, self._process, self._owner)
+        self._finalizer.detach()
+        new._finalizer.detach()
+        session = new._session
+        self._process, self._session = new._process, session
+        self._finalizer = weakref.finalize(self, _collected, session, self._process, self._owner)
+        if recovery.is_closed:
+            self.close()  # meanwhile; and with it what has just been made
+        else:
+            session.connection.on_end_weakly(recovery.connection_ended)
+        return clean_up
+
+    def _twin(self) -> Device:
+        """This device for the thread that makes models again: its calls do not wait for that."""
+        twin = Device(self._session)
+        twin._finalizer.detach()
+        return twin
+
+    def _reached(self, timeout: float) -> tuple[Session, float]:
+        """The session that a call goes to, and the seconds that the call has left.
+
+        Raises:
+            NnburstError: the driver is not there in time; see `Recovery.reach`.
+        """
+        seconds = check_timeout(timeout)
+        if self._recovery is None or self._session.is_alive:
+            return self._session, seconds
+        deadline_ns = time.monotonic_ns() + int(seconds * 1e9)
+        self._recovery.reach(self, deadline_ns)
+        return self._session, max((deadline_ns - time.monotonic_ns()) * 1e-9, _SHORTEST)
+
+    @property
+    def recoveries(self) -> int:
+        """How often it was connected to again because its driver had died; 0 without `recover=`."""
+        return 0 if self._recovery is None else self._recovery.count
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._session.closed
 
     @property
     def name(self) -> str:
@@ -174,7 +292,8 @@ class Device(Closing):
             ResourceExhausted: there is not so much memory, or the client has too many buffers.
             DeadObject, Closed, MissedDeadline: see these classes.
         """
-        buffer = allocate_buffer(self._session, inputs, outputs, dimensions, timeout)
+        session, seconds = self._reached(timeout)
+        buffer = allocate_buffer(session, inputs, outputs, dimensions, seconds)
         vlog.write("memory", "%s: a buffer, token %d", self.name, buffer._token)
         return buffer
 
@@ -197,10 +316,16 @@ class Device(Closing):
             GeneralFailure: the driver's answer does not fit the model.
             DeadObject, Closed, MissedDeadline: see these classes.
         """
+        deadline = time.monotonic() + check_timeout(timeout)
         with unpacked(model, pools) as (bare, memories):
-            described = self._describe(bare, memories)
-            answer, _ = self._call(
-                GetSupportedOperations(described), SupportedOperations, memories, timeout
+            described = GetSupportedOperations(self._describe(bare, memories))
+            answer, _ = self._repeated(
+                lambda: self._call(
+                    described,
+                    SupportedOperations,
+                    memories,
+                    max(deadline - time.monotonic(), _SHORTEST),
+                )
             )
         if len(answer.supported) != len(bare.main.operations):
             raise GeneralFailure(
@@ -254,7 +379,8 @@ class Device(Closing):
             GeneralFailure: the driver's answer breaks validation:S4.
             DeadObject, Closed, MissedDeadline: see these classes.
         """
-        return self._session.supported_extensions(check_timeout(timeout))
+        session, seconds = self._reached(timeout)
+        return session.supported_extensions(seconds)
 
     def prepare(
         self,
@@ -268,6 +394,7 @@ class Device(Closing):
         token: bytes | None = None,
         attributes: Sequence[ExtensionAttribute] = (),
         timeout: float = 60.0,
+        bursts: bool = True,
     ) -> PreparedModel:
         """Prepare a model for execution.
 
@@ -287,6 +414,7 @@ class Device(Closing):
                 Two models with the same token cannot be told apart.
             attributes: of vendor extensions, for the device; unknown ones are ignored.
             timeout: seconds that preparing may take.
+            bursts: whether `execute` goes over bursts of its own; see there.
 
         Returns:
             The prepared model, which the caller closes.
@@ -301,16 +429,33 @@ class Device(Closing):
         """
         seconds = check_timeout(timeout)
         options: dict[str, Any] = {
-            "preference": _member(ExecutionPreference, preference, "preference"),
-            "priority": _member(Priority, priority, "priority"),
-            "num_threads": _thread_count(num_threads),
+            "preference": check_member(ExecutionPreference, preference, "preference"),
+            "priority": check_member(Priority, priority, "priority"),
+            "num_threads": check_thread_count(num_threads),
             "attributes": tuple(attributes),
         }
-        with trace(Layer.RUNTIME, Phase.COMPILATION, "prepare"):
+        deadline = time.monotonic() + seconds
+
+        def prepare(device: Device) -> PreparedModel:
+            again = device is not self
+            left = seconds if again else max(deadline - time.monotonic(), _SHORTEST)
             if cache_dir is not None:
-                compilation = CachedCompilation(self, model, cache_dir, token, pools, options)
-                return compilation.prepare(seconds)
-            return self._prepare_within(seconds, model, pools=pools, **options)
+                compilation = CachedCompilation(device, model, cache_dir, token, pools, options)
+                return compilation.prepare(left)
+            return device._prepare_within(left, model, pools=pools, **options)
+
+        with trace(Layer.RUNTIME, Phase.COMPILATION, "prepare"):
+            made = prepare_by(self, prepare)
+            return made if bursts else without_own_bursts(made)
+
+    def _repeated(self, work: Callable[[], T]) -> T:
+        """Call the driver; if it dies meanwhile, once more, if calls wait. No execution is called so."""
+        try:
+            return work()
+        except DeadObject:
+            if self._recovery is None or not self._recovery.waits:
+                raise
+            return work()
 
     def _prepare_within(
         self,
@@ -362,18 +507,21 @@ class Device(Closing):
             DeadObject: the driver has died.
             Closed: the device or a pool is closed.
         """
-        seconds = check_timeout(timeout)
-        preference = _member(ExecutionPreference, preference, "preference")
-        priority = _member(Priority, priority, "priority")
-        threads = _thread_count(num_threads)
-        hints = self._session.hints(attributes)
+        session, seconds = self._reached(timeout)
+        preference = check_member(ExecutionPreference, preference, "preference")
+        priority = check_member(Priority, priority, "priority")
+        threads = check_thread_count(num_threads)
+        hints = session.hints(attributes)
         with (
             trace(Layer.RUNTIME, Phase.PREPARATION, "describe and send a model"),
             unpacked(model, pools) as (bare, memories),
         ):
             dump_model(bare, f"prepared by {self.name}")
+            if self.version_string.endswith(" reference"):
+                warn_of_reference(model)
             described = self._describe(bare, memories)
-            preparation = Preparation(self._session, bare, preference)
+            note = session.own_bursts.note_priority(priority)
+            preparation = Preparation(session, bare, preference, note)
             if callback is not None:
                 preparation.add_done_callback(callback)
             files = CacheFiles() if cache is None else cache
@@ -431,11 +579,11 @@ class Device(Closing):
             DeadObject: the driver has died.
             Closed: the device is closed.
         """
-        seconds = check_timeout(timeout)
-        preference = _member(ExecutionPreference, preference, "preference")
+        session, seconds = self._reached(timeout)
+        preference = check_member(ExecutionPreference, preference, "preference")
         deadline = time.monotonic() + seconds
-        hints = self._session.hints(attributes)
-        preparation = Preparation(self._session, model, preference, from_cache=True)
+        hints = session.hints(attributes)
+        preparation = Preparation(session, model, preference, from_cache=True)
         preparation._start(
             lambda number: PrepareModelFromCache(
                 number, len(cache.model), len(cache.data), cache.token, deadline_ns, hints
@@ -444,6 +592,51 @@ class Device(Closing):
             min(seconds, _START_TIMEOUT),
         )
         return preparation._wait(max(deadline - time.monotonic(), _SHORTEST))
+
+    def models(self, *, timeout: float = 30.0) -> list[ServedName]:
+        """The networks that the service serves by name, sorted; none if the driver was launched.
+
+        Args:
+            timeout: seconds that the driver has to answer.
+
+        Raises:
+            DeadObject, Closed, MissedDeadline: see these classes.
+        """
+        session, seconds = self._reached(timeout)
+        return served_models(session, seconds)
+
+    def model(self, name: str, version: int = 0, *, timeout: float = 60.0) -> ServedModel:
+        """Open a network that the service serves by name (`nnburst serve --model NAME=FILE`).
+
+        The service has read and, unless this client is very early, prepared it.
+
+        Args:
+            name: that it is served under.
+            version: that it is served under; 0 is the newest.
+            timeout: seconds that the driver has to answer, with those to prepare it, if it has not.
+
+        Returns:
+            A prepared model with the network's names and states, which the caller closes.
+
+        Raises:
+            InvalidArgument: no such network is served, or the executor does not support it.
+            NnburstError: the executor's reason not to prepare it.
+            DeadObject, Closed, MissedDeadline: see these classes.
+        """
+        seconds = check_timeout(timeout)
+        if not isinstance(name, str):
+            raise InvalidArgument(f"name: of type {type(name).__name__}, expected a text")
+        if not isinstance(version, int) or not 0 <= version < 2**31:
+            raise InvalidArgument(f"version: {version!r}, expected 0 or a number of a version")
+        with trace(Layer.RUNTIME, Phase.COMPILATION, "open a served model"):
+            deadline = time.monotonic() + seconds
+
+            def open_it(device: Device) -> ServedModel:
+                left = max(deadline - time.monotonic(), _SHORTEST) if device is self else seconds
+                session, left = device._reached(left)
+                return open_served_model(session, name, version, left)
+
+            return prepare_by(self, open_it)
 
     def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
         """The model with its pools as the message carries them."""
@@ -472,15 +665,17 @@ class Device(Closing):
         pools: Sequence[Memory],
         timeout: float,
     ) -> tuple[R, Fds]:
-        seconds = check_timeout(timeout)
+        session, seconds = self._reached(timeout)
         with Fds.duplicates(pools) as fds:
-            return self._session.connection.call(message, expected, list(fds), timeout=seconds)
+            return session.connection.call(message, expected, list(fds), timeout=seconds)
 
     def close(self) -> None:
         """End the connection; a driver that was launched ends, too. Twice is fine.
 
         Arrays in pools stay usable.
         """
+        if self._recovery is not None and os.getpid() == self._owner:
+            self._recovery.close()
         self._session.closed = True
         if self._finalizer.detach() is not None:
             with trace(Layer.RUNTIME, Phase.TERMINATION, "close a device"):
@@ -491,19 +686,71 @@ class Device(Closing):
         return f"<nnburst.Device {self.name} (pid {self.pid}): {state}>"
 
 
-def _member(kind: type[E], value: int, name: str) -> E:
-    """`value` as a member of an enumeration; InvalidArgument if it is not (device:P3, P4)."""
+def recovering_device(make: Callable[[], Device], recover: Recover) -> Device:
+    """A device that is made again by `make` whenever its driver has died.
+
+    Args:
+        make: makes a device; called on a thread of its own for each driver that has died.
+        recover: what calls do meanwhile; see `nnburst.launch`.
+
+    Raises:
+        InvalidArgument: `recover` is no word for it.
+        NnburstError: as `make` does.
+    """
+    waits = check_recover(recover)
+    device = make()
     try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(f"{member.name} ({int(member)})" for member in kind)
-        raise InvalidArgument(f"{name}: {value!r}, expected one of {known}") from None
+        device._facts = _facts(device)
+    except BaseException:
+        device.close()
+        raise
+    device._make = make
+    recovery = device._recovery = Recovery(waits)
+    recovery.add(device)
+    device._session.connection.on_end_weakly(recovery.connection_ended)
+    return device
 
 
-def _thread_count(value: int) -> int:
-    if not isinstance(value, int) or not 0 <= value <= _MOST_THREADS:
-        raise InvalidArgument(f"num_threads: {value!r}, expected 0 to {_MOST_THREADS}")
-    return value
+def prepare_by(device: Device, prepare: Callable[[Device], P], *, waits: bool | None = None) -> P:
+    """A prepared model that `prepare` makes, now and, on another thread, for each driver after this.
+
+    Args:
+        device: that prepares it.
+        prepare: given `device`, or one that stands for it.
+        waits: whether calls of the model wait for the next driver; as the device's unless given.
+    """
+    prepared = device._repeated(lambda: prepare(device))
+    recovery = device._recovery
+    if recovery is not None:
+        held = weakref.ref(device)
+
+        def again() -> PreparedModel:
+            mine = held()
+            if mine is None:
+                raise Closed("the device is gone")
+            return prepare(mine._twin())
+
+        prepared._recover_by(recovery, again, waits=recovery.waits if waits is None else waits)
+    return prepared
+
+
+def _close_lost(session: Session, process: DriverProcess | None, owner: int) -> None:
+    """Give back what a driver that has died left; what still uses it gets DeadObject."""
+    session.lost = True
+    _close(session, process, owner)
+
+
+def _facts(device: Device) -> dict[str, object]:
+    """What must not change when a service comes back."""
+    return {
+        "name": device.name,
+        "version_string": device.version_string,
+        "feature_level": device.feature_level,
+        "type": device.type,
+        "extensions": device.supported_extensions(),
+        "capabilities": device.capabilities,
+        "number_of_cache_files_needed": device.number_of_cache_files_needed,
+    }
 
 
 def _collected(session: Session, process: DriverProcess | None, owner: int) -> None:

@@ -5,97 +5,146 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-import subprocess
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import nnburst
-from nnburst.client.device import Device
-from nnburst.client.memory.arguments import check_timeout
-from nnburst.client.session.ending import DriverDied
+from nnburst.client.arguments import check_timeout
+from nnburst.client.burst.interface import Recover
+from nnburst.client.device import Device, recovering_device
 from nnburst.client.session.handshake import Session
-from nnburst.client.session.process import DriverProcess
-from nnburst.hal.diagnostics import vlog
+from nnburst.client.session.process import Child, DriverDied, DriverProcess
+from nnburst.hal import vlog
 from nnburst.hal.environment import warn_of_unknown_names
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
-from nnburst.hal.process.interpreter import interpreter
+from nnburst.hal.utils import (
+    AUTO,
+    Scarce,
+    chosen_executor,
+    device_name,
+    inherited_environment,
+    is_privileged,
+    python_command,
+)
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
 
+#: The driver's end of the socket, in the driver.
+_THEIR_FD: Final = 3
+
 
 def launch(
-    executor: str = "reference",
+    executor: str = AUTO,
     *,
     name: str | None = None,
     cpus: Iterable[int] | None = None,
     extensions: Iterable[str] = (),
     env: Mapping[str, str] | None = None,
     timeout: float = 30.0,
+    options: Mapping[str, str] | None = None,
+    device_nodes: Iterable[str | os.PathLike[str]] = (),
+    recover: Recover = False,
 ) -> Device:
     """Start a driver process and connect to it.
 
     Args:
-        executor: "litert", "null", "reference", a name of the entry-point group `nnburst.executors`, or
-            `module:attribute`.
+        executor: "auto" for the best one that is installed ("litert", else "onnxruntime", else "reference"),
+            one of these, "null", a name of the entry-point group `nnburst.executors`, `module:attribute`, or
+            the path of a shared library, such as "./libfoo.so" (nnburst/executor.h).
         name: of the device, by which a file of capabilities is looked for; the executor's unless given.
         cpus: numbers of the cores that the driver may run on; those of this process unless given.
         extensions: vendor extensions to serve beside those of entry points, each as `module:attribute`.
         env: variables to set or change in the driver's environment.
         timeout: seconds until it must have answered.
+        options: what an executor in a shared library, or openvino, is opened with.
+        device_nodes: paths of device nodes that the driver may open for writing, in spite of its sandbox.
+        recover: whether to start the driver again when it has died, with all that was prepared by `prepare`,
+            and open its bursts again: on a thread of its own, from the death on. An execution that the
+            driver died of is DeadObject, once, and is never repeated. Other calls meanwhile wait for the
+            new driver, each as long as its own timeout permits ("wait"), or raise DeadObject at once
+            ("raise"). True is "wait": a timeout says already how long a caller can do without an answer, and
+            such a program has one error for each death to handle. "raise" is for loops that have something
+            else to do until then. An event loop goes on in either case. Pools outlive the driver; buffers,
+            and what other ways to prepare and to execute have made, do not.
 
     Returns:
         The device, which the caller closes; that ends the driver.
 
     Raises:
         DeviceUnavailable: the driver does not start; the message has its last lines.
-        InvalidArgument: `cpus` or `timeout` make no sense.
+        ResourceExhausted: this process may have no more descriptors, threads or children.
+        InvalidArgument: `cpus`, `timeout` or `recover` make no sense.
         MissedDeadline: the driver does not answer.
     """
-    seconds = check_timeout(timeout)
+    executor, seconds = chosen_executor(executor), check_timeout(timeout)
+    if recover is not False:
+        again = partial(
+            launch,
+            executor,
+            name=name,
+            cpus=None if cpus is None else tuple(cpus),
+            extensions=tuple(extensions),
+            env=None if env is None else dict(env),
+            timeout=seconds,
+            options=None if options is None else dict(options),
+            device_nodes=tuple(device_nodes),
+        )
+        return recovering_device(again, recover)
     warn_of_unknown_names()
     record_if_asked()
     with trace(Layer.RUNTIME, Phase.INITIALIZATION, "launch"):
-        device = _launch(executor, name or executor, cpus, extensions, env, seconds)
+        words = _words(executor, name or device_name(executor), cpus, extensions)
+        for key, value in (options or {}).items():
+            words += ["--option", f"{key}={value}"]
+        for node in device_nodes:
+            words += ["--device-node", os.fspath(node)]
+        device = _launch(words, name or device_name(executor), env, seconds)
     vlog.write("manager", "launched a driver of %s: process %d", executor, device.pid)
     return device
 
 
+def _words(
+    executor: str, name: str, cpus: Iterable[int] | None, extensions: Iterable[str]
+) -> list[str]:
+    words = ["--executor", executor, "--name", name]
+    if cpus is not None:
+        words += ["--cpus", _cores(cpus)]
+    for extension in extensions:
+        words += ["--extension", extension]
+    return words
+
+
 def _launch(
-    executor: str,
-    name: str,
-    cpus: Iterable[int] | None,
-    extensions: Iterable[str],
-    env: Mapping[str, str] | None,
-    seconds: float,
+    words: Sequence[str], name: str, env: Mapping[str, str] | None, seconds: float
 ) -> Device:
     # Python imports ten modules to find what `-m` names; the folder of a file must not be searched then (-P).
     file = Path(nnburst.__file__).with_name("driver") / "__main__.py"
-    command = [interpreter(), "-P", str(file), "--executor", executor, "--name", name]
-    if cpus is not None:
-        command += ["--cpus", _cores(cpus)]
-    for extension in extensions:
-        command += ["--extension", extension]
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+    command = python_command(str(file), *words)
+    with Scarce(f"{name}: a driver cannot be started"):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                process = _start([*command, "--fd", str(_THEIR_FD)], theirs.fileno(), env)
+            except BaseException:
+                ours.close()
+                raise
         try:
-            process = _start([*command, "--fd", str(theirs.fileno())], theirs.fileno(), env)
+            # Needed later, and the driver is not there yet.
+            importlib.import_module("nnburst.client.burst.burst")
+            session = Session(
+                ours, f"driver {name}", lambda: DriverDied(process.ending), timeout=seconds
+            )
+        except DeadObject:
+            process.close()
+            raise DeviceUnavailable(f"{name}: {process.ending()}") from None
         except BaseException:
-            ours.close()
+            ours.close()  # the session has, if it got that far
+            process.close()
             raise
-    # Needed later, and the driver is not there yet.
-    importlib.import_module("nnburst.client.burst.burst")
-    try:
-        session = Session(
-            ours, f"driver {name}", lambda: DriverDied(process.ending), timeout=seconds
-        )
-    except DeadObject:
-        process.close()
-        raise DeviceUnavailable(f"{name}: {process.ending()}") from None
-    except BaseException:
-        process.close()
-        raise
-    return Device(session, process)
+        return Device(session, process)
 
 
 def _cores(cpus: Iterable[int]) -> str:
@@ -106,20 +155,28 @@ def _cores(cpus: Iterable[int]) -> str:
 
 
 def _start(command: list[str], fd: int, env: Mapping[str, str] | None) -> DriverProcess:
-    return DriverProcess(
-        subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
-            command,
-            pass_fds=[fd],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**driver_environment(), **(env or {})},
-        )
-    )
+    with Path(os.devnull).open("r+b", buffering=0) as nothing:
+        read, write = os.pipe()
+        log = os.fdopen(read, "rb")
+        try:
+            streams = {0: nothing.fileno(), 1: nothing.fileno(), 2: write, _THEIR_FD: fd}
+            process = Child(command, streams, {**driver_environment(), **(env or {})})
+        except BaseException:
+            log.close()
+            raise
+        finally:
+            os.close(write)
+    return DriverProcess(process, log)
 
 
 def driver_environment() -> dict[str, str]:
-    """This process's environment, such that a driver finds this very package and no other."""
+    """This process's environment, such that a driver finds this very package and no other.
+
+    `PYTHONPATH` stays in it, since users name their executors as `module:attribute`. A setuid program hands
+    on nothing that its caller wrote, and its drivers find the package where their interpreter looks anyway.
+    """
+    if is_privileged():
+        return inherited_environment()
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     root = str(Path(nnburst.__file__).parent.parent)
     if root not in sysconfig.get_paths().values():

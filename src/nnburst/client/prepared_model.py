@@ -1,46 +1,200 @@
-"""PreparedModel: executes over the socket and opens bursts."""
+"""A model that a driver has prepared: it executes over the socket and opens bursts."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypedDict
 
-from nnburst.client.burst.burst import Burst
-from nnburst.client.execution.aidl_burst import AidlBurst
-from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.fenced_execution import (
-    FencedExecution,
-    check_fences,
-    execute_fenced,
-)
-from nnburst.client.execution.pending_execution import PendingExecution
-from nnburst.client.execution.placed_request import PlacedRequest, execute_synchronously
-from nnburst.client.execution.prepared import Prepared
-from nnburst.client.execution.remembered_requests import LARGEST, RememberedRequest, request_key
-from nnburst.client.execution.reusable_execution import ReusableExecution
-from nnburst.client.execution.socket_arguments import SocketArguments
-from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.memory.arguments import (
+from nnburst.client.arguments import (
     Array,
     ExecutionResult,
     Parameter,
     boottime_deadline_ns,
     check_timeout,
+    seconds_until,
     time_left,
 )
-from nnburst.control.messages.prepared_model import Executed
-from nnburst.control.messages.reusable_execution import CreateReusableExecution, ExecuteReusable
-from nnburst.control.messages.session import Opened
-from nnburst.hal.closing import Closing
-from nnburst.hal.diagnostics import vlog
+from nnburst.client.burst.burst import RingBurst
+from nnburst.client.burst.interface import Burst, Recover, State, check_recover
+from nnburst.client.burst.recovering import RecoveringBurst
+from nnburst.client.burst.resident import ResidentBurst
+from nnburst.client.burst.states import StatefulBurst
+from nnburst.client.burst.thread_bursts import ThreadBursts
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.socket_request import (
+    SocketArguments,
+    SocketRequest,
+    execute_again,
+    execute_synchronously,
+)
+from nnburst.client.session.handshake import Session
+from nnburst.client.session.own_bursts import OwnBursts, PriorityNote
+from nnburst.client.session.pending import Pending
+from nnburst.client.session.recovery import Recovery
+from nnburst.client.session.upcalls import Notification
+from nnburst.control.channel import Fds
+from nnburst.control.messages import (
+    Execute,
+    Executed,
+    Message,
+    NotifyExecuted,
+    NotifyPrepared,
+)
+from nnburst.hal import vlog
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import SYNCEXEC_HAL
-from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.errors import (
+    BurstBusy,
+    GeneralFailure,
+    InvalidArgument,
+    NnburstError,
+    OutputInsufficientSize,
+)
+from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH, DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
+from nnburst.hal.utils import Closing
+from nnburst.hal.whole_graph import resident_states
 from nnburst.tracing.slices import Layer, Phase, trace
+
+#: Seconds that a driver gets to take a call whose outcome comes later.
+_START_TIMEOUT: Final = 30.0
+
+
+class PendingExecution(Pending[ExecutionResult]):
+    """An execution under way. Thread-safe; made by `PreparedModel.execute_async`.
+
+    Arrays that lie in no pool have their results once `result()` has returned. All memory of the request
+    stays until the driver has notified of it, also if it is cancelled before.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        arguments: SocketArguments,
+        *,
+        measure: bool,
+        deadline_ns: int,
+        loop_timeout_ns: int,
+        attributes: Sequence[ExtensionAttribute] = (),
+    ) -> None:
+        self._hints = prepared.session.hints(attributes)
+        session = prepared.session
+        super().__init__("the execution", session.callback_thread)
+        self._callbacks = session.callbacks
+        self._arguments = arguments
+        self._handle = prepared.hold()
+        self._ending = threading.Lock()
+        self._prepared: Prepared | None = prepared
+        self._measure = measure
+        self._deadline_ns = deadline_ns
+        self._loop_timeout_ns = loop_timeout_ns
+
+    def _start(self) -> None:
+        """Copy inputs that lie in no pool, and send the request.
+
+        Raises:
+            NnburstError: it could not be sent.
+        """
+        placed: SocketRequest | None = None
+        try:
+            placed = SocketRequest(self._arguments)
+            self._send(placed)
+        except NnburstError as error:
+            self._fail(error, placed)
+            raise
+        except BaseException as error:
+            self._fail(GeneralFailure(f"the execution could not be sent: {error!r}"), placed)
+            raise
+
+    def _send(self, placed: SocketRequest) -> None:
+        placed.stage()
+
+        def execute(number: int) -> Message:
+            return Execute(
+                self._handle,
+                placed.request,
+                self._measure,
+                callback=number,
+                deadline_ns=self._deadline_ns,
+                loop_timeout_ns=self._loop_timeout_ns,
+                hints=self._hints,
+            )
+
+        with Fds.duplicates(placed.memories) as fds:
+            notified = partial(self._notified, placed)
+            self._callbacks.call(execute, list(fds), notified, self._start_timeout())
+
+    def _start_timeout(self) -> float:
+        """Seconds; the driver would refuse a call that leaves after its deadline."""
+        return min(max(seconds_until(self._deadline_ns), 0.0), _START_TIMEOUT)
+
+    def _notified(self, placed: SocketRequest, outcome: Notification | NnburstError) -> None:
+        if self._grows(outcome):
+            placed.private.release()
+            # Inputs are copied once more, which is nothing for the thread of the upcalls.
+            try:
+                threading.Thread(target=self._again, name="nnburst execute again").start()
+            except RuntimeError as error:
+                what = f"cannot start the thread that offers more room: {error}"
+                self._fail(GeneralFailure(what), placed)
+        elif isinstance(outcome, NotifyExecuted):
+            executed = Executed(outcome.output_shapes, outcome.timing)
+            self._release_model()
+            if not self._complete(lambda _: _claim(placed, executed)):
+                placed.private.release()
+        elif isinstance(outcome, NnburstError):
+            self._fail(outcome, placed)
+        else:
+            what = "the driver answered an execution with the notification of a preparation"
+            self._fail(GeneralFailure(what), placed)
+
+    def _grows(self, outcome: Notification | NnburstError) -> bool:
+        """Whether there is now more room if the driver asked for it."""
+        return (
+            isinstance(outcome, OutputInsufficientSize)
+            and not self.done()
+            and self._arguments.grow(outcome.output_shapes)
+        )
+
+    def _again(self) -> None:
+        with contextlib.suppress(BaseException):  # whatever it is, it is the outcome
+            self._start()
+
+    def _fail(self, error: NnburstError, placed: SocketRequest | None) -> None:
+        self._release_model()
+        if placed is None:
+            self._arguments.fail()
+        else:
+            placed.fail(error)
+        self._complete(error)
+
+    def _release_model(self) -> None:
+        """The driver does not use the model any more for this; the second time does nothing."""
+        with self._ending:
+            prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.release()
+
+
+def _claim(placed: SocketRequest, executed: Executed) -> ExecutionResult:
+    try:
+        return placed.result(executed)
+    except BaseException:
+        placed.arguments.fail()
+        raise
+    finally:
+        placed.private.release()
+
+
+# -- prepared model --------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -51,6 +205,55 @@ def executes_synchronously() -> bool:
         InvalidArgument: NNBURST_SYNCEXEC_HAL is neither 0 nor 1.
     """
     return SYNCEXEC_HAL.read()
+
+
+def _open_own_burst(
+    reference: weakref.ref[PreparedModel], keep: Callable[[RingBurst], None]
+) -> None:
+    """Open a burst for a thread of a model, unless that is gone or closed.
+
+    Raises:
+        NnburstError: the driver refuses, or the session allows none.
+    """
+    model = reference()
+    if model is None or model.closed:
+        return
+    prepared, users = model._prepared, model._own_bursts
+
+    def open_burst() -> RingBurst:
+        burst = RingBurst._open(prepared)
+        prepared.session.connection.on_end_weakly(users.release)
+        keep(burst)
+        if not prepared.session.is_alive:
+            users.release()
+        return burst
+
+    prepared.session.own_bursts.open(open_burst, users)
+
+
+def without_own_bursts(model: PreparedModel) -> PreparedModel:
+    """Have a model's `execute` always go over the socket; the model."""
+    model._own_bursts.close()
+    return model
+
+
+def session_bursts(model: PreparedModel) -> OwnBursts:
+    """Those that models of its session may open by themselves."""
+    return model._prepared.session.own_bursts
+
+
+def _nothing() -> None:
+    """There is nothing to give back: the driver had it."""
+
+
+class _RingOptions(TypedDict):
+    """What `RingBurst._open` is given."""
+
+    max_in_flight: int
+    channel_length: int
+    result_channel_length: int | None
+    spin_window: float | None
+    driver_spins: bool
 
 
 class PreparedModel(Closing):
@@ -70,6 +273,64 @@ class PreparedModel(Closing):
         self.num_threads = num_threads
         self.from_cache = from_cache
         self._prepared = prepared
+        self._has_slots = bool(resident_states(prepared.model))
+        self._closed = False
+        self._waits = True
+        self._recovery: Recovery | None = None
+        self._make: Callable[[], PreparedModel] | None = None
+        self._own_bursts: Final[ThreadBursts[RingBurst]] = ThreadBursts(
+            partial(_open_own_burst, weakref.ref(self))
+        )
+        self._thread: Final = self._own_bursts.local
+
+    def _recover_by(
+        self, recovery: Recovery, make: Callable[[], PreparedModel], *, waits: bool
+    ) -> None:
+        """Be prepared again by `make` for each driver after this one; whether calls wait for it."""
+        self._make = make
+        self._waits = waits
+        self._recovery = recovery
+        recovery.add(self)
+
+    def _renew(self) -> Callable[[], None]:
+        """Prepare it again; see `Mortal`."""
+        assert self._make is not None
+        new = self._prepared = self._make()._prepared
+        if self._closed:
+            new.close()  # meanwhile
+        return _nothing  # what still uses the old one gets DeadObject
+
+    def _reached(self, timeout: float) -> tuple[Prepared, float]:
+        """What a call executes, and when it must have ended, as `time.monotonic` has it.
+
+        Raises:
+            NnburstError: its driver is not there in time; see `Recovery.reach`.
+        """
+        seconds = check_timeout(timeout)
+        deadline = time.monotonic() + seconds
+        if self._recovery is not None and not self.is_alive and not self._closed:
+            self._recovery.reach(self, int(deadline * 1e9), waits=self._waits)
+        return self._prepared, deadline
+
+    def _revive(self, seconds: float | None, began_ns: int | None = None) -> None:
+        """Wait until its driver is there again.
+
+        Args:
+            seconds: that this call may wait; None for no limit.
+            began_ns: moment on CLOCK_MONOTONIC: a driver that has died since is not waited for. None waits.
+
+        Raises:
+            MissedDeadline: it is still being prepared.
+            DeadObject: it could not be prepared, or its driver has died since `began_ns`.
+            Closed: it is closed.
+        """
+        if self._recovery is not None and not self.is_alive:
+            self._recovery.revive(self, seconds, began_ns, self._prepared.session.ended_ns)
+
+    @property
+    def recoveries(self) -> int:
+        """How often its driver was started or connected to again; 0 without `recover=`."""
+        return 0 if self._recovery is None else self._recovery.count
 
     @property
     def model(self) -> Model:
@@ -105,7 +366,12 @@ class PreparedModel(Closing):
         timeout: float = 30.0,
         attributes: Sequence[ExtensionAttribute] = (),
     ) -> ExecutionResult:
-        """Execute once over the socket (NNAPI: executeSynchronously).
+        """Execute once (NNAPI: executeSynchronously).
+
+        A thread's first call goes over the socket. From its second on a burst of its own is opened
+        behind the calls, which then cost about as much as `Burst.execute`; a burst that is not used for some
+        seconds is given up. `Device.prepare(..., bursts=False)` switches this off, and models of several
+        priorities on one device do. What a burst cannot carry (buffers, attributes) goes over the socket.
 
         Arrays that lie in a pool of this device are used in place; others are copied through
         a private pool. Inputs must not change until this returns.
@@ -131,73 +397,61 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
-        vlog.write("execution", "execute over the socket: model %d", self._prepared.handle)
-        if not executes_synchronously():
-            pending = self.execute_async(
-                inputs, outputs, measure=measure, timeout=timeout, attributes=attributes
-            )
+        mine = self._thread.mine
+        burst = mine.burst
+        if burst is not None and not attributes:
+            mine.is_used = True
             try:
-                return pending.result(timeout)
-            except BaseException:
-                pending.cancel()
+                return burst.execute(inputs, outputs, measure=measure, timeout=timeout)
+            except BurstBusy:
+                pass  # a signal handler's call in the middle of another one: it goes over the socket
+            except GeneralFailure:
+                mine.burst = (
+                    None  # the driver may have ended it; if it has not, another one is opened
+                )
+                mine.calls = 0
                 raise
-        with trace(Layer.RUNTIME, Phase.EXECUTION, "execute"):
-            deadline = time.monotonic() + check_timeout(timeout)
-            request = None if attributes else self._remembered(inputs, outputs, measure, deadline)
-            if request is not None:
-                return self._execute_again(request, inputs, outputs, deadline)
-            return execute_synchronously(
-                self._prepared,
-                inputs,
-                outputs,
-                measure=measure,
-                deadline=deadline,
-                attributes=attributes,
-            )
+        return self._execute_over_socket(inputs, outputs, measure, timeout, attributes)
 
-    def _remembered(
+    def _execute_over_socket(
         self,
         inputs: Sequence[Array | Buffer | None],
         outputs: Sequence[Array | Buffer | None] | None,
         measure: bool,
-        deadline: float,
-    ) -> RememberedRequest | None:
-        """The request that the driver has bound for such arrays; None if it has to be sent whole (ADR 25).
-
-        When such arrays come for the second time, the driver is asked to bind it.
-        """
-        prepared = self._prepared
-        prepared.handle  # noqa: B018 - a released model is refused
-        key = request_key(inputs, outputs, measure)
-        if key is None:
-            return None
-        prepared.session.check_open()  # a closed device counts before anything else
-        request = prepared.remembered.take(key)
-        if request is None and prepared.remembered.saw(key):
-            request = _bind(SocketArguments(prepared, inputs, outputs), key, measure, deadline)
-        return request
-
-    def _execute_again(
-        self,
-        request: RememberedRequest,
-        inputs: Sequence[object],
-        outputs: Sequence[object] | None,
-        deadline: float,
+        timeout: float,
+        attributes: Sequence[ExtensionAttribute],
     ) -> ExecutionResult:
-        """Execute what the driver has bound: contents are copied to its pool, and a handle is sent."""
-        remembered = self._prepared.remembered
-        given = [None] * len(self.outputs) if outputs is None else outputs
-        try:
-            request.staged.stage(inputs)
-            left = time_left(deadline)
-            message = ExecuteReusable(request.handle, boottime_deadline_ns(left))
-            executed, _ = self._prepared.session.connection.call(message, Executed, timeout=left)
-            result = request.result(executed, given)
-        except BaseException:
-            remembered.abandon(request)
-            raise
-        remembered.release(request)
-        return result
+        vlog.write("execution", "execute over the socket: model %d", self._prepared.handle)
+        prepared, deadline = self._reached(timeout)
+        if not executes_synchronously():
+            pending = self.execute_async(
+                inputs,
+                outputs,
+                measure=measure,
+                timeout=time_left(deadline),
+                attributes=attributes,
+            )
+            try:
+                return pending.result(time_left(deadline))
+            except BaseException:
+                pending.cancel()
+                raise
+        with trace(Layer.RUNTIME, Phase.EXECUTION, "execute"):
+            mine = self._thread.mine
+            result = None
+            if not attributes and not self._own_bursts.is_opening(mine):
+                result = execute_again(prepared, inputs, outputs, measure, deadline)
+            if result is None:
+                result = execute_synchronously(
+                    prepared,
+                    inputs,
+                    outputs,
+                    measure=measure,
+                    deadline=deadline,
+                    attributes=attributes,
+                )
+            mine.calls += 1
+            return result
 
     def execute_async(
         self,
@@ -235,12 +489,12 @@ class PreparedModel(Closing):
             DeadObject: the driver has died.
             Closed: model or device are closed.
         """
-        seconds = check_timeout(timeout)
+        prepared, deadline = self._reached(timeout)
         if deadline_ns is None:
-            deadline_ns = boottime_deadline_ns(seconds)
+            deadline_ns = boottime_deadline_ns(time_left(deadline))
         pending = PendingExecution(
-            self._prepared,
-            SocketArguments(self._prepared, inputs, outputs),
+            prepared,
+            SocketArguments(prepared, inputs, outputs),
             measure=measure,
             deadline_ns=deadline_ns,
             loop_timeout_ns=loop_timeout_ns,
@@ -251,90 +505,6 @@ class PreparedModel(Closing):
         pending._start()
         return pending
 
-    def execute_fenced(
-        self,
-        inputs: Sequence[Array | Buffer | None],
-        outputs: Sequence[Array | Buffer | None] | None = None,
-        *,
-        wait_for: Sequence[SyncFence] = (),
-        duration: float | None = None,
-        timeout: float = 30.0,
-        measure: bool = False,
-        attributes: Sequence[ExtensionAttribute] = (),
-    ) -> FencedExecution:
-        """Launch an execution that begins when fences have signalled (NNAPI: executeFenced).
-
-        Inputs that lie in a pool must be ready when the last fence signals, and may not change until the
-        execution's own fence does; others are copied now.
-
-        Args:
-            inputs: as for `execute`.
-            outputs: as for `execute`.
-            wait_for: fences; empty to begin at once. They stay the caller's, who may close them.
-            duration: seconds that it may take after the last fence; None for no limit.
-            timeout: seconds that it may take from now on, waiting for fences included.
-            measure: whether to time it.
-            attributes: of vendor extensions, for the device; unknown ones are ignored.
-
-        Returns:
-            The execution, which the caller closes.
-
-        Raises:
-            InvalidArgument: an argument does not fit the model, an output has unknown dimensions, or a fence
-                is in the error state already.
-            MissedDeadline: the driver does not take the call.
-            DeadObject: the driver has died.
-            Closed: model, device or a fence are closed.
-        """
-        seconds, fences = check_timeout(timeout), check_fences(wait_for)
-        arguments = SocketArguments(self._prepared, inputs, outputs)
-        with trace(Layer.RUNTIME, Phase.EXECUTION, "execute fenced"):
-            return execute_fenced(
-                self._prepared, arguments, fences, duration, measure, seconds, attributes
-            )
-
-    def create_reusable_execution(
-        self,
-        inputs: Sequence[Array | Buffer | None],
-        outputs: Sequence[Array | Buffer | None] | None = None,
-        *,
-        measure: bool = False,
-        timeout: float = 30.0,
-        attributes: Sequence[ExtensionAttribute] = (),
-    ) -> ReusableExecution:
-        """A request that the driver validates and binds once (NNAPI: createReusableExecution).
-
-        Args:
-            inputs: as for `execute`; those that lie in no pool are copied with each run.
-            outputs: as for `execute`; their room is fixed.
-            measure: whether to time every run.
-            timeout: seconds that creating it may take.
-            attributes: of vendor extensions, for every run; the device ignores unknown ones.
-
-        Returns:
-            The execution, which the caller closes.
-
-        Raises:
-            InvalidArgument: an argument does not fit the model.
-            MissedDeadline: the driver does not answer.
-            DeadObject: the driver has died.
-            Closed: model or device are closed.
-        """
-        seconds = check_timeout(timeout)
-        arguments = SocketArguments(self._prepared, inputs, outputs)
-        return ReusableExecution(self._prepared, arguments, measure, seconds, attributes)
-
-    def open_aidl_burst(self) -> AidlBurst:
-        """Open a burst of AIDL, which the caller closes: over the socket, with deadlines and buffers.
-
-        The descriptor of each pool is sent only once.
-
-        Raises:
-            DeadObject: the driver has died.
-            Closed: model or device are closed.
-        """
-        return AidlBurst(self._prepared)
-
     def open_burst(
         self,
         *,
@@ -343,6 +513,8 @@ class PreparedModel(Closing):
         result_channel_length: int | None = None,
         spin_window: float | None = None,
         driver_spins: bool = True,
+        states: Sequence[State] = (),
+        recover: Recover | None = None,
     ) -> Burst:
         """Open a burst, which the caller closes: executions over shared memory, a microsecond each.
 
@@ -355,31 +527,73 @@ class PreparedModel(Closing):
                 default what the model was prepared for decides: LOW_POWER never spins.
             driver_spins: whether the driver may spin for the next request, too; False if it would take a core
                 from another driver.
+            states: pairs of an output and the input that it becomes in the next run, as
+                `ImportedModel.states` has them. They stay in pools of the client, two places each, by turns,
+                without a copy, and outlive the driver. Inputs and outputs of the burst are the others.
+            recover: "wait" or "raise" for this burst, of a device that was opened with `recover=`
+                (see `nnburst.launch`); False for a burst that ends with its driver. As the
+                device has it unless given.
 
         Raises:
-            InvalidArgument: a number is out of range.
+            InvalidArgument: a number is out of range, a state is not an input and output of the model, or is
+                one twice, or `recover` is given and the device is not made again.
             DeadObject: the driver has died.
             Closed: model or device are closed.
             NnburstError: the driver refuses, for example since the client has too many bursts.
         """
-        return Burst._open(
-            self._prepared,
-            max_in_flight=max_in_flight,
-            channel_length=channel_length,
-            result_channel_length=result_channel_length,
-            spin_window=spin_window,
-            driver_spins=driver_spins,
-        )
+        options: _RingOptions = {
+            "max_in_flight": max_in_flight,
+            "channel_length": channel_length,
+            "result_channel_length": result_channel_length,
+            "spin_window": spin_window,
+            "driver_spins": driver_spins,
+        }
+        recovery = self._recovery
+        if recover is not None and recover is not False:
+            waits = check_recover(recover)
+            if recovery is None:
+                raise InvalidArgument(
+                    f"recover: {recover!r}, but the device was opened without it:"
+                    " nnburst.launch(..., recover=True), or connect"
+                )
+        elif recovery is not None:
+            waits = self._waits
+        burst: Burst
+        if recovery is None or recover is False:
+            burst = self._open_ring_burst(options)
+        else:
+            burst = RecoveringBurst(
+                recovery,
+                self._reached_burst(options),
+                lambda: self._open_ring_burst(options),
+                waits,
+            )
+        if self._has_slots:
+            if states:
+                burst.close()
+                raise InvalidArgument("states: those of the model stay in the driver already")
+            return ResidentBurst.over(burst, self)
+        return StatefulBurst.over(burst, states)
+
+    def _open_ring_burst(self, options: _RingOptions) -> RingBurst:
+        """A burst that ends with its driver."""
+        return RingBurst._open(self._prepared, **options)
+
+    def _reached_burst(self, options: _RingOptions) -> RingBurst:
+        """The first one of a burst that is opened again."""
+        prepared, _ = self._reached(_START_TIMEOUT)
+        return RingBurst._open(prepared, **options)
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._prepared.closed
+        return self._closed
 
     @property
     def is_alive(self) -> bool:
         """Whether the driver is there and this object is open."""
-        return not self._prepared.closed and self._prepared.session.is_alive
+        prepared = self._prepared
+        return not prepared.closed and prepared.session.is_alive
 
     @property
     def _ended_ns(self) -> int:
@@ -391,6 +605,8 @@ class PreparedModel(Closing):
 
         Twice is fine, and so is a dead driver.
         """
+        self._closed = True
+        self._own_bursts.close()
         with trace(Layer.RUNTIME, Phase.TERMINATION, "close a model"):
             self._prepared.close()
 
@@ -402,37 +618,80 @@ class PreparedModel(Closing):
         )
 
 
-def _bind(
-    arguments: SocketArguments, key: Hashable, measure: bool, deadline: float
-) -> RememberedRequest | None:
-    """Have the driver bind a request; None if that cannot be, or is not worth it.
+# -- preparation -----------------------------------------------------------------------------------
 
-    Raises:
-        DeadObject: the driver has died.
-        MissedDeadline: it did not answer in time.
+
+class Preparation(Pending[PreparedModel]):
+    """A model that is being prepared. Thread-safe; made by `Device.prepare_async`.
+
+    `result()` is the prepared model, which the caller owns. One that is never fetched is released with this
+    object, and one that comes after `cancel` at once.
     """
-    remembered = arguments.prepared.remembered
-    if arguments.lay_out() > LARGEST or not remembered.make_room():
-        return None
-    placed = PlacedRequest(arguments)
-    staged = placed.staged()
-    handle = None if staged is None else _bound(placed, measure, deadline)
-    if staged is not None and handle is not None:
-        request = RememberedRequest(key, handle, staged, measure, placed.private)
-        if remembered.add(request):
-            return request
-    placed.private.release()
-    return None
 
+    def __init__(
+        self,
+        session: Session,
+        model: Model,
+        preference: ExecutionPreference,
+        note: PriorityNote | None = None,
+        *,
+        from_cache: bool = False,
+    ) -> None:
+        super().__init__("the preparation", session.callback_thread)
+        self._session = session
+        self._connection = session.connection
+        self._callbacks = session.callbacks
+        self._model = model
+        self._preference = preference
+        self._note = note
+        self._from_cache = from_cache
 
-def _bound(placed: PlacedRequest, measure: bool, deadline: float) -> int | None:
-    """The driver's number for a request; None if it refuses it: sent whole, it is refused with the reason."""
-    model = placed.arguments.prepared.handle
-    message = CreateReusableExecution(model, placed.request, measure)
-    try:
-        opened, _ = placed.call(message, Opened, max(deadline - time.monotonic(), 0.0))
-    except (DeadObject, MissedDeadline):
-        raise
-    except NnburstError:
-        return None
-    return opened.handle
+    def _wait(self, timeout: float) -> PreparedModel:
+        """`result(timeout)`, or nothing: what comes later than that is released.
+
+        Raises:
+            NnburstError: as `result` does.
+        """
+        try:
+            return self.result(timeout)
+        except BaseException:
+            self.cancel()
+            raise
+
+    def _start(self, message: Callable[[int], Message], fds: Sequence[int], timeout: float) -> None:
+        """Send the call that prepares it.
+
+        Args:
+            message: makes the call from the number of its callback.
+            fds: borrowed descriptors that go with it.
+            timeout: seconds until it must have left.
+
+        Raises:
+            NnburstError: it could not be sent.
+        """
+        self._callbacks.call(message, fds, self._notified, timeout)
+
+    def _notified(self, outcome: Notification | NnburstError) -> None:
+        if isinstance(outcome, NnburstError):
+            self._complete(outcome)
+            return
+        if not isinstance(outcome, NotifyPrepared) or outcome.handle is None:
+            self._complete(
+                GeneralFailure("the driver notified of a prepared model without a handle")
+            )
+            return
+        message = outcome
+        handle: int = outcome.handle
+        # Its finalizer runs if a result is never asked for; the garbage collector must not wait.
+        unclaimed = weakref.finalize(self, self._connection.release_later, handle)
+        unclaimed.atexit = False
+
+        def claim(this: Preparation) -> PreparedModel:
+            threads = message.fields.get("num_threads", 1)
+            prepared = Prepared(this._session, handle, this._model, this._preference, this._note)
+            unclaimed.detach()
+            return PreparedModel(prepared, threads, from_cache=this._from_cache)
+
+        if not self._complete(claim):
+            unclaimed.detach()
+            self._callbacks.release_unwanted(message)

@@ -1,28 +1,26 @@
-"""Where a named driver listens: NAME.sock in a directory that belongs to one user.
+"""Finds and locks the socket of a named driver, and the folders of a user's files.
 
 No abstract sockets: they have no permission bits.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import io
 import os
 import re
 import stat
 from pathlib import Path
 from typing import Final
 
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+from nnburst.hal.utils import believed_environment, home, temporary_folder
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: sizeof(sockaddr_un.sun_path) less the terminating zero.
 _MAX_PATH_BYTES: Final = 107
 SUFFIX: Final = ".sock"
-
-
-def _temporary() -> Path:
-    import tempfile  # 5 ms that a launched driver, which has no address, does not pay
-
-    return Path(tempfile.gettempdir(), f"nnburst-{os.getuid()}")
 
 
 def directory(*, create: bool = False) -> Path:
@@ -34,16 +32,22 @@ def directory(*, create: bool = False) -> Path:
         create: make it (mode 0700) if it is missing.
 
     Raises:
-        DeviceUnavailable: it is not a directory that only this user can enter.
+        DeviceUnavailable: it is not a directory that only this user can enter, or it cannot be made.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(runtime, "nnburst") if runtime else _temporary()
-    if create:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.is_symlink() or path.exists():
-        info = path.lstat()
-        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-            raise DeviceUnavailable(f"{path} must be a directory of mode 0700 that you own")
+    runtime = _given("XDG_RUNTIME_DIR")
+    path = runtime or temporary_folder() / f"nnburst-{os.geteuid()}"
+    try:
+        if create:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = path.lstat() if path.is_symlink() or path.exists() else None
+    except OSError as error:
+        raise DeviceUnavailable(
+            f"the directory of drivers, {path}: {error.strerror or error}"
+        ) from None
+    if info is not None and (
+        not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077
+    ):
+        raise DeviceUnavailable(f"{path} must be a directory of mode 0700 that you own")
     return path
 
 
@@ -76,3 +80,119 @@ def check_length(path: Path) -> Path:
             f"address: {path} is longer than the {_MAX_PATH_BYTES} bytes of a socket"
         )
     return path
+
+
+def take_lock(path: Path) -> int | None:
+    """The lock of the socket at `path`: a descriptor that the caller closes, None if a process has it."""
+    file = _file(path)
+    while True:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The file may have been removed since it was opened: then its lock is worth nothing.
+            if os.path.samestat(os.fstat(lock), file.lstat()):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def temporary_name(path: Path) -> Path:
+    """Where the socket listens before it takes its name."""
+    return path.with_name(path.name + ".new")
+
+
+def remove_if_dead(path: Path) -> bool:
+    """Remove what a driver that has ended left at `path`: its socket and, last, its lock.
+
+    For names that will not come again, which would pile up. A driver that begins at the same moment finds the
+    name taken, or another lock file than the one it opened, and then tries once more.
+
+    Returns:
+        Whether no process had the name.
+    """
+    lock = take_lock(path)
+    if lock is None:
+        return False
+    try:
+        for left in (path, temporary_name(path), _file(path)):
+            left.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+    return True
+
+
+def _file(path: Path) -> Path:
+    return Path(f"{path}.lock")
+
+
+def config_directory() -> Path:
+    """What a person wrote: `$XDG_CONFIG_HOME/nnburst`, or `~/.config/nnburst`."""
+    return _directory("XDG_CONFIG_HOME", ".config")
+
+
+def cache_directory() -> Path:
+    """What may be lost at any time: `$XDG_CACHE_HOME/nnburst`, or `~/.cache/nnburst`."""
+    return _directory("XDG_CACHE_HOME", ".cache")
+
+
+def state_directory() -> Path:
+    """What a program wrote: `$XDG_STATE_HOME/nnburst`, or `~/.local/state/nnburst`."""
+    return _directory("XDG_STATE_HOME", ".local/state")
+
+
+def read_regular_file(path: Path, most: int | None = None) -> bytes:
+    """The bytes of a file that may be anything; `most` ends the reading of a longer one.
+
+    Raises:
+        OSError: it cannot be read, or it is no regular file: a FIFO would keep its reader waiting for ever.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+    with io.FileIO(str(path), "r", opener=opener) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        return file.readall() if most is None else file.read(most)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Give a file new content, and make its folder if needed; others see the old file or the new one.
+
+    Raises:
+        OSError: it cannot be written; then nothing is left of the new one.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)  # noqa: PTH105 - others see the old file or the new one
+    except BaseException:
+        with contextlib.suppress(OSError):  # that it cannot be removed is not the reason
+            temporary.unlink()
+        raise
+
+
+def _given(variable: str) -> Path | None:
+    """Our folder in the one that `variable` names; None if it names none. XDG: a relative path is ignored."""
+    value = believed_environment().get(variable, "")
+    return Path(value, "nnburst") if value.startswith("/") else None
+
+
+def _directory(variable: str, below_home: str) -> Path:
+    given = _given(variable)
+    if given is not None:
+        return given
+    try:
+        return home() / below_home / "nnburst"
+    except RuntimeError as error:
+        raise GeneralFailure(
+            f"{variable} is not set, and the home directory is unknown: {error}"
+        ) from error

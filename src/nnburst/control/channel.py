@@ -1,4 +1,7 @@
-"""One packet there, one packet back: msgpack bytes and file descriptors over AF_UNIX SEQPACKET.
+"""Carries the packets of a control connection, has their limits, and runs callbacks at its end.
+
+A packet has msgpack bytes and file descriptors, and travels over AF_UNIX SEQPACKET; each one is answered by
+one.
 
 A packet is the envelope [id, number of fds, body, size of the body where it lies in the last fd].
 A violation of the envelope (truncated, wrong number of fds, not decodable) raises `ProtocolError`:
@@ -9,28 +12,116 @@ from __future__ import annotations
 
 import array
 import errno
+import logging
 import math
+import operator
 import os
 import select
 import socket
-import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Final, NamedTuple, Protocol, Self
 
 import msgspec
 
-from nnburst.control.limits import (
-    MAX_BODY_BYTES,
-    MAX_FDS,
-    MAX_INLINE_BYTES,
-    MAX_PACKET_BYTES,
-    SEND_TIMEOUT,
-)
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.closing import Closing
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
+from nnburst.hal.peer import PeerCredentials, unix_peer
+from nnburst.hal.utils import Closing, polled
+
+logger = logging.getLogger(__name__)
+
+#: File descriptors that a message may carry (the kernel's own limit is 253 a packet).
+MAX_FDS: Final = 64
+#: Bodies up to this size travel in the packet; AF_UNIX SEQPACKET refuses more than about 200 KiB.
+MAX_INLINE_BYTES: Final = 64 * 1024
+#: Largest body; beyond the inline size it travels in a sealed memfd. Constants of a model lie in it.
+MAX_BODY_BYTES: Final = 1 << 30
+#: Room for the envelope around an inline body.
+ENVELOPE_BYTES: Final = 64
+#: Largest packet.
+MAX_PACKET_BYTES: Final = MAX_INLINE_BYTES + ENVELOPE_BYTES
+#: Seconds that a reply may take to leave if the peer does not read.
+SEND_TIMEOUT: Final = 5.0
+#: Seconds that an upcall may take. getMemories only looks up a table, but the client may be stopped, by a
+#: debugger say, and a burst has no status for one that is late.
+UPCALL_TIMEOUT: Final = 30.0
+#: Seconds that a client may hold a worker without sending anything.
+HELLO_TIMEOUT: Final = 30.0
+#: Calls of one connection that may be in progress at once.
+MAX_CALLS: Final = 1024
+#: File descriptors that they may have brought.
+MAX_CALL_FDS: Final = 4096
+#: Bytes of their bodies; the largest one fits twice.
+MAX_CALL_BYTES: Final = 2 * MAX_BODY_BYTES
+#: Objects of all kinds that one connection may hold.
+MAX_OBJECTS: Final = 4096
+#: Prepared models among them.
+MAX_MODELS: Final = 1024
+#: Bursts among them; each has a thread and two rings.
+MAX_BURSTS: Final = 256
+#: Buffers among them.
+MAX_BUFFERS: Final = 1024
+#: Pools of a client's memory that its driver may hold at once: those of requests under way, and of slots.
+MAX_POOLS: Final = 4096
+#: Fences that executions wait for, and cache files of models that wait to be prepared.
+MAX_HELD_FDS: Final = 4096
+#: Notifications that one connection may have to come: one for each asynchronous call and each open burst.
+MAX_NOTIFICATIONS: Final = 2048
+#: Characters of an error message.
+MAX_MESSAGE_CHARACTERS: Final = 4096
+#: Seconds that closing an object waits for the driver, which only drops a reference. One that stands still,
+#: in a debugger say, has the release before it, and drops it when it goes on.
+RELEASE_TIMEOUT: Final = 2.0
+
+
+class Cost(NamedTuple):
+    """What one call takes: itself, its descriptors, the bytes of its body."""
+
+    calls: int
+    fds: int
+    size: int
+
+
+DEFAULT_LIMIT: Final = Cost(MAX_CALLS, MAX_CALL_FDS, MAX_CALL_BYTES)
+_NAMES: Final = ("calls", "file descriptors of calls", "bytes of calls")
+
+
+class CallBudget:
+    """Counts what is taken. Thread-safe."""
+
+    def __init__(self, limit: Cost = DEFAULT_LIMIT) -> None:
+        """Allow `limit` at once."""
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._taken = (0, 0, 0)
+
+    def take(self, cost: Cost) -> None:
+        """Take `cost`, which `release` returns.
+
+        Raises:
+            ResourceExhausted: that would be too much; nothing is taken.
+        """
+        with self._lock:
+            calls, fds, size = map(operator.add, self._taken, cost)
+            most_calls, most_fds, most_size = self._limit
+            if calls > most_calls or fds > most_fds or size > most_size:
+                raise ResourceExhausted(self._exceeded(Cost(calls, fds, size)))
+            self._taken = calls, fds, size
+
+    def _exceeded(self, taken: Cost) -> str:
+        over = zip(_NAMES, taken, self._limit, strict=True)
+        name, limit = next((name, limit) for name, amount, limit in over if amount > limit)
+        return f"at most {limit} {name} may be in progress"
+
+    def release(self, cost: Cost) -> None:
+        """A call is done."""
+        with self._lock:
+            calls, fds, size = map(operator.sub, self._taken, cost)
+            self._taken = calls, fds, size
+
 
 #: Plain numbers: operations on enumerations take a microsecond.
 _RECEIVE_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
@@ -55,14 +146,6 @@ class ProtocolError(GeneralFailure):
 
 class Disconnected(Exception):
     """The peer has closed its end, or died."""
-
-
-class PeerCredentials(NamedTuple):
-    """Who opened the other end (SO_PEERCRED): with a listener's socket, who called listen()."""
-
-    pid: int
-    uid: int
-    gid: int
 
 
 class _Holder(Protocol):
@@ -203,9 +286,7 @@ class Channel(Closing):
     @property
     def peer(self) -> PeerCredentials:
         """Who is at the other end."""
-        size = struct.calcsize("3i")
-        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        return PeerCredentials(*struct.unpack("3i", raw))
+        return unix_peer(self._socket)
 
     def watch_process(self, pidfd: int) -> None:
         """Take the end of a process for the peer's as well, once what has come before is received.
@@ -349,7 +430,7 @@ class Channel(Closing):
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise TimeoutError("the peer did not answer in time")
-        ready = poller.poll(_milliseconds(left))  # if nothing is, the caller looks again
+        ready = polled(poller, _milliseconds(left))  # if nothing is, the caller looks again
         if ready and all(fd == self._peer_process for fd, _ in ready):
             raise Disconnected("the peer's process has ended")
 
@@ -428,3 +509,67 @@ def _large_body(fd: int, size: int) -> bytes:
         return memory.map_memory(writable=False)[:size].tobytes()
     finally:
         memory.close()
+
+
+class EndCallbacks:
+    """Runs each callback once, at the end or, if that has been, at once.
+
+    Thread-safe and reentrant without a lock, so that the garbage collector and signal handlers may add and
+    remove: each step on the list is one call of a function of C's. (NNAPI: DeathHandler.)
+
+    Attributes:
+        ended: what is added runs at once; those that are there wait for `run`.
+    """
+
+    def __init__(self, what: str) -> None:
+        """`what` names it in the log."""
+        self._what = what
+        self.ended = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def __bool__(self) -> bool:
+        """Whether there are any to run."""
+        return bool(self._callbacks)
+
+    def add(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once at the end; at once if that has been."""
+        self._callbacks.append(callback)
+        if self.ended and self.remove(callback):
+            callback()
+
+    def add_weakly(self, method: Callable[[], None]) -> None:
+        """Run a method at the end if its object still exists then."""
+
+        def call() -> None:
+            alive = reference()
+            if alive is not None:
+                alive()
+
+        # What is left of an object that is gone goes with it, and keeps nothing alive until then.
+        remove = self.remove
+        reference = weakref.WeakMethod(method)
+        weakref.finalize(method.__self__, remove, call).atexit = False  # type: ignore[attr-defined]
+        self.add(call)
+
+    def remove(self, callback: Callable[[], None]) -> bool:
+        """Do not run `callback` any more; False if it is unknown, or was run."""
+        try:
+            self._callbacks.remove(callback)
+        except ValueError:
+            return False
+        return True
+
+    def run(self) -> None:
+        """It has ended: run all, the one added last first. Twice is fine."""
+        self.ended = True
+        while True:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:
+                return
+            try:
+                callback()
+            except Exception:
+                logger.exception(
+                    "a callback for the end of %s raised; the others follow", self._what
+                )

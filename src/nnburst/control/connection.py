@@ -1,62 +1,162 @@
-"""The calling end of a channel: any thread calls and reads its answer; a reader takes what is left.
+"""The calling end of the control channel: any thread calls, and reads its own answer.
 
-Threads that wait form a line, whose first one reads for all (`csrc/line.c`, ADR 15). No lock is held while
-a call waits. When the peer goes, every pending call ends at once.
+Threads that wait queue up, and the first one reads for all (`csrc/reply_reader.c`, ADR 15). No lock is held
+while a call waits. When the peer goes, every pending call ends at once.
 """
 
 from __future__ import annotations
 
 import collections
 import itertools
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
 from nnburst._native import ffi, lib
 from nnburst.control.channel import (
+    NO_FDS,
+    RELEASE_TIMEOUT,
+    SEND_TIMEOUT,
     Channel,
     Disconnected,
+    EndCallbacks,
     Fds,
     Incoming,
     ProtocolError,
+    body_of_whole_packet,
     whole_packet,
 )
-from nnburst.control.end_callbacks import EndCallbacks
-from nnburst.control.limits import RELEASE_TIMEOUT, SEND_TIMEOUT
-from nnburst.control.messages.buffer import Allocated
-from nnburst.control.messages.fenced_execution import Fenced
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.session import Nothing, Opened, Release
-from nnburst.control.protocol import Reply, decode_reply, encode
-from nnburst.control.received_reply import ReceivedReply, ReplyListener
+from nnburst.control.messages import (
+    Allocated,
+    Fenced,
+    Message,
+    Nothing,
+    Opened,
+    Release,
+    Reply,
+    decode_reply,
+    encode,
+)
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,
     DeadObject,
+    GeneralFailure,
     MissedDeadline,
     NnburstError,
     ResourceExhausted,
+    error_for,
 )
+from nnburst.hal.utils import start_thread
 
 if TYPE_CHECKING:
-    from nnburst._native import nnb_caller, nnb_line
+    from nnburst._native import nnb_caller, nnb_reply_reader
+
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Message)
+
+
+class ReceivedReply(NamedTuple):
+    """A reply, and descriptors, which its receiver owns."""
+
+    reply: Reply
+    fds: Fds
+
+    @classmethod
+    def of_packet(cls, packet: bytes) -> Self:
+        """The answer in a packet without descriptors.
+
+        Raises:
+            ProtocolError: the packet breaks the rules of the channel.
+            msgspec.MsgspecError, ValueError, RecursionError: what is in it is not a reply.
+        """
+        return cls(decode_reply(body_of_whole_packet(packet)), NO_FDS)
+
+    def result(self, expected: type[R], name: str) -> tuple[R, Fds]:
+        """The result and its descriptors, which the caller owns from here on.
+
+        Args:
+            expected: type of the result.
+            name: of the peer, for messages.
+
+        Raises:
+            GeneralFailure: the peer answered something else.
+            NnburstError: its answer was an error.
+        """
+        reply, fds = self
+        if reply.status not in (ErrorStatus.NONE, ErrorStatus.DEAD_OBJECT):
+            fds.close()
+            raise error_for(reply.status, reply.message, reply.output_shapes)
+        if (
+            reply.status != ErrorStatus.NONE
+            or not isinstance(reply.result, expected)
+            or reply.result.fd_count not in (None, len(fds))
+        ):
+            fds.close()
+            what = type(reply.result).__name__
+            raise GeneralFailure(f"{name} answered {what}, expected {expected.__name__}")
+        return reply.result, fds
+
+
+class ReplyListener:
+    """Reports how a call went whose answer is not waited for."""
+
+    def __init__(
+        self,
+        expected: type[Message],
+        name: str,
+        answered: Callable[[NnburstError | None], None],
+        dead: Callable[[], NnburstError],
+    ) -> None:
+        """Expect an answer.
+
+        Args:
+            expected: type of the result, which brings no descriptors.
+            name: of the peer, for messages.
+            answered: called once with the outcome.
+            dead: makes the error of a call that gets no answer.
+        """
+        self._expected, self._name, self._answered, self._dead = expected, name, answered, dead
+
+    def put(self, answer: ReceivedReply | None, /) -> None:
+        """Report the answer, or that there will be none. Never raises."""
+        error: NnburstError | None = None
+        if answer is None:
+            error = self._dead()
+        else:
+            try:
+                answer.result(self._expected, self._name)[1].close()
+            except NnburstError as refusal:
+                error = refusal
+        try:
+            self._answered(error)
+        except Exception:
+            logger.exception(
+                "the callback of a call to %s raised; the connection goes on", self._name
+            )
+
+
+# -- connection ------------------------------------------------------------------------------------
+
+
 _ONE_WAY: Final = 0
 #: Held for a moment while an answer and its caller's timeout may cross.
 _giving_up: Final = threading.Lock()
 #: Calls whose answers may still come without a waiter; answers to older ones are not told apart.
 _MOST_ABANDONED: Final = 4096
 
-_TIMED_OUT: Final = int(lib.NNB_LINE_TIMED_OUT)
-_INTERRUPTED: Final = int(lib.NNB_LINE_INTERRUPTED)
-_NOT_SENT: Final = int(lib.NNB_LINE_NOT_SENT)
-_READABLE: Final = int(lib.NNB_LINE_READABLE)
+_TIMED_OUT: Final = int(lib.NNB_REPLY_TIMED_OUT)
+_INTERRUPTED: Final = int(lib.NNB_REPLY_INTERRUPTED)
+_NOT_SENT: Final = int(lib.NNB_REPLY_NOT_SENT)
+_READABLE: Final = int(lib.NNB_REPLY_READABLE)
 #: Longest single wait, in seconds; and of the main thread, which handles signals: the kernel may have
 #: given one to another thread.
 _LONGEST: Final = 86_400.0
@@ -64,7 +164,7 @@ _SLICE: Final = 0.05
 _main_thread = threading.main_thread().ident
 _NULL: Final = ffi.NULL
 _new: Final = ffi.new
-_call: Final = lib.nnb_line_call_unlocked
+_call: Final = lib.nnb_reply_reader_call_unlocked
 
 
 class _NotSent(Exception):
@@ -78,32 +178,34 @@ class _Pending(Protocol):
         """Take it; never blocks."""
 
 
-class _Line:
+class _ReplyReader:
     """The threads that wait for answers of one connection, and its reader. Thread-safe.
 
     What those threads leave to the reader brings descriptors, is large, or answers no call of theirs.
 
     Attributes:
-        struct: struct nnb_line.
+        struct: struct nnb_reply_reader.
     """
 
     def __init__(self, socket: int) -> None:
-        """Begin with an empty line; `socket` stays the caller's, open until `close`.
+        """Begin without callers; `socket` stays the caller's, open until `close`.
 
         Raises:
             ResourceExhausted: this process may have no more descriptors.
         """
-        self.struct: nnb_line = ffi.new("struct nnb_line *")
-        failed = lib.nnb_line_open(self.struct, socket)
+        self.struct: nnb_reply_reader = ffi.new("struct nnb_reply_reader *")
+        failed = lib.nnb_reply_reader_open(self.struct, socket)
         self._open = not failed
         if failed:
-            raise ResourceExhausted(f"cannot open the line of a connection: {os.strerror(failed)}")
+            raise ResourceExhausted(
+                f"cannot wait for a connection's replies: {os.strerror(failed)}"
+            )
 
     def close(self) -> None:
         """Free what it has; no thread waits in it any more. Twice is fine."""
         still, self._open = self._open, False
         if still:
-            lib.nnb_line_close(self.struct)
+            lib.nnb_reply_reader_close(self.struct)
 
     def abandon_in_child(self) -> None:
         """In a forked child: no thread of it waits here, and none may."""
@@ -118,18 +220,18 @@ class _Line:
 class _Waiting:
     """One thread that waits for one answer, which it reads itself or the reader hands over."""
 
-    __slots__ = ("_abandoned", "_line", "_release_answer", "handed_over", "struct")
+    __slots__ = ("_abandoned", "_release_answer", "_replies", "handed_over", "struct")
 
-    def __init__(self, release: Callable[[ReceivedReply], None], line: _Line) -> None:
-        """Wait in `line`.
+    def __init__(self, release: Callable[[ReceivedReply], None], replies: _ReplyReader) -> None:
+        """Wait in the queue of `replies`.
 
         Args:
             release: takes an answer that comes too late.
-            line: of the connection.
+            replies: of the connection.
         """
         self.struct: nnb_caller = _new("struct nnb_caller *")
         self._release_answer = release
-        self._line = line
+        self._replies = replies
         #: The answer that the reader has handed over; None at the end of the connection.
         self.handed_over: ReceivedReply | None = None
         self._abandoned = False
@@ -148,7 +250,7 @@ class _Waiting:
         """Hand the answer over, or None at the end of the connection. Once."""
         with _giving_up:
             self.handed_over, abandoned = answer, self._abandoned
-        lib.nnb_line_notice(self._line.struct, self.struct)
+        lib.nnb_reply_reader_notice(self._replies.struct, self.struct)
         if abandoned and answer is not None:
             self._release_answer(answer)
 
@@ -166,7 +268,7 @@ class _Waiting:
             left = deadline - time.monotonic()
             nanoseconds = int(min(left, longest) * 1e9) if left > 0 else 0
             count = 0 if packet is None else len(packet)
-            code = _call(self._line.struct, self.struct, packet or _NULL, count, nanoseconds)
+            code = _call(self._replies.struct, self.struct, packet or _NULL, count, nanoseconds)
             if code == _TIMED_OUT and left <= longest:
                 raise TimeoutError
             if code not in (_TIMED_OUT, _INTERRUPTED):
@@ -201,9 +303,16 @@ class Connection:
             channel: connected.
             name: of the peer, for messages and for the thread.
             dead: makes the error that calls end with once the peer is gone.
+
+        Raises:
+            ResourceExhausted: this process may have no more descriptors or threads; `channel` is closed.
         """
         self._channel = channel
-        self._line = _Line(channel.fileno())
+        try:
+            self._replies = _ReplyReader(channel.fileno())
+        except BaseException:
+            channel.close()
+            raise
         self._name = name
         self._dead = dead or (lambda: DeadObject(f"{name} is gone"))
         self._lock = threading.Lock()
@@ -215,7 +324,7 @@ class Connection:
         self._ended_ns = 0
         self._on_end = EndCallbacks(name)
         self._reader = threading.Thread(target=self._read, name=f"nnburst {name}", daemon=True)
-        self._reader.start()
+        start_thread(self._reader, self._replies, channel)
 
     @property
     def is_alive(self) -> bool:
@@ -262,7 +371,7 @@ class Connection:
             NnburstError: the peer's answer was an error.
         """
         deadline = time.monotonic() + timeout
-        pending = _Waiting(self._release_answer, self._line)
+        pending = _Waiting(self._release_answer, self._replies)
         call = pending.struct.id = self._register(pending)
         try:
             answer = self._exchange(call, pending, message, fds, deadline)
@@ -375,6 +484,7 @@ class Connection:
 
     def post(self, message: Message) -> None:
         """Send a call whose answer is not waited for; a peer that is gone is not an error."""
+        self._post_the_later_ones()
         try:
             self.notify(message, SEND_TIMEOUT)
         except (NnburstError, TimeoutError):
@@ -503,9 +613,9 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            while lib.nnb_line_turn_unlocked(self._line.struct) == _READABLE:
+            while lib.nnb_reply_reader_wait_unlocked(self._replies.struct) == _READABLE:
                 self._deliver(self._channel.receive())
-                lib.nnb_line_done(self._line.struct)
+                lib.nnb_reply_reader_done(self._replies.struct)
         except Disconnected:
             pass
         except NnburstError as error:
@@ -551,13 +661,13 @@ class Connection:
         self._channel.shutdown()
         for pending in list(waiting.values()):
             pending.put(None)
-        lib.nnb_line_end(self._line.struct)
+        lib.nnb_reply_reader_end(self._replies.struct)
         self._on_end.run()
 
     def abandon_in_child(self) -> None:
         """Leave the connection to the parent of this forked process."""
         self._ended_ns = time.monotonic_ns()
-        self._line.abandon_in_child()
+        self._replies.abandon_in_child()
         self._channel.abandon_in_child()
 
     def abandon(self) -> None:
@@ -573,7 +683,7 @@ class Connection:
         self._channel.shutdown()
         if threading.current_thread() is not self._reader:
             self._reader.join()
-            self._line.close()
+            self._replies.close()
             self._channel.close()
 
 

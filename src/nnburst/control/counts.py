@@ -1,10 +1,12 @@
-"""What a service has counted of its executions, as its supervisor hands it to a front."""
+"""Counts of a service's executions, kept by a number that identifies the model."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import msgspec
+
+from nnburst.hal.model import Model
 
 #: Bucket 0 of durations ends at 2^this nanoseconds, each next one at twice that; the last has no end.
 FIRST_BUCKET_BITS: Final = 10
@@ -14,6 +16,8 @@ BUCKET_ENDS: Final = tuple(2 ** (FIRST_BUCKET_BITS + n) / 1e9 for n in range(BUC
 #: Bytes of an answer and of what it begins with: those of its question.
 MAX_ANSWER: Final = 128 * 1024
 QUESTION_BYTES: Final = 8
+#: What a front sends instead of a question when all its ports listen.
+LISTENING: Final = b"listen"
 
 
 class DurationCounts(msgspec.Struct, frozen=True):
@@ -66,3 +70,21 @@ class ServiceCounts(msgspec.Struct, frozen=True):
     restarts: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+
+
+def model_id(model: Model) -> int:
+    """64 bits of its graph, the constants in it and the sizes of its pools; never 0.
+
+    What lies in pools is not looked at: networks that differ in weights alone are one.
+    """
+    import hashlib  # OpenSSL, 2 ms: the driver of one client alone never asks
+
+    parts = (
+        model.main,
+        model.referenced,
+        model.operand_values,
+        [pool.size for pool in model.pools],
+        model.relax_computation_float32_to_float16,
+    )
+    digest = hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1

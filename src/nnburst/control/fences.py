@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.utils import Scarce
 from nnburst.hal.validation.values import validate_sync_fence
 
 _LOOK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
@@ -71,8 +72,13 @@ class Signaller:
 
 
 def create_fence() -> tuple[socket.socket, Signaller]:
-    """A fence that is active, and what signals it."""
-    fence, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    """A fence that is active, and what signals it.
+
+    Raises:
+        ResourceExhausted: this process may have no more descriptors.
+    """
+    with Scarce("a fence cannot be made"):
+        fence, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     end.shutdown(socket.SHUT_RD)
     return fence, Signaller(end)
 

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from nnburst.control.limits import MAX_OBJECTS
-from nnburst.hal.closing import Closing
+from nnburst.control.channel import MAX_OBJECTS
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
+from nnburst.hal.utils import Closing
 
 
 class Closable(Protocol):

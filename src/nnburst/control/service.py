@@ -9,12 +9,17 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from nnburst.control.budget import CallBudget, Cost
-from nnburst.control.channel import NO_FDS, Channel, Disconnected, Fds, Incoming
-from nnburst.control.limits import MAX_MESSAGE_CHARACTERS
-from nnburst.control.messages.message import Message, Result
-from nnburst.control.messages.session import Nothing
-from nnburst.control.protocol import Reply, encode
+from nnburst.control.channel import (
+    MAX_MESSAGE_CHARACTERS,
+    NO_FDS,
+    CallBudget,
+    Channel,
+    Cost,
+    Disconnected,
+    Fds,
+    Incoming,
+)
+from nnburst.control.messages import Message, Nothing, Reply, Result, encode
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument, NnburstError
 

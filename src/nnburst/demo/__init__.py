@@ -1,5 +1,5 @@
-"""A small network that recognises handwritten digits, with images it was not trained on.
+"""The networks of the demos: their models, the inputs that they are given and the reading of their answers.
 
-`tools/train_digits.py` writes `data/`; nothing here needs what that script needs. This package
-uses the HAL's models and nothing of processes, queues or executors.
+There are digits, faces, and three kinds of sounds. This package uses the HAL's models and nothing of
+processes, queues or executors. `tools/train_digits.py` writes `data/`.
 """

@@ -1,4 +1,4 @@
-"""What surrounds a face detector of the BlazeFace family: pixels before it, boxes behind it.
+"""Prepares pictures for a face detector of the BlazeFace family, and turns its answers into boxes.
 
 The network (`face_detection_short_range.tflite` of MediaPipe) takes 128 × 128 pixels and answers for 896
 anchors: how sure it is of a face, and its box and six points relative to the anchor. The figures are those of
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.demo.extras import file_of
+from nnburst.demo.speech import file_of
 from nnburst.hal.errors import InvalidArgument, NnburstError
 
 #: Pixels of a side of what the network sees.

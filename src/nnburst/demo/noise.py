@@ -1,4 +1,4 @@
-"""What surrounds DTLN, a suppressor of noise: windows before it, overlapping sums behind it.
+"""Cuts sound into windows for DTLN, a suppressor of noise, and adds up its overlapping answers.
 
 Two networks with recurrent parts in a row, each with a state of its own: the first takes the magnitudes of
 a window's frequencies and gives a mask for them, the second takes the masked window as samples and gives
@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.demo.extras import file_of
-from nnburst.demo.speech import RATE
+from nnburst.demo.speech import RATE, file_of
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import load
 
@@ -55,7 +54,7 @@ def find_noise_networks() -> tuple[Path, Path]:
 
 
 def load_noise_networks() -> tuple[ImportedModel, ImportedModel]:
-    """Both networks; their states are what their LSTMs keep.
+    """Both networks; their states are those of their LSTMs.
 
     Raises:
         NnburstError: the files are not there, or not these networks.
@@ -112,9 +111,9 @@ def with_noise(samples: npt.NDArray[np.int16], decibels: float = 5.0) -> npt.NDA
 
 
 def signal_to_noise(clean: npt.ArrayLike, found: npt.ArrayLike) -> float:
-    """How much louder what is like `clean` is in `found` than the rest of it: decibels.
+    """How much louder the part of `found` that is like `clean` is than the rest of it: decibels.
 
-    The rest is what no multiple of `clean` accounts for, so it does not matter how loud `found` is.
+    The rest is the part that no multiple of `clean` accounts for, so it does not matter how loud `found` is.
     """
     wanted, heard = np.asarray(clean, np.float64), np.asarray(found, np.float64)
     like = wanted * (heard @ wanted) / max(float(wanted @ wanted), 1e-30)
@@ -123,7 +122,7 @@ def signal_to_noise(clean: npt.ArrayLike, found: npt.ArrayLike) -> float:
 
 
 class NoiseGolden(NamedTuple):
-    """What the authors' files give for the shipped clip with a hiss at 5 dB.
+    """The authors' results for the shipped clip with a hiss at 5 dB.
 
     Attributes:
         networks: SHA-256 of both files, hexadecimal.

@@ -1,4 +1,4 @@
-"""A clip of speech, and sounds as hops of 10 ms.
+"""Cuts a clip of speech into hops, and finds the files of other demos in installed packages.
 
 `tools/make_speech.py` wrote the clip with a speech synthesiser.
 """
@@ -9,13 +9,14 @@ import json
 import wave
 from collections.abc import Iterator
 from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import InvalidArgument, NnburstError
 
 #: Samples in a second, and in a hop of 10 ms.
 RATE: Final = 16_000
@@ -24,7 +25,7 @@ HOP_SECONDS: Final = HOP / RATE
 
 
 class Phrase(NamedTuple):
-    """What is spoken, and when (seconds from the beginning)."""
+    """A spoken phrase, and its time (seconds from the beginning)."""
 
     text: str
     start: float
@@ -36,7 +37,7 @@ class Clip(NamedTuple):
 
     Attributes:
         samples: int16 at 16 kHz, one channel.
-        phrases: what is spoken, if that is known.
+        phrases: the spoken ones, if they are known.
     """
 
     samples: npt.NDArray[np.int16]
@@ -74,3 +75,25 @@ def read_clip(path: Path) -> Clip:
             f"{path} has {found[0]} Hz, {found[1]} bits, {found[2]} channels, expected {RATE}, 16, 1"
         )
     return Clip(np.frombuffer(content[: len(content) // 2 * 2], "<i2").astype(np.int16))
+
+
+def file_of(package: str, *parts: str, install: str) -> Path:
+    """A file that an installed package brings along; the package is not imported.
+
+    Args:
+        package: name to import it by.
+        parts: folders and name below it.
+        install: how a user gets it.
+
+    Raises:
+        NnburstError: it is missing; the message names the package to install.
+    """
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:  # of a package around it
+        spec = None
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder, *parts)
+        if path.is_file():
+            return path
+    raise NnburstError(f"{'/'.join((package, *parts))} is not there; to get it: {install}")

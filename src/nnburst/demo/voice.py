@@ -1,10 +1,10 @@
-"""What surrounds silero-vad, a detector of speech: its model, frames before it, segments behind it.
+"""The model of silero-vad, a detector of speech, with its frames of sound and the segments that it finds.
 
 The weights come from the wheel `silero-vad`, from its form for one sampling rate; the model is built of
 NNAPI's operations, the recurrent part as one LSTM:
 
-frame 1x1x640x1 → CONV_2D 258 (a Fourier transform) → magnitudes of 129 frequencies, four times in a frame
-→ CONV_2D 128, 64, 64, 128 of width 3 with RELU → LSTM 128 → RELU → FULLY_CONNECTED 1 → LOGISTIC
+    frame 1x1x640x1 → CONV_2D 258 (a Fourier transform) → magnitudes of 129 frequencies, four times in a frame
+    → CONV_2D 128, 64, 64, 128 of width 3 with RELU → LSTM 128 → RELU → FULLY_CONNECTED 1 → LOGISTIC
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.demo.extras import file_of
-from nnburst.demo.speech import RATE, Phrase
-from nnburst.formats.onnx.external_data import ExternalData
-from nnburst.formats.onnx.model import read_model
+from nnburst.demo.speech import RATE, Phrase, file_of
+from nnburst.formats.onnx_model import read_model
+from nnburst.formats.onnx_tensor import ExternalData
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model_builder import ModelBuilder
@@ -44,7 +43,7 @@ _FREQUENCIES: Final = _WINDOW // 2 + 1
 #: Outputs and stride of each convolution behind it.
 _ENCODER: Final = ((128, 1), (64, 2), (64, 2), (128, 1))
 _CELLS: Final = 128
-#: What the file calls the weights and biases of the recurrent part.
+#: The file's names of the weights and biases of the recurrent part.
 _INPUT_WEIGHTS, _STATE_WEIGHTS, _BIASES = "onnx::LSTM_209", "onnx::LSTM_210", "onnx::LSTM_211"
 #: Places of NNAPI's gates (input, forget, cell, output) among ONNX's (input, output, forget, cell).
 _GATES: Final = (0, 2, 3, 1)
@@ -61,7 +60,7 @@ def find_voice_network() -> Path:
     Raises:
         NnburstError: `silero-vad` is not installed.
     """
-    # What it requires is PyTorch, which the file does not need.
+    # The package requires PyTorch, which its file does not need.
     install = "pip install --no-deps silero-vad==6.2.3"
     return file_of("silero_vad", "data", "silero_vad_16k_sequence.onnx", install=install)
 
@@ -222,7 +221,7 @@ class _VoiceBuilder:
 
 
 class Frames:
-    """Hops of sound to what the network takes. One stream; not thread-safe."""
+    """Turns hops of sound into the network's frames. One stream; not thread-safe."""
 
     def __init__(self) -> None:
         """Before the stream there is silence."""
@@ -267,7 +266,7 @@ def spoken_frames(phrases: Sequence[Phrase], count: int) -> npt.NDArray[np.bool_
 
 
 class VoiceGolden(NamedTuple):
-    """What the authors' file gives for the shipped clip.
+    """The results of the authors' file for the shipped clip.
 
     Attributes:
         network: SHA-256 of the file, hexadecimal.

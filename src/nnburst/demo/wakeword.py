@@ -1,9 +1,9 @@
-"""What surrounds a wake word network of `pymicro-wakeword`: features before it, a decision behind it.
+"""Computes features for a wake word network of `pymicro-wakeword`, and decides from its answers.
 
-The network takes three feature vectors of 10 ms at once and keeps what it needs of earlier ones in its
+The network takes three feature vectors of 10 ms at once and keeps its memory of earlier ones in its
 variables. Fed with every third window it would answer every 30 ms. Three streams, each with variables of
-its own and one hop behind the other, make it one execution for each hop of 10 ms; each stream sees just what
-it would see alone.
+its own and one hop behind the other, make it one execution for each hop of 10 ms; each stream sees the same
+inputs as it would alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.demo.extras import file_of
+from nnburst.demo.speech import file_of
 from nnburst.hal.errors import NnburstError
 
 #: Hops that the network takes at once, which is how many streams take turns.
@@ -29,7 +29,7 @@ class WakeWord(NamedTuple):
     """A network and how its author uses it.
 
     Attributes:
-        phrase: what it listens for.
+        phrase: the one that it detects.
         network: its .tflite file.
         cutoff: mean probability from which on the phrase counts as spoken.
         window: probabilities of one stream that the mean is taken of.

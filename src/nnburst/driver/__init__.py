@@ -1,1 +1,1 @@
-"""The driver: what runs in the other process. Its rooms import downwards only."""
+"""The driver: the process that prepares and executes models for its clients."""

@@ -1,4 +1,4 @@
-"""`python -m nnburst.driver`."""
+"""Starts a driver: `python -m nnburst.driver`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ if __name__ == "__main__":
     # Importing makes objects that stay: looking through them again and again takes a tenth of the start. The
     # supervisor and each worker switch collections on again.
     gc.disable()
-    from nnburst.driver.code_bundle import import_from_bundle
-
-    bundle = import_from_bundle()
     from nnburst.driver.service.main import main
 
-    sys.exit(main(imported=bundle.close))
+    sys.exit(main())

@@ -1,34 +1,61 @@
-"""Finding an executor by name: built in, by entry point, or as `module:attribute`."""
+"""Finding an executor by name: built in, by entry point, as `module:attribute`, or a library by its path."""
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, cast
 
 from nnburst.executor.base import Executor
-from nnburst.executor.built_in import BEGINNINGS, BUILT_IN, MODULES
-from nnburst.hal.errors import DeviceUnavailable
+from nnburst.executor.built_in import BEGINNINGS, BUILT_IN, MODULES, openvino_with
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.utils import executor_library
 
 logger = logging.getLogger(__name__)
 
 ExecutorFactory = Callable[[], Executor]
 
 GROUP: Final = "nnburst.executors"
-#: What a driver calls, with the arguments that it passes by position.
+#: The methods that a driver calls, with the arguments that it passes by position.
 _CALLED: Final = {"supported": ("model",), "prepare": ("model", "pools", "options")}
+#: What executors are opened with if they take options; set once, before this process forks.
+_options: dict[str, str] = {}
+
+
+def set_options(pairs: Sequence[str]) -> None:
+    """Set what executors that take options are opened with by this process and those that it forks.
+
+    Args:
+        pairs: each as `key=value`; a key that comes again counts anew.
+
+    Raises:
+        InvalidArgument: one is not of this form.
+    """
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise InvalidArgument(f"option: {pair!r}, expected key=value")
+        _options[key] = value
 
 
 def find_executor(name: str) -> ExecutorFactory:
-    """What makes the executor called `name`.
+    """The function or class that makes the executor called `name`.
 
     Args:
-        name: of a built-in executor, of an entry point, or `module:attribute`.
+        name: of a built-in executor, of an entry point, `module:attribute`, or the path of a library.
 
     Raises:
         DeviceUnavailable: it is unknown, or cannot be imported.
     """
+    library = executor_library(name)
+    if library is not None:
+        return lambda: _load(library)
+    if "/" in name or name.endswith(".so"):
+        raise DeviceUnavailable(f"executor: {name!r} is not the path of a shared library (ELF)")
+    if name == "openvino":
+        return lambda: openvino_with(_options)
     if name in BUILT_IN:
         return BUILT_IN[name]
     target = name if ":" in name else _entry_point(name)
@@ -39,11 +66,17 @@ def find_executor(name: str) -> ExecutorFactory:
         raise DeviceUnavailable(f"executor: {name!r} cannot be imported: {error}") from error
 
 
+def _load(library: Path) -> Executor:
+    from nnburst.executor.c_library import CExecutor
+
+    return CExecutor.load(library, _options)
+
+
 def begin_executor(name: str) -> Callable[[], object]:
-    """Begin what executor `name` can do while this process imports the rest of a driver.
+    """Begin the work that executor `name` can do while this process imports the rest of a driver.
 
     Returns:
-        Waits for it; for a process that forks afterwards, or that may then no longer write.
+        A function that waits for it: call it before this process forks or gives up writing files.
     """
     try:
         if name in BEGINNINGS:
@@ -54,9 +87,9 @@ def begin_executor(name: str) -> Callable[[], object]:
 
 
 def import_executor(name: str) -> None:
-    """Import what executor `name` needs, and make nothing: what is forked later shares the modules.
+    """Import the modules of executor `name` without making it, so that forked processes share them.
 
-    What an executor can find out once for all of them is found out, too.
+    Facts that an executor finds out once for all its processes are found out, too.
 
     Raises:
         DeviceUnavailable: it is unknown, or cannot be imported.
@@ -72,7 +105,7 @@ def import_executor(name: str) -> None:
 
 
 def import_engine(name: str) -> None:
-    """Import the module of executor `name` itself, if it is built in: what that takes is then imported."""
+    """Import the module of executor `name` itself, if it is built in, with everything that it imports."""
     try:
         for module in MODULES.get(name, ())[:1]:
             importlib.import_module(module)
@@ -83,7 +116,7 @@ def import_engine(name: str) -> None:
 
 
 def make_executor(name: str) -> Executor:
-    """The executor called `name`, checked to have what a driver calls.
+    """The executor called `name`, checked to have the methods that a driver calls.
 
     Raises:
         DeviceUnavailable: it is unknown, or cannot be imported or used; the message names what it lacks.

@@ -1,4 +1,4 @@
-"""The contract between a driver and whatever computes.
+"""The contract between a driver and an executor, with its optional parts: caching and shared weights.
 
     Executor.supported(model)  -> which operations of the main subgraph it can run
     Executor.prepare(model, …) -> Prepared       once per model, heavy work belongs here
@@ -6,61 +6,91 @@
     Execution.run(deadlines)   -> Outcome        again and again
 
 All but four members have defaults: docs/tutorial/own_executor.md has an executor of sixteen lines. An
-executor never sees queues, slots or fds: only numpy views of memory that the driver has mapped.
+executor never sees queues or slots: only numpy views of memory that the driver has mapped. The only
+descriptors that it sees are those of packed weights, which are files of its own making.
 """
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, overload, runtime_checkable
 
 import msgspec
 
-from nnburst.hal.enums import (
-    DeviceType,
-    ErrorStatus,
-    ExecutionPreference,
-    FeatureLevel,
-    Priority,
-)
-from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.attributes import ExtensionAttribute
-from nnburst.hal.imports import late_numpy as np
-from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.model import Model
-from nnburst.hal.timing import OutputShape
+from nnburst.hal import late_numpy as np
+from nnburst.hal.enums import DeviceType, ErrorStatus, ExecutionPreference, FeatureLevel, Priority
+from nnburst.hal.extensions import Extension, ExtensionAttribute
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, UINT64_MAX
+from nnburst.hal.model import Model, Operand
+from nnburst.hal.types import Capabilities, NumberOfCacheFiles, OutputShape
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+
+#: A duration in an `Outcome` that the driver is to measure around the call.
+MEASURED: Final = UINT64_MAX - 1
+
+
+class DeviceMemory(ABC):
+    """Memory that stays on a device, and that no client can map. Freed with the last reference to it.
+
+    Attributes:
+        nbytes: how much there is.
+    """
+
+    nbytes: int
+
+    @abstractmethod
+    def copy_in(self, source: memoryview) -> None:
+        """Fill the first bytes.
+
+        Raises:
+            NnburstError: the device refuses; what it holds is then not asked for.
+        """
+
+    @abstractmethod
+    def copy_out(self, target: memoryview) -> None:
+        """Copy the first bytes to `target`.
+
+        Raises:
+            NnburstError: the device refuses.
+        """
 
 
 class Argument:
-    """One input or output of a bound request. Its bytes are there twice: as an array, and without numpy.
+    """One input or output of a bound request, whose bytes are given as an array and as plain memory.
 
     Attributes:
         dimensions: the model's dimensions merged with the request's; 0 is unknown (outputs only),
             and an empty tuple is a scalar or, for a tensor, an unknown rank (outputs only).
+        device_memory: where it lies, if that is memory of the device; it then has no bytes here.
     """
 
-    __slots__ = ("_array", "_memory", "dimensions")
+    __slots__ = ("_array", "_memory", "device_memory", "dimensions")
 
-    def __init__(self, buffer: Bytes | memoryview | None, dimensions: tuple[int, ...]) -> None:
+    def __init__(
+        self, buffer: Bytes | memoryview | DeviceMemory | None, dimensions: tuple[int, ...]
+    ) -> None:
         """An argument in memory that outlives it.
 
         Args:
-            buffer: one-dimensional bytes, read-only for inputs; None if the argument is omitted.
+            buffer: one-dimensional bytes, read-only for inputs; or memory that the executor has allocated;
+                None if the argument is omitted.
             dimensions: see the attributes.
         """
+        self.device_memory = buffer if isinstance(buffer, DeviceMemory) else None
         self._memory: memoryview | None = None
         self._array: Bytes | None = None
         if isinstance(buffer, memoryview):
             self._memory = buffer
-        else:
-            self._array = buffer
+        elif self.device_memory is None:
+            self._array = buffer  # type: ignore[assignment]
         self.dimensions = dimensions
 
     @property
@@ -82,7 +112,7 @@ class Argument:
 
 
 class Pools(Sequence["Bytes"]):
-    """A model's pools as arrays, each made when it is first asked for. Immutable.
+    """A model's pools as arrays, each made when it is first read. Immutable.
 
     Attributes:
         memories: the same bytes, for executors that need no arrays of them.
@@ -115,7 +145,7 @@ def memory_of(pools: Sequence[Bytes], index: int) -> memoryview:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What an execution reports.
+    """The result of an execution.
 
     Attributes:
         status: NONE, OUTPUT_INSUFFICIENT_SIZE, GENERAL_FAILURE, INVALID_ARGUMENT, MISSED_DEADLINE_* or
@@ -123,26 +153,35 @@ class Outcome(msgspec.Struct, frozen=True):
         output_shapes: one per output with NONE and OUTPUT_INSUFFICIENT_SIZE; may be empty with NONE
             if every output is fully specified; empty with any other status.
         message: why it failed, for logs and for callers that can get it.
+        device_ns: time on the device alone, by whatever clock, in nanoseconds; MEASURED to have the driver
+            take the time of the call; NO_TIMING (2**64 - 1) if it is not available, as clients are then told.
+        driver_ns: from the call on, at least `device_ns`; or the same. Never more than what the driver
+            measures is reported.
     """
 
     status: ErrorStatus = ErrorStatus.NONE
     output_shapes: tuple[OutputShape, ...] = ()
     message: str = ""
+    device_ns: int = MEASURED
+    driver_ns: int = MEASURED
 
 
 class NativeCall(msgspec.Struct, frozen=True):
-    """An execution that the burst loop can run without entering Python.
+    """An execution that the burst loop can run without entering Python: `run` of nnburst/executor.h.
 
     Attributes:
-        function: address of `int32_t (*)(void *context)` that returns an ErrorStatus.
-        context: its argument. The Execution keeps both alive.
+        run: address of the function.
+        execution: its first argument. The Execution keeps both alive.
         output_shapes: of every success, which results carry if the model leaves an output's shape open; None
-            if they may differ from run to run, which only `run` can report.
+            if they may differ from run to run.
+        reports_shapes: whether each run reports them itself, if the model leaves one open; else only `run` of
+            the Execution can.
     """
 
-    function: int
-    context: int
+    run: int
+    execution: int
     output_shapes: tuple[OutputShape, ...] | None = None
+    reports_shapes: bool = False
 
 
 class PrepareOptions(msgspec.Struct, frozen=True):
@@ -155,15 +194,17 @@ class PrepareOptions(msgspec.Struct, frozen=True):
             executor.
         attributes: of vendor extensions; each code of an extension once. What an executor does not know, it
             ignores.
+        deadline_ns: moment on CLOCK_BOOTTIME at which to give up; None for no limit.
     """
 
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
     priority: Priority = Priority.MEDIUM
     num_threads: int = 0
     attributes: tuple[ExtensionAttribute, ...] = ()
+    deadline_ns: int | None = None
 
 
-#: What `prepare` does unless it is given anything else.
+#: The options of `prepare` if it is given none.
 DEFAULT_OPTIONS: Final = PrepareOptions()
 
 
@@ -189,7 +230,7 @@ class Execution(ABC):
         """
 
     def close(self) -> None:
-        """Free what the binding holds; the buffers are not touched any more afterwards."""
+        """Free the binding's memory; the buffers are not touched any more afterwards."""
         return
 
 
@@ -224,15 +265,15 @@ class Prepared(ABC):
         return self.bind(inputs, outputs)
 
     def close(self) -> None:
-        """Free what the model holds. Called when no execution runs any more."""
+        """Free the model's memory. Called when no execution runs any more."""
         return
 
 
 class Executor(ABC):
     """A way to compute models, and what its driver reports of the device. Thread-safe.
 
-    The least that an executor is: `name`, `prepare`, and `bind` and `run` of what that returns. Everything
-    else has a default.
+    An executor must have `name` and `prepare`; its prepared model must have `bind`, and an execution `run`.
+    Everything else has a default.
 
     Attributes:
         name: the name under which it is registered in the entry-point group `nnburst.executors`.
@@ -243,6 +284,7 @@ class Executor(ABC):
         extensions: the vendor extensions whose types and operations it can all run.
         capabilities_file: how fast it was on the machine where it was measured for all others, as
             `nnburst bench capabilities` writes it; None if it ships nothing.
+        capabilities: how fast it is by its own account, if no file counts; None if it gives none.
     """
 
     name: str
@@ -250,6 +292,7 @@ class Executor(ABC):
     device_type: DeviceType = DeviceType.CPU
     feature_level: FeatureLevel = FeatureLevel.AIDL_V4
     capabilities_file: Path | None = None
+    capabilities: Capabilities | None = None
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
@@ -268,9 +311,201 @@ class Executor(ABC):
 
         Args:
             model: the model; its `pools` describe `pools`.
-            pools: bytes of the model's pools. Another process may change them: copy what is kept.
+            pools: bytes of the model's pools. Another process may change them: copy any that you keep.
             options: preference, priority and threads.
 
         Raises:
             NnburstError: it cannot be prepared; `.status` has the reason.
         """
+
+
+class MemoryUse(msgspec.Struct, frozen=True):
+    """A use that memory is allocated for.
+
+    Attributes:
+        prepared: the model, as its executor prepared it.
+        is_output: whether it is an output.
+        index: which.
+    """
+
+    prepared: Prepared
+    is_output: bool
+    index: int
+
+
+@runtime_checkable
+class ReadsConstants(Protocol):
+    """An executor whose answer depends on the values of constants in pools."""
+
+    def supported_with(self, model: Model, pools: Sequence[Bytes]) -> list[bool]:
+        """As `Executor.supported`, with the model's pools, which another process may change at any time."""
+
+
+def supported_with(executor: Executor, model: Model, pools: Sequence[Bytes]) -> list[bool]:
+    """Which operations of a model's main subgraph an executor can run, whether it reads pools or not."""
+    if isinstance(executor, ReadsConstants):
+        return executor.supported_with(model, pools)
+    return executor.supported(model)
+
+
+@runtime_checkable
+class AllocatingExecutor(Protocol):
+    """An executor whose device has memory of its own (NNAPI: IDevice::allocate)."""
+
+    def allocate(
+        self, operand: Operand, dimensions: Sequence[int], size: int, uses: Sequence[MemoryUse]
+    ) -> DeviceMemory | None:
+        """Memory for one operand, which only executions with these uses, and copies, are given.
+
+        Args:
+            operand: its type; what it is called in the models does not count.
+            dimensions: as far as known; 0 is unknown.
+            size: bytes, above 0.
+            uses: which it is allocated for.
+
+        Returns:
+            None if it is better off in the driver's memory.
+
+        Raises:
+            NnburstError: the device has no such memory left.
+        """
+
+
+# -- caching ---------------------------------------------------------------------------------------
+
+
+Octets = bytes | bytearray
+
+
+class Cached(msgspec.Struct, frozen=True):
+    """All that an executor needs to prepare a model again without compiling it.
+
+    Attributes:
+        model: for the validation of requests, with those parts that the executor needs again.
+        program: the executor's own bytes. They steer it (NNAPI calls their file security-sensitive), so
+            they come back exactly as they were or not at all.
+        constants: values only: other bytes of the same length may change what executions compute, and
+            nothing else, since no driver can promise more about the file that they lie in.
+    """
+
+    model: Model
+    program: bytes = b""
+    constants: Octets = b""
+
+
+@runtime_checkable
+class CachingPrepared(Protocol):
+    """A prepared model that can be kept."""
+
+    def to_cache(self) -> Cached | None:
+        """The parts to keep; None if this model cannot be cached. Called once, before `bind`."""
+
+
+@runtime_checkable
+class CachingExecutor(Protocol):
+    """An executor whose prepared models can be kept. Thread-safe."""
+
+    @property
+    def cache_files(self) -> NumberOfCacheFiles:
+        """(1, 0) if there are never constants, else (1, 1); the same at every start."""
+
+    def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
+        """Prepare a model that `to_cache` returned, in this or an earlier process of the same version.
+
+        Args:
+            cached: see `Cached`; the executor may keep its bytes and overwrite `constants`.
+            options: those that the model was prepared with.
+
+        Raises:
+            NnburstError: it cannot be prepared from these; its client will have it compiled.
+        """
+
+
+class FallbackExecutor(CachingExecutor, Protocol):
+    """An executor that takes the models, or parts of models, that the engine of another one does not run."""
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """The vendor extensions that it runs; see `Executor.extensions`."""
+
+    def supported(self, model: Model) -> list[bool]:
+        """See `Executor.supported`."""
+
+    def prepare(
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
+    ) -> Prepared:
+        """See `Executor.prepare`."""
+
+
+def without_constants(model: Model) -> Model:
+    """The model without constants: enough to validate requests, as long as no constant is read."""
+    return msgspec.structs.replace(model, operand_values=b"", pools=())
+
+
+# -- Optional: share packed weights between processes of several clients ---------------------------
+#     PackingExecutor.pack(model, …)            -> memory files    where no client's message was read
+#     PackingExecutor.prepare_packed(files, …)  -> Prepared        in a worker, instead of `prepare`
+#
+# Engines read weights in a form of their own. It is made once, in memory files that are sealed and only
+# read from then on, so that further clients of a service that prepare the same model save the time and the
+# memory. The driver decides which clients may share and which models are the same
+# (`nnburst.driver.weights_server`).
+
+
+@runtime_checkable
+class PackingExecutor(Protocol):
+    """An executor whose packed weights can be shared. Thread-safe."""
+
+    def pack(
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions
+    ) -> tuple[int, ...]:
+        """Pack the weights of a validated model; called in a process that does nothing else.
+
+        Args:
+            model: as for `Executor.prepare`.
+            pools: likewise; they do not change.
+            options: likewise.
+
+        Returns:
+            Descriptors of memfds that can be sealed, at most `MAX_FILES`; the caller owns them, and they
+            are mapped nowhere. Empty if the model has nothing to share.
+
+        Raises:
+            NnburstError: it cannot be prepared.
+        """
+
+    def prepare_packed(
+        self, model: Model, files: Sequence[int], options: PrepareOptions
+    ) -> Prepared:
+        """Prepare a model that `pack` has packed with the same options in another process.
+
+        Args:
+            model: the same.
+            files: those that `pack` returned, sealed against writing; the caller closes them.
+            options: the same.
+
+        Raises:
+            NnburstError: it cannot be prepared from these; the driver then calls `prepare`.
+        """
+
+
+#: Memory files of one model.
+MAX_FILES = 4
+
+
+def memory_file(name: str, *parts: bytes | bytearray | memoryview) -> int:
+    """A new memfd that can be sealed, with `parts` in it one behind the other; the caller owns it.
+
+    Raises:
+        OSError: memory is short.
+    """
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        for part in parts:
+            left = memoryview(part)
+            while left:
+                left = left[os.write(fd, left) :]
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

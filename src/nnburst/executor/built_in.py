@@ -1,4 +1,4 @@
-"""The executors that ship with this package, put together: each engine with what runs the rest.
+"""Makes the executors that ship with this package, each with the fallback that runs what its engine cannot.
 
 A function below is an executor by its name; drivers, commands and the framework find it here, so a new one is
 a module and a function. Nothing is imported before a function is called.
@@ -6,11 +6,25 @@ a module and a function. Nothing is imported before a function is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from nnburst.executor.base import Executor
-from nnburst.executor.caching import FallbackExecutor
+import nnburst.executor.operations  # noqa: F401 - fills the registry
+from nnburst.executor.base import (
+    DEFAULT_OPTIONS,
+    Bytes,
+    Cached,
+    Executor,
+    FallbackExecutor,
+    Prepared,
+    PrepareOptions,
+)
+from nnburst.executor.graph.extension import described_extensions
+from nnburst.executor.graph.plan import supported_operations
+from nnburst.hal.extensions import Extension
+from nnburst.hal.model import Model
+from nnburst.hal.types import NumberOfCacheFiles
 
 _Make = Callable[[], Executor]
 
@@ -18,14 +32,15 @@ _NULL: Final = "nnburst.executor.null"
 _REFERENCE: Final = "nnburst.executor.reference.executor"
 _LITERT: Final = "nnburst.executor.litert.executor"
 _ONNXRUNTIME: Final = "nnburst.executor.onnxruntime.executor"
+_OPENVINO: Final = "nnburst.executor.openvino"
 
-#: What makes each executor, by its name.
+#: The function that makes each executor, by its name.
 BUILT_IN: Final[dict[str, _Make]] = {}
 #: The modules that each has imported once it has prepared models of every kind.
 MODULES: Final[dict[str, tuple[str, ...]]] = {}
 #: Begins what an executor can do beside a driver's imports, once for all later forks, and gives what waits.
 BEGINNINGS: Final[dict[str, Callable[[], Callable[[], object]]]] = {}
-#: Names of those whose packed weights processes can share (`nnburst.executor.sharing`).
+#: Names of those whose packed weights processes can share (`nnburst.executor.base`).
 PACKING: Final = frozenset({"litert"})
 
 
@@ -55,8 +70,7 @@ def reference() -> Executor:
 
 @_built_in(_LITERT, _REFERENCE)
 def litert() -> Executor:
-    """LiteRT on the CPU, and the reference executor for what that cannot run."""
-    from nnburst.executor.fallback import DeferredFallback
+    """LiteRT on the CPU, and the reference executor for operations that LiteRT cannot run."""
     from nnburst.executor.litert.executor import LiteRtExecutor
 
     return LiteRtExecutor(DeferredFallback(_reference))
@@ -65,10 +79,22 @@ def litert() -> Executor:
 @_built_in(_ONNXRUNTIME, _REFERENCE)
 def onnxruntime() -> Executor:
     """Whole ONNX graphs by onnxruntime, and the reference executor for every other model."""
-    from nnburst.executor.fallback import DeferredFallback
     from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
 
     return OnnxRuntimeExecutor(DeferredFallback(_reference))
+
+
+def openvino_with(options: Mapping[str, str]) -> Executor:
+    """OpenVINO, opened with `options`, and the reference executor for models that it refuses."""
+    from nnburst.executor.openvino import OpenVinoExecutor
+
+    return OpenVinoExecutor(DeferredFallback(_reference), options)
+
+
+@_built_in(_OPENVINO, _REFERENCE)
+def openvino() -> Executor:
+    """OpenVINO on the device that the environment names."""
+    return openvino_with({})
 
 
 def _reference() -> FallbackExecutor:
@@ -84,3 +110,37 @@ def _begin_litert() -> Callable[[], object]:
 
 
 BEGINNINGS["litert"] = _begin_litert
+
+
+class DeferredFallback:
+    """Answers from declarations until it prepares a model: kernels take 15 ms to import. Thread-safe."""
+
+    #: One for the model, one for constants.
+    cache_files = NumberOfCacheFiles(1, 1)
+
+    def __init__(self, make: Callable[[], FallbackExecutor]) -> None:
+        """Use the executor that `make` returns, which runs every declared operation."""
+        self._make = make
+
+    @functools.cached_property
+    def _executor(self) -> FallbackExecutor:
+        return self._make()
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """See `Executor.extensions`."""
+        return described_extensions()
+
+    def supported(self, model: Model) -> list[bool]:
+        """See `Executor.supported`."""
+        return supported_operations(model)
+
+    def prepare(
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
+    ) -> Prepared:
+        """See `Executor.prepare`."""
+        return self._executor.prepare(model, pools, options)
+
+    def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
+        """See `CachingExecutor.prepare_from_cache`."""
+        return self._executor.prepare_from_cache(cached, options)

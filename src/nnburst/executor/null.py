@@ -1,69 +1,37 @@
-"""An executor that does nothing: what is left to measure is the transport."""
+"""An executor that computes nothing, so that a measurement shows the transport alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnburst._native import ffi, lib
-from nnburst.executor.base import (
-    Argument,
-    Execution,
-    Executor,
-    NativeCall,
-    Outcome,
-    Prepared,
-    PrepareOptions,
-)
-from nnburst.executor.caching import Cached, without_constants
-from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst._native import lib
+from nnburst.executor.base import Bytes
+from nnburst.executor.c_library import CExecutor, CPrepared
+from nnburst.hal.enums import DeviceType
 from nnburst.hal.model import Model
-from nnburst.hal.timing import OutputShape
-
-_NATIVE = NativeCall(int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_null_execute"))), 0)
+from nnburst.hal.types import NumberOfCacheFiles
 
 
-class NullExecution(Execution):
-    """Leaves its outputs as they are."""
+class NullExecutor(CExecutor):
+    """Supports every model and computes nothing: csrc/null_executor.c, by the header of executors in C."""
 
-    native = _NATIVE  # the C function that returns NONE
+    name = "null"
+    device_type = DeviceType.CPU
+    cache_files = NumberOfCacheFiles(1, 0)  # no constants
 
-    def __init__(self, shapes: tuple[OutputShape, ...]) -> None:
-        """Report `shapes` after every run."""
-        self._outcome = Outcome(output_shapes=shapes)
+    def __init__(self) -> None:
+        """There is nothing to open."""
+        super().__init__(lib.nnb_null_executor())
 
-    def run(self, *_deadlines: int | None) -> Outcome:
-        """Succeed."""
-        return self._outcome
+    def supported_with(self, model: Model, _pools: Sequence[Bytes]) -> list[bool]:
+        """As `supported`: values do not count."""
+        return self.supported(model)
 
 
-class NullPrepared(Prepared):
-    """A model that is never computed."""
+class NullPrepared(CPrepared):
+    """A model that is never computed. Unknown extents of outputs are reported as 1."""
 
     def __init__(self, model: Model) -> None:
         """Do not compute `model`."""
-        self._model = model
-
-    def bind(self, _inputs: Sequence[Argument], outputs: Sequence[Argument]) -> NullExecution:
-        """Any request; unknown output extents are reported as 1."""
-        return NullExecution(
-            tuple(OutputShape(tuple(d or 1 for d in o.dimensions), True) for o in outputs)
-        )
-
-    def to_cache(self) -> Cached:
-        """The model: there is nothing else."""
-        return Cached(without_constants(self._model))
-
-
-class NullExecutor(Executor):
-    """Supports every model and computes nothing."""
-
-    name = "null"
-    cache_files = NumberOfCacheFiles(1, 0)  # no constants
-
-    def prepare(self, model: Model, *_more: object) -> NullPrepared:
-        """Nothing to do."""
-        return NullPrepared(model)
-
-    def prepare_from_cache(self, cached: Cached, _options: PrepareOptions) -> NullPrepared:
-        """Nothing to do, either."""
-        return NullPrepared(cached.model)
+        null = NullExecutor()
+        super().__init__(null, null.prepare(model, ()).handle, model)

@@ -1,12 +1,13 @@
-"""Message queue: a ring of fixed-size elements in shared memory, with an optional event flag.
+"""A message queue in shared memory: a ring of fixed-size elements and the event flag that wakes its peer.
 
     queue = MessageQueue.create(np.dtype("<u4"), 1024)
     queue.write(np.arange(3, dtype="<u4"))
     same = MessageQueue.open(queue.descriptor, queue.memories, np.dtype("<u4"))   # or in another process
-    same.read(3)
+    same.read(3, timeout=1.0)
 
-NNAPI: fmq/MessageQueue.h. DEVIATES: counters are never reset; waiting always has a deadline; a counter that
-cannot be is `QueueCorrupted` for good instead of being repaired.
+NNAPI: fmq/MessageQueue.h. DEVIATES: counters are never reset; waiting always has a deadline; every write
+wakes the readers that sleep, and every read a writer; an unsynchronized queue's readers can wait, too; a
+counter that cannot be is `QueueCorrupted` for good instead of being repaired.
 """
 
 from __future__ import annotations
@@ -14,41 +15,138 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntFlag
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex
 
 import msgspec
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
-from nnburst.fmq.event_flag import EventFlag, EventFlagBits, timeout_ns
-from nnburst.fmq.shared_memory import Bytes, SharedMemory, address_of
-from nnburst.hal.closing import Closing
-from nnburst.hal.errors import Closed, InvalidArgument, QueueCorrupted
-from nnburst.hal.imports import late_numpy as np
+from nnburst.fmq.queue_end import SPIN_WINDOW, Rules, checked_spin_window, open_end
+from nnburst.fmq.queue_loop import PATIENCE, Elements, InEventLoops
+from nnburst.fmq.shared_memory import (
+    ENDS_BYTES,
+    EVENT_FLAG_BYTES,
+    Bytes,
+    Flavor,
+    MQDescriptor,
+    SharedMemory,
+    address_of,
+    check,
+    layout,
+)
+from nnburst.hal import late_numpy as np
+from nnburst.hal.errors import BadState, Closed, InvalidArgument, MissedDeadline, QueueCorrupted
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from nnburst._native import nnb_ring
+    from nnburst._native import QueueEnd, nnb_ring
 
-Elements: TypeAlias = "npt.NDArray[Any]"
+
+class EventFlagBits(IntFlag):
+    """Bits of the word (NNAPI: fmq NOT_FULL and NOT_EMPTY; the others are ours)."""
+
+    NOT_FULL = 0x01
+    NOT_EMPTY = 0x02
+    ATTENTION = 0x04
+    ASYNC = 0x08
+    WRITER_ATTENTION = 0x10
+    WRITER_ASYNC = 0x20
+
+
+def timeout_ns(timeout: float) -> int:
+    """A timeout in seconds as nanoseconds.
+
+    Raises:
+        InvalidArgument: not a positive number.
+    """
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise InvalidArgument(f"timeout is {timeout!r}, expected a positive number of seconds")
+    return int(min(timeout * 1e9, 2**62))
+
+
+class EventFlag:
+    """Wakes and waits on one word. Thread-safe; keeps the word's mapping alive.
+
+    Attributes:
+        word: the nnb_atomic_u32, for code in C.
+    """
+
+    def __init__(self, view: Bytes | memoryview, offset: int) -> None:
+        """Use the four bytes at `offset` (8-aligned) of a mapped region."""
+        self._view = view
+        self._owner = os.getpid()
+        self.word: Any = ffi.cast("nnb_atomic_u32 *", address_of(view) + offset)
+
+    def wake(self, bits: int) -> None:
+        """Set `bits` and wake the waiters for one of them; no effect for 0.
+
+        Raises:
+            Closed: in a forked child, which does not map the word.
+        """
+        self._check_process()
+        lib.nnb_event_flag_wake(self.word, bits)
+
+    def wait(self, bits: int, timeout: float) -> int:
+        """Wait until one of `bits` is set, and consume it.
+
+        Args:
+            bits: at least one bit.
+            timeout: seconds; nothing waits for ever.
+
+        Returns:
+            the bits of `bits` that were set; 0 if the timeout passed.
+
+        Raises:
+            InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive.
+            Closed: in a forked child, which does not map the word.
+        """
+        self._check_process()
+        if bits == 0:
+            raise InvalidArgument("bits is 0, expected at least one bit")
+        seen = ffi.new("uint32_t *")
+        deadline = time.monotonic_ns() + timeout_ns(timeout)
+        outcome = lib.NNB_EVENT_FLAG_INTERRUPTED
+        while outcome == lib.NNB_EVENT_FLAG_INTERRUPTED:  # a signal, handled by now
+            left = max(deadline - time.monotonic_ns(), 0)
+            outcome = lib.nnb_event_flag_wait_unlocked(self.word, bits, left, seen)
+        return int(seen[0])
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._owner:
+            raise Closed(f"the event flag is not mapped here: process {self._owner} forked")
+
+
+# -- message queue ---------------------------------------------------------------------------------
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):
-    """What a queue has carried.
+    """What a queue has carried, and how it was waited for.
 
     Attributes:
         capacity: elements.
         written: elements written through this object, since the counters began.
         read: elements read through this object, likewise.
         corrupted: the peer's counter was impossible.
+        missed: elements of an unsynchronized queue that were overwritten before this object read them.
+        waits: calls through this object that had to wait longer than some two microseconds.
+        sleeps: times that one of them slept.
+        spun_seconds: that they spent spinning.
+        crowded: times that spinning stopped because cores were scarce.
     """
 
     capacity: int
     written: int
     read: int
     corrupted: bool
+    missed: int = 0
+    waits: int = 0
+    sleeps: int = 0
+    spun_seconds: float = 0.0
+    crowded: int = 0
 
 
 class Claim(msgspec.Struct):
@@ -58,13 +156,20 @@ class Claim(msgspec.Struct):
     second: Elements
 
 
-class MessageQueue(Closing):
+class MessageQueue(InEventLoops):
     """One end (or both, within a process) of a queue. One thread writes and one thread reads.
+
+    The first write makes this object the queue's writer, the first read its reader: another object, in this
+    process or another, is refused then, unless the queue was made without words of its ends. If the other
+    end was closed or its process died, calls end with `Closed` or `DeadObject` once nothing is left to read.
 
     Attributes:
         descriptor: what the other process needs beside `memories` to open it.
         memories: the regions that the descriptor's fd indexes name; owned by this object.
-        dtype: element type; a queue that only C reads and writes may have none.
+        dtype: element type; a queue that only C reads and writes may have none. That of `bytes` has no
+            size: elements are messages of any length.
+        event_flag: the flag that wakes; None if the queue was made without.
+        ring: the struct nnb_ring, for code in C.
     """
 
     dtype: np.dtype[Any]
@@ -75,17 +180,27 @@ class MessageQueue(Closing):
         memories: Sequence[SharedMemory],
         views: Sequence[Bytes | memoryview],
         dtype: np.dtype[Any] | None = None,
+        spin_window: float = SPIN_WINDOW,
     ) -> None:
         """Lay a ring over mapped regions; use `create` or `open`. Only C uses one without dtype."""
         self.descriptor = descriptor
         self.memories = tuple(memories)
         if dtype is not None:
             self.dtype = dtype
+        self._spin_window = checked_spin_window(spin_window)
+        self._open = True
+        self._at_close: Callable[[], object] | None = None
+        self._lay_over(views)
+        if len(descriptor.grantors) == 5:
+            _with_ends.add(self)
+
+    def _lay_over(self, views: Sequence[Bytes | memoryview]) -> None:
+        descriptor = self.descriptor
         self._views = tuple(views)
+        self._ends: dict[bool, QueueEnd] = {}
         self.ring: nnb_ring = ffi.new("struct nnb_ring *")
         read, write, data, *flag = descriptor.grantors
         self.event_flag = EventFlag(views[flag[0].fd_index], flag[0].offset) if flag else None
-        self._open = True
         self._owner = os.getpid()
         status = lib.nnb_ring_init(
             self.ring,
@@ -110,23 +225,52 @@ class MessageQueue(Closing):
         flavor: Flavor = Flavor.SYNCHRONIZED_READ_WRITE,
         *,
         event_flag: bool = True,
+        ends: bool = True,
+        reopen: bool = False,
+        keep_unread: bool = True,
         original_layout: bool = False,
+        spin_window: float = SPIN_WINDOW,
     ) -> Self:
         """A new empty queue in anonymous sealed memory.
 
         Args:
-            dtype: element type; its item size is the quantum.
+            dtype: element type; its item size is the quantum. `bytes` for messages of any length, whose
+                elements are single bytes, with four more for each message.
             capacity: elements.
-            flavor: synchronized (one reader, writes refuse when full) or not.
+            flavor: synchronized (one reader, writes refuse when full) or not. With `ends` every other object
+                of an unsynchronized queue maps all but the event flag read-only and is a reader.
             event_flag: whether it can be waited for.
-            original_layout: counters as the original lays them, for comparison with it.
+            ends: whether a second writer or reader is refused, and one that has gone is noticed.
+            reopen: whether another one may take the place of a writer or reader that has gone. It goes on
+                where that one stopped.
+            keep_unread: whether a reader that takes the place of another one finds what that one has left
+                unread; otherwise it begins with what is written from then on.
+            original_layout: counters as the original lays them, for comparison with it; without `ends`.
+            spin_window: seconds that a wait spins before it sleeps if no rhythm is known, 0 to 1.
+
+        Raises:
+            InvalidArgument: a size is not positive or too large, or elements hold objects of Python's; or
+                `reopen` for an unsynchronized queue, which only its maker can write.
+            ResourceExhausted: the kernel has no memory left.
         """
-        kind = np.dtype(dtype)
+        kind = element_type(dtype)
         descriptor = layout(
-            kind.itemsize, capacity, flavor, event_flag=event_flag, original=original_layout
+            kind.itemsize or 1,
+            capacity,
+            flavor,
+            event_flag=event_flag,
+            ends=ends and event_flag and not original_layout,
+            original=original_layout,
         )
-        memory = SharedMemory.create(descriptor.size_bytes(), "nnburst-queue")
-        return cls(descriptor, [memory], [memory.map_memory(writable=True)], kind)
+        size, protected = descriptor.size_bytes(), descriptor.is_broadcast
+        memory = SharedMemory.create(size, "nnburst-queue", read_only_for_others=protected)
+        memories = [memory]
+        view = memory.map_then_protect() if protected else memory.map_memory(writable=True)
+        if protected:
+            memories.append(SharedMemory.create(EVENT_FLAG_BYTES, "nnburst-queue-flag"))
+        views = [view, *(more.map_memory(writable=True) for more in memories[1:])]
+        allow_successors(view, descriptor, reopen=reopen, keep_unread=keep_unread)
+        return cls(descriptor, memories, views, kind, spin_window)
 
     @classmethod
     def open(
@@ -136,6 +280,7 @@ class MessageQueue(Closing):
         dtype: npt.DTypeLike | int,
         *,
         fresh: bool = False,
+        spin_window: float = SPIN_WINDOW,
     ) -> Self:
         """The other end of a queue; takes over `memories`.
 
@@ -145,20 +290,42 @@ class MessageQueue(Closing):
             dtype: element type that is expected; or an element's bytes, for a queue that only C
                 reads and writes.
             fresh: refuse a queue that was used before: both counters must be 0.
+            spin_window: as for `create`.
 
         Raises:
             InvalidArgument: the descriptor does not describe a queue in these regions, or the queue
                 is not fresh.
             QueueCorrupted: the counters are impossible.
         """
-        kind = None if isinstance(dtype, int) else np.dtype(dtype)
-        quantum = dtype if isinstance(dtype, int) else np.dtype(dtype).itemsize
+        kind = None if isinstance(dtype, int) else element_type(dtype)
+        quantum = dtype if isinstance(dtype, int) else element_type(dtype).itemsize or 1
         check(descriptor, [m.size for m in memories], quantum)
-        views = [m.map_memory(writable=True) for m in memories]
-        queue = cls(descriptor, memories, views, kind)
+        queue = cls(descriptor, memories, _mapped(descriptor, memories), kind, spin_window)
         if fresh and (queue.ring.read_index or queue.ring.write_index):
             raise InvalidArgument("the queue's counters are not 0 at the hand-over")
         return queue
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:  # noqa: ANN401 - what pickle takes
+        """Go to a child that `multiprocessing` starts by spawn or forkserver; the child opens the same queue.
+
+        Raises:
+            TypeError: pickled for anything else, which no descriptor follows.
+        """
+        from multiprocessing import context, reduction
+
+        if context.get_spawning_popen() is None:
+            super().__reduce_ex__(protocol)
+        fds = [
+            (reduction.DupFd(memory.fd), memory.size, memory.is_sealed) for memory in self.memories
+        ]
+        has_type = hasattr(self, "dtype")
+        return _open_in_child, (
+            type(self),
+            self.descriptor,
+            fds,
+            self.dtype if has_type else self.descriptor.quantum,
+            self._spin_window,
+        )
 
     @property
     def capacity(self) -> int:
@@ -185,100 +352,233 @@ class MessageQueue(Closing):
         self._check_corruption()
         return count
 
-    def write(self, elements: npt.ArrayLike) -> bool:
-        """Write all of `elements` as one unit, or none.
+    @property
+    def peer(self) -> int | None:
+        """Number of the process that has the other end; None if none has, or this one was not used yet."""
+        return next((pid for end in self._ends.values() if (pid := end.peer())), None)
+
+    def write(self, elements: npt.ArrayLike, timeout: float = 0.0) -> bool:
+        """Write all of `elements` as one unit, or none; wakes a reader that sleeps, once.
 
         Args:
             elements: array of this queue's dtype, or a buffer of whole elements.
+            timeout: seconds to wait for room; 0 does not wait.
 
         Returns:
             whether there was room.
-        """
-        array = self._elements(elements)
-        status = lib.nnb_ring_write(self._ring(), ffi.from_buffer(array), len(array))
-        return self._done(status)
 
-    def read(self, count: int) -> Elements | None:
+        Raises:
+            InvalidArgument: another dtype, no whole elements, a timeout that is no time, or a wait for a
+                queue without event flag.
+            BadState: the queue has another writer, or another thread is writing.
+            Closed: this object, or the reader, was closed.
+            DeadObject: the reader's process has died.
+            QueueCorrupted: the reader's counter is impossible.
+        """
+        return self._write(elements, timeout)
+
+    def read(self, count: int, timeout: float = 0.0) -> Elements | None:
         """Read `count` elements as one unit; None if there are fewer (or they were lost).
 
         Of an unsynchronized queue, elements that the writer is overwriting at this very moment are lost, too:
         the writer announces it first. DEVIATES: an original writer does not, and its elements can be torn.
+
+        Args:
+            count: elements, from 0 to 2**64 - 1.
+            timeout: seconds to wait for them; 0 does not wait.
+
+        Raises:
+            InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`, of the reader.
         """
-        self._check_count(count)
-        array = np.empty(min(count, self.capacity), self.dtype)  # the ring refuses more than it has
-        status = lib.nnb_ring_read(self._ring(), ffi.from_buffer(array.view(np.uint8)), count)
-        return array if self._done(status) else None
+        return self._read(count, timeout)
 
-    def write_blocking(self, elements: npt.ArrayLike, timeout: float) -> bool:
-        """Write, waiting for room up to `timeout` seconds, and wake the reader.
+    def read_into(self, array: Elements, timeout: float = 0.0) -> bool:
+        """Read as many elements as `array` has room for, as one unit, into it.
 
-        Synchronized queues only, and so is `read_blocking` (NNAPI: the same).
+        Args:
+            array: contiguous, writable, of this queue's dtype; or a writable buffer of whole elements.
+            timeout: seconds to wait for them; 0 does not wait.
+
+        Returns:
+            whether there were so many; else `array` is as before.
+
+        Raises:
+            InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`, of the reader.
         """
-        array = self._elements(elements)
-        if len(array) > self.capacity:
-            return False
-        done = self._until(lambda: self.write(array), EventFlagBits.NOT_FULL, timeout)
-        if done:
-            self._flag().wake(EventFlagBits.NOT_EMPTY)
-        return done
+        return self._read_into(array, timeout)
 
-    def read_blocking(self, count: int, timeout: float) -> Elements | None:
-        """Read, waiting for `count` elements up to `timeout` seconds, and wake the writer."""
-        self._check_count(count)
-        if count > self.capacity:
-            return None
-        found: list[Elements] = []
+    def sender(self, array: Elements, timeout: float = PATIENCE) -> Callable[[], bool]:
+        """A function that writes the present elements of `array` whenever it is called, with one call of C's.
 
-        def attempt() -> bool:
-            elements = self.read(count)
-            if elements is None:
-                return False
-            found.append(elements)
-            return True
+        Args:
+            array: contiguous, of this queue's dtype; or a buffer of whole elements. It stays in use as long
+                as the function.
+            timeout: seconds that a call waits for room; 0 does not wait.
 
-        if not self._until(attempt, EventFlagBits.NOT_EMPTY, timeout):
-            return None
-        self._flag().wake(EventFlagBits.NOT_FULL)
-        return found[0]
+        Returns:
+            A function without arguments that returns and raises as `write` does, and allocates nothing.
+
+        Raises:
+            InvalidArgument: as for `write`; or more elements than the queue has.
+            BadState, Closed, DeadObject: as for `write`.
+        """
+        send: Callable[[], bool] = self._bound(array, timeout, writes=True)
+        return send
+
+    def receiver(self, array: Elements, timeout: float = PATIENCE) -> Callable[[], Elements | None]:
+        """A function that reads as many elements as `array` has room for into it, with one call of C's.
+
+        Args:
+            array: contiguous, writable, of this queue's dtype; or a writable buffer of whole elements.
+            timeout: seconds that a call waits for elements; 0 does not wait.
+
+        Returns:
+            A function without arguments. It returns `array`, or None if there were not so many in time,
+            raises as `read_into` does, and allocates nothing.
+
+        Raises:
+            InvalidArgument: as for `read_into`; or more elements than the queue has.
+            BadState, Closed, DeadObject: as for `read_into`.
+        """
+        receive: Callable[[], Elements | None] = self._bound(array, timeout, writes=False)
+        return receive
+
+    def send(self, message: bytes, timeout: float = 0.0) -> bool:
+        """Write one message of any length, whole or not at all; for queues of `bytes`.
+
+        Args:
+            message: bytes, or a contiguous buffer; at most four bytes less than the capacity.
+            timeout: seconds to wait for room; 0 does not wait.
+
+        Returns:
+            whether there was room.
+
+        Raises:
+            InvalidArgument: longer than the queue, no buffer, or the queue has elements of a fixed size.
+            BadState, Closed, DeadObject, QueueCorrupted: as for `write`.
+        """
+        return self._send(message, timeout)
+
+    def receive(self, timeout: float = 0.0) -> bytes | None:
+        """Read the next message; None if nothing is there; for queues of `bytes`.
+
+        Args:
+            timeout: seconds to wait for it; 0 does not wait.
+
+        Raises:
+            InvalidArgument: the queue has elements of a fixed size.
+            QueueCorrupted: no message begins where one should.
+            BadState, Closed, DeadObject: as for `read`.
+        """
+        return self._receive(timeout)
+
+    @contextmanager
+    def writing(self, count: int, timeout: float = 0.0) -> Iterator[Elements]:
+        """Claim `count` elements to write in place; the end of the block publishes them.
+
+            with queue.writing(512, timeout=1.0) as elements:
+                camera.read_into(elements)
+
+        Nothing is published if the block raises. Where the claim crosses the end of the ring, the array is
+        a copy that is written back.
+
+        Args:
+            count: elements, 1 to the capacity.
+            timeout: seconds to wait for room; 0 does not wait.
+
+        Yields:
+            An array of `count` elements, whose content is undefined; not to be used after the block.
+
+        Raises:
+            MissedDeadline: no room in time.
+            InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`.
+        """
+        claim = self._in_time(count, timeout, writes=True)
+        whole = np.empty(count, self.dtype) if len(claim.second) else claim.first
+        yield whole
+        if len(claim.second):
+            claim.first[:] = whole[: len(claim.first)]
+            claim.second[:] = whole[len(claim.first) :]
+        self.commit_write(count)
+
+    @contextmanager
+    def reading(self, count: int, timeout: float = 0.0) -> Iterator[Elements]:
+        """Claim `count` elements to read in place; the end of the block lets go of them.
+
+        If the block raises they stay unread. Where the claim crosses the end of the ring, the array is a
+        copy.
+
+        Args:
+            count: elements, 1 to the capacity.
+            timeout: seconds to wait for them; 0 does not wait.
+
+        Yields:
+            A read-only array of `count` elements, which a hostile writer may change; not to be used after
+            the block.
+
+        Raises:
+            MissedDeadline: fewer elements in time.
+            BadState: an unsynchronized writer has overwritten them meanwhile.
+            InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `read`.
+        """
+        claim = self._in_time(count, timeout, writes=False)
+        whole = np.concatenate((claim.first, claim.second)) if len(claim.second) else claim.first
+        whole.flags.writeable = False
+        yield whole
+        if not self.commit_read(count):
+            raise BadState("the writer has overwritten the elements meanwhile")
 
     def begin_write(self, count: int) -> Claim | None:
         """Claim `count` elements to write in place; None if there is no room.
 
         Nothing is visible before `commit_write(count)`; a claim that is not committed is forgotten.
         """
-        return self._claim(lib.nnb_ring_begin_write, count)
+        return self._claim(count, 0.0, writes=True)
 
     def commit_write(self, count: int) -> bool:
-        """Publish the first `count` claimed elements."""
+        """Publish the first `count` claimed elements, and wake a reader that sleeps."""
         self._check_count(count)
-        return self._done(lib.nnb_ring_commit_write(self._ring(), count))
+        return self._opened(writes=True).commit(count)
 
     def begin_read(self, count: int) -> Claim | None:
         """Claim `count` elements to read in place; None if there are fewer.
 
         The peer may change them meanwhile: copy before checking (`read` does).
         """
-        return self._claim(lib.nnb_ring_begin_read, count)
+        return self._claim(count, 0.0, writes=False)
 
     def commit_read(self, count: int) -> bool:
         """Let go of the first `count` claimed elements; False if they were overwritten meanwhile."""
         self._check_count(count)
-        return self._done(lib.nnb_ring_commit_read(self._ring(), count))
+        return self._opened(writes=False).commit(count)
 
     def statistics(self) -> QueueStatistics:
         """What went through this object."""
         ring = self._ring()
         quantum = self.descriptor.quantum
+        waited = [end.statistics() for end in self._ends.values()]
         return QueueStatistics(
             self.capacity,
             int(ring.write_index) // quantum,
             int(ring.read_index) // quantum,
             bool(ring.corrupted),
+            int(ring.missed) // quantum,
+            sum(each[0] for each in waited),
+            sum(each[1] for each in waited),
+            sum(each[2] for each in waited) * 1e-9,
+            sum(each[3] for each in waited),
         )
 
     def close(self) -> None:
-        """Close the fds and refuse further calls; idempotent. The peer's end is not touched."""
+        """End every call, close the fds and refuse further calls; idempotent.
+
+        The other end goes on: its reader gets what is unread, then `Closed`; its writer `Closed` at once.
+        """
         self._open = False
+        for end in self._ends.values():
+            end.close()
+        if self._at_close is not None:
+            self._at_close()
         for memory in self.memories:
             memory.close()
 
@@ -286,37 +586,76 @@ class MessageQueue(Closing):
         if not self._open:
             raise Closed("the queue is closed")
         if os.getpid() != self._owner:
-            raise Closed(f"the queue is not mapped here: process {self._owner} forked")
+            if len(self.descriptor.grantors) < 5:  # two processes would be one end of it
+                raise Closed(f"the queue is not mapped here: process {self._owner} forked")
+            self._lay_over(_mapped(self.descriptor, self.memories))
         return self.ring
 
-    def _flag(self) -> EventFlag:
-        if self.event_flag is None:
-            raise InvalidArgument("the queue has no event flag to wait on")
-        if self.descriptor.flags != Flavor.SYNCHRONIZED_READ_WRITE:
-            # One reader would consume the bit that another one is about to sleep on.
-            raise InvalidArgument("an unsynchronized queue cannot be waited for")
-        return self.event_flag
+    def _when_closed(self, action: Callable[[], object]) -> None:
+        """Have `close` carry out one more action, also when the object is forgotten or the program ends."""
+        self._at_close = weakref.finalize(self, action)
 
-    def _elements(self, elements: npt.ArrayLike) -> Elements:
-        if isinstance(elements, np.ndarray):
-            array = np.ascontiguousarray(elements).reshape(-1)
-            raw = "V" in (array.dtype.kind, self.dtype.kind)
-            same = array.dtype.itemsize == self.dtype.itemsize if raw else array.dtype == self.dtype
-            if not same:
-                raise InvalidArgument(f"elements have dtype {array.dtype}, expected {self.dtype}")
-            return array
-        try:
-            data: Elements = np.frombuffer(elements, np.uint8)  # type: ignore[call-overload]
-        except (TypeError, ValueError, BufferError) as error:
+    def _go_on_in_child(self) -> None:
+        """After a fork this is another object over the same memory, with no end of its own yet."""
+        self._ends = {}
+        for name in _CALLS_OF_ENDS:
+            vars(self).pop(name, None)
+
+    def _opened(self, *, writes: bool) -> QueueEnd:
+        """This object as the queue's writer, or reader."""
+        end = self._ends.get(writes)
+        return self._open_end(writes=writes) if end is None else end
+
+    def _open_end(self, *, writes: bool) -> QueueEnd:
+        grantors = self.descriptor.grantors
+        words, ring = 0, self._ring()
+        if writes and _is_read_only(self._views[grantors[1].fd_index]):
+            raise BadState("this object maps the queue read-only: only its maker can write")
+        if len(grantors) == 5:
+            words = self._address(grantors[4].fd_index, grantors[4].offset)
+        flag = self.event_flag
+        end = open_end(
+            self._rules(writes=writes),
+            ring=int(ffi.cast("uintptr_t", ring)),
+            flag=0 if flag is None else int(ffi.cast("uintptr_t", flag.word)),
+            words=words,
+            quantum=self.descriptor.quantum,
+            spin_window=self._spin_window,
+            keep=(self.ring, self._views),
+        )
+        self._ends[writes] = end
+        weakref.finalize(self, end.close)  # also when the interpreter ends: the other end learns it
+        has_size = self.dtype.itemsize != 0
+        calls: dict[str, Any] = {
+            "_write": end.write if has_size else _refuse_elements,
+            "_send": _refuse_messages if has_size else end.send,
+        }
+        if not writes:
+            calls = {
+                "_read": end.read if has_size else _refuse_elements,
+                "_read_into": end.read_into if has_size else _refuse_elements,
+                "_receive": _refuse_messages if has_size else end.receive,
+            }
+        vars(self).update(calls)
+        return end
+
+    def _rules(self, *, writes: bool) -> Rules:
+        why = "the queue has no words of its ends, which waiting in an event loop needs"
+        if self.event_flag is None:
+            why = "the queue has no event flag to wait on"
+        elif self.descriptor.flags != Flavor.SYNCHRONIZED_READ_WRITE:
+            why = "an unsynchronized queue cannot be waited for in an event loop"
+        return Rules(self.dtype, writes=writes, unwaitable=why)
+
+    def _bound(self, array: Elements, timeout: float, *, writes: bool) -> Callable[[], Any]:
+        end = self._opened(writes=writes)
+        memory = self._rules(writes=writes).memory_of(array)
+        if memory.size > self.capacity * self.descriptor.quantum:
             raise InvalidArgument(
-                f"elements are of type {type(elements).__name__}, expected an array of"
-                f" {self.dtype} or a buffer of whole elements"
-            ) from error
-        if len(data) % self.dtype.itemsize:
-            raise InvalidArgument(
-                f"elements have {len(data)} bytes, not a multiple of {self.dtype.itemsize}"
+                f"array has {memory.size} bytes, the queue {self.capacity} elements of"
+                f" {self.descriptor.quantum}"
             )
-        return data.view(self.dtype)
+        return end.bind(array, memory, timeout)
 
     def _check_count(self, count: int) -> None:
         try:
@@ -330,33 +669,111 @@ class MessageQueue(Closing):
         if self.ring.corrupted:
             raise QueueCorrupted("the peer's counter contradicts the queue's size")
 
-    def _done(self, status: int) -> bool:
-        if status == lib.NNB_RING_CORRUPT:
-            self._check_corruption()
-        return bool(status == lib.NNB_RING_OK)
-
-    def _claim(self, begin: Any, count: int) -> Claim | None:  # noqa: ANN401 - a cffi function
+    def _claim(self, count: int, timeout: float, *, writes: bool) -> Claim | None:
         self._check_count(count)
-        regions = ffi.new("struct nnb_ring_regions *")
-        if not self._done(begin(self._ring(), count, regions)):
+        regions = self._opened(writes=writes).begin(count, timeout)
+        if regions is None:
             return None
-        return Claim(
-            self._view(regions.first, regions.first_bytes),
-            self._view(regions.second, regions.second_bytes),
-        )
+        first, first_bytes, second, second_bytes = regions
+        return Claim(self._view(first, first_bytes), self._view(second, second_bytes))
 
-    def _view(self, pointer: Any, size: int) -> Elements:  # noqa: ANN401 - a cffi pointer
+    def _in_time(self, count: int, timeout: float, *, writes: bool) -> Claim:
+        if count > self.capacity:
+            raise InvalidArgument(f"count is {count}, the queue has {self.capacity} elements")
+        claim = self._claim(count, timeout, writes=writes)
+        if claim is None:
+            what = "no room for" if writes else "there are not"
+            raise MissedDeadline(f"{what} {count} elements within {timeout} s")
+        return claim
+
+    def _view(self, address: int, size: int) -> Elements:
         region = self._views[self.descriptor.grantors[2].fd_index]
-        start = int(ffi.cast("uintptr_t", pointer)) - address_of(region)
+        start = address - address_of(region)
         elements: Elements = np.frombuffer(region[start : start + size], np.uint8).view(self.dtype)
         return elements
 
-    def _until(self, attempt: Any, bits: int, timeout: float) -> bool:  # noqa: ANN401
-        flag = self._flag()
-        deadline = time.monotonic_ns() + timeout_ns(timeout)
-        while not attempt():
-            left = deadline - time.monotonic_ns()
-            if left <= 0:
-                return False
-            flag.wait(bits, left * 1e-9)
-        return True
+
+#: Queues that a forked child may go on with.
+_with_ends: weakref.WeakSet[MessageQueue] = weakref.WeakSet()
+#: What an object has of its ends beside them.
+_CALLS_OF_ENDS: Final = (
+    *("_write", "_send", "_read", "_read_into", "_receive"),
+    *("_loop_waits", "_watched"),
+)
+
+
+def _go_on_in_child() -> None:
+    for queue in list(_with_ends):
+        queue._go_on_in_child()
+
+
+os.register_at_fork(after_in_child=_go_on_in_child)
+
+
+def _is_read_only(view: Bytes | memoryview) -> bool:
+    return view.readonly if isinstance(view, memoryview) else not view.flags.writeable
+
+
+def _mapped(descriptor: MQDescriptor, memories: Sequence[SharedMemory]) -> list[memoryview]:
+    """Each region as it may be mapped.
+
+    Raises:
+        InvalidArgument: a region cannot be written that has to be.
+    """
+    views = [memory.map_memory(writable=memory.is_writable) for memory in memories]
+    needed = descriptor.grantors[3:4] if descriptor.is_broadcast else descriptor.grantors
+    if any(views[grantor.fd_index].readonly for grantor in needed):
+        raise InvalidArgument("memories: a region is read-only that an end of the queue writes to")
+    return views
+
+
+def allow_successors(
+    view: Bytes | memoryview, descriptor: MQDescriptor, *, reopen: bool, keep_unread: bool
+) -> None:
+    """Note in a new queue whether others may take the places of its ends.
+
+    Raises:
+        InvalidArgument: `reopen` for an unsynchronized queue.
+    """
+    if not reopen or len(descriptor.grantors) < 5:
+        return
+    if descriptor.is_broadcast:
+        raise InvalidArgument("reopen: only its maker can write an unsynchronized queue")
+    for at in (8, 8 + ENDS_BYTES // 2):  # as csrc/queue.h has it
+        view[descriptor.grantors[4].offset + at] = 1 if keep_unread else 2
+
+
+def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The dtype of a queue's elements; one without size for messages of any length.
+
+    Raises:
+        InvalidArgument: elements without size that are no `bytes`, or with objects of Python's.
+    """
+    kind: np.dtype[Any] = np.dtype(dtype)
+    if kind.hasobject:
+        raise InvalidArgument(f"dtype is {kind}, expected one without objects of Python's")
+    if not kind.itemsize and kind.kind != "S":
+        raise InvalidArgument(f"dtype is {kind}, which has no size; `bytes` is for messages")
+    return kind
+
+
+def _open_in_child(
+    kind: type[MessageQueue],
+    descriptor: MQDescriptor,
+    fds: Sequence[tuple[Any, int, bool]],
+    dtype: np.dtype[Any] | int,
+    spin_window: float,
+) -> MessageQueue:
+    memories = [
+        SharedMemory.adopt(fd.detach()) if is_sealed else SharedMemory(fd.detach(), size)
+        for fd, size, is_sealed in fds
+    ]
+    return kind.open(descriptor, memories, dtype, spin_window=spin_window)
+
+
+def _refuse_messages(*_arguments: object) -> Any:  # noqa: ANN401 - never returns
+    raise InvalidArgument("the queue has elements of a fixed size: use write and read")
+
+
+def _refuse_elements(*_arguments: object) -> Any:  # noqa: ANN401 - never returns
+    raise InvalidArgument("the queue has messages of any length: use send and receive")

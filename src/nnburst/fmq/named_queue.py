@@ -1,14 +1,28 @@
-"""Named queues: for two cooperating processes of one user that share no socket.
+"""Gets a queue to another process: by a name, over a Unix socket, or inherited.
+
+    send_queue(connection, queue)                       # one process
+    queue = receive_queue(connection, HEADER)           # the other one
+
+    text, fds = inheritance(queue)
+    subprocess.Popen(["camera", text], pass_fds=fds)    # one process
+    queue = inherit_queue(sys.argv[1], HEADER)          # the other one
+
+Over a socket it is a record of `RECORD_BYTES` bytes, with one or two descriptors in its first byte's message.
+
+A name is for cooperating processes of one user that share no socket.
 
     queue = create_named_queue("/camera", np.dtype("<u4"), 1024)        # one process
     queue = open_named_queue("/camera", np.dtype("<u4"), timeout=5)     # the other one
 
-    0        8        12       16                  a multiple of 64
-    | magic  | length | 0      | descriptor (JSON) | the queue's parts … |
+    0        8        12       16                       1024       a multiple of 64, or of a page
+    | magic  | pid    | 0      | descriptor (a record)  | flag     | the queue's parts …          |
 
-The name goes as soon as the second process has opened it: nothing is left in /dev/shm. If that
-process never comes, its creator removes the name (`posix_ipc.unlink_shared_memory`). POSIX shared
-memory cannot be sealed, so its holder can shrink it under its reader; a driver never accepts
+The name goes as soon as the second process has opened the queue. If more may come, since it is
+unsynchronized or made with `reopen=True`, it goes when its maker closes it or ends. A process that is killed
+leaves its name: its lock on the memory is gone then, so the next `create_named_queue` and
+`nnburst fmq --remove` know the name as stale.
+
+POSIX shared memory cannot be sealed, so its holder can shrink it under its reader; a driver never accepts
 it, and neither should anyone who does not trust the other side.
 
 Nothing else needs `posix_ipc`, and it has not wheels for every Python: it is imported when a queue is named.
@@ -16,28 +30,75 @@ Nothing else needs `posix_ipc`, and it has not wheels for every Python: it is im
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import socket
 import stat
 import time
-from typing import Any, Final
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.descriptor import Flavor, MQDescriptor, check, layout
-from nnburst.fmq.event_flag import timeout_ns
-from nnburst.fmq.message_queue import MessageQueue
-from nnburst.fmq.shared_memory import Bytes, SharedMemory
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
+from nnburst.fmq.message_queue import MessageQueue, allow_successors, element_type, timeout_ns
+from nnburst.fmq.queue_end import SPIN_WINDOW
+from nnburst.fmq.queue_loop import PATIENCE
+from nnburst.fmq.shared_memory import (
+    EVENT_FLAG_BYTES,
+    RECORD_BYTES,
+    Bytes,
+    Flavor,
+    MQDescriptor,
+    SharedMemory,
+    check,
+    from_record,
+    layout,
+    to_record,
+)
+from nnburst.hal.errors import (
+    Closed,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadline,
+    ResourceExhausted,
+)
 
-#: Written last: the region is complete once it is there.
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+#: Of a region that is complete; no other one gets a name.
 _MAGIC: Final = int.from_bytes(b"nnbqueue", "little")
 _HEADER: Final = 1024
-_TEXT_AT: Final = 16
+_RECORD_AT: Final = 16
+_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 _POLL_SECONDS: Final = 0.001
-_decode: Final = msgspec.json.Decoder(MQDescriptor).decode
+
+
+class NamedQueue(msgspec.Struct, frozen=True):
+    """A name of this user that stands for a queue now.
+
+    Attributes:
+        name: as given to `create_named_queue`.
+        pid: number of the process that made it.
+        is_stale: that process has ended without taking the name away.
+        flavor: synchronized or not.
+        quantum: bytes of an element.
+        capacity: elements.
+    """
+
+    name: str
+    pid: int
+    is_stale: bool
+    flavor: Flavor
+    quantum: int
+    capacity: int
 
 
 def create_named_queue(
@@ -45,54 +106,75 @@ def create_named_queue(
     dtype: npt.DTypeLike,
     capacity: int,
     flavor: Flavor = Flavor.SYNCHRONIZED_READ_WRITE,
+    *,
+    reopen: bool = False,
+    keep_unread: bool = True,
+    spin_window: float = SPIN_WINDOW,
 ) -> MessageQueue:
-    """Create a queue that another process of this user can open once.
+    """Create a queue that another process of this user can open once; any number, if it is unsynchronized.
+
+    A stale name is taken over. The object's `close`, and the end of this process, take the name away if it is
+    still there.
 
     Args:
         name: "/" and 1 to 254 characters without another "/".
-        dtype: element type; its item size is the quantum.
-        capacity: elements.
+        dtype: element type; its item size is the quantum. `bytes` for messages of any length.
+        capacity: elements; bytes for messages.
         flavor: synchronized or not.
+        reopen: whether others may take the places of ends that have gone; the name stays for them.
+        keep_unread: whether a reader that follows another one finds what that one has left unread.
+        spin_window: seconds that a wait spins before it sleeps if no rhythm is known, 0 to 1.
 
     Raises:
         InvalidArgument: the name or a size makes no sense.
         DeviceUnavailable: the name is taken, or posix_ipc is not installed.
         ResourceExhausted: the kernel has no memory left.
     """
-    path, kind = _checked(name), np.dtype(dtype)
-    descriptor = layout(kind.itemsize, capacity, flavor, start=_HEADER)
+    path, kind = _checked(name), element_type(dtype)
+    apart = flavor == Flavor.UNSYNCHRONIZED_WRITE
+    start = max(4096, os.sysconf("SC_PAGESIZE")) if apart else _HEADER
+    descriptor = layout(
+        kind.itemsize or 1, capacity, flavor, ends=True, start=start, flag_start=_HEADER
+    )
     size = descriptor.size_bytes()
-    posix_ipc = _posix_ipc()
+    _posix_ipc()
+    whole = SharedMemory(_create(size), size)
+    fcntl.flock(whole.fd, fcntl.LOCK_SH)  # as long as anyone has the queue from here
+    view = whole.map(writable=True)
+    allow_successors(view, descriptor, reopen=reopen, keep_unread=keep_unread)
+    view[8:12].view("<u4")[0] = os.getpid()
+    view[_RECORD_AT : _RECORD_AT + RECORD_BYTES] = np.frombuffer(to_record(descriptor), np.uint8)
+    lib.nnb_store_release_u64(_magic_of(view), _MAGIC)
     try:
-        # A name that exists is never taken over: O_CREX fails, whatever its owner.
-        region = posix_ipc.SharedMemory(path, posix_ipc.O_CREX, mode=0o600, size=size)
-    except posix_ipc.ExistentialError:
-        raise DeviceUnavailable(f"name: {name} exists already") from None
-    except (OSError, ValueError) as error:
-        raise ResourceExhausted(f"cannot create shared memory of {size} bytes: {error}") from error
-    memory = SharedMemory(region.fd, size)
-    view = memory.map(writable=True)
-    text = msgspec.json.encode(descriptor)
-    view[_TEXT_AT : _TEXT_AT + len(text)] = np.frombuffer(text, np.uint8)
-    view[8:12].view("<u4")[0] = len(text)
-    lib.nnb_store_release_u64(_magic_of(view), _MAGIC)  # all before it is visible to who reads it
-    return MessageQueue(descriptor, [memory], [view], kind)
+        _give_name(path, whole.fd)  # complete, so that a kill leaves either nothing or a queue
+    except BaseException:
+        whole.close()
+        raise
+    memories = _apart(whole, descriptor)
+    views = [view, *(more.map(writable=True) for more in memories[1:])]
+    queue = MessageQueue(descriptor, memories, views, kind, spin_window)
+    status = os.fstat(memories[0].fd)
+    queue._when_closed(partial(_take_away, path, (status.st_dev, status.st_ino), os.getpid()))
+    return queue
 
 
-def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> MessageQueue:
-    """Open a queue that another process of this user creates, and take its name away.
+def open_named_queue(
+    name: str, dtype: npt.DTypeLike, *, timeout: float, spin_window: float = SPIN_WINDOW
+) -> MessageQueue:
+    """Open a queue that another process of this user creates; its name goes, unless more may come.
 
     Args:
         name: as given to `create_named_queue`.
         dtype: element type that is expected.
-        timeout: seconds to wait until the queue is there.
+        timeout: seconds to wait until the queue is there; a stale one counts as absent.
+        spin_window: as for `create_named_queue`.
 
     Raises:
         DeviceUnavailable: it was not created in time, or another process was faster, or posix_ipc is
             not installed.
         InvalidArgument: it belongs to another user, or is not a queue of this element type.
     """
-    path, kind = _checked(name), np.dtype(dtype)
+    path, kind = _checked(name), element_type(dtype)
     deadline = time.monotonic_ns() + timeout_ns(timeout)
     while (found := _try_open(path)) is None:
         if time.monotonic_ns() >= deadline:
@@ -100,11 +182,130 @@ def open_named_queue(name: str, dtype: npt.DTypeLike, *, timeout: float) -> Mess
         time.sleep(_POLL_SECONDS)
     memory, view = found
     descriptor = _descriptor(view)
-    check(descriptor, [memory.size], kind.itemsize)
-    if not _unlink(path, memory.fd):
+    check(descriptor, [memory.size, memory.size], kind.itemsize or 1)
+    if descriptor.is_broadcast:
+        memories = _apart(memory, descriptor)
+        views = [more.map_memory(writable=more.is_writable) for more in memories]
+        return MessageQueue(descriptor, memories, views, kind, spin_window)
+    if _is_for_more(view, descriptor):
+        fcntl.flock(memory.fd, fcntl.LOCK_SH)
+    elif not _unlink(path, memory.fd):
         memory.close()
         raise DeviceUnavailable(f"name: another process has opened {name} just now")
-    return MessageQueue(descriptor, [memory], [view], kind)
+    return MessageQueue(descriptor, [memory], [view], kind, spin_window)
+
+
+def list_named_queues(prefix: str = "/") -> list[NamedQueue]:
+    """The queues of this user that have a name now; see `nnburst fmq`.
+
+    Args:
+        prefix: what their names begin with.
+    """
+    return [queue for queue, _ in _all_named(prefix)]
+
+
+def remove_stale_names(prefix: str = "/") -> list[NamedQueue]:
+    """Take away the names that killed processes have left.
+
+    Args:
+        prefix: what they begin with.
+
+    Returns:
+        The queues whose names are gone; their memory goes with the last process that maps it.
+    """
+    removed = []
+    for queue, fd in _all_named(prefix):
+        if queue.is_stale and _lock(fd) and _unlink(queue.name, fd):
+            removed.append(queue)
+    return removed
+
+
+def _all_named(prefix: str) -> Iterator[tuple[NamedQueue, int]]:
+    """Each with a descriptor that is open until the next one."""
+    for path in sorted(_FOLDER.iterdir()):
+        if not f"/{path.name}".startswith(prefix):
+            continue
+        with contextlib.suppress(OSError, InvalidArgument), contextlib.ExitStack() as stack:
+            status = path.stat(follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            header = os.pread(fd, _HEADER, 0)
+            if int.from_bytes(header[:8], "little") != _MAGIC:
+                continue
+            # TRUST: copied once; only shown.
+            descriptor = from_record(header[_RECORD_AT : _RECORD_AT + RECORD_BYTES])
+            check(descriptor, [status.st_size, status.st_size], None)
+            is_stale = _lock(fd)
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            found = NamedQueue(
+                f"/{path.name}",
+                int.from_bytes(header[8:12], "little"),
+                is_stale,
+                Flavor(descriptor.flags),
+                descriptor.quantum,
+                descriptor.capacity,
+            )
+            yield found, fd
+
+
+def _create(size: int) -> int:
+    """New memory where named memory lies, without a name."""
+    try:
+        fd = os.open(_FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            os.close(fd)
+            raise
+    except OSError as error:
+        text = f"cannot create shared memory of {size} bytes: {error.strerror}"
+        raise ResourceExhausted(text) from error
+    return fd
+
+
+def _give_name(name: str, fd: int) -> None:
+    """Give memory a name that is free, or was left by a process that has ended."""
+    for is_last in (False, True):
+        try:
+            # A name that exists is never taken over by this.
+            os.link(
+                f"/proc/self/fd/{fd}", _FOLDER / name[1:], src_dir_fd=fd
+            )  # linkat, which follows
+        except FileExistsError:
+            if is_last or not _take_away_stale(name):
+                raise DeviceUnavailable(f"name: {name} exists already") from None
+        except OSError as error:
+            raise ResourceExhausted(f"name: {name} cannot be given: {error.strerror}") from error
+        else:
+            return
+
+
+def _take_away_stale(name: str) -> bool:
+    found = _try_open(name, stale=True)
+    if found is None:
+        return False
+    with found[0] as memory:
+        return _unlink(name, memory.fd)
+
+
+def _lock(fd: int) -> bool:
+    """Whether no process holds the region any more; no other one finds it so until `fd` is closed."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _apart(whole: SharedMemory, descriptor: MQDescriptor) -> list[SharedMemory]:
+    """The region in parts as readers may map them: all of an unsynchronized queue but its flag read-only."""
+    if not descriptor.is_broadcast:
+        return [whole]
+    fd = os.open(f"/proc/self/fd/{whole.fd}", os.O_RDONLY | os.O_CLOEXEC)
+    whole_size, whole.size = whole.size, _HEADER + EVENT_FLAG_BYTES
+    return [SharedMemory(fd, whole_size), whole]
 
 
 def _posix_ipc() -> Any:  # noqa: ANN401 - a module without types
@@ -124,8 +325,8 @@ def _checked(name: str) -> str:
     return name
 
 
-def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
-    """The region called `name`, complete; None if it is not there yet."""
+def _try_open(name: str, *, stale: bool = False) -> tuple[SharedMemory, Bytes] | None:
+    """The region called `name`, complete, and in use or stale; None if it is not there yet."""
     posix_ipc = _posix_ipc()
     try:
         fd = posix_ipc.SharedMemory(name).fd
@@ -134,7 +335,7 @@ def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
     except posix_ipc.PermissionsError:
         raise InvalidArgument(f"name: {name} belongs to another user") from None
     status = os.fstat(fd)
-    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         os.close(fd)
         raise InvalidArgument(f"name: {name} belongs to another user or is open to others")
     if status.st_size < _HEADER:
@@ -142,7 +343,7 @@ def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
         return None
     memory = SharedMemory(fd, status.st_size)
     view = memory.map(writable=True)
-    if lib.nnb_load_acquire_u64(_magic_of(view)) != _MAGIC:
+    if lib.nnb_load_acquire_u64(_magic_of(view)) != _MAGIC or _lock(fd) != stale:
         memory.close()
         return None
     return memory, view
@@ -150,6 +351,23 @@ def _try_open(name: str) -> tuple[SharedMemory, Bytes] | None:
 
 def _magic_of(view: Bytes) -> Any:  # noqa: ANN401 - a cffi pointer
     return ffi.cast("nnb_atomic_u64 *", view.ctypes.data)
+
+
+def _is_for_more(view: Bytes, descriptor: MQDescriptor) -> bool:
+    """Whether the name stays for others that take the place of an end."""
+    # TRUST: a byte decides about the name alone.
+    return len(descriptor.grantors) == 5 and view[descriptor.grantors[4].offset + 8] != 0
+
+
+def _take_away(name: str, identity: tuple[int, int], maker: int) -> None:
+    """Take a queue's name away if it still stands for that queue; not from a forked child."""
+    if os.getpid() != maker:
+        return
+    posix_ipc = _posix_ipc()
+    with contextlib.suppress(OSError, posix_ipc.ExistentialError, posix_ipc.PermissionsError):
+        status = (_FOLDER / name[1:]).stat()
+        if (status.st_dev, status.st_ino) == identity:
+            posix_ipc.unlink_shared_memory(name)
 
 
 def _unlink(name: str, fd: int) -> bool:
@@ -170,10 +388,121 @@ def _unlink(name: str, fd: int) -> bool:
 
 
 def _descriptor(view: Bytes) -> MQDescriptor:
-    # TRUST: copied once; decoding checks types, `check` the rest.
-    header = view[:_HEADER].tobytes()
-    length = int.from_bytes(header[8:12], "little")
+    # TRUST: copied once; `check` looks at all of it.
+    return from_record(view[_RECORD_AT : _RECORD_AT + RECORD_BYTES].tobytes())
+
+
+_MOST_FDS: Final = 2
+
+
+def send_queue(connection: socket.socket, queue: MessageQueue) -> None:
+    """Send a queue to the process at the other end of a Unix socket; this object stays as it is.
+
+    Args:
+        connection: a connected stream socket.
+        queue: one without a name.
+
+    Raises:
+        InvalidArgument: the queue has a name; its memory cannot be sealed.
+        OSError: the socket's; a timeout of the socket's own holds.
+    """
+    _refuse_named(queue)
+    record = to_record(queue.descriptor)
+    sent = socket.send_fds(connection, [record], [memory.fd for memory in queue.memories])
+    connection.sendall(record[sent:])
+
+
+def receive_queue(
+    connection: socket.socket,
+    dtype: npt.DTypeLike,
+    *,
+    timeout: float = PATIENCE,
+    spin_window: float = SPIN_WINDOW,
+) -> MessageQueue:
+    """Receive a queue that the other process has sent; nothing behind it is read.
+
+    Args:
+        connection: a connected stream socket.
+        dtype: element type that is expected.
+        timeout: seconds to wait for it.
+        spin_window: as for `MessageQueue.create`.
+
+    Raises:
+        MissedDeadline: it did not come in time; the socket is of no use any more if a part came.
+        Closed: the other process has closed the socket.
+        InvalidArgument: what came is no queue of this element type.
+    """
+    deadline = time.monotonic_ns() + timeout_ns(timeout)
+    before = connection.gettimeout()
+    fds: list[int] = []
+    record = b""
     try:
-        return _decode(header[_TEXT_AT:][:length])
-    except msgspec.MsgspecError as error:
-        raise InvalidArgument(f"the region describes no queue: {error}") from error
+        while len(record) < RECORD_BYTES:
+            connection.settimeout(max((deadline - time.monotonic_ns()) * 1e-9, 1e-6))
+            # TRUST: at most two descriptors are taken; the kernel closes others.
+            part, more, *_ = socket.recv_fds(connection, RECORD_BYTES - len(record), _MOST_FDS)
+            fds += more
+            if not part:
+                raise Closed("the other process has closed the socket")
+            record += part
+        # TRUST: adopted once they have shown their seals; `open` checks the descriptor.
+        memories = []
+        while fds:
+            memories.append(SharedMemory.adopt(fds.pop(0)))
+        return MessageQueue.open(from_record(record), memories, dtype, spin_window=spin_window)
+    except TimeoutError:
+        raise MissedDeadline(f"no queue came within {timeout} s") from None
+    finally:
+        for fd in fds:
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            connection.settimeout(before)
+
+
+def inheritance(queue: MessageQueue) -> tuple[str, tuple[int, ...]]:
+    """What a program that this process starts needs to open a queue.
+
+    Args:
+        queue: one without a name; it stays open until the program has been started.
+
+    Returns:
+        A text for its command line or environment, and the descriptors that it must inherit (`pass_fds`).
+
+    Raises:
+        InvalidArgument: the queue has a name.
+    """
+    _refuse_named(queue)
+    fds = tuple(memory.fd for memory in queue.memories)
+    return ",".join((to_record(queue.descriptor).hex(), *map(str, fds))), fds
+
+
+def inherit_queue(
+    text: str, dtype: npt.DTypeLike, *, spin_window: float = SPIN_WINDOW
+) -> MessageQueue:
+    """Open a queue that this process has inherited; its descriptors are this object's from now on.
+
+    Args:
+        text: as `inheritance` gave it.
+        dtype: element type that is expected.
+        spin_window: as for `MessageQueue.create`.
+
+    Raises:
+        InvalidArgument: the text or a descriptor is not that of a queue of this element type.
+    """
+    record, *numbers = text.split(",")
+    try:
+        descriptor, fds = from_record(bytes.fromhex(record)), [int(number) for number in numbers]
+    except ValueError as error:
+        raise InvalidArgument(f"text is {text!r}, expected what `inheritance` gave") from error
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.set_inheritable(fd, False)
+    memories = [SharedMemory.adopt(fd) for fd in fds]
+    return MessageQueue.open(descriptor, memories, dtype, spin_window=spin_window)
+
+
+def _refuse_named(queue: MessageQueue) -> None:
+    if not all(memory.is_sealed for memory in queue.memories):
+        raise InvalidArgument(
+            "queue: its memory has a name, and cannot be sealed; open it by its name"
+        )

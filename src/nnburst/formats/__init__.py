@@ -1,1 +1,4 @@
-"""Files of networks by their parts, as several layers read them. Nothing here executes or translates."""
+"""Reads and writes files of networks (ONNX, .tflite) by their parts, for the layers that use them.
+
+Nothing here executes or translates a network.
+"""

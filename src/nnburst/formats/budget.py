@@ -1,4 +1,4 @@
-"""What reading a file may cost: an allowance proportional to its size."""
+"""Bounds the memory and work that reading a file may cost, in proportion to the file's size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPENT_AT_LEAST: Final = 32 * 2**20
 
 
 class Budget:
-    """Whatever is made of a file's contents is charged here before it is made. Not thread-safe.
+    """Counts the memory and work for a file's contents before they are spent. Not thread-safe.
 
     Attributes:
         size: bytes of the file.
@@ -39,7 +39,7 @@ class Budget:
         """Charge `size` bytes of memory, or as much work.
 
         Raises:
-            InvalidArgument: the file asks for more than a file of its size may.
+            InvalidArgument: the file needs more than is allowed for its size.
         """
         self._left -= size
         if self._left < 0:

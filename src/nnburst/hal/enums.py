@@ -58,7 +58,7 @@ class ResultCode(IntEnum):
 
 
 class DurationCode(IntEnum):
-    """Which duration of a computation is asked for (NNAPI: ANEURALNETWORKS_DURATION_…)."""
+    """Which duration of a computation is wanted (NNAPI: ANEURALNETWORKS_DURATION_…)."""
 
     ON_HARDWARE = 0
     IN_DRIVER = 1
@@ -86,7 +86,7 @@ class DeviceStatus(IntEnum):
 
 
 class DeviceType(IntEnum):
-    """Kind of hardware behind a driver; UNKNOWN is what 1.0 and 1.1 drivers report."""
+    """Kind of hardware behind a driver; 1.0 and 1.1 drivers report UNKNOWN."""
 
     UNKNOWN = 0
     OTHER = 1
@@ -96,7 +96,7 @@ class DeviceType(IntEnum):
 
 
 class ExecutionPreference(IntEnum):
-    """What a compilation is optimised for (1.1)."""
+    """The goal that a compilation is optimised for (1.1)."""
 
     LOW_POWER = 0
     FAST_SINGLE_ANSWER = 1
@@ -287,7 +287,7 @@ class OperationType(IntEnum):
 
 
 def operation_name(code: int) -> str:
-    """What people call an operation type; those of extensions go by their number."""
+    """The readable name of an operation type; for one of an extension its number."""
     try:
         return OperationType(code).name
     except ValueError:

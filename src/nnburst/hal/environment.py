@@ -1,20 +1,21 @@
-"""The `NNBURST_…` variables of the environment, each in one place: name, values, default, reader and page.
+"""Declares the `NNBURST_…` variables of the environment: name, values, default, reader and page of each.
 
-Whatever reads one takes it from here (`POLLING_WINDOW.read()`), so a value that does not parse is refused by
-the variable's name. `nnburst env` lists them, and docs/environment.md is written from them.
+Code that reads one uses its object here (`POLLING_WINDOW.read()`), so a value that does not parse is refused
+by the variable's name. `nnburst env` lists them, and docs/environment.md is written from them. A program with
+rights that its caller lacks (AT_SECURE: setuid, setgid, capabilities of its file) ignores them all.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.utils import believed_environment
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +32,10 @@ class Variable(Generic[T]):
         name: with its prefix.
         default: the value if it is not set, as it would be written; None if unknown.
         expected: the rule that a value must keep, for messages.
-        reader: what reads it, and when.
-        what: what it does.
+        reader: the part of nnburst that reads it, and when.
+        what: its effect.
         page: of docs/ with more about it; empty if nothing more is written.
+        is_for_users: whether it is for programs that use nnburst, and not for its tests and builds.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Variable(Generic[T]):
         reader: str,
         what: str,
         page: str = "",
+        is_for_users: bool = True,
     ) -> None:
         """Join the registry.
 
@@ -54,9 +57,10 @@ class Variable(Generic[T]):
             parse: makes a value of the text; ValueError if it breaks the rule.
             expected: the rule.
             default: a text that parses, or None.
-            reader: what reads it, and when.
-            what: what it does.
+            reader: the part of nnburst that reads it, and when.
+            what: its effect.
             page: of docs/ with more about it.
+            is_for_users: whether it is for programs that use nnburst.
         """
         self.name = _PREFIX + name
         self._parse = parse
@@ -65,12 +69,13 @@ class Variable(Generic[T]):
         self.reader = reader
         self.what = what
         self.page = page
+        self.is_for_users = is_for_users
         _all[self.name] = self
 
     @property
     def is_set(self) -> bool:
-        """Whether this process's environment has it."""
-        return self.name in os.environ
+        """Whether this process's environment has it; False in a setuid program, which ignores it."""
+        return self.name in believed_environment()
 
     def read(self, environ: Mapping[str, str] | None = None) -> T:
         """The value in `environ` (this process's unless given), or the default.
@@ -78,7 +83,7 @@ class Variable(Generic[T]):
         Raises:
             InvalidArgument: the value breaks the rule, or it is unset and has no default.
         """
-        text = (os.environ if environ is None else environ).get(self.name, self.default)
+        text = (believed_environment() if environ is None else environ).get(self.name, self.default)
         if text is None:
             raise InvalidArgument(f"{self.name} is not set, expected {self.expected}")
         try:
@@ -105,7 +110,7 @@ def check(reader: str) -> None:
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
     """A line about each variable of the environment that has our prefix and is not in the registry."""
-    set_there = os.environ if environ is None else environ
+    set_there = believed_environment() if environ is None else environ
     lines = []
     for name in sorted(set_there):
         if name.startswith(_PREFIX) and name not in _all:
@@ -162,6 +167,15 @@ def _path(text: str) -> Path:
     if not text:
         raise ValueError(text)
     return Path(text)
+
+
+def _pattern_text(rule: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(rule, text):
+            raise ValueError(text)
+        return text
+
+    return parse
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -288,14 +302,43 @@ ONNXRUNTIME_THREADS: Final = Variable(
     reader="the onnxruntime executor, at start",
     what="threads of each session if `prepare` is given no `num_threads`",
 )
+OPENVINO_DEVICE: Final = Variable(
+    "OPENVINO_DEVICE",
+    _pattern_text(r"[A-Z]+[A-Za-z0-9_.:,()-]*"),
+    "a device of the installed OpenVINO, such as CPU, GPU or NPU",
+    "CPU",
+    reader="the openvino executor, at start",
+    what="what executes networks (`--option device=…`); clients never choose it",
+    page="openvino.md",
+)
+OPENVINO_THREADS: Final = Variable(
+    "OPENVINO_THREADS",
+    _whole(1, 1024),
+    "a whole number from 1 to 1024",
+    "1",
+    reader="the openvino executor, at start",
+    what="threads of each network on the CPU if `prepare` is given no `num_threads` (`--option threads=…`)",
+    page="openvino.md",
+)
+OPENVINO_PROFILE: Final = Variable(
+    "OPENVINO_PROFILE",
+    _switch,
+    _SWITCH,
+    "0",
+    reader="the openvino executor, at start",
+    what="1 reports the sum of a run's nodes as time on the device, which costs some time of every run"
+    " (`--option profile=1`)",
+    page="openvino.md",
+)
 DEVICES: Final = Variable(
     "DEVICES",
     _engines,
     "names of executors, each with a name of its own if that is wanted (NAME=EXECUTOR), between commas",
-    "litert",
+    "auto",
     reader=FRAMEWORK,
     what="installed executors that are devices without a driver that runs: each is launched by the first"
-    " compilation that asks it; those that are not installed are left out",
+    " compilation that asks it; those that are not installed are left out. `auto` is the best one that is"
+    " installed, and lets `nnburst.compile` try the other ones on whole models",
     page="framework.md",
 )
 PARTITION: Final = Variable(
@@ -336,6 +379,7 @@ STRICT_SLICING: Final = Variable(
     what="1 makes it an error that a slice for an older driver is not valid (NNAPI:"
     " `debug.nn.strict-slicing`)",
     page="framework.md",
+    is_for_users=False,
 )
 SYNCEXEC_RUNTIME: Final = Variable(
     "SYNCEXEC_RUNTIME",
@@ -365,6 +409,7 @@ REFUSE_HALF: Final = Variable(
     what="1 drops a pseudo-random half of what devices named sample… support, so that plans have several"
     " steps (NNAPI: `debug.nn.sample.supported`)",
     page="framework.md",
+    is_for_users=False,
 )
 CPU_DRIVER: Final = Variable(
     "CPU_DRIVER",
@@ -404,6 +449,7 @@ EXECUTION_COUNTS: Final = Variable(
     what="where `PID.json` has how often each device has executed, and how much of what drivers support ran"
     " on them (`make cts` adds them up)",
     page="c_interface.md",
+    is_for_users=False,
 )
 SHARED: Final = Variable(
     "SHARED",
@@ -412,6 +458,7 @@ SHARED: Final = Variable(
     "../shared",
     reader="tests, `nnburst bench capabilities`",
     what="where the reference data lie; tests that read them skip without",
+    is_for_users=False,
 )
 KILLS: Final = Variable(
     "KILLS",
@@ -421,6 +468,7 @@ KILLS: Final = Variable(
     reader=f"{_FAULTS}, the suites for drivers",
     what="processes killed in each test (10 in the suites and in a short campaign, 100 in `make faults`)",
     page="testing_drivers.md",
+    is_for_users=False,
 )
 RAY: Final = Variable(
     "RAY",
@@ -430,6 +478,7 @@ RAY: Final = Variable(
     reader="tests/ray_hosts",
     what="1 lets the tests of `nnburst.ray` start a cluster of two nodes, which takes half a minute",
     page="ray.md",
+    is_for_users=False,
 )
 STOPPED: Final = Variable(
     "STOPPED",
@@ -438,6 +487,7 @@ STOPPED: Final = Variable(
     "0.1",
     reader=_FAULTS,
     what="seconds that a client or worker is stopped each time",
+    is_for_users=False,
 )
 CLIENTS: Final = Variable(
     "CLIENTS",
@@ -447,6 +497,7 @@ CLIENTS: Final = Variable(
     reader=_FAULTS,
     what="clients that take all of their quotas at once",
     page="quotas.md",
+    is_for_users=False,
 )
 STRICT_TIMING: Final = Variable(
     "STRICT_TIMING",
@@ -456,6 +507,7 @@ STRICT_TIMING: Final = Variable(
     reader=f"{_FAULTS}, `tests/client`",
     what="1 asserts times, which only a quiet machine keeps (`make faults STRICT=1`)",
     page="promises.md",
+    is_for_users=False,
 )
 SOAK: Final = Variable(
     "SOAK",
@@ -464,6 +516,7 @@ SOAK: Final = Variable(
     "20",
     reader="`tests/testing/test_soak.py`",
     what="seconds of mixed load in a campaign",
+    is_for_users=False,
 )
 STRESS: Final = Variable(
     "STRESS",
@@ -472,6 +525,7 @@ STRESS: Final = Variable(
     "6",
     reader="`tests/testing/test_stress.py`",
     what="seconds of each profile of `nnburst stress` in a campaign (60 in `make campaign`)",
+    is_for_users=False,
 )
 RUNS: Final = Variable(
     "RUNS",
@@ -480,14 +534,25 @@ RUNS: Final = Variable(
     "50",
     reader="`tests/executor`",
     what="executions of each of two bursts at once, and of each operation on memory that changes under it",
+    is_for_users=False,
+)
+RECORDS: Final = Variable(
+    "RECORDS",
+    _count,
+    _COUNT,
+    "100000",
+    reader="`tests/fmq`",
+    what="records with checksums that go through a queue in each way (10,000,000 in `make campaign`)",
+    is_for_users=False,
 )
 RANDOM_CALLS: Final = Variable(
     "RANDOM_CALLS",
     _count,
     _COUNT,
     "20000",
-    reader="`tests/capi`",
-    what="calls of the C interface in random order",
+    reader="`tests/capi`, `tests/c_client`",
+    what="calls of the C interface in random order, and a quarter as many of the client in C",
+    is_for_users=False,
 )
 ANDROID_HEADERS: Final = Variable(
     "ANDROID_HEADERS",
@@ -496,6 +561,7 @@ ANDROID_HEADERS: Final = Variable(
     None,
     reader="`tests/capi`",
     what="Android's NeuralNetworks.h, which our header is compared with",
+    is_for_users=False,
 )
 LIVES: Final = Variable(
     "LIVES",
@@ -504,6 +570,7 @@ LIVES: Final = Variable(
     "4",
     reader="`tests/client/test_life_cycle.py`",
     what="random lives of drivers and what hangs on them",
+    is_for_users=False,
 )
 EXAMPLES: Final = Variable(
     "EXAMPLES",
@@ -512,6 +579,16 @@ EXAMPLES: Final = Variable(
     "50",
     reader="tests",
     what="random examples of each property (100 in `make campaign SHORT=1`)",
+    is_for_users=False,
+)
+PAIRS: Final = Variable(
+    "PAIRS",
+    _count,
+    _COUNT,
+    "50",
+    reader="tests, the suites for drivers",
+    what="pairs of operations of each type, in six graphs each (all pairs in `make campaign`)",
+    page="testing_drivers.md",
 )
 CORPUS: Final = Variable(
     "CORPUS",
@@ -520,6 +597,7 @@ CORPUS: Final = Variable(
     None,
     reader="`csrc/tests/fuzz/run.sh`",
     what="where libFuzzer's inputs that reach something new are kept",
+    is_for_users=False,
 )
 EMULATED: Final = Variable(
     "EMULATED",
@@ -528,6 +606,7 @@ EMULATED: Final = Variable(
     "0",
     reader="a driver that is served, when it starts",
     what="1 lets it fork although it has a second thread, which is the emulator's (`make arm64`)",
+    is_for_users=False,
 )
 TRAPS: Final = Variable(
     "TRAPS",
@@ -536,6 +615,7 @@ TRAPS: Final = Variable(
     "0",
     reader=_BUILD,
     what="1 builds the C module with the points of `csrc/trap.h`, for tests",
+    is_for_users=False,
 )
 TRAP: Final = Variable(
     "TRAP",
@@ -544,6 +624,7 @@ TRAP: Final = Variable(
     None,
     reader="a C module built with `NNBURST_TRAPS`",
     what="`POINT:N`: the process kills itself when it is there for the N-th time",
+    is_for_users=False,
 )
 TRACE: Final = Variable(
     "TRACE",
@@ -553,6 +634,7 @@ TRACE: Final = Variable(
     reader="clients and drivers, when they start",
     what="the socket of a collector of traces, which `nnburst trace` sets",
     page="tracing.md",
+    is_for_users=False,
 )
 TRACE_MARKER: Final = Variable(
     "TRACE_MARKER",
@@ -562,6 +644,7 @@ TRACE_MARKER: Final = Variable(
     reader="processes that record a trace, when they start",
     what="the kernel's trace_marker, which `nnburst trace --marker` sets",
     page="tracing.md",
+    is_for_users=False,
 )
 TRACE_POINTS: Final = Variable(
     "TRACE_POINTS",
@@ -570,6 +653,7 @@ TRACE_POINTS: Final = Variable(
     "1",
     reader=_BUILD,
     what="0 builds the C module without the marks of `csrc/trace.h`, for comparison",
+    is_for_users=False,
 )
 SANITIZE: Final = Variable(
     "SANITIZE",
@@ -578,4 +662,5 @@ SANITIZE: Final = Variable(
     None,
     reader=_BUILD,
     what="sanitizers to build the C module with: `address,undefined` or `thread`",
+    is_for_users=False,
 )

@@ -1,9 +1,15 @@
-"""Exceptions: one class per ErrorStatus that a caller can act on."""
+"""Has an exception for each ErrorStatus that a caller can act on, and spells arguments in messages.
+
+A message names an argument as Python's functions take it, or as an option within a command: `nnburst run`
+and its like call the same functions as programs do, and their users never see `shapes=`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, ClassVar, Final
 
 from nnburst.hal.enums import ErrorStatus, ResultCode
 
@@ -116,6 +122,10 @@ class DeadObject(NnburstError, ConnectionError):
     default_status = ErrorStatus.DEAD_OBJECT
 
 
+class StateLost(DeadObject):
+    """What a sequence has left in its driver is not there any more, or not known; `reset` begins anew."""
+
+
 class MalformedPacket(NnburstError, ValueError):
     """A burst packet breaks one of burst:D1 to D8.
 
@@ -210,3 +220,40 @@ def error_for_code(
         return kind(message, output_shapes=output_shapes)
     status = next(status for status, found in _CODES.items() if found == code)
     return error_for(status, message, output_shapes)
+
+
+_IS_COMMAND: Final[ContextVar[bool]] = ContextVar("is_command", default=False)
+
+
+@contextmanager
+def as_options() -> Iterator[None]:
+    """Spell arguments as options in all messages that this thread makes within."""
+    token = _IS_COMMAND.set(True)
+    try:
+        yield
+    finally:
+        _IS_COMMAND.reset(token)
+
+
+def spelt(name: str, key: str | None = None) -> str:
+    """`shapes`, or of one key `shapes['x']`; in a command `--shape` and `--shape x`."""
+    if _IS_COMMAND.get():
+        return _option(name) + (f" {key}" if key is not None else "")
+    return name + (f"[{key!r}]" if key is not None else "")
+
+
+def keyed_value(name: str, key: str, value: str) -> str:
+    """How the value of one key is given: `shapes={'x': (1, 3)}`, in a command `--shape x=1,3`."""
+    if _IS_COMMAND.get():
+        return f"{_option(name)} {key}={value.replace(', ', ',')}"
+    return f"{name}={{{key!r}: ({value})}}"
+
+
+def flag(function: str, name: str) -> str:
+    """How an argument is switched on: `nnburst.load(…, as_graph=True)`, in a command `--as-graph`."""
+    return _option(name) if _IS_COMMAND.get() else f"{function}(…, {name}=True)"
+
+
+def _option(name: str) -> str:
+    """The option of an argument: one that has several values is repeated, and its name is of one."""
+    return "--" + name.replace("_", "-").removesuffix("s")

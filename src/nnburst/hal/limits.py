@@ -1,4 +1,4 @@
-"""Every bound of the HAL and of this implementation, in one place.
+"""All bounds of the HAL and of this implementation.
 
 Anything a peer sends is compared with a number from here before memory is allocated for it.
 """

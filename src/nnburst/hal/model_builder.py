@@ -1,4 +1,4 @@
-"""Building a `Model` by name instead of by index.
+"""Builds a `Model` from named values, so that callers need not count indexes.
 
 builder = ModelBuilder()
 x = builder.input(OperandType.TENSOR_FLOAT32, (1, 4))
@@ -21,6 +21,7 @@ from nnburst.hal.enums import OperandLifeTime, OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import extension_code
 from nnburst.hal.model import (
+    DTYPES,
     DataLocation,
     ExtensionNameAndPrefix,
     ExtraParams,
@@ -29,8 +30,8 @@ from nnburst.hal.model import (
     Operand,
     Operation,
     Subgraph,
+    refuse_masked,
 )
-from nnburst.hal.operand_types import DTYPES
 
 #: Constants start at multiples of this in `operand_values`, so that their arrays are aligned.
 _ALIGNMENT = 16
@@ -133,6 +134,7 @@ class SubgraphBuilder:
             zero_point: stored value of 0.
             extra_params: per-channel scales.
         """
+        refuse_masked("values", values)
         array = np.ascontiguousarray(values, dtype=DTYPES[OperandType(kind)])
         return self._constant(
             kind, tuple(array.shape), array.tobytes(), scale, zero_point, extra_params
@@ -172,6 +174,7 @@ class SubgraphBuilder:
             extra_params: opaque bytes (`ExtensionParams`).
             is_tensor: whether the shape of `values` is the operand's; a scalar has no dimensions.
         """
+        refuse_masked("values", values)
         array = np.ascontiguousarray(values)
         dimensions = tuple(array.shape) if is_tensor else ()
         return self._constant(kind, dimensions, array.tobytes(), 0.0, 0, extra_params)

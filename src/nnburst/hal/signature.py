@@ -1,6 +1,6 @@
-"""What an operation accepts: its operands by name, their types per version, and defaults.
+"""Describes which operands an operation accepts: names, types per version, and defaults.
 
-A signature is data. It is declared once, beside the operation's kernel, and drives validation
+A signature is data. It is declared once, with the operation's shape rule, and drives validation
 (validation:P4), getSupportedOperations, the generated documentation and the completeness test.
 """
 
@@ -18,7 +18,7 @@ from nnburst.hal.model import Operand
 
 
 class Role(Enum):
-    """What a kernel does with an operand's bytes, and so what a hostile writer could do with them."""
+    """A kernel's use of an operand's bytes, which decides the harm that a hostile writer can do."""
 
     #: Numbers that are computed with; they may change under the kernel without harm.
     DATA = "data"
@@ -40,9 +40,9 @@ class Slot(msgspec.Struct, frozen=True):
     """One operand position.
 
     Attributes:
-        name: the operand's name, snake_case; kernels ask for it by this name.
+        name: the operand's name, snake_case; kernels find it by this name.
         type: a concrete type, or the name of a type variable that the rows resolve.
-        role: what the kernel does with the bytes.
+        role: the use that the kernel makes of the bytes.
         default: value of a scalar that may be left out at the end of the list.
         nullable: the operand may be given without a value (lifetime NO_VALUE, or hasNoValue).
         since: version that introduced this position.
@@ -70,7 +70,7 @@ class Form(msgspec.Struct, frozen=True):
         counts: accepted numbers of inputs; empty for exactly all slots (or, with a slot that
             repeats, for any number that fits).
         since: version that introduced the form.
-        name: told apart in messages and documentation ("implicit padding", say).
+        name: distinguishes forms in messages and documentation ("implicit padding", say).
     """
 
     inputs: tuple[Slot, ...]

@@ -1,1 +1,1 @@
-"""From files of networks to NNAPI models."""
+"""Translates files of networks (.tflite, ONNX) to NNAPI models."""

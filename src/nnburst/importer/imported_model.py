@@ -1,21 +1,28 @@
-"""What `nnburst.load` returns."""
+"""The result of an import: a model with its names, states and signatures.
+
+`Extensions` finds the vendor extension that translates a custom operator of the file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.hal.model import Model
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.extensions import GROUP, ClaimsOperators, CustomOperator, extension_code
+from nnburst.hal.model import ExtensionNameAndPrefix, Model, described
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
     """A variable of the network, which became an input and an output of the model.
 
-    An execution passes `initial` the first time and then what the output gave.
+    An execution passes `initial` the first time, and then the output of the execution before.
 
     Attributes:
         name: of the variable.
@@ -57,6 +64,7 @@ class ImportedModel:
         description: that of the file.
         operators: for each operation of the main subgraph, the operator that it comes from
             ("3 CONV_2D").
+        refusal: why the file is one operation without `as_graph=True`; empty for any other model.
     """
 
     model: Model
@@ -68,3 +76,76 @@ class ImportedModel:
     metadata: Mapping[str, bytes] = field(default_factory=dict)
     description: str = ""
     operators: tuple[str, ...] = ()
+    refusal: str = ""
+
+    def __repr__(self) -> str:
+        size = sum(pool.nbytes for pool in self.pools)
+        return f"<nnburst.ImportedModel: {described(self.model)}, {len(self.states)} states, {size} bytes>"
+
+
+class Extensions:
+    """The extensions of one translation: those given, then those of entry points. For one thread."""
+
+    def __init__(self, given: Sequence[ClaimsOperators | str]) -> None:
+        """Start with no prefix used.
+
+        Args:
+            given: extensions, or `module:attribute` of some.
+
+        Raises:
+            DeviceUnavailable: one cannot be imported, or is not an extension.
+        """
+        self._given = [
+            _imported(each) if isinstance(each, str) else _checked(each) for each in given
+        ]
+        self._prefixes: dict[str, int] = {}
+
+    def find(self, name: str) -> tuple[ClaimsOperators, CustomOperator] | None:
+        """The extension that claims the custom operator `name`, with its translation; None if none does.
+
+        Raises:
+            InvalidArgument: two of them do.
+        """
+        for extensions in (self._given, self._installed):
+            claiming = [each for each in extensions if name in each.custom_operators]
+            if len(claiming) > 1:
+                names = " and ".join(each.name for each in claiming)
+                raise InvalidArgument(f"custom operator {name!r} is claimed by {names}")
+            if claiming:
+                return claiming[0], claiming[0].custom_operators[name]
+        return None
+
+    @cached_property
+    def _installed(self) -> list[ClaimsOperators]:
+        from importlib.metadata import entry_points  # 10 ms that few files need
+
+        return [_imported(point.value) for point in entry_points(group=GROUP)]
+
+    def code(self, extension: ClaimsOperators, number: int) -> int:
+        """Code of one of its types or operations in the model, in which it is used from now on."""
+        prefix = self._prefixes.setdefault(extension.name, len(self._prefixes) + 1)
+        return extension_code(prefix, number)
+
+    @property
+    def used(self) -> tuple[ExtensionNameAndPrefix, ...]:
+        """Those that the model uses."""
+        return tuple(
+            ExtensionNameAndPrefix(name, prefix) for name, prefix in self._prefixes.items()
+        )
+
+
+def _imported(target: str) -> ClaimsOperators:
+    module, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DeviceUnavailable(f"extension {target!r} cannot be imported: {error}") from error
+    return _checked(found)
+
+
+def _checked(found: object) -> ClaimsOperators:
+    if not isinstance(found, ClaimsOperators):
+        raise DeviceUnavailable(
+            f"extension {found!r} is a {type(found).__name__}, expected a VendorExtension"
+        )
+    return found

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy.typing as npt
 
-from nnburst.formats.onnx.external_data import ExternalData
-from nnburst.formats.onnx.model import read_model
-from nnburst.formats.tflite.format import IDENTIFIER
-from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.extensions.custom_operators import ClaimsOperators
-from nnburst.importer.extensions import Extensions
-from nnburst.importer.imported_model import ImportedModel
+from nnburst.formats.onnx_model import read_model
+from nnburst.formats.onnx_tensor import ExternalData
+from nnburst.formats.tflite_reader import IDENTIFIER
+from nnburst.hal.errors import InvalidArgument, spelt
+from nnburst.hal.extensions import ClaimsOperators
+from nnburst.hal.model import Model
+from nnburst.importer.imported_model import Extensions, ImportedModel
 from nnburst.importer.onnx.translation import OnnxTranslation
-from nnburst.importer.onnx.whole_graph import whole_graph
-from nnburst.importer.tflite.tflite_file import TfliteFile
+from nnburst.importer.onnx.whole_graph import whole_graph as onnx_graph
+from nnburst.importer.tensors import Refused, as_graph_hint
+from nnburst.importer.tflite.file import TfliteFile
+from nnburst.importer.tflite.file import whole_graph as tflite_graph
 from nnburst.importer.tflite.translation import Translation
+
+log = logging.getLogger("nnburst.importer")
 
 
 def load(
@@ -28,28 +36,41 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, npt.ArrayLike] | None = None,
     states: Mapping[str, str] | None = None,
-    as_graph: bool = False,
+    as_graph: bool | None = None,
+    resident: bool = False,
+    largest: Sequence[str] = (),
     exact: bool | None = None,
     extensions: Sequence[ClaimsOperators | str] = (),
 ) -> ImportedModel:
     """Read a network from a .tflite or .onnx file; its bytes show which of them it is.
 
+    It becomes operations of NNAPI, which every driver runs that has them. If some of it cannot, all of it
+    becomes one operation of the extension dev.nnburst.tflite or dev.nnburst.onnx, which drivers of the
+    executor `litert` or `onnxruntime` run as it is; `ImportedModel.refusal` and the log have the reason.
+
     No engine is loaded. The bytes may come from anywhere: reading them takes at most 16 times their size
     and 64 MiB of memory, and always ends. Weights of 8 bits that are multiplied with real numbers
     stay 8 bits, and DEQUANTIZE makes them real. Shapes that a .tflite file leaves open take the values
-    that the file suggests. Integers of 64 bits in an .onnx file become 32 bits wide, and images are stored as
-    N×H×W×C inside the model; its inputs and outputs are as in the file. Files beside it that hold its
-    weights are read, too.
+    that the file suggests, if `shapes` has none and `as_graph` is not True. Integers of 64 bits in an .onnx
+    file become 32 bits wide, and images are stored as N×H×W×C inside the model; its inputs and outputs are as
+    in the file. Files beside it that hold its weights are read, too.
 
     Args:
         source: path of a file, or its contents.
-        shapes: dimensions of inputs of an .onnx file that leaves them open, by name.
+        shapes: dimensions of inputs that the file leaves open, by name. With some a .tflite file becomes one
+            operation.
         constants: values of inputs of an .onnx file that are the same in every execution, by name. They are
             not inputs of the model, and what depends on them alone is computed now.
         states: inputs of an .onnx file that take what an output gave in the execution before: names of
-            outputs, by names of inputs. They become states.
-        as_graph: make an .onnx file one operation of the extension dev.nnburst.onnx, which drivers of the
-            `onnxruntime` executor run as it is: dimensions may stay open, each request carries them.
+            outputs, by names of inputs. They become states. Of a whole graph they are `resident`.
+        as_graph: True makes the file one operation; dimensions that neither it nor `shapes` has stay open
+            then, and each request carries them, unless a .tflite file keeps a state. False makes it
+            operations, or refuses it. By default the file decides.
+        resident: whether the states of a whole .onnx graph stay in the driver, where the engine has them, and
+            bursts have slots for them (`Burst.slot`). They begin with zeros, of the extents that the file or
+            `shapes` has, or 0 where both leave one open.
+        largest: outputs of a whole .onnx graph, by name, of which a request gets the index of the largest
+            along the last axis (INT64, `NAME_largest`) instead.
         exact: whether real numbers are multiplied with 8-bit weights in float32. If not, the model is
             relaxed, and an engine may round the real numbers to 8 bits, too, which is quicker and about 1 %
             of an output's range away. By default as the file's own engine does: a .tflite file with such
@@ -62,58 +83,284 @@ def load(
         metadata.
 
     Raises:
-        InvalidArgument: the file is not intact, or NNAPI cannot express what it holds; the message names
-            the operator, its index and the reason.
+        InvalidArgument: the file is not intact; or NNAPI cannot express what it holds, and it cannot be one
+            operation, either: the message names the operator, its index and the reason.
         DeviceUnavailable: an extension cannot be imported.
         OSError: the file cannot be read.
     """
-    options = _Options(shapes or {}, constants or {}, states or {}, as_graph)
+    options = _Options(
+        shapes or {}, constants or {}, states or {}, as_graph, resident=resident, largest=largest
+    )
+    if (resident or largest) and not as_graph:
+        raise InvalidArgument(
+            f"{spelt('resident')}, {spelt('largest')}: for whole graphs, {spelt('as_graph=True')}"
+        )
     if exact and as_graph:
-        raise InvalidArgument("exact: True, but a whole graph is computed as its file defines")
-    further = _Further(exact, extensions)
+        raise InvalidArgument(
+            f"{spelt('exact')}: given, but a whole graph is computed as its file defines"
+        )
+    further = _Further(exact, extensions, "the network")
     if isinstance(source, bytes | bytearray | memoryview):
         return _load(bytes(source), None, options, further)
     path = Path(source)
     try:
-        return _load(path.read_bytes(), path.parent, options, further)
+        return _load(path.read_bytes(), path.parent, options, further._replace(name=path.name))
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
 
+def load_from(
+    source: str,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    states: Mapping[str, str] | None = None,
+    largest: Sequence[str] = (),
+) -> ImportedModel:
+    """A file that `load` reads, or what `module:attribute` is or returns.
+
+    Args:
+        source: the file, or the attribute.
+        shapes: dimensions of inputs that the file leaves open, by name.
+        states: outputs by inputs of an .onnx file, which becomes a whole graph and keeps them in the driver.
+        largest: outputs of such a file of which the index of the largest is wanted instead.
+
+    Raises:
+        NnburstError: it cannot be read.
+        InvalidArgument: the attribute is not a model, or options are given for one.
+        OSError: the file cannot be read.
+    """
+    module, colon, attribute = source.rpartition(":")
+    if not colon:
+        if states or largest:
+            return load(
+                source,
+                shapes=shapes,
+                states=states,
+                as_graph=True,
+                resident=bool(states),
+                largest=largest,
+            )
+        return load(source, shapes=shapes)
+    for name, given in (("shapes", shapes), ("states", states), ("largest", largest)):
+        if given:
+            raise InvalidArgument(f"{spelt(name)}: for files, and {source} is an attribute")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"--model: {source}: {error}") from None
+    made = found() if callable(found) else found
+    if isinstance(made, Model):
+        return ImportedModel(made)
+    if isinstance(made, ImportedModel):
+        return made
+    raise InvalidArgument(f"--model: {source} is a {type(made).__name__}, expected a model")
+
+
+def load_graph(content: bytes, files: Mapping[str, memoryview]) -> ImportedModel:
+    """A file that came as bytes, as one operation.
+
+    Extents that an .onnx file leaves open stay open; those of a .tflite file are what it suggests.
+
+    Args:
+        content: of the file.
+        files: others that an .onnx file names, by these names.
+
+    Raises:
+        InvalidArgument: it is not intact, has a type at its border that the extension lacks, or names a file
+            that did not come.
+    """
+    if not is_onnx(content):
+        return tflite_graph(content, {})
+    file = read_model(content)
+    return onnx_graph(content, file, ExternalData(None, file.budget, files), {})
+
+
+#: Options that belong to the `--model` option before them.
+OF_MODEL: Final = ("--shape", "--state", "--largest")
+
+
+class NamedSource(NamedTuple):
+    """A network as `--model NAME[@VERSION]=FILE` names it.
+
+    Attributes:
+        name: that it is served under.
+        version: likewise; 1 unless given.
+        source: a file, or `module:attribute`.
+        shapes: dimensions of inputs that the file leaves open, by name, as the `--shape` options behind it
+            give them.
+        states: outputs that stay in the driver and are the inputs of the next request, by names of inputs.
+        largest: outputs of which the index of the largest is wanted instead.
+    """
+
+    name: str
+    version: int
+    source: str
+    shapes: Mapping[str, tuple[int, ...]] = {}
+    states: Mapping[str, str] = {}
+    largest: tuple[str, ...] = ()
+
+    def load(self) -> ImportedModel:
+        """The network; see `load_from`."""
+        return load_from(self.source, self.shapes, self.states, self.largest)
+
+    def words(self) -> list[str]:
+        """The options that name it."""
+        found = ["--model", f"{self.name}@{self.version}={self.source}"]
+        for name, shape in self.shapes.items():
+            found += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        for before, after in self.states.items():
+            found += ["--state", f"{before}={after}"]
+        for name in self.largest:
+            found += ["--largest", name]
+        return found
+
+
+_WORD: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})(?:@([1-9][0-9]{0,8}))?=(.+)")
+
+
+def named_shape(word: str) -> tuple[str, tuple[int, ...]]:
+    """Name and extents of INPUT=1,3,…, the value of a `--shape` option.
+
+    Raises:
+        InvalidArgument: it is not of that form.
+    """
+    name, equals, value = word.rpartition("=")
+    extents = value.split(",")
+    if not (name and equals):
+        raise InvalidArgument(f"--shape: {word!r}, expected a name, = and extents")
+    if not all(extent.isascii() and extent.isdigit() and int(extent) for extent in extents):
+        raise InvalidArgument(f"--shape: {value!r}, expected extents above 0, comma-separated")
+    return name, tuple(map(int, extents))
+
+
+def named_sources(options: Iterable[tuple[str, str]]) -> tuple[NamedSource, ...]:
+    """What `--model` options name, each with those of `OF_MODEL` behind it.
+
+    Args:
+        options: each option with its value, in order.
+
+    Raises:
+        InvalidArgument: one is not of that form, a name and version come twice, or an option has no network
+            before it.
+    """
+    found: dict[tuple[str, int], NamedSource] = {}
+    last: tuple[str, int] | None = None
+    for option, word in options:
+        if option in OF_MODEL:
+            if last is None:
+                raise InvalidArgument(
+                    f"{option}: {word!r}, expected behind the --model that it is for"
+                )
+            found[last] = _with_option(found[last], option, word)
+            continue
+        parts = _WORD.fullmatch(word)
+        if parts is None:
+            raise InvalidArgument(
+                f"--model: {word!r}, expected NAME=FILE or NAME@VERSION=FILE; a name has letters, digits,"
+                " '.', '_' and '-', a version is a number from 1 on"
+            )
+        source = NamedSource(parts[1], int(parts[2] or 1), parts[3])
+        if source[:2] in found:
+            raise InvalidArgument(f"--model: {source.name}@{source.version} comes twice")
+        last = source[:2]
+        found[last] = source
+    return tuple(found.values())
+
+
+def _with_option(source: NamedSource, option: str, word: str) -> NamedSource:
+    if option == "--shape":
+        return source._replace(shapes={**source.shapes, **dict([named_shape(word)])})
+    if option == "--largest":
+        return source._replace(largest=(*source.largest, word))
+    before, equals, after = word.rpartition("=")
+    if not (before and equals and after):
+        raise InvalidArgument(f"--state: {word!r}, expected names of an input, = and an output")
+    return source._replace(states={**source.states, before: after})
+
+
 class _Options(NamedTuple):
-    """Options of `load` for an .onnx file."""
+    """Options of `load` for a file; `falls_back` if it is a graph because it could not be operations."""
 
     shapes: Mapping[str, Sequence[int]]
     constants: Mapping[str, npt.ArrayLike]
     states: Mapping[str, str]
-    as_graph: bool
+    as_graph: bool | None
+    falls_back: bool = False
+    resident: bool = False
+    largest: Sequence[str] = ()
 
 
 class _Further(NamedTuple):
-    """Options of `load` beside the file."""
+    """Options of `load` beside the file, and what messages call it."""
 
     exact: bool | None
     extensions: Sequence[ClaimsOperators | str]
+    name: str
 
 
 def _load(
     content: bytes, directory: Path | None, options: _Options, further: _Further
 ) -> ImportedModel:
-    if not is_onnx(content):
-        if any(options):
-            raise InvalidArgument(
-                f"{', '.join(options._fields)} are for .onnx files; a .tflite file has its own"
-            )
-        extensions = Extensions(further.extensions)
-        return Translation(TfliteFile(content), extensions, exact=bool(further.exact)).run()
+    """By operations, or as one operation: as asked, else the first of them that takes the file."""
+    load_one = _load_onnx if is_onnx(content) else _load_tflite
+    if options.as_graph is not None:
+        return load_one(content, directory, options, further)
+    try:
+        return load_one(content, directory, options._replace(as_graph=False), further)
+    except Refused as refused:
+        if further.exact or options.constants or options.states:
+            raise  # a whole graph has none of them
+        why = str(refused).removesuffix(f"; {as_graph_hint()}")
+        try:
+            instead = options._replace(as_graph=True, falls_back=True)
+            found = load_one(content, directory, instead, further)
+        except InvalidArgument as error:
+            raise Refused(f"{why}; as a whole graph: {error}") from None
+        log.warning("%s runs as a whole graph, on its own engine: %s", further.name, why)
+        return replace(found, refusal=why)
+
+
+def _load_tflite(
+    content: bytes, _directory: Path | None, options: _Options, further: _Further
+) -> ImportedModel:
+    if options.largest:
+        raise InvalidArgument(f"{spelt('largest')}: for .onnx files")
+    if options.constants or options.states:
+        raise InvalidArgument(
+            f"{spelt('constants')}, {spelt('states')}: for .onnx files; a .tflite file has its own"
+        )
+    if options.as_graph:
+        return tflite_graph(content, options.shapes, stays_open=not options.falls_back)
+    if options.shapes:
+        raise Refused(
+            f"{spelt('shapes')}: given, with which a .tflite file cannot become operations"
+        )
+    extensions = Extensions(further.extensions)
+    return Translation(TfliteFile(content), extensions, exact=bool(further.exact)).run()
+
+
+def _load_onnx(
+    content: bytes, directory: Path | None, options: _Options, further: _Further
+) -> ImportedModel:
     file = read_model(content)
     external = ExternalData(directory, file.budget)
     if not options.as_graph:
         given = options.shapes, options.constants, options.states
         return OnnxTranslation(file, external, *given, exact=further.exact is not False).run()
-    if options.states or options.constants:
-        raise InvalidArgument("states and constants are for what is imported, not for whole graphs")
-    return whole_graph(content, file, external, options.shapes)
+    if options.constants:
+        raise InvalidArgument(f"{spelt('constants')}: for what is imported, not for whole graphs")
+    if bool(options.states) != options.resident:
+        raise InvalidArgument(
+            f"{spelt('states')}: of a whole graph they stay in the driver, with resident=True"
+        )
+    return onnx_graph(
+        content,
+        file,
+        external,
+        options.shapes,
+        fixed=not options.falls_back,
+        states=options.states,
+        largest=options.largest,
+    )
 
 
 def is_onnx(content: bytes) -> bool:

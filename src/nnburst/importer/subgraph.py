@@ -1,4 +1,7 @@
-"""An NNAPI subgraph while a file is translated into it: operands and operations, constants once."""
+"""Builds an NNAPI subgraph while a file is translated: collects operands, operations and constants.
+
+Equal constants become one operand.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,76 @@ import numpy as np
 
 from nnburst.formats.budget import Budget
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
-from nnburst.hal.model import DataLocation, Operand, Subgraph
+from nnburst.hal.model import DTYPES, DataLocation, Operand, Subgraph
 from nnburst.hal.model_builder import SubgraphBuilder
-from nnburst.hal.operand_types import DTYPES
-from nnburst.importer.constants import Constant, ConstantPool, dequantized, integers
-from nnburst.importer.refused import Refused
-from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.tensors import (
+    Constant,
+    ConstantPool,
+    Refused,
+    TensorType,
+    dequantized,
+    integers,
+)
 
 _L = OperandLifeTime
 _T = OperandType
 
 #: Charge for an operand, generously rounded up.
 OPERAND_COST: Final = 1024
+#: Most axes of what nearly every operation reads.
+MOST_AXES: Final = 4
+_O = OperationType
+#: NNAPI: operations that are invalid, or fail, if their first input (or the second of two) has more.
+UP_TO_FOUR_AXES: Final = frozenset(
+    {
+        _O.ADD,
+        _O.AVERAGE_POOL_2D,
+        _O.BATCH_MATMUL,
+        _O.CHANNEL_SHUFFLE,
+        _O.CONCATENATION,
+        _O.CONV_2D,
+        _O.DEPTH_TO_SPACE,
+        _O.DEQUANTIZE,
+        _O.DIV,
+        _O.FLOOR,
+        _O.INSTANCE_NORMALIZATION,
+        _O.L2_NORMALIZATION,
+        _O.L2_POOL_2D,
+        _O.LOCAL_RESPONSE_NORMALIZATION,
+        _O.LOGISTIC,
+        _O.MAX_POOL_2D,
+        _O.MEAN,
+        _O.MUL,
+        _O.PAD,
+        _O.PAD_V2,
+        _O.REDUCE_ALL,
+        _O.REDUCE_ANY,
+        _O.REDUCE_MAX,
+        _O.REDUCE_MIN,
+        _O.REDUCE_PROD,
+        _O.REDUCE_SUM,
+        _O.RELU,
+        _O.RELU1,
+        _O.RELU6,
+        _O.RESHAPE,
+        _O.RESIZE_BILINEAR,
+        _O.RESIZE_NEAREST_NEIGHBOR,
+        _O.SOFTMAX,
+        _O.SPACE_TO_DEPTH,
+        _O.SQUEEZE,
+        _O.STRIDED_SLICE,
+        _O.SUB,
+        _O.TANH,
+        _O.TRANSPOSE,
+    }
+)
 #: Bytes of a quantised constant that is made real here and not by an operation.
 _SMALL: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an operation reads.
+    """A value that an operation reads.
 
     Attributes:
         type: the operand.
@@ -84,9 +138,9 @@ class SubgraphWriter:
     """The NNAPI subgraph that grows while a file is translated. Not thread-safe.
 
     Attributes:
-        budget: is charged for what is added.
-        constants: where constants go.
-        origins: for each operation so far, which operator of the file it comes from.
+        budget: counts the memory and work that additions cost.
+        constants: takes the constants.
+        origins: for each operation so far, the operator of the file that it comes from.
     """
 
     def __init__(self, budget: Budget, constants: ConstantPool) -> None:
@@ -127,7 +181,18 @@ class SubgraphWriter:
     def add(
         self, kind: int, inputs: Sequence[Argument], outputs: Sequence[Value], origin: str
     ) -> None:
-        """Add an operation that writes `outputs`."""
+        """Add an operation that writes `outputs`.
+
+        Raises:
+            Refused: an input has more axes than NNAPI's operation takes.
+        """
+        for given in inputs[:2] if kind in UP_TO_FOUR_AXES else ():
+            dims = given.type.dimensions if isinstance(given, Value | Constant) else ()
+            if len(dims) > MOST_AXES:
+                raise Refused(
+                    f"NNAPI's {OperationType(kind).name} takes up to {MOST_AXES} axes, its input has"
+                    f" {len(dims)}: {list(dims)}"
+                )
         written = [value.index for value in outputs if value.index is not None]
         self._builder.operation(kind, [self._argument(value) for value in inputs], written)
         self.origins.append(origin)
@@ -230,7 +295,7 @@ class SubgraphWriter:
         assert copied.index is not None
         if value.type.type == _T.TENSOR_BOOL8:
             self.add(OperationType.LOGICAL_AND, [value, value], [copied], "output")
-        elif value.type.type == _T.TENSOR_INT32:
+        elif value.type.type == _T.TENSOR_INT32 or len(value.type.dimensions) > MOST_AXES:
             self.add(OperationType.CAST, [value], [copied], "output")
         elif value.type.type in _RESHAPED:
             shape = integers(value.type.dimensions)

@@ -9,6 +9,6 @@ Needs the extra `ray`; see docs/ray.md.
 
 from nnburst.ray.client import Client, Route
 from nnburst.ray.hosts import Hosts, find, start
-from nnburst.ray.place import Place
+from nnburst.ray.service import Place
 
 __all__ = ["Client", "Hosts", "Place", "Route", "find", "start"]

@@ -1,8 +1,9 @@
-"""One actor per node that offers the resource `nnburst`; Ray restarts them for ever and repeats no call."""
+"""Ray actors that keep one service on each node and watch its driver."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +13,77 @@ from typing import Any, Final, SupportsIndex
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from nnburst.hal.closing import Closing
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError
+from nnburst.client.connect import connect
+from nnburst.client.device import Device
+from nnburst.client.session.recovery import reach
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, NnburstError
+from nnburst.hal.utils import AUTO, Closing
 from nnburst.ray.client import Client, Route
-from nnburst.ray.host import Host
-from nnburst.ray.place import Place
-from nnburst.ray.service import remove_dead
+from nnburst.ray.service import Place, Service, boot_id, name_of, remove_dead
+
+#: Seconds that the first start of a service may take, and between looks whether it is there.
+_DRIVER_PATIENCE: Final = 120.0
+_PAUSE: Final = 0.02
+
+
+class Host:
+    """Control plane only: no tensor passes it. Ray makes one per node and calls its methods one at a time."""
+
+    def __init__(
+        self, models: Mapping[str, str], executor: str, host: str, words: Sequence[str]
+    ) -> None:
+        """Start the service and connect to its driver.
+
+        Args:
+            models: for each name a file on this node, or `module:attribute`.
+            executor: as for `nnburst serve`.
+            host: at which gRPC listens; empty is the node's address.
+            words: further ones for `nnburst serve`.
+        """
+        address = host or ray.util.get_node_ip_address()
+        context = ray.get_runtime_context()
+        self._node = context.get_node_id()
+        remove_dead()
+        name = name_of(context.get_actor_id())
+        self._service = Service(name, models, executor, address, words)
+        self._device = self._connected()
+
+    def _connected(self) -> Device:
+        """Its driver, which has yet to take its name; Ray gives an actor up whose creation raises."""
+        deadline = time.monotonic() + _DRIVER_PATIENCE
+        while True:
+            try:
+                return connect(self._service.address, recover="raise")
+            except (DeadObject, DeviceUnavailable):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
+
+    def where(self) -> Place:
+        """Where the service is; a driver that has died is connected to again first.
+
+        Raises:
+            DeadObject: it is on its way back.
+        """
+        reach(self._device, _DRIVER_PATIENCE)
+        return Place(
+            self._node,
+            boot_id(),
+            self._service.address,
+            self._service.grpc,
+            self._service.pid,
+            os.getpid(),
+        )
+
+    def recoveries(self) -> int:
+        """How often the driver was connected to again."""
+        return self._device.recoveries
+
+    def close(self) -> None:
+        """End the service."""
+        self._device.close()
+        self._service.close()
+
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +93,7 @@ NAMESPACE: Final = "nnburst"
 #: Seconds between looks for nodes that have joined.
 _WATCH: Final = 2.0
 #: Seconds that actors have to answer where they are.
-_PATIENCE: Final = 2.0
+_ANSWER_PATIENCE: Final = 2.0
 #: Seconds that services have to end.
 _GRACE: Final = 10.0
 #: Seconds after an answer in which others come that may be better, such as one of this machine.
@@ -68,7 +134,7 @@ class Hosts(Closing):
         One that is on its way back does not hold up a client that needs only one.
         """
         pending = [actor.where.remote() for actor in self._actors()]
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _ANSWER_PATIENCE
         while pending and (left := deadline - time.monotonic()) > 0:
             first, pending = ray.wait(pending, num_returns=1, timeout=left)
             others = _done(pending, _TOGETHER)
@@ -135,7 +201,7 @@ class Hosts(Closing):
         with self._lock:
             asked = {actor.where.remote(): actor for actor in self._made}
             # One that waits for a node has nothing to close, and would not answer.
-            there = _done([*asked], _PATIENCE)
+            there = _done([*asked], _ANSWER_PATIENCE)
             _done([asked[answer].close.remote() for answer in there], _GRACE)
             for actor in self._made:
                 ray.kill(actor)
@@ -166,7 +232,7 @@ def start(
     name: str,
     models: Mapping[str, str],
     *,
-    executor: str = "reference",
+    executor: str = AUTO,
     grpc_host: str = "",
     words: Sequence[str] = (),
 ) -> Hosts:

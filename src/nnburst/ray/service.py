@@ -1,4 +1,4 @@
-"""`nnburst serve` as a child: started again whenever it ends, and gone with this process, however it ends."""
+"""Runs `nnburst serve` as a child process and starts it again whenever it ends."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import logging
 import re
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nnburst.control.address import SUFFIX, directory, socket_path
-from nnburst.control.name_lock import remove_if_dead
-from nnburst.hal.closing import Closing
+from nnburst.client.launch import driver_environment
+from nnburst.control.address import SUFFIX, directory, remove_if_dead, socket_path
+from nnburst.hal.utils import Closing, python_command
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Service(Closing):
         self.address = str(socket_path(name, create=True))
         self.grpc = f"{host}:{_free_port(host)}"
         self.starts = 0
-        self._command = [sys.executable, "-m", "nnburst", "serve", self.address, *words]
+        self._command = python_command("-m", "nnburst", "serve", self.address, *words)
         self._command += ["--executor", executor, "--grpc", self.grpc, "--until-stdin-ends"]
         for name, source in models.items():
             self._command += ["--model", f"{name}={source}"]
@@ -91,6 +91,7 @@ class Service(Closing):
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
+            env=driver_environment(),
         )
 
     def _keep(self) -> None:
@@ -133,3 +134,34 @@ def _free_port(host: str) -> int:
         probe.bind((host.strip("[]"), 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@dataclass(frozen=True)
+class Place:
+    """A service and the two ways to it.
+
+    Attributes:
+        node: Ray's id of the node.
+        boot_id: of the kernel that runs it; two containers on one machine have the same one.
+        address: of the driver's socket on that node.
+        grpc: "HOST:PORT" of its front.
+        pid: of its supervisor.
+        actor_pid: of the actor that keeps it.
+    """
+
+    node: str
+    boot_id: str
+    address: str
+    grpc: str
+    pid: int
+    actor_pid: int
+
+    @property
+    def may_be_here(self) -> bool:
+        """Whether trying a burst makes sense; containers of one machine may still not reach each other."""
+        return self.boot_id == boot_id()
+
+
+def boot_id() -> str:
+    """Of the kernel that runs this process."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

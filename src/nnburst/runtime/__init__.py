@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from nnburst.runtime.devices.manager import Manager
-    from nnburst.runtime.measuring.measuring import Measuring
+    from nnburst.runtime.measured_placement import Measuring
     from nnburst.runtime.objects.burst import Burst
     from nnburst.runtime.objects.compilation import Compilation
     from nnburst.runtime.objects.event import Event
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nnburst.runtime.objects.memory import Memory
     from nnburst.runtime.objects.memory_desc import MemoryDesc
     from nnburst.runtime.objects.model import Model
-    from nnburst.runtime.objects.operand_description import OperandDescription
+    from nnburst.runtime.objects.operands import OperandDescription
     from nnburst.runtime.records import CompilationRecord, ExecutionRecord
 
 __all__ = [
@@ -43,8 +43,8 @@ __all__ = [
 _HOME: Final = {
     "Manager": "nnburst.runtime.devices.manager",
     "Model": "nnburst.runtime.objects.model",
-    "OperandDescription": "nnburst.runtime.objects.operand_description",
-    "Measuring": "nnburst.runtime.measuring.measuring",
+    "OperandDescription": "nnburst.runtime.objects.operands",
+    "Measuring": "nnburst.runtime.measured_placement",
     "Compilation": "nnburst.runtime.objects.compilation",
     "Execution": "nnburst.runtime.objects.execution",
     "Event": "nnburst.runtime.objects.event",
@@ -55,13 +55,14 @@ _HOME: Final = {
     "ExecutionRecord": "nnburst.runtime.records",
 }
 
+if not TYPE_CHECKING:  # type checkers would take any name for one that this has
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'nnburst.runtime' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'nnburst.runtime' has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

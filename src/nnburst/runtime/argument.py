@@ -1,7 +1,9 @@
-"""Argument: one input or output of a computation on a device, and what a computation gives."""
+"""One input or output of a computation, and its outcome on a device."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -11,9 +13,9 @@ import numpy.typing as npt
 from nnburst.client.execution.buffer import Buffer
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import NnburstError
-from nnburst.hal.extensions.attributes import ExtensionAttribute
-from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.extensions import ExtensionAttribute
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, UINT32_MAX
+from nnburst.hal.types import OutputShape, Timing, has_passed
 
 NOT_TIMED: Final = Timing()
 
@@ -49,12 +51,20 @@ class Options:
         deadline_ns: on CLOCK_BOOTTIME; None for none.
         loop_timeout_ns: how long a WHILE may run.
         attributes: of vendor extensions, for the device.
+        is_final: whether nothing is computed after the deadline; else the CPU may stand in then, with no
+            limit (RT:R14).
     """
 
     measure: bool = False
     deadline_ns: int | None = None
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
     attributes: tuple[ExtensionAttribute, ...] = ()
+    is_final: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no time left for anything."""
+        return self.is_final and has_passed(self.deadline_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +99,25 @@ class Outcome:
 SUCCESS: Final = Outcome()
 
 
-class BurstController(Protocol):
-    """A burst of one step."""
+class Mortal(Protocol):
+    """What can be lost with its driver, and made again."""
 
-    def revive(self, seconds: float | None, began_ns: int | None) -> None:
-        """Open it again if its driver has died; called before a computation, never during one.
+    @property
+    def died_ns(self) -> int | None:
+        """When the end of its driver was noticed, on CLOCK_MONOTONIC; None while it can be used."""
 
-        Args:
-            seconds: from now; None if it may take as long as it takes.
-            began_ns: when the computation began, on CLOCK_MONOTONIC: what has died since stays dead for it.
+    def revive(self) -> None:
+        """Have it made again, if it is dead: connect, prepare, open. Takes as long as it takes.
+
+        Called behind computations (`Background`), never by one.
 
         Raises:
-            NnburstError: the driver is not there again after `seconds`, or has died since `began_ns`.
+            NnburstError: the driver does not come back.
         """
+
+
+class BurstController(Mortal, Protocol):
+    """A burst of one step."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         """Execute once; DEAD_OBJECT if its driver is dead."""
@@ -110,19 +126,8 @@ class BurstController(Protocol):
         """End the burst; twice is fine."""
 
 
-class PreparedPart(Protocol):
+class PreparedPart(Mortal, Protocol):
     """A model or a step that a device has prepared. Thread-safe."""
-
-    def revive(self, seconds: float | None, began_ns: int | None) -> None:
-        """Prepare it again if its driver has died; called before a computation, never during one.
-
-        Args:
-            seconds: from now; None if it may take as long as it takes.
-            began_ns: when the computation began, on CLOCK_MONOTONIC: what has died since stays dead for it.
-
-        Raises:
-            NnburstError: the driver is not there again after `seconds`, or has died since `began_ns`.
-        """
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         """Execute once; DEAD_OBJECT if its driver is dead; never raises for what a driver or data do."""
@@ -132,3 +137,56 @@ class PreparedPart(Protocol):
 
     def close(self) -> None:
         """Release it; twice is fine."""
+
+
+Shape = tuple[int, ...]
+
+
+def checked_outcome(
+    outcome: Outcome, declared: Sequence[Shape], is_tensor: Sequence[bool], sizes: Sequence[int]
+) -> Outcome:
+    """`outcome` itself, or OP_FAILED if its shapes cannot be (RT:R10).
+
+    Args:
+        outcome: of a device.
+        declared: dimensions of each output as the request had them.
+        is_tensor: whether each output is one.
+        sizes: bytes of an element of each output.
+    """
+    reason = _what_is_wrong(outcome, declared, is_tensor, sizes)
+    if reason:
+        return Outcome(ResultCode.OP_FAILED, message=f"device: it {reason}")
+    return outcome
+
+
+def _what_is_wrong(
+    outcome: Outcome, declared: Sequence[Shape], is_tensor: Sequence[bool], sizes: Sequence[int]
+) -> str:
+    shapes = outcome.output_shapes
+    if outcome.code == ResultCode.NO_ERROR:
+        if not all(shape.is_sufficient for shape in shapes):
+            return "reports success and an output that is too small"
+        if any(t and not s.dimensions for t, s in zip(is_tensor, shapes, strict=False)):
+            return "reports success and a tensor without rank"
+    elif outcome.code == ResultCode.OUTPUT_INSUFFICIENT_SIZE:
+        if not shapes or all(shape.is_sufficient for shape in shapes):
+            return "reports OUTPUT_INSUFFICIENT_SIZE and no output that is too small"
+    elif shapes:
+        return f"reports {outcome.code.name} and shapes"
+    if shapes and len(shapes) != len(declared):
+        return f"reports {len(shapes)} shapes for {len(declared)} outputs"
+    for index, (shape, known, size) in enumerate(zip(shapes, declared, sizes, strict=False)):
+        if changes_dimensions(known, shape.dimensions):
+            return f"reports {list(shape.dimensions)} for output {index}, which is {list(known)}"
+        if size * math.prod(shape.dimensions) > UINT32_MAX:
+            return f"reports {list(shape.dimensions)} for output {index}: more than 2^32 bytes"
+    return ""
+
+
+def changes_dimensions(known: Shape, reported: Shape) -> bool:
+    """Whether a report contradicts what is known, or has less."""
+    if not known:
+        return False
+    if len(known) != len(reported):
+        return True
+    return any(a not in (0, b) for a, b in zip(known, reported, strict=True))

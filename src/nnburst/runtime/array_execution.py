@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from nnburst.client.memory.arguments import (
+from nnburst.client.arguments import (
     Array,
     ExecutionResult,
     Parameter,
@@ -16,13 +17,53 @@ from nnburst.client.memory.arguments import (
     check_count,
     check_timeout,
     head,
+    seconds_until,
+    settle_truth,
 )
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import InvalidArgument, error_for_code
-from nnburst.hal.timing import OutputShape
-from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
+from nnburst.hal.errors import InvalidArgument, MissedDeadline, error_for_code
+from nnburst.hal.types import OutputShape
+from nnburst.runtime.argument import Argument, Options, Outcome
+from nnburst.runtime.execution.bound_plan import Bursts
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.records import ExecutionMode
+
+
+class CallTime(NamedTuple):
+    """When a call has begun and must have ended: taken once, where the call begins, and handed down.
+
+    Attributes:
+        began_ns: on CLOCK_MONOTONIC.
+        deadline_ns: on CLOCK_BOOTTIME, which the deadlines of requests are on.
+    """
+
+    began_ns: int
+    deadline_ns: int
+
+    @classmethod
+    def of(cls, timeout: float) -> Self:
+        """Of a call that begins now.
+
+        Raises:
+            InvalidArgument: `timeout` is no positive finite number.
+        """
+        return cls(time.monotonic_ns(), boottime_deadline_ns(check_timeout(timeout)))
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline; negative behind it."""
+        return seconds_until(self.deadline_ns)
+
+    def check_left(self) -> float:
+        """Seconds until the deadline, for a request that is to be sent now.
+
+        Raises:
+            MissedDeadline: no time is left.
+        """
+        left = self.left
+        if left <= 0:
+            raise MissedDeadline("timeout: it passed before the request could be sent")
+        return left
 
 
 def execute_arrays(
@@ -31,29 +72,26 @@ def execute_arrays(
     gives: Sequence[Parameter],
     inputs: Sequence[Array | None],
     outputs: Sequence[Array | None] | None,
+    call: CallTime,
     *,
     measure: bool = False,
-    timeout: float = 30.0,
-    bursts: Sequence[BurstController | None] = (),
+    bursts: Bursts | None = None,
+    mode: ExecutionMode = ExecutionMode.SYNC,
 ) -> ExecutionResult:
-    """Execute once; see `CompiledModel.execute`."""
-    began_ns = time.monotonic_ns()
-    deadline_ns = boottime_deadline_ns(check_timeout(timeout))
+    """Execute once; see `CompiledModel.execute`. `Executable.revive` comes before."""
     check_count("inputs", inputs, takes)
     given = [None] * len(gives) if outputs is None else outputs
     check_count("outputs", given, gives)
     arguments = [_input(p, a) for p, a in zip(takes, inputs, strict=True)]
     rooms = [_room(p, a) for p, a in zip(gives, given, strict=True)]
-    options = Options(measure, deadline_ns)
-    executable.revive(deadline_ns, began_ns, bursts)
+    options = Options(measure, call.deadline_ns, is_final=True)
     while True:
         places = [
             Argument(as_bytes(room), parameter.dimensions)
             for parameter, room in zip(gives, rooms, strict=True)
         ]
-        outcome = executable.execute(arguments, places, options, bursts)
-        mode = ExecutionMode.BURST if bursts else ExecutionMode.SYNC
-        took = time.monotonic_ns() - began_ns
+        outcome = executable.execute(arguments, places, options, bursts or ())
+        took = time.monotonic_ns() - call.began_ns
         executable.recorder.executed(mode, outcome.code, took, outcome.timing)
         if outcome.code == ResultCode.NO_ERROR:
             return _result(gives, given, rooms, outcome)
@@ -148,5 +186,5 @@ def _result(
         found = room if parameter.known else head(room, extents)
         if array is None and not parameter.known and 2 * math.prod(extents) < room.size:
             found = found.copy()  # what was offered is much larger
-        arrays.append(found)
+        arrays.append(settle_truth(found))
     return ExecutionResult(arrays, shapes, outcome.timing)

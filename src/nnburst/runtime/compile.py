@@ -1,56 +1,333 @@
-"""`nnburst.compile`: a model placed on what runs here.
+"""Compiles a model for the devices that run here, and shows the plan that was made.
 
-compiled = nnburst.compile(nnburst.load("network.tflite"))
+compiled = nnburst.compile("network.tflite")
 print(compiled.plan)
 y = compiled.execute([x]).outputs[0]
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal
 
 import numpy as np
 
+from nnburst.client.arguments import Array, ExecutionResult, Parameter, parameters
+from nnburst.client.burst.arrays import check_integer
+from nnburst.client.burst.interface import Burst, Recover, State, check_recover
+from nnburst.client.burst.states import StatefulBurst
+from nnburst.client.burst.thread_bursts import ThreadBursts
 from nnburst.client.compilation_cache import model_token
-from nnburst.client.memory.arguments import check_timeout
-from nnburst.client.memory.carried_pools import CarriesPools, bare_model
-from nnburst.client.memory.memory import Memory as Pool
+from nnburst.client.memory import Memory as Pool
+from nnburst.client.staging import CarriesPools, bare_model
 from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, Priority
-from nnburst.hal.errors import InvalidArgument, MissedDeadline
+from nnburst.hal.errors import (
+    BurstBusy,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadline,
+    ResourceExhausted,
+)
+from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model as HalModel
+from nnburst.hal.utils import DaemonThread, warn_of_reference
 from nnburst.hal.validation.values import validate_priority
-from nnburst.runtime.compiled_model import CompiledModel
+from nnburst.hal.whole_graph import NAMES, ONNX
+from nnburst.runtime.array_execution import CallTime, execute_arrays
+from nnburst.runtime.compiled_burst import CompiledBurst
+from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.device import Device
+from nnburst.runtime.devices.driver_device import open_own_burst
 from nnburst.runtime.devices.manager import Manager
-from nnburst.runtime.measuring.measuring import Measuring
-from nnburst.runtime.memory.stores import filled_pool
+from nnburst.runtime.measured_placement import Measuring, PlacementReport
 from nnburst.runtime.objects.compilation import Compilation
 from nnburst.runtime.objects.memory import Memory
+from nnburst.runtime.objects.memory_stores import filled_pool
 from nnburst.runtime.objects.model import Model
+from nnburst.runtime.planning.drawing import plan_dot, plan_mermaid, plan_table
+from nnburst.runtime.planning.finished_model import FinishedModel
+from nnburst.runtime.planning.plan import CompoundPlan, GotoStep, Plan, Step
+from nnburst.runtime.records import ExecutionMode
+from nnburst.runtime.runtime_object import RuntimeObject
+
+
+class PlanView:
+    """A plan with the model that it is for. Immutable, thread-safe; `str` of it is a table."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        source: FinishedModel,
+        estimated: Mapping[int, float | str],
+        measured: Mapping[int, float],
+    ) -> None:
+        """Show a plan.
+
+        Args:
+            plan: the plan.
+            source: the model that it was made for.
+            estimated: what steps should take: seconds, or a text, by index.
+            measured: seconds that steps took last, by index.
+        """
+        self._plan: Final = plan
+        self._source: Final = source
+        self._estimated: Final = dict(estimated)
+        self._measured: Final = dict(measured)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that execute, in order of their first step."""
+        plan = self._plan
+        steps = plan.execution_steps if isinstance(plan, CompoundPlan) else (plan,)
+        return tuple(dict.fromkeys(plan.devices[step.device] for step in steps))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The plan's steps without its jumps; empty if one device has the whole model."""
+        if not isinstance(self._plan, CompoundPlan):
+            return ()
+        return tuple(step for step in self._plan.steps if not isinstance(step, GotoStep))
+
+    def __str__(self) -> str:
+        """A table, one line a step: device, operations, values, bytes across, times.
+
+        The estimated time is what placement by measurement has timed, else the part of the CPU's time that
+        the device reports to take.
+        """
+        return plan_table(
+            self._plan, self._source, estimated=self._estimated, measured=self._measured
+        )
+
+    def dot(self) -> str:
+        """The plan as a graph in the DOT language."""
+        return plan_dot(self._plan, self._source)
+
+    def mermaid(self) -> str:
+        """The plan as a mermaid flowchart."""
+        return plan_mermaid(self._plan, self._source)
+
+
+class CompiledModel(RuntimeObject):
+    """A model that is placed and prepared; made by `nnburst.compile`. Thread-safe.
+
+    A context manager that closes itself.
+
+    Attributes:
+        compilation: the compilation behind it, for all of NNAPI's calls.
+        inputs: what each input must look like.
+        outputs: what each output must look like.
+    """
+
+    _instead = "pickle the model and compile it in the other process"
+
+    def __init__(self, compilation: Compilation, *, bursts: bool = True) -> None:
+        """Own a finished compilation; `bursts` as for `compile`."""
+        super().__init__()
+        self.compilation: Final = compilation
+        self._own_bursts: Final[ThreadBursts[CompiledBurst]] = ThreadBursts(
+            partial(_open_own_burst, weakref.ref(self))
+        )
+        self._thread: Final = self._own_bursts.local
+        if not bursts:
+            self._own_bursts.close()
+        model = compilation.model._built_model.model
+        known: Sequence[Extension] = [
+            extension for device in compilation.devices for extension in device.extensions
+        ]
+        takes, gives = parameters(model, lambda: known)
+        self.inputs: Final[list[Parameter]] = takes
+        self.outputs: Final[list[Parameter]] = gives
+
+    @property
+    def plan(self) -> PlanView:
+        """Which device runs what; it prints as a table and draws as a graph.
+
+        Raises:
+            Closed: this is closed.
+        """
+        executable = self.compilation._finished_executable
+        source = self.compilation.model._finished_model
+        return PlanView(executable.plan, source, self.compilation._estimates(), executable.measured)
+
+    @property
+    def placement_report(self) -> PlacementReport | None:
+        """What placement by measurement has found; None if the model was placed by what devices report."""
+        return self.compilation.placement_report
+
+    def execute(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+    ) -> ExecutionResult:
+        """Execute once on numpy arrays.
+
+        With a thread's second call bursts of its own are opened behind the calls, which then cost about
+        as much as `Burst.execute`; bursts that are not used for some seconds are given up.
+
+        Arrays in pools are used where they are. Inputs must not change until this returns.
+
+        Args:
+            inputs: an array for each input; None if the operation allows to omit it.
+            outputs: arrays to write to, or None for a new one. If the model leaves an output's shape
+                open, a given array is room for it, and the result is a view of its beginning.
+            measure: whether to time it; only plans of one step are timed.
+            timeout: seconds that it may take.
+
+        Returns:
+            Outputs (the given arrays, or new ones), shapes and timing.
+
+        Raises:
+            InvalidArgument: an argument does not fit the model; nothing was executed.
+            OutputInsufficientSize: a given array is too small; `output_shapes` has what is needed.
+            MissedDeadline: it took too long.
+            DeadObject: a driver of an explicit list has died; the next call prepares again.
+            NnburstError: what another device of an explicit list answers.
+            Closed: this is closed.
+        """
+        mine = self._thread.mine
+        burst = mine.burst
+        if burst is not None:
+            mine.is_used = True
+            try:
+                return burst.execute(inputs, outputs, measure=measure, timeout=timeout)
+            except BurstBusy:
+                pass  # a signal handler's call in the middle of another one
+        call = CallTime.of(timeout)
+        self._check_open()
+        self._own_bursts.is_opening(mine)
+        executable = self.compilation._finished_executable
+        executable.revive(call.deadline_ns, call.began_ns)
+        result = execute_arrays(
+            executable, self.inputs, self.outputs, inputs, outputs, call, measure=measure
+        )
+        mine.calls += 1
+        return result
+
+    async def execute_async(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        **options: Any,  # noqa: ANN401 - those of `execute`
+    ) -> ExecutionResult:
+        """`execute` on another thread, while the event loop goes on; arguments and errors are the same.
+
+        A task that is cancelled does not stop the execution.
+        """
+        return await asyncio.to_thread(self.execute, inputs, outputs, **options)
+
+    def open_burst(
+        self,
+        *,
+        max_in_flight: int = 1,
+        states: Sequence[State] = (),
+        recover: Recover | None = None,
+    ) -> Burst:
+        """Open a burst on each step whose device has any: executions over shared memory.
+
+        Args:
+            max_in_flight: requests that may be under way at once (`BoundRequest.submit`), each on another
+                step.
+            states: as for `PreparedModel.open_burst`.
+            recover: what a run does while a driver that has died is made again: it waits as long as its
+                timeout permits (True, "wait"), or is computed without that driver at once
+                ("raise"): by the CPU, or, with an explicit list of devices, it is DeadObject. As
+                in `compile` unless given. False is refused: drivers of a plan are always made again.
+
+        Raises:
+            InvalidArgument: `max_in_flight` is not 1 to 1,024, `recover` is another word, or a state is not
+                an input and output of the model, or is one twice.
+            Closed: this is closed.
+        """
+        self._check_open()
+        check_integer("max_in_flight", max_in_flight, 1, 1024)
+        if recover is False:
+            raise InvalidArgument(
+                "recover: False, but the drivers of a compiled model are always made again;"
+                " expected True, 'wait' or 'raise'"
+            )
+        waits = None if recover is None else check_recover(recover)
+        executable = self.compilation._finished_executable
+        burst = CompiledBurst(executable, self.inputs, self.outputs, max_in_flight, waits=waits)
+        return StatefulBurst.over(burst, states)
+
+    def close(self) -> None:
+        """Release the model: it executes nothing any more and opens no burst.
+
+        Bursts that are open go on, and keep what they use until they are closed. Twice is fine.
+        """
+        super().close()
+
+    def _release(self) -> None:
+        self._own_bursts.close()
+        self.compilation.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<nnburst.CompiledModel: {len(self.inputs)} inputs, {len(self.outputs)} outputs, {state}>"
+
+
+def _open_own_burst(
+    reference: weakref.ref[CompiledModel], keep: Callable[[CompiledBurst], None]
+) -> None:
+    """Open a burst for a thread of a model, unless that is gone or closed.
+
+    Raises:
+        NnburstError: it cannot be opened, a driver's session allows none, or the plan gains nothing by it.
+    """
+    model = reference()
+    if model is None or model.closed:
+        return
+    executable = model.compilation._finished_executable
+    takes, gives, users = model.inputs, model.outputs, model._own_bursts
+
+    def open_burst() -> CompiledBurst:
+        burst = CompiledBurst(executable, takes, gives, mode=ExecutionMode.SYNC)
+        keep(burst)
+        return burst
+
+    burst, on_drivers = open_own_burst(executable.parts, open_burst, users)
+    if not on_drivers and not burst.can_bind:
+        users.close()
+        raise ResourceExhausted("no step of the plan goes over a burst, and it cannot be bound")
 
 
 def compile(  # noqa: A001 - NNAPI's word
-    model: HalModel | CarriesPools,
+    model: HalModel | CarriesPools | str | os.PathLike[str],
     devices: Sequence[str | Device] | None = None,
     *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    as_graph: bool | None = None,
     pools: Sequence[Pool] = (),
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
     priority: Priority = Priority.MEDIUM,
     cache_dir: str | os.PathLike[str] | None = None,
     token: bytes | None = None,
     timeout: float = 60.0,
-    placement: str = "declared",
+    placement: Literal["measured", "declared"] = "measured",
     measuring: Measuring | None = None,
     manager: Manager | None = None,
+    fallback: bool = True,
+    recover: Literal["wait", "raise"] = "wait",
+    bursts: bool = True,
 ) -> CompiledModel:
     """Place a model on devices and have its parts prepared.
 
     Args:
-        model: what `nnburst.load` returns, or a model.
+        model: the path of a .tflite or .onnx file, what `nnburst.load` returns, or a model.
         devices: those to use, each by its name or as it is; then there is no fallback. By default every
             driver of this user that runs, the installed engines, and the CPU, which also stands in for what
             fails.
+        shapes: dimensions of inputs that a file leaves open, by name; see `nnburst.load`.
+        as_graph: whether a file becomes one operation or NNAPI's; see `nnburst.load`. By default the file
+            decides, and the log has a line if it becomes one.
         pools: the pools that the constants of a bare model lie in, in the model's order.
         preference: what to optimise for.
         priority: among the models of this program.
@@ -58,25 +335,47 @@ def compile(  # noqa: A001 - NNAPI's word
             missing.
         token: 32 bytes that name the model in `cache_dir`; by default a hash of its content.
         timeout: seconds that placing and preparing may take.
-        placement: "declared" places by the costs that devices report; "measured" times them on this model and
-            takes the plan of least latency (`CompiledModel.placement_report` has what it found).
-        measuring: for "measured": the seconds that it may take, a function for its progress, and where its
-            figures are kept. By default at most 30 s.
+        placement: "measured" times each installed engine on the whole model, if several report to be good at
+            it, once on a machine, and takes the fastest; 10 s and half of `timeout` at most. Devices' reports
+            decide if `devices` are given, drivers run beside, or LOW_POWER is preferred.
+            "declared" places by the costs that devices report.
+        measuring: makes "measured" time operations and steps on all devices, too, and take the plan of least
+            latency: the seconds that it may take, a function for its progress, where its figures are kept.
+            `CompiledModel.placement_report` has what was found either way.
         manager: the manager whose devices are used; that of this process unless given.
+        fallback: whether the CPU stands in: for a device that does not prepare its step, and for a step that
+            fails while time is left, never after the deadline. Devices that are listed are never stood in
+            for.
+        recover: how a call meets a driver that has died, which is being started again behind it: "wait" for
+            it as long as the call's timeout allows, since a driver is mostly there again sooner than the CPU
+            has computed; "raise" DeadObject at once, or with a fallback have the CPU compute at once.
+        bursts: whether `CompiledModel.execute` goes over bursts of its own from a thread's second call on;
+            else always over the socket.
 
     Returns:
         The compiled model, which the caller closes: its plan, and ways to execute it.
 
     Raises:
-        InvalidArgument: the model is not valid, a device is unknown, no device can run an operation, or
-            another argument makes no sense.
+        InvalidArgument: the file cannot be imported, the model is not valid, a device is unknown, no device
+            can run an operation, or another argument makes no sense.
         MissedDeadline: it took longer than `timeout`.
         NnburstError: what a device of an explicit list answers.
-        OSError: `cache_dir` cannot be made.
+        OSError: the file cannot be read, or `cache_dir` cannot be made.
     """
-    check_timeout(timeout)
+    call = CallTime.of(timeout)
+    if recover not in ("wait", "raise"):
+        raise InvalidArgument(f"recover: {recover!r}, expected 'wait' or 'raise'")
+    if isinstance(model, str | os.PathLike):
+        from nnburst.importer.load import load  # which few programs that place models need
+
+        model = load(model, shapes=shapes, as_graph=as_graph)
+    elif shapes is not None or as_graph is not None:
+        raise InvalidArgument("shapes, as_graph: given, but the model is not the path of a file")
     known = Manager.of_process() if manager is None else manager
-    listed = None if devices is None else [_device(known, device) for device in devices]
+    if devices is None:
+        listed = _graph_devices(known, model)
+    else:
+        listed = [_device(known, device) for device in devices]
     compilation = Compilation(_framework_model(model, pools), listed, manager=known)
     compilation.preference = preference
     compilation.priority = NDK_PRIORITIES[validate_priority(priority)]
@@ -88,16 +387,91 @@ def compile(  # noqa: A001 - NNAPI's word
         compilation.set_caching(folder, token or model_token(built.model, contents))
     if placement not in ("declared", "measured"):
         raise InvalidArgument(f"placement: {placement!r}, expected 'declared' or 'measured'")
-    if placement == "measured":
-        compilation.place_by_measurement(measuring)
-    elif measuring is not None:
+    if placement == "declared" and measuring is not None:
         raise InvalidArgument("measuring: given, but placement is 'declared'")
-    compilation.limit(timeout)
+    if measuring is not None:
+        compilation.place_by_measurement(measuring)
+    elif placement == "measured" and listed is None:
+        compilation._try_engines()
+    compilation._behave(may_fall_back=bool(fallback), waits_for_drivers=recover == "wait")
     try:
-        compilation.finish()
+        compilation.limit(max(call.left, 1e-9))
+        _Finishing(compilation).wait(call)
     except MissedDeadline as error:
         raise MissedDeadline(f"timeout: {timeout:g} s: {error}", status=error.status) from error
-    return CompiledModel(compilation)
+    compiled = CompiledModel(compilation, bursts=bursts)
+    if CPU_NAME in compiled.plan.devices:
+        warn_of_reference(model)
+    return compiled
+
+
+def _graph_devices(manager: Manager, model: HalModel | CarriesPools) -> list[Device] | None:
+    """The one device for a model that is a whole file; None for any other model, which is placed.
+
+    Raises:
+        DeviceUnavailable: no device runs it.
+    """
+    used = [each.name for each in bare_model(model).extension_name_to_prefix if each.name in NAMES]
+    if not used:
+        return None
+    device = manager._graph_device(used[0])
+    if device is not None:
+        return [device]
+    refusal = getattr(model, "refusal", "")
+    why = f"; its operations cannot be used: {refusal}" if refusal else ""
+    engine = "onnxruntime" if used[0] == ONNX else "litert"
+    raise DeviceUnavailable(
+        f"the model is a whole graph, which no device here runs: pip install 'nnburst[{engine}]'{why}"
+    )
+
+
+class _Finishing:
+    """`Compilation.finish` behind a call that may give it up: drivers are asked and started there."""
+
+    def __init__(self, compilation: Compilation) -> None:
+        """Begin, on a thread."""
+        self._compilation: Final = compilation
+        self._ended: Final = threading.Event()
+        self._lock: Final = threading.Lock()
+        self._is_given_up = False
+        self._error: BaseException | None = None
+        DaemonThread(self._run)
+
+    def _run(self) -> None:
+        try:
+            self._compilation.finish()
+        except BaseException as error:
+            self._error = error
+        with self._lock:
+            self._ended.set()
+            is_given_up = self._is_given_up
+        if is_given_up:
+            self._compilation.close()
+
+    def wait(self, call: CallTime) -> None:
+        """Wait for its end; one that was given up goes on, and what comes of it is closed.
+
+        Raises:
+            MissedDeadline: it has not ended in time.
+            BaseException: what `finish` raised.
+        """
+        has_ended = False
+        try:
+            has_ended = self._ended.wait(max(call.left, 0.0))
+        finally:  # also behind KeyboardInterrupt
+            if not has_ended:
+                self._abandon()
+        if not has_ended:
+            raise MissedDeadline("placing and preparing has not ended")
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _abandon(self) -> None:
+        with self._lock:
+            self._is_given_up, has_ended = True, self._ended.is_set()
+        if has_ended:
+            self._compilation.close()
 
 
 def _device(manager: Manager, device: str | Device) -> Device:

@@ -1,59 +1,217 @@
-"""CompiledBurst: repeated executions of a compiled model over bursts."""
+"""Executes a compiled model repeatedly over bursts, and submits plans to be waited for later."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-import math
 import time
 import weakref
-from collections.abc import Hashable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Sequence
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from nnburst.client.burst.core import BUSY_CODE
-from nnburst.client.burst.last_request import LastRequest
-from nnburst.client.burst.steps import run_steps
-from nnburst.client.execution.remembered_requests import request_key
-from nnburst.client.memory.arguments import (
+from nnburst.client.arguments import (
     Array,
     ExecutionResult,
     Parameter,
-    boottime_deadline_ns,
     check_count,
     check_timeout,
 )
-from nnburst.client.memory.memory import Memory as Pool
-from nnburst.client.memory.staging import Layout
+from nnburst.client.burst.arrays import LastRequest, check_integer
+from nnburst.client.burst.bound_request import RingRequest, connection_of
+from nnburst.client.burst.core import BUSY_CODE
+from nnburst.client.burst.interface import (
+    DEFAULT_TIMEOUT,
+    BoundRequest,
+    Burst,
+    BurstFunction,
+    SubmittedRequest,
+    bind_function,
+)
+from nnburst.client.burst.steps import run_steps
+from nnburst.client.execution.prepared import request_key
+from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.gate import Gate, entries, leave
+from nnburst.client.staging import in_new_pool
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import BurstBusy, NnburstError, error_for_code
-from nnburst.hal.process.of_one_process import OfOneProcess
+from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
+from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.utils import DaemonThread
 from nnburst.runtime.argument import Options
-from nnburst.runtime.array_execution import arguments_of, execute_arrays, result_of
+from nnburst.runtime.array_execution import CallTime, arguments_of, execute_arrays, result_of
 from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.execution.pipeline import Pipeline, PlanInFlight
+from nnburst.runtime.records import ExecutionMode
 from nnburst.runtime.runtime_object import RuntimeObject
-from nnburst.runtime.submitted_plan import SubmittedPlan
+
+T = TypeVar("T")
+
+#: Seconds of a wait that has at least some, and between looks whether a pipeline has room.
+_SHORTEST: Final = 1e-3
+_STEP: Final = 1e-3
+
+
+class _Apart:
+    """One thread of a burst, for what an event loop cannot do itself: it waits for drivers and engines.
+
+    Tasks that wait for it park in their loops.
+    """
+
+    def __init__(self) -> None:
+        """The thread starts with the first call."""
+        self._calls: Final = SimpleQueue[Callable[[], None] | None]()
+        self._is_started = False
+
+    async def call(self, work: Callable[[], ExecutionResult], deadline_ns: int) -> ExecutionResult:
+        """What `work` returns, or raises, on the thread.
+
+        Raises:
+            MissedDeadline: nothing came until `deadline_ns`, on CLOCK_MONOTONIC; `work` goes on.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ExecutionResult] = loop.create_future()
+
+        def run() -> None:
+            try:
+                outcome: ExecutionResult | Exception = work()
+            except Exception as error:  # the task's to raise
+                outcome = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the task gone
+                loop.call_soon_threadsafe(_settle, future, outcome)
+
+        if not self._is_started:
+            DaemonThread(self._serve)
+            self._is_started = True
+        self._calls.put(run)
+        return await _until(future, deadline_ns)
+
+    def close(self) -> None:
+        """End the thread behind what it does; does not wait. Twice is fine."""
+        self._calls.put(None)
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call
+        self._calls.put(None)  # for another thread, which an interrupted start may have left
+
+
+def _settle(future: asyncio.Future[ExecutionResult], outcome: ExecutionResult | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+async def _until(future: asyncio.Future[T], deadline_ns: int) -> T:
+    """What a future comes to, until a moment on CLOCK_MONOTONIC."""
+    left = max(deadline_ns - time.monotonic_ns(), 0) * 1e-9
+    done, _ = await asyncio.wait([future], timeout=left)
+    if not done:
+        future.cancel()
+        raise MissedDeadline("timeout: no result came in time")
+    return future.result()
+
+
+class SubmittedPlan(SubmittedRequest):
+    """An execution of a plan that was begun by `CompiledRequest.submit`. Thread-safe."""
+
+    __slots__ = ("_gives", "_is_abandoned", "_outputs", "_request")
+
+    _instead = "wait for it here; results can be pickled"
+
+    def __init__(
+        self,
+        gives: Sequence[Parameter],
+        outputs: Sequence[Array],
+        request: PlanInFlight | ExecutionResult,
+    ) -> None:
+        """Use `CompiledRequest.submit`.
+
+        Args:
+            gives: the model's outputs.
+            outputs: arrays of the request.
+            request: under way, or its result if it was executed at once.
+        """
+        self._gives = gives
+        self._outputs = outputs
+        self._request = request
+        self._is_abandoned = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known, so that `result` does not wait."""
+        return isinstance(self._request, ExecutionResult) or self._request.is_done
+
+    def result(self, timeout: float = 30.0) -> ExecutionResult:
+        """Wait for the result; the execution goes on after `timeout`. See `SubmittedRequest.result`."""
+        seconds = check_timeout(timeout)
+        self._check_wanted()
+        if isinstance(self._request, ExecutionResult):
+            return self._request
+        outcome = self._request.wait(seconds)
+        if outcome is None:
+            raise MissedDeadline("timeout: the result is not there in time")
+        return result_of(self._gives, self._outputs, outcome)
+
+    async def result_async(
+        self,
+        timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
+    ) -> ExecutionResult:
+        """`result`, while the event loop goes on. If it is cancelled, it may be called again."""
+        deadline_ns = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
+        self._check_wanted()
+        request = self._request
+        if not isinstance(request, ExecutionResult):
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+
+            def wake() -> None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and the task gone
+                    loop.call_soon_threadsafe(_wake, future)
+
+            request.settled_callbacks.append(wake)
+            if not request.is_done:
+                await _until(future, deadline_ns)
+        return self.result(_SHORTEST)
+
+    def abandon(self) -> None:
+        """Give up the result: the execution goes on to its end. Twice is fine."""
+        self._is_abandoned = self._is_abandoned or not self.settled
+
+    def _check_wanted(self) -> None:
+        if self._is_abandoned:
+            raise Closed("the request was abandoned")
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+# -- compiled burst --------------------------------------------------------------------------------
+
 
 logger = logging.getLogger("nnburst.runtime")
 
+#: Requests of arrays that stay bound, and the execution on arrays of the same shapes that binds them.
+_MOST: Final = 8
+_BINDS_AT: Final = 3
+#: Bytes of their private pools.
+_MOST_BYTES: Final = 256 << 20
 _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
 #: Stands for a run that Python is to make, since the plan is not bound.
 _BY_PYTHON: Final = -1
 
 
-class CompiledBurst(RuntimeObject):
-    """Bursts for all steps of a plan; made by `CompiledModel.open_burst`. A context manager.
-
-    One thread at a time; a second one gets BurstBusy.
-
-    Attributes:
-        inputs: what each input must look like.
-        outputs: what each output must look like.
-    """
+class CompiledBurst(RuntimeObject, Burst):
+    """Bursts for all steps of a plan; made by `CompiledModel.open_burst`."""
 
     _instead = "open one in the other process; arrays and results can be pickled"
 
@@ -63,21 +221,49 @@ class CompiledBurst(RuntimeObject):
         inputs: Sequence[Parameter],
         outputs: Sequence[Parameter],
         max_in_flight: int = 1,
+        *,
+        waits: bool | None = None,
+        mode: ExecutionMode = ExecutionMode.BURST,
     ) -> None:
-        """Use `CompiledModel.open_burst`."""
+        """Use `CompiledModel.open_burst`; executions that are not bound are recorded as of `mode`."""
         super().__init__()
-        self.inputs: Final = inputs
-        self.outputs: Final = outputs
+        self._mode: Final = mode
+        self._inputs: Final = inputs
+        self._outputs: Final = outputs
+        self._max_in_flight: Final = max_in_flight
+        self._waits: Final = waits
+        self._apart: Final = _Apart()
         self._executable: Final = executable
         self._bursts: Final = executable.open_bursts()
         self._pipeline: Final = Pipeline(self._bursts, max_in_flight, executable.go_on)
         self._executing: Final = Gate()
-        self._can_bind: Final = executable.can_bind(self._bursts) and all(p.known for p in outputs)
+        self.can_bind: Final = executable.can_bind(self._bursts) and all(p.known for p in outputs)
         self._last: LastRequest | None = None
-        self._last_key: Hashable | None = None
-        self._seen: Hashable | None = None
-        end = weakref.finalize(self, self._pipeline.close_soon)
-        end.atexit = False
+        self._remembered: Final[RequestCache[Hashable, LastRequest]] = RequestCache(
+            _MOST, most_bytes=_MOST_BYTES, bind_at=_BINDS_AT
+        )
+        for end in (self._pipeline.close_soon, self._apart.close):
+            weakref.finalize(self, end).atexit = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is open; each run finds its drivers, or what stands in for them."""
+        return not self.closed
+
+    @property
+    def inputs(self) -> Sequence[Parameter]:
+        """What each input must look like."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[Parameter]:
+        """What each output must look like."""
+        return self._outputs
+
+    @property
+    def max_in_flight(self) -> int:
+        """Requests that may be under way at once, each on another step."""
+        return self._max_in_flight
 
     def execute(
         self,
@@ -86,14 +272,12 @@ class CompiledBurst(RuntimeObject):
         *,
         measure: bool = False,
         timeout: float = 30.0,
+        copy: bool = True,
     ) -> ExecutionResult:
-        """Execute once; arguments, results and errors are those of `CompiledModel.execute`.
+        """Execute once; see `Burst.execute`.
 
         From the third execution on arrays of the same shapes it is one C call for all steps, with a copy of
         the arrays before and behind it, if the plan can be bound and nothing is measured or recorded.
-
-        Raises:
-            BurstBusy: another thread is using the burst.
         """
         self._check_open()
         # The last request's memory is written before its run can find out that another thread's run of it is
@@ -101,68 +285,91 @@ class CompiledBurst(RuntimeObject):
         executing, me = self._executing, next(entries)
         try:
             executing.enter(me)
-            binds = self._can_bind and not measure and not self._executable.recorder.is_on
+            binds = self.can_bind and not measure and not self._executable.recorder.is_on
             last = self._last if binds else None
             if last is not None:
-                result = last.execute(inputs, outputs, check_timeout(timeout), True)
+                result = last.execute(inputs, outputs, check_timeout(timeout), copy)
                 if result is not None:
                     return result
-            result = self._execute_anew(inputs, outputs, measure, timeout)
-            if binds:
-                self._remember(inputs, outputs)
-            return result
+            call = CallTime.of(timeout)
+            if binds and (last := self._recall(inputs, outputs)) is not None:
+                result = last.execute(inputs, outputs, call.check_left(), copy)
+                if result is not None:
+                    return result
+            return self._execute_anew(inputs, outputs, measure, call)
         finally:
             leave(executing.struct, me)
 
-    def _remember(
+    def _recall(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None] | None
-    ) -> None:
-        """Bind such arrays if they came twice in a row; once, until others were bound."""
+    ) -> LastRequest | None:
+        """The request of such arrays, which are bound when they come for the third time; None before."""
         key = request_key(inputs, outputs, False)
-        if key is not None and key == self._seen and key != self._last_key:
-            self._last_key = key
-            self._last = self._like(inputs, outputs)
-        self._seen = key
+        if key is None:
+            return None
+        found = self._remembered.find(key)
+        if found is None and self._remembered.is_wanted(key):
+            found = self._bind_like(key, inputs, outputs)
+        if found is not None:
+            self._last = found
+        return found
 
-    def _like(
-        self, inputs: Sequence[Array | None], outputs: Sequence[Array | None] | None
+    def _bind_like(
+        self,
+        key: Hashable,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None,
     ) -> LastRequest | None:
         """A request of its own for such arrays; None if there can be none."""
         arrays = [array for array in inputs if array is not None and array.nbytes]
         if len(arrays) < len(inputs):
+            self._remembered.refuse(key)
             return None
         wanted = [(array.dtype, array.shape) for array in arrays]
         wanted += [(parameter.dtype, parameter.dimensions) for parameter in self.outputs]
         taken = [None] * len(self.outputs) if outputs is None else outputs
         try:
-            places = _in_new_pool(wanted)
+            places = in_new_pool(wanted)
             ins, outs = places[: len(arrays)], places[len(arrays) :]
             bound = CompiledRequest(weakref.proxy(self), ins, outs)  # a proxy: this burst holds it
         except NnburstError as error:
             logger.info("arrays are not bound, they are executed step by step: %s", error)
+            self._remembered.refuse(key)
             return None
-        return LastRequest.of(self.outputs, bound, inputs, taken)
+        found = LastRequest.of(self.outputs, bound, inputs, taken)
+        if found is None:
+            self._remembered.refuse(key)
+        else:
+            self._remembered.add(key, found, sum(place.nbytes for place in places))
+        return found
 
     def _execute_anew(
         self,
         inputs: Sequence[Array | None],
         outputs: Sequence[Array | None] | None,
         measure: bool,
-        timeout: float,
+        call: CallTime,
+        *,
+        revives: bool = True,
     ) -> ExecutionResult:
         """Execute once, step by step."""
         gate, me = self._bursts.gate, next(entries)
         try:
             gate.enter(me)
+            if revives:
+                self._executable.revive(
+                    call.deadline_ns, call.began_ns, self._bursts, waits=self._waits
+                )
             return execute_arrays(
                 self._executable,
                 self.inputs,
                 self.outputs,
                 inputs,
                 outputs,
+                call,
                 measure=measure,
-                timeout=timeout,
-                bursts=self._bursts.of_parts,
+                bursts=self._bursts,
+                mode=self._mode,
             )
         finally:
             leave(gate.struct, me)
@@ -171,52 +378,61 @@ class CompiledBurst(RuntimeObject):
         self,
         inputs: Sequence[Array | None] | None = None,
         outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        output_bytes: Sequence[int | None] | None = None,
     ) -> CompiledRequest:
-        """Bind arrays once, for many runs.
+        """Bind arrays once, for many runs; see `Burst.bind`.
 
-        Args:
-            inputs: an array for each input, None for an omitted one; new arrays in a new pool unless given.
-                Arrays in a pool are used where they are, others are copied by each run.
-            outputs: an array for each output, None for a new one; likewise.
-
-        Raises:
-            InvalidArgument: an array does not fit the model, or is not given for an unknown shape.
-            ResourceExhausted: there is not so much memory.
-            Closed: the burst is closed. A dead driver shows in the first run.
+        Arrays in a pool are used where they are, others are copied by each run. A request that is measured
+        is executed step by step.
         """
         self._check_open()
         given = [*([None] * len(self.inputs) if inputs is None else inputs)]
         taken = [*([None] * len(self.outputs) if outputs is None else outputs)]
         check_count("inputs", given, self.inputs)
         check_count("outputs", taken, self.outputs)
+        rooms = [*([None] * len(self.outputs) if output_bytes is None else output_bytes)]
+        check_count("output_bytes", rooms, self.outputs)
         new = [p for p, a in zip(self.inputs, given, strict=True) if a is None and inputs is None]
-        wanted = [*new, *(p for p, a in zip(self.outputs, taken, strict=True) if a is None)]
-        made = iter(_in_new_pool([_fixed(parameter) for parameter in wanted]))
+        wanted = [_fixed(parameter) for parameter in new]
+        for parameter, array, room in zip(self.outputs, taken, rooms, strict=True):
+            if array is None:
+                wanted.append(_fixed(parameter, room))
+        made = iter(in_new_pool(wanted))
         ins = [next(made) if a is None and inputs is None else a for a in given]
         outs = [next(made) if a is None else a for a in taken]
-        return CompiledRequest(self, ins, outs)
+        return CompiledRequest(self, ins, outs, measure=measure)
+
+    def function(
+        self,
+        inputs: Sequence[Array | None] | None = None,
+        *,
+        copy: bool = False,
+        timeout: float = 30.0,
+    ) -> BurstFunction:
+        """A function of arrays; see `Burst.function`."""
+        self._check_open()
+        return bind_function(self, inputs, copy=copy, timeout=timeout)
 
     def _release(self) -> None:
         self._last = None
+        self._remembered.close()
+        self._apart.close()
         self._bursts.close()
         self._pipeline.close()
 
 
-class CompiledRequest(OfOneProcess):
+class CompiledRequest(BoundRequest):
     """A request that is bound to a plan; made by `CompiledBurst.bind`.
-
-    Usable by the thread that uses the burst.
 
     If each step's device has bursts and all shapes are known, a run is one C call for all steps: what a
     step writes lies where the next one reads it.
-
-    Attributes:
-        inputs: arrays that every run reads; write them before a run, not during it. None if omitted.
-        outputs: arrays that every run writes.
-        in_flight: whether it was submitted and has not ended yet.
     """
 
-    _instead = "bind one in the other process; results can be pickled"
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    in_flight: bool
 
     __slots__ = (
         "__weakref__",
@@ -224,6 +440,7 @@ class CompiledRequest(OfOneProcess):
         "_bound",
         "_burst",
         "_last",
+        "_measure",
         "_steps",
         "_timeout_ns",
         "in_flight",
@@ -232,11 +449,17 @@ class CompiledRequest(OfOneProcess):
     )
 
     def __init__(
-        self, burst: CompiledBurst, inputs: Sequence[Array | None], outputs: Sequence[Array]
+        self,
+        burst: CompiledBurst,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+        *,
+        measure: bool = False,
     ) -> None:
         """Bind now; a driver that is dead already shows in the first run."""
         self._burst = burst
-        self.inputs = tuple(inputs)
+        self._measure = measure
+        self.inputs = cast("tuple[Array, ...]", tuple(inputs))
         self.outputs = tuple(outputs)
         self.in_flight = False
         self._arguments = arguments_of(burst.inputs, burst.outputs, inputs, outputs)
@@ -256,12 +479,21 @@ class CompiledRequest(OfOneProcess):
         self._steps = self._bound = None
         if before is not None:
             before.close()
+        if self._measure:
+            return
         bound = burst._executable.bind(*self._arguments, burst._bursts)
         if bound is not None:
             weakref.finalize(self, bound.close).atexit = False
             self._bound = bound
+            for request in bound.steps.requests:
+                if isinstance(request, RingRequest):
+                    connection_of(request).on_end_weakly(self._driver_died)
             if not bound.inputs and not bound.outputs:
                 self._steps = bound.steps.struct
+
+    def _driver_died(self) -> None:
+        """Look in the next run whether it is to be bound anew."""
+        self._timeout_ns = 0
 
     @property
     def is_bound(self) -> bool:
@@ -274,32 +506,24 @@ class CompiledRequest(OfOneProcess):
         return self._burst.closed
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
-        """Execute once and wait for the result.
+        """Execute once and wait for the result; see `BoundRequest.run`.
 
         Args:
             timeout: seconds for all steps together, 30 unless given.
 
-        Returns:
-            The outputs, overwritten by the next run, shapes and timing.
-
         Raises:
-            OutputInsufficientSize: an array is too small; `output_shapes` has what is needed.
-            BurstBusy: it was submitted and has not ended, or another thread is using the burst.
-            MissedDeadline: it took too long.
             DeadObject: a driver of an explicit list has died; the next run prepares again.
             NnburstError: what another device of an explicit list answers.
-            Closed: the burst is closed.
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
-        if timeout_ns != self._timeout_ns:
-            self._set_timeout(timeout_ns)
+        call = None if timeout_ns == self._timeout_ns else self._begin_run(timeout_ns)
         code = 0
         try:
             steps = self._steps
             code = self._run_staged() if steps is None else run_steps(steps)
             if not code:
                 return self._last  # type: ignore[return-value]
-            return self._conclude(code, timeout_ns)
+            return self._conclude(code, timeout_ns, call)
         except BaseException:  # also KeyboardInterrupt, which can come right after the C call
             if self._bound is not None and code != BUSY_CODE:
                 self._bound.steps.abandon()
@@ -316,37 +540,60 @@ class CompiledRequest(OfOneProcess):
             bound.copy_out()
         return code
 
-    def submit(self, timeout: float = 30.0) -> SubmittedPlan:
-        """Begin an execution without waiting for it; `outputs` hold its result once it has ended.
+    async def run_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
+    ) -> ExecutionResult:
+        """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`.
 
-        Executions end in the order of their submission. While one is on its second step, the next one is on
-        its first. A plan that cannot be bound is executed now.
+        If a driver is to be made again first, or the plan cannot be bound, one thread of the burst runs it.
+        """
+        seconds = DEFAULT_TIMEOUT if timeout is None else check_timeout(timeout)
+        deadline_ns = time.monotonic_ns() + int(seconds * 1e9)
+        burst = self._burst
+        burst._check_open()
+        if self.in_flight:
+            raise BurstBusy("this request is under way: its memory is in use")
+        while self._bound is not None and self._bound.is_current:
+            if burst._pipeline.has_room:
+                submitted = self.submit(_left(deadline_ns))
+                try:
+                    return await submitted.result_async(_left(deadline_ns))
+                except BaseException:  # above all: the task was cancelled
+                    submitted.abandon()
+                    raise
+            _left(deadline_ns)
+            await asyncio.sleep(_STEP)
+        return await burst._apart.call(lambda: self.run(_left(deadline_ns)), deadline_ns)
+
+    def submit(self, timeout: float | None = None) -> SubmittedPlan:
+        """Begin an execution without waiting for it; see `BoundRequest.submit`.
+
+        While one is on its second step, the next one is on its first. A plan that cannot be bound is
+        executed now.
 
         Args:
-            timeout: seconds that it may take.
+            timeout: seconds that it may take, 30 unless given.
 
         Raises:
-            BurstBusy: `max_in_flight` executions are under way, this request is, or another execution uses
-                the burst.
-            Closed: the burst is closed.
             NnburstError: a driver of an explicit list cannot be reached, or a plan that was executed now
                 failed.
         """
-        seconds = check_timeout(timeout)
-        self._burst._check_open()
-        if self.in_flight:
-            raise BurstBusy("this request is under way: its memory is in use")
+        call = CallTime.of(DEFAULT_TIMEOUT if timeout is None else timeout)
+        self._check_idle()
         if self._bound is None or self._timeout_ns == 0:
-            self._set_timeout(_DEFAULT_TIMEOUT_NS)
+            self._make_current(call)
         bound = self._bound
         if bound is None:
-            return SubmittedPlan(self._burst.outputs, self.outputs, self.run(seconds))
-        request = PlanInFlight(bound, seconds, self._settled)
+            result = self._execute(call)
+            return SubmittedPlan(self._burst.outputs, self.outputs, result)
+        request = PlanInFlight(bound, call.deadline_ns, self._settled)
         self.in_flight = True
         try:
             self._burst._pipeline.submit(request)
         except BaseException:
-            self.in_flight = False
+            if request.cancel():
+                self.in_flight = False
             raise
         return SubmittedPlan(self._burst.outputs, self.outputs, request)
 
@@ -360,33 +607,80 @@ class CompiledRequest(OfOneProcess):
                 self._last = result_of(self._burst.outputs, self.outputs, bound.outcome)
         self.in_flight = False
 
-    def _set_timeout(self, timeout_ns: int) -> None:
-        """Prepare the next run, which has so many nanoseconds and begins now."""
-        began_ns = time.monotonic_ns()
+    def _check_idle(self) -> None:
         self._burst._check_open()
         if self.in_flight:
             raise BurstBusy("this request is under way: its memory is in use")
-        if self._bound is None or not self._bound.is_current:
-            deadline_ns = boottime_deadline_ns(timeout_ns * 1e-9)
-            self._burst._executable.revive(deadline_ns, began_ns, self._burst._bursts.of_parts)
-            try:
-                self._bind()
-            except NnburstError as error:
-                if not self._burst._executable.allows_fallback:
-                    raise
-                logger.info("a plan is executed without being bound: %s", error)
-                return
-        if self._bound is not None:
-            self._bound.steps.set_timeout(timeout_ns)
-        self._timeout_ns = timeout_ns
 
-    def _conclude(self, code: int, timeout_ns: int) -> ExecutionResult:
+    def _begin_run(self, timeout_ns: int) -> CallTime | None:
+        """Prepare a run with another timeout than the one before, or that cannot go on as that one did.
+
+        Returns:
+            The time that the run has, if some of it went by here.
+        """
+        call = CallTime.of(timeout_ns * 1e-9)
+        self._check_idle()
+        if self._bound is not None and self._bound.is_current:
+            self._bound.steps.set_timeout(timeout_ns)
+            self._timeout_ns = timeout_ns
+            return None
+        if not self._make_current(call):
+            return call
+        if self._bound is None:
+            self._timeout_ns = timeout_ns  # and there is nothing to bind
+        else:
+            self._bound.steps.set_timeout(int(call.check_left() * 1e9))
+        return call
+
+    def _make_current(self, call: CallTime) -> bool:
+        """Have dead drivers made again, as long as `call` may wait for them, and bind to their bursts.
+
+        Returns:
+            Whether all drivers are there.
+
+        Raises:
+            MissedDeadline: one is not in time.
+            DeadObject: one is not, and nothing stands in for it.
+        """
+        executable = self._burst._executable
+        if self._bound is not None and self._bound.is_current:
+            return True
+        executable.revive(
+            call.deadline_ns, call.began_ns, self._burst._bursts, waits=self._burst._waits
+        )
+        self._timeout_ns = 0
+        try:
+            self._bind()
+        except NnburstError as error:
+            if call.left <= 0:
+                raise MissedDeadline(
+                    f"timeout: it passed before a driver was there: {error}"
+                ) from error
+            if not executable.allows_fallback:
+                raise
+            logger.info("a plan is executed without being bound: %s", error)
+            return False
+        return True
+
+    def _execute(self, call: CallTime, *, revives: bool = False) -> ExecutionResult:
+        """Execute without being bound."""
+        return self._burst._execute_anew(
+            self.inputs, self.outputs, self._measure, call, revives=revives
+        )
+
+    def _conclude(self, code: int, timeout_ns: int, call: CallTime | None) -> ExecutionResult:
         """Finish a run that did not end as the one before."""
         burst, bound = self._burst, self._bound
         burst._check_open()
         if bound is None:
-            return burst._execute_anew(self.inputs, self.outputs, False, timeout_ns * 1e-9)
-        options = Options(deadline_ns=boottime_deadline_ns(bound.steps.seconds_left))
+            if call is None:
+                return self._execute(CallTime.of(timeout_ns * 1e-9), revives=True)
+            return self._execute(call)
+        if call is None:
+            deadline_ns = CallTime.of(max(bound.steps.seconds_left, 1e-9)).deadline_ns
+        else:
+            deadline_ns = call.deadline_ns
+        options = Options(deadline_ns=deadline_ns, is_final=True)
         outcome = burst._executable.conclude(bound, code, options, burst._bursts)
         if bound.is_stale:
             self._timeout_ns = 0
@@ -394,23 +688,26 @@ class CompiledRequest(OfOneProcess):
         return self._last
 
 
-def _fixed(parameter: Parameter) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Dtype and shape of a parameter's arrays."""
+def _left(deadline_ns: int) -> float:
+    """Seconds until a moment on CLOCK_MONOTONIC.
+
+    Raises:
+        MissedDeadline: that was before now.
+    """
+    left = (deadline_ns - time.monotonic_ns()) * 1e-9
+    if left <= 0:
+        raise MissedDeadline("timeout: no result came in time")
+    return left
+
+
+def _fixed(parameter: Parameter, room: int | None = None) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Dtype and shape of a parameter's arrays; `room` is its bytes if the shape is not known."""
+    if not parameter.known and room is not None:
+        check_integer("output_bytes", room, 1, UINT32_MAX)
+        return parameter.dtype, (room // parameter.dtype.itemsize,)
     if not parameter.size:
         raise error_for_code(
-            ResultCode.BAD_DATA, f"{parameter.name}: it has no fixed shape: give bind an array"
+            ResultCode.BAD_DATA,
+            f"{parameter.name}: it has no fixed shape: give bind an array (or output_bytes)",
         )
     return parameter.dtype, parameter.dimensions
-
-
-def _in_new_pool(wanted: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
-    """An array of each dtype and shape, all in one new pool."""
-    layout = Layout()
-    places = [layout.place(dtype.itemsize * math.prod(shape)) for dtype, shape in wanted]
-    if not places:
-        return []
-    pool = Pool(layout.size)
-    return [
-        pool.array(dtype, shape, place)
-        for (dtype, shape), place in zip(wanted, places, strict=True)
-    ]

@@ -17,7 +17,7 @@ from typing import Final
 from nnburst.hal.enums import OperandType, ResultCode
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import Operand
-from nnburst.hal.timing import Timing
+from nnburst.hal.types import Timing
 
 logger = logging.getLogger("nnburst.runtime")
 

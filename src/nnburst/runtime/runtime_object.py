@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from nnburst.hal.closing import Closing
 from nnburst.hal.errors import BadState, Closed
+from nnburst.hal.utils import Closing
 
 
 class RuntimeObject(Closing):

@@ -1,4 +1,4 @@
-"""Requests and results as FMQ datums, byte-identical to the original on every defined byte.
+"""Turns requests and results into FMQ datums and back, byte-identical to the original on every defined byte.
 
 Pure functions over arrays; this package has no queues and no file descriptors.
 `docs/wire_format.md` describes every byte and how malformed packets are read.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nnburst.serialize import wire
-from nnburst.serialize.request import deserialize_request, serialize_request
-from nnburst.serialize.result import (
+from nnburst.serialize.packets import (
+    deserialize_request,
     deserialize_result,
     normalize_result,
+    serialize_request,
     serialize_result,
     serialize_result_bytes,
 )

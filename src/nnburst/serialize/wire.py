@@ -1,4 +1,4 @@
-"""The one table of the datum layouts; dtypes, unpackers and the C header all come from it.
+"""The table of the datum layouts, from which dtypes, unpackers and the C header are made.
 
 NNAPI: FmqRequestDatum and FmqResultDatum of 1.2/types.hal, laid out as the original's interface
 compiler lays out a safe union: a discriminator byte, then the variant, little-endian, 24 bytes.
@@ -10,7 +10,7 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from nnburst.hal.imports import late_numpy as np
+from nnburst.hal import late_numpy as np
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,21 +7,18 @@ from typing import Final
 
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from nnburst.serving.messages import Message
 from nnburst.serving.network import Network
 from nnburst.serving.sequences import IDLE_SECONDS
-from nnburst.serving.tensors import Tensor
+from nnburst.serving.tensors import Message, Tensor
 
-#: Models have one version.
-VERSION: Final = "1"
 PLATFORM: Final = "nnburst"
 
 
-def metadata(network: Network) -> Message:
-    """A ModelMetadataResponse."""
+def metadata(network: Network, versions: Sequence[int]) -> Message:
+    """A ModelMetadataResponse; `versions` are those that are served of the model."""
     return service_pb2.ModelMetadataResponse(
         name=network.name,
-        versions=[VERSION],
+        versions=[str(version) for version in versions],
         platform=PLATFORM,
         inputs=_described(network.inputs),
         outputs=_described(network.outputs),
@@ -29,13 +26,19 @@ def metadata(network: Network) -> Message:
 
 
 def config(network: Network) -> Message:
-    """A ModelConfigResponse: no batching; scale and zero point of quantised tensors as parameters."""
+    """A ModelConfigResponse; scale and zero point of quantised tensors are parameters.
+
+    As Triton has it, dimensions are without the first one if requests are joined.
+    """
+    first = 1 if network.max_batch else 0
     found = model_config_pb2.ModelConfig(name=network.name, platform=PLATFORM, backend=PLATFORM)
-    found.max_batch_size = 0
+    found.max_batch_size = network.max_batch
     for tensor in network.inputs:
-        found.input.add(name=tensor.name, data_type=_type(tensor), dims=tensor.shape or [1])
+        found.input.add(name=tensor.name, data_type=_type(tensor), dims=tensor.shape[first:] or [1])
     for tensor in network.outputs:
-        found.output.add(name=tensor.name, data_type=_type(tensor), dims=tensor.shape or [1])
+        found.output.add(
+            name=tensor.name, data_type=_type(tensor), dims=tensor.shape[first:] or [1]
+        )
     for tensor in (*network.inputs, *network.outputs):
         if tensor.scale:
             found.parameters[f"{tensor.name}.scale"].string_value = repr(tensor.scale)
@@ -50,9 +53,9 @@ def statistics(networks: Sequence[Network]) -> Message:
     response = service_pb2.ModelStatisticsResponse()
     for network in networks:
         counted = network.statistics
-        found = response.model_stats.add(name=network.name, version=VERSION)
+        found = response.model_stats.add(name=network.name, version=str(network.version))
         found.last_inference = counted.last_ms
-        found.inference_count = found.execution_count = counted.succeeded
+        found.inference_count, found.execution_count = counted.succeeded, counted.executions
         sums, totals = counted.success, found.inference_stats
         _duration(totals.success, counted.succeeded, sums.total)
         _duration(totals.fail, counted.failed, counted.failed_ns)

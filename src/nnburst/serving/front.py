@@ -7,41 +7,35 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from nnburst.client.connect import connect
-from nnburst.client.resilient.resilient_device import ResilientDevice
 from nnburst.hal.environment import LOG
-from nnburst.hal.errors import DeadObject, DeviceUnavailable, MissedDeadline, NnburstError
-from nnburst.serving.metrics.driver_counts import DriverCounts
-from nnburst.serving.metrics.endpoint import serve_metrics
-from nnburst.serving.network import Network
-from nnburst.serving.options import Options, parse
+from nnburst.hal.errors import NnburstError
+from nnburst.serving.metrics import DriverCounts, metrics_text, serve_metrics
+from nnburst.serving.models import Models
+from nnburst.serving.options import parse
+from nnburst.serving.queue import Clock
+from nnburst.serving.sources import GivenModels, Repository, Sources
+from nnburst.serving.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between tries to reach a driver that is not there.
-_PAUSE: Final = 0.2
-#: Seconds for requests under way at the end.
-_GRACE: Final = 0.5
+#: Seconds between two looks at the repository. What has changed is loaded when two looks find the same.
+_POLL: Final = 1.0
+#: Seconds between two looks at models and their workers.
+_PERIOD: Final = 0.5
 
 
-class Listening(Protocol):
-    """A server, which may need libraries that are not there.
+class Front(Protocol):
+    """Servers, which may need libraries that are not there."""
 
-    Attributes:
-        address: where it listens.
-    """
-
-    address: str
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where each protocol is served, by its name."""
 
     def start(self) -> None:
         """Answer from here on."""
-
-    def be_ready(self, *, ready: bool) -> None:
-        """Whether all models are served."""
 
     def close(self, seconds: float) -> None:
         """End; requests under way have `seconds`."""
@@ -69,46 +63,54 @@ def main(argv: Sequence[str] | None = None) -> int:
             threading.Thread(target=_obey_supervisor, args=(word,), daemon=True).start()
         else:
             word.set()
-        make_server = _import_server(options) if options.grpc else None
+        make_servers = _import_servers() if options.grpc or options.http else None
         word.wait()
         if stopped.is_set():
             return 0
-        networks = {
-            name: Network(name, source, options.lanes, options.max_sequences)
-            for name, source in options.models.items()
-        }
+        clock = Clock(_PERIOD)
+        sources: list[Sources] = [GivenModels(options.models)]
+        if options.repository is not None:
+            sources.append(Repository(options.repository))
+        models = Models(sources, options, Workers(options.connect), clock)
         driver = DriverCounts(options.counts_fd) if options.counts_fd >= 0 else None
-        server = make_server(networks) if make_server is not None else None
-        if options.metrics:
-            metrics = serve_metrics(options.metrics, networks, driver)
-            print(f"metrics at {metrics}", flush=True)  # noqa: T201
+        with_metrics = options.metrics or options.http_metrics
+        text = metrics_text(models, driver) if with_metrics else None
+        servers: Front | None = None
+        if make_servers is not None:
+            over_http = text if options.http_metrics else None
+            servers = make_servers(options, models, clock, over_http)
+        if options.metrics and text is not None:
+            print(f"metrics at {serve_metrics(options.metrics, text)}", flush=True)  # noqa: T201
+        if servers is not None:
+            servers.start()
     except (NnburstError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the reader needs no traceback
         return 1
-    if server is not None:
-        server.start()
-        print(f"gRPC at {server.address}", flush=True)  # noqa: T201 - who has asked for port 0 needs it
-        preparing = (options, networks, server, stopped)
-        threading.Thread(target=_prepare, args=preparing, daemon=True).start()
+    if servers is not None:
+        for protocol, address in servers.addresses.items():
+            print(f"{protocol} at {address}", flush=True)  # noqa: T201 - port 0 is any
+        if options.model_control == "poll":
+            threading.Thread(target=_follow, args=(models, stopped), daemon=True).start()
+    if driver is not None:
+        driver.tell_listening()
     stopped.wait()
-    if server is not None:
-        server.close(_GRACE)
-    for network in networks.values():
-        network.close()
+    if servers is not None:
+        servers.close(options.drain)
+    networks = models.served.networks()
+    busy = [each.name for each in networks if not each.queue.wait_until_idle(0)]
+    if busy:
+        logger.warning("ending although %s still executes: --drain has passed", ", ".join(busy))
+        os._exit(0)  # its thread waits for a result that may never come
+    clock.close()
+    models.close()
     return 0
 
 
-def _import_server(options: Options) -> Callable[[Mapping[str, Network]], Listening]:
-    """What makes a server; its libraries, which metrics alone do not need, are imported here."""
-    from nnburst.serving.regions import Regions
-    from nnburst.serving.server import Server
-    from nnburst.serving.service import InferenceService
+def _import_servers() -> Callable[..., Front]:
+    """What makes servers; its libraries, which metrics alone do not need, are imported here."""
+    from nnburst.serving.servers import Servers
 
-    def make(networks: Mapping[str, Network]) -> Listening:
-        regions = Regions() if options.shared_memory else None
-        return Server(options, InferenceService(networks, regions, options.max_streams))
-
-    return make
+    return Servers
 
 
 def _obey_supervisor(word: threading.Event) -> None:
@@ -118,20 +120,10 @@ def _obey_supervisor(word: threading.Event) -> None:
     os._exit(1)
 
 
-def _prepare(
-    options: Options, networks: Mapping[str, Network], server: Listening, stopped: threading.Event
-) -> None:
-    """Prepare one model after the other; the driver may come late, and die meanwhile."""
-    device = None
-    for network in networks.values():
-        while not network.is_ready and not network.failure and not stopped.is_set():
-            try:
-                device = device or ResilientDevice(lambda: connect(options.connect))
-                network.prepare(device)
-            except (DeadObject, DeviceUnavailable, MissedDeadline) as error:
-                logger.warning("model %s is prepared again: %s", network.name, error)
-                time.sleep(_PAUSE)
-            except NnburstError as error:
-                logger.error("model %s is not served: %s", network.name, error)  # noqa: TRY400
-                network.failure = str(error)
-    server.be_ready(ready=all(network.is_ready for network in networks.values()))
+def _follow(models: Models, stopped: threading.Event) -> None:
+    """Look at the folder of models again and again."""
+    while not stopped.wait(_POLL):
+        try:
+            models.follow()
+        except Exception:
+            logger.exception("the repository could not be looked at, it is tried again")

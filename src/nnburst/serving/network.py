@@ -1,127 +1,249 @@
-"""One model, with requests in flight: a few lanes to the driver, each a burst that outlives it."""
+"""One version of a served model: executes it for many requests at once, and looks after its worker."""
 
 from __future__ import annotations
 
-import importlib
+import logging
 import math
-import queue
+import threading
 import time
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
 
 import numpy as np
 
-from nnburst.client.burst.burst import Burst
-from nnburst.client.burst.stateful_burst import StatefulBurst
-from nnburst.client.memory.arguments import Parameter
-from nnburst.client.resilient.resilient_burst import ResilientBoundRequest, ResilientBurst
-from nnburst.client.resilient.resilient_device import ResilientDevice
-from nnburst.control.model_id import model_id
-from nnburst.hal.closing import Closing
-from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, MissedDeadline
-from nnburst.hal.model import Model
+from nnburst.client.arguments import Parameter
+from nnburst.client.burst.interface import BoundRequest, Burst
+from nnburst.client.burst.resident import ResidentBurst
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.session.recovery import InvalidDevice, revive
+from nnburst.control.counts import model_id
+from nnburst.hal.enums import OperationType
+from nnburst.hal.errors import (
+    DeadObject,
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    as_options,
+)
+from nnburst.hal.utils import Closing, start_thread
+from nnburst.hal.whole_graph import resident_states
 from nnburst.importer.imported_model import ImportedModel
-from nnburst.importer.load import load
-from nnburst.serving.datatypes import data_type
-from nnburst.serving.sequences import Sequences
-from nnburst.serving.statistics import Statistics
-from nnburst.serving.tensors import Array, Tensor, Value, value_of
+from nnburst.importer.load import NamedSource
+from nnburst.serving.options import Options
+from nnburst.serving.queue import Batching, Clock, Job, RequestQueue
+from nnburst.serving.sequences import PoolState, Sequences, SequenceWord, SlotState, State
+from nnburst.serving.statistics import Durations, Statistics
+from nnburst.serving.tensors import Array, Tensor, Value, data_type, value_of
+from nnburst.serving.workers import Worker
+
+logger = logging.getLogger(__name__)
+
+#: Requests that wait for a model may hold as many bytes as so many of the longest messages.
+_MESSAGES: Final = 16
+#: Nanoseconds between two looks at a worker at least.
+_LOOK_NS: Final = 100_000_000
+#: Seconds between tries to reach a driver that is not there.
+_PAUSE: Final = 0.2
 
 
-@dataclass(frozen=True)
-class SequenceWord:
-    """What a request has about its sequence: `sequence_id`, `sequence_start`, `sequence_end`."""
-
-    key: Hashable
-    starts: bool
-    ends: bool
-
-
-class Executed(NamedTuple):
-    """What an execution gave.
+class Inference(Job):
+    """A request for one execution, whose tensors are read.
 
     Attributes:
-        values: of the wanted outputs, by index.
+        arrays: the inputs.
+        wanted: indexes of outputs.
+        sequence: which state; None for networks without.
         queue_ns: nanoseconds until there was a lane.
         inference_ns: nanoseconds of the execution.
     """
 
-    values: dict[int, Value]
-    queue_ns: int
-    inference_ns: int
+    def __init__(
+        self,
+        arrays: Sequence[Array],
+        wanted: Sequence[int],
+        sequence: SequenceWord | None,
+        deadline_ns: int,
+        priority: int,
+    ) -> None:
+        """It has come now; see `Job`."""
+        super().__init__(
+            deadline_ns,
+            priority=priority,
+            key=sequence.key if sequence is not None else None,
+            size=sum(array.nbytes for array in arrays),
+        )
+        self.arrays, self.wanted, self.sequence = arrays, wanted, sequence
+        self.queue_ns = self.inference_ns = 0
+        self._came_ns = time.monotonic_ns()
+
+    def run(self, lane: Lane) -> None:
+        """Execute, and answer unless that was done meanwhile."""
+        began_ns = time.monotonic_ns()
+        self.queue_ns = began_ns - self._came_ns
+        try:
+            values = lane.execute(self)
+        except NnburstError as error:
+            self.refuse(error)
+            return
+        except Exception as error:
+            logger.exception("an execution failed for a reason that is not the driver's")
+            self.refuse(GeneralFailure(f"the server failed: {type(error).__name__}: {error}"))
+            return
+        self.inference_ns = time.monotonic_ns() - began_ns
+        if values is not None:
+            self.succeed(values)
+
+    def run_with(self, others: list[Inference], lane: Lane) -> None:
+        """Execute together; one by one if that fails, so that no request fails by another's fault."""
+        began_ns = time.monotonic_ns()
+        together = [each for each in (self, *others) if not each.settled]
+        try:
+            found = lane.execute_joined(together)
+        except Exception as error:
+            if isinstance(error, NnburstError):
+                logger.info("a batch of %d is executed one by one: %s", len(together), error)
+            else:
+                logger.exception("a batch of %d is executed one by one", len(together))
+            for each in together:
+                if not each.settled:
+                    each.run(lane)
+            return
+        took_ns = time.monotonic_ns() - began_ns
+        for each, values in zip(together, found, strict=True):
+            each.queue_ns, each.inference_ns = began_ns - each._came_ns, took_ns
+            if each.settle():
+                each.succeed(values)
+
+    @abstractmethod
+    def succeed(self, values: dict[int, Value]) -> None:
+        """Answer with outputs by index; it is settled already. Raises nothing."""
 
 
-def read_network(source: str) -> ImportedModel:
-    """A model from a file that `nnburst.load` reads, or what `module:attribute` is or returns.
+class Lane(Protocol):
+    """What executes one request at a time."""
 
-    Raises:
-        NnburstError: it cannot be read.
-        InvalidArgument: the attribute is not a model.
-    """
-    module, colon, attribute = source.rpartition(":")
-    if not colon:
-        return load(source)
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgument(f"--model: {source}: {error}") from None
-    made = found() if callable(found) else found
-    if isinstance(made, Model):
-        return ImportedModel(made)
-    if isinstance(made, ImportedModel):
-        return made
-    raise InvalidArgument(f"--model: {source} is a {type(made).__name__}, expected a model")
+    def execute(self, request: Inference) -> dict[int, Value] | None:
+        """Execute and settle `request`; the wanted outputs, or None if it was answered meanwhile.
+
+        Raises:
+            NnburstError: why it failed; `request` is not settled.
+        """
+
+    def execute_joined(self, requests: Sequence[Inference]) -> list[dict[int, Value]]:
+        """Execute requests of one form at once and settle none; the wanted outputs of each.
+
+        Raises:
+            NnburstError: why it failed.
+        """
 
 
 class Network(Closing):
-    """A model that is served under a name. Thread-safe.
+    """A version of a model that is served under a name. Thread-safe.
 
     Attributes:
         name: in requests.
+        version: likewise.
+        worker: where it is executed; its lender takes it back after `close`.
         inputs: those that requests have; states are not among them.
         outputs: likewise.
         statistics: of its requests.
         failure: why it is not served; empty while it is, or is being prepared.
+        queue: its requests.
+        on_change: called when `is_ready` may have changed.
     """
 
-    def __init__(self, name: str, source: str, lanes: int, max_sequences: int) -> None:
-        """Read the model; `prepare` makes it ready.
+    def __init__(
+        self,
+        source: NamedSource,
+        options: Options,
+        worker: Worker,
+        clock: Clock,
+        statistics: Statistics,
+    ) -> None:
+        """Nothing is read before `prepare`.
 
         Args:
-            name: in requests.
-            source: a file or `module:attribute`.
-            lanes: executions at once.
-            max_sequences: states at once, if it has any.
-
-        Raises:
-            NnburstError: it cannot be read, or has tensors that KServe has no type for.
+            source: its name and version in requests, and where it is read.
+            options: how much at once.
+            worker: where it is executed.
+            clock: has to look at it (`look`).
+            statistics: where its requests are counted.
         """
-        self.name = name
-        self.statistics = Statistics()
+        self.name, self.version = source.name, source.version
+        self.statistics = statistics
         self.failure = ""
-        self._model = read_network(source)
-        self._lane_count = lanes
-        self._lanes: queue.LifoQueue[_Lane] = queue.LifoQueue()
-        self._sequences = Sequences(self._begin_sequence, max_sequences)
-        self._ready = False
+        self.queue: RequestQueue[Lane] = RequestQueue(
+            source.name,
+            options.max_queue,
+            _MESSAGES * options.max_message,
+            clock,
+            Batching(options.max_batch, options.max_delay_us / 1e6),
+        )
+        self.on_change: Callable[[], None] = lambda: None
         self.inputs: Sequence[Tensor] = ()
         self.outputs: Sequence[Tensor] = ()
+        self.watchdog = options.watchdog
+        self._source = source
+        self._max_batch = options.max_batch
+        self._model: ImportedModel | None = None
+        self._lane_count = options.lanes
+        self._sequences = Sequences(self._begin_sequence, options.max_sequences)
+        self.worker = worker
+        self._prepared: PreparedModel | None = None
+        self._bursts: list[Burst] = []
+        #: Requests that were admitted and have no answer; and whether more are.
+        self._users = 0
+        self._retired = False
+        self._unused = threading.Condition()
+        #: Why it is not ready although it is served: its worker is dead, stopped or hangs.
+        self._ailment = ""
+        self._stopped_ns = self._looked_ns = 0
+        self._recovery: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def is_served(self) -> bool:
+        """Whether requests are taken."""
+        return self._prepared is not None and not self.failure
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are executed."""
-        return self._ready
+        """Whether requests are executed, as far as is known."""
+        return self.is_served and not self._ailment
+
+    @property
+    def max_batch(self) -> int:
+        """Rows of requests that are executed together; 0 if the model is not one of batches."""
+        tensors = (*self.inputs, *self.outputs)
+        joins = self._max_batch > 1 and not self.has_state and bool(tensors)
+        return self._max_batch if joins and all(each.shape[:1] == (-1,) for each in tensors) else 0
+
+    def form(self, arrays: Sequence[Array]) -> tuple[Hashable, int]:
+        """What requests must have in common to be executed together, and the rows of one; None for alone."""
+        rows = {array.shape[0] for array in arrays} if self.max_batch else set()
+        if len(rows) != 1:
+            return None, 1
+        return tuple(array.shape[1:] for array in arrays), rows.pop()
+
+    @property
+    def ailment(self) -> str:
+        """Why it is not ready although it is served; empty if it is."""
+        return self._ailment
 
     @property
     def model_id(self) -> int:
-        """What the driver counts its executions under."""
-        return model_id(self._model.model)
+        """What the driver counts its executions under; 0 before it was read."""
+        return model_id(self._model.model) if self._model is not None else 0
 
     @property
     def has_state(self) -> bool:
         """Whether requests must belong to a sequence."""
-        return bool(self._model.states)
+        model = self._model
+        return model is not None and bool(model.states or resident_states(model.model))
 
     @property
     def sequences(self) -> int:
@@ -131,133 +253,300 @@ class Network(Closing):
     @property
     def recoveries(self) -> int:
         """How often the model was prepared again because its driver had died."""
-        return self._prepared.recoveries if self._ready else 0
+        return self._prepared.recoveries if self._prepared is not None else 0
 
-    def prepare(self, device: ResilientDevice) -> None:
-        """Prepare the model and open the lanes.
+    def prepare(self) -> None:
+        """Read and prepare the model and open the lanes.
 
         Raises:
-            NnburstError: the driver refuses, or is not there.
+            NnburstError: it cannot be read, has tensors that KServe has no type for, or the driver refuses
+                or is not there.
         """
-        self._prepared = device.prepare(self._model)
+        if self._model is None:
+            with as_options():
+                self._model = self._source.load()
+        prepared = self.worker.device.prepare(self._model)
         states = self._model.states
-        self.inputs = _tensors(
-            self._prepared.inputs, self._model, "input", [state.input_index for state in states]
-        )
+        has_slots = bool(resident_states(self._model.model))
+        hidden = [state.input_index for state in states]
+        if has_slots:
+            hidden.append(len(prepared.inputs) - 1)  # names the slot
+        self.inputs = _tensors(prepared.inputs, self._model, "input", hidden)
         self.outputs = _tensors(
-            self._prepared.outputs, self._model, "output", [state.output_index for state in states]
+            prepared.outputs, self._model, "output", [state.output_index for state in states]
         )
-        if not states:
-            for _ in range(self._lane_count):
-                # Who spins here takes the core that others in this process could use.
-                self._lanes.put(_Lane(self._prepared.open_burst(spin_window=0)))
-        self._ready = True
+        lanes: list[Lane]
+        if states:
+            lanes = [_SequenceLane(self, self._sequences) for _ in range(self._lane_count)]
+        else:
+            # Who spins here takes the core that others in this process could use.
+            self._bursts = [prepared.open_burst(spin_window=0) for _ in range(self._lane_count)]
+            lanes = [
+                _SequenceLane(self, self._sequences, burst)
+                if isinstance(burst, ResidentBurst)
+                else _Lane(self, burst)
+                for burst in self._bursts
+            ]
+        self.queue.open(lanes)
+        self._prepared = prepared
+        self.on_change()
 
-    def execute(
-        self,
-        arrays: Sequence[Array],
-        wanted: Sequence[int],
-        timeout: float,
-        sequence: SequenceWord | None,
-    ) -> Executed:
-        """Execute once.
-
-        Args:
-            arrays: the inputs.
-            wanted: indexes of outputs.
-            timeout: seconds, waiting for a lane included.
-            sequence: which state; None for networks without.
+    def check_served(self) -> None:
+        """Refuse requests while the model is not prepared.
 
         Raises:
-            InvalidArgument: the sequence is not there, or there is one and the network has no state.
-            MissedDeadline: the timeout passed.
-            DeadObject: the driver died of it or meanwhile; it is not repeated.
+            DeviceUnavailable: with the reason.
         """
-        if not self._ready:
+        if not self.is_served:
             raise DeviceUnavailable(
                 f"model {self.name!r} is not ready: {self.failure or 'preparing'}"
             )
-        if (sequence is not None) != self.has_state:
-            raise InvalidArgument(
-                f"model {self.name!r} has {'a' if self.has_state else 'no'} state:"
-                f" sequence_id is {'needed' if self.has_state else 'not for it'}"
-            )
-        if sequence is not None:
-            return self._execute_sequence(arrays, wanted, timeout, sequence)
-        began = time.monotonic_ns()
+
+    def admit(self) -> bool:
+        """Count a request that has come, which `answered` or `refused` ends; False once it is retired."""
+        with self._unused:
+            if self._retired:
+                return False
+            self._users += 1
+        self.statistics.begin()
+        return True
+
+    def answered(self, durations: Durations) -> None:
+        """Count a request that was admitted and has its answer."""
+        self.statistics.succeed(durations)
+        self._leave()
+
+    def refused(self, status: str, nanoseconds: int) -> None:
+        """Count a request that was admitted and has failed with gRPC's `status`."""
+        self.statistics.fail(status, nanoseconds)
+        self._leave()
+
+    def admit_no_more(self) -> None:
+        """Admit no request from here on; those that were admitted are executed."""
+        with self._unused:
+            self._retired = True
+
+    def wait_until_unused(self, seconds: float) -> bool:
+        """Whether every admitted request is answered and nothing is executed, within so long."""
+        deadline = time.monotonic() + seconds
+        with self._unused:
+            unused = self._unused.wait_for(lambda: not self._users, seconds)
+        return unused and self.queue.wait_until_idle(max(0.0, deadline - time.monotonic()))
+
+    def fail(self, reason: str) -> None:
+        """Serve it no more."""
+        self.failure = reason
+        self.on_change()
+
+    def look(self, now_ns: int) -> float:
+        """Refuse what is too late, and look at the worker; the moment of the next deadline."""
+        if self.is_served and now_ns - self._looked_ns >= _LOOK_NS:
+            self._looked_ns = now_ns
+            self._look_at_worker(now_ns)
+        return self.queue.look(now_ns)
+
+    def replace_worker(self, ailment: str) -> None:
+        """End a worker that hangs; another takes its place."""
+        logger.warning("model %s: %s, the worker is replaced", self.name, ailment)
+        self._ail(ailment)
+        self.worker.kill()
+
+    def explain(self, error: GeneralFailure, arrays: Sequence[Array]) -> NnburstError:
+        """What was wrong with a request that chose its shapes: results of bursts have a status alone.
+
+        The driver is asked once more, over its socket, whose answers have a reason. One that begins with an
+        operation's name is a rule of it that these shapes break.
+        """
+        if self._prepared is None:
+            return error
         try:
-            lane = self._lanes.get(timeout=timeout)
-        except queue.Empty:
-            raise MissedDeadline("timeout: every lane was busy until the deadline") from None
-        try:
-            started = time.monotonic_ns()
-            values = lane.execute(arrays, wanted, _left(timeout, began, started))
-            return Executed(values, started - began, time.monotonic_ns() - started)
-        finally:
-            self._lanes.put(lane)
+            self._prepared.execute(arrays, timeout=self.watchdog)
+        except GeneralFailure as again:
+            if str(again).partition(":")[0] in OperationType.__members__:
+                shapes = [list(array.shape) for array in arrays]
+                return InvalidArgument(f"inputs of shapes {shapes}: {again}")
+            return again
+        except NnburstError as again:
+            return again
+        return error
 
     def close(self) -> None:
-        """Give everything back."""
-        self._ready = False
+        """Give everything back but the worker."""
+        self._closed = True
+        self.queue.close()
         self._sequences.close()
+        bursts, self._bursts = self._bursts, []
+        prepared, self._prepared, self._model = self._prepared, None, None
+        for burst in bursts:
+            burst.close()
+        if prepared is not None:
+            prepared.close()
 
-    def _execute_sequence(
-        self, arrays: Sequence[Array], wanted: Sequence[int], timeout: float, word: SequenceWord
-    ) -> Executed:
-        began = time.monotonic_ns()
-        sequence = self._sequences.find(word.key, starts=word.starts)
-        if not sequence.lock.acquire(timeout=timeout):
-            raise MissedDeadline(f"timeout: sequence {word.key} was busy until the deadline")
-        ends = word.ends
-        try:
-            started = time.monotonic_ns()
-            values = sequence.execute(arrays, wanted, _left(timeout, began, started))
-            return Executed(values, started - began, time.monotonic_ns() - started)
-        except DeadObject:
-            ends = True  # its state is lost
-            raise
-        finally:
-            sequence.lock.release()
-            if ends:
-                self._sequences.remove(word.key)
+    def _leave(self) -> None:
+        with self._unused:
+            self._users -= 1
+            if self._retired and not self._users:
+                self._unused.notify_all()
 
-    def _begin_sequence(self) -> tuple[Burst, StatefulBurst]:
-        burst = self._prepared.current.open_burst(spin_window=0)
-        return burst, StatefulBurst(burst, self._model.states)
+    def _look_at_worker(self, now_ns: int) -> None:
+        if self._recovery is not None and self._recovery.is_alive():
+            return
+        if not self.worker.is_alive:
+            self._ail("its worker has died and is replaced")
+            self._recovery = threading.Thread(target=self._recover, name="recovery", daemon=True)
+            start_thread(self._recovery)
+        elif not self.worker.is_stopped:
+            self._stopped_ns = 0
+            self._ail("")
+        elif not self._stopped_ns:
+            self._stopped_ns = now_ns
+            self._ail("its worker is stopped")
+        elif now_ns - self._stopped_ns >= self.watchdog * 1e9:
+            self._stopped_ns = 0
+            self.replace_worker(f"its worker was stopped for {self.watchdog:g} s")
+
+    def _recover(self) -> None:
+        while not self._closed and self._prepared is not None:
+            try:
+                revive(self._prepared)
+            except InvalidDevice as error:
+                self.fail(str(error))
+                return
+            except NnburstError as error:
+                logger.warning("model %s is prepared again: %s", self.name, error)
+                time.sleep(_PAUSE)
+            else:
+                self._ail("")
+                return
+
+    def _ail(self, ailment: str) -> None:
+        changed, self._ailment = ailment != self._ailment, ailment
+        if changed:
+            self.on_change()
+
+    def _begin_sequence(self) -> State:
+        if self._prepared is None or self._model is None:
+            raise DeviceUnavailable(f"model {self.name!r} is not ready")
+        if self._bursts and isinstance(first := self._bursts[0], ResidentBurst):
+            return SlotState(first.slot())
+        return PoolState(
+            self._prepared.open_burst(spin_window=0, states=self._model.states, recover=False)
+        )
+
+
+@contextmanager
+def _watched(network: Network) -> Iterator[float]:
+    """Seconds that an execution may take; a worker that takes longer is replaced."""
+    try:
+        yield network.watchdog
+    except MissedDeadline:
+        network.replace_worker(f"an execution took longer than {network.watchdog:g} s (--watchdog)")
+        raise DeadObject(
+            f"model {network.name!r}: no result came for {network.watchdog:g} s; its worker is replaced"
+        ) from None
 
 
 class _Lane:
     """A burst, and its request if all shapes are known. One thread at a time."""
 
-    def __init__(self, burst: ResilientBurst) -> None:
-        current = burst.current
-        known = all(parameter.known for parameter in (*current.inputs, *current.outputs))
+    def __init__(self, network: Network, burst: Burst) -> None:
+        known = all(parameter.known for parameter in (*burst.inputs, *burst.outputs))
+        self._network = network
         self._burst = burst
-        self._bound: ResilientBoundRequest | None = burst.bind() if known else None
+        self._bound: BoundRequest | None = burst.bind() if known else None
 
-    def execute(
-        self, arrays: Sequence[Array], wanted: Sequence[int], timeout: float
-    ) -> dict[int, Value]:
-        if self._bound is None:
-            result = self._burst.execute(arrays, timeout=timeout, copy=False)
+    def execute(self, request: Inference) -> dict[int, Value] | None:
+        """See `Lane`."""
+        self._network.statistics.execute()
+        # The deadline is not the execution's: an engine goes on after it, and the lane with it.
+        with _watched(self._network) as seconds:
+            if self._bound is None:
+                try:
+                    result = self._burst.execute(request.arrays, timeout=seconds, copy=False)
+                except GeneralFailure as error:
+                    raise self._network.explain(error, request.arrays) from None
+            else:
+                for view, array in zip(self._bound.inputs, request.arrays, strict=True):
+                    if view is not None:
+                        view[...] = array
+                result = self._bound.run(seconds)
+        if not request.settle():
+            return None
+        return {index: value_of(result.outputs[index]) for index in request.wanted}
+
+    def execute_joined(self, requests: Sequence[Inference]) -> list[dict[int, Value]]:
+        """See `Lane`."""
+        self._network.statistics.execute()
+        columns = zip(*(request.arrays for request in requests), strict=True)
+        arrays = [np.concatenate(column) for column in columns]
+        with _watched(self._network) as seconds:
+            outputs = self._burst.execute(arrays, timeout=seconds, copy=False).outputs
+        for output in outputs:
+            if output.shape[:1] != arrays[0].shape[:1]:
+                raise GeneralFailure(
+                    f"an output has shape {list(output.shape)} for a batch of {len(arrays[0])}"
+                )
+        found, begin = [], 0
+        for request in requests:
+            end = begin + request.rows
+            found.append({index: value_of(outputs[index][begin:end]) for index in request.wanted})
+            begin = end
+        return found
+
+
+class _SequenceLane:
+    """Executes on the state of a request's sequence. One thread at a time."""
+
+    def __init__(
+        self, network: Network, sequences: Sequences, burst: ResidentBurst | None = None
+    ) -> None:
+        self._network = network
+        self._sequences = sequences
+        self._burst = burst
+
+    def execute(self, request: Inference) -> dict[int, Value] | None:
+        """See `Lane`; a request that was answered meanwhile leaves the state as it was, or ends it."""
+        self._network.statistics.execute()
+        word = request.sequence
+        if word is None:
+            raise InvalidArgument(
+                f"model {self._network.name!r} has a state: sequence_id is needed"
+            )
+        left = max(0.0, (request.deadline_ns - time.monotonic_ns()) / 1e9)
+        sequence = self._sequences.take(word.key, starts=word.starts, timeout=left)
+        ends = False
+        try:
+            if request.settled:
+                return None  # while it waited for the one before
+            with _watched(self._network) as seconds:
+                outputs = sequence.state.execute(request.arrays, seconds, self._burst)
+            values = {index: value_of(outputs[index]) for index in request.wanted}
+        except DeadObject:
+            ends = True  # its state is lost
+            raise
         else:
-            for view, array in zip(self._bound.inputs, arrays, strict=True):
-                if view is not None:
-                    view[...] = array
-            result = self._bound.run(timeout)
-        return {index: value_of(result.outputs[index]) for index in wanted}
+            if request.settle():
+                ends = word.ends
+                return values
+            ends = not sequence.state.take_back()
+            return None
+        finally:
+            try:
+                if ends:
+                    self._sequences.close_sequence(word.key, sequence)
+            finally:
+                sequence.lock.release()
 
-
-def _left(timeout: float, began: int, now: int) -> float:
-    """Seconds left of `timeout`; moments in nanoseconds."""
-    left = timeout - (now - began) / 1e9
-    if left <= 0:
-        raise MissedDeadline("timeout: passed before the execution could begin")
-    return left
+    def execute_joined(self, requests: Sequence[Inference]) -> list[dict[int, Value]]:
+        """See `Lane`: sequences have a state each, so none is joined."""
+        raise GeneralFailure(f"{len(requests)} requests of sequences cannot be joined")
 
 
 def _tensors(
-    parameters: Sequence[Parameter], model: ImportedModel, kind: str, states: Sequence[int]
+    parameters: Sequence[Parameter],
+    model: ImportedModel,
+    kind: str,
+    states: Sequence[int],
 ) -> list[Tensor]:
     names = model.input_names if kind == "input" else model.output_names
     main = model.model.main
@@ -271,7 +560,7 @@ def _tensors(
         found.append(
             Tensor(
                 name or f"{kind}_{index}",
-                data_type(np.dtype(parameter.dtype)),
+                data_type(parameter.dtype, parameter.element),
                 tuple(extent or -1 for extent in parameter.dimensions),
                 0.0 if math.isclose(operand.scale, 0) else operand.scale,
                 operand.zero_point,

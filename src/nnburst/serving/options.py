@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.importer.load import NamedSource, named_sources
 
 _MIB: Final = 1 << 20
+#: Seconds that an option may say at most: a day.
+_LONGEST: Final = 86_400
 
 
 @dataclass(frozen=True)
@@ -35,33 +39,55 @@ class Options:
 
     Attributes:
         connect: name or path of the driver.
-        models: for each name a file that `nnburst.load` reads, or `module:attribute`.
-        grpc: "HOST:PORT"; port 0 lets the kernel choose; empty for metrics alone.
+        models: the versions of each network by its name.
+        grpc: "HOST:PORT" or "unix:PATH"; port 0 lets the kernel choose; empty for none.
+        http: likewise; empty for none.
+        any_user: whether processes of other users may connect to sockets with paths.
+        token_file: its lines are tokens, one of which callers need; None asks for none.
+        http_metrics: whether HTTP answers /metrics, too.
         tls: None is plain text.
         metrics: "HOST:PORT" on this host; empty for no metrics.
-        shared_memory: whether callers on this machine may register shared memory.
+        shared_memory: whether callers over loopback may register shared memory that is theirs.
+        trusted_regions: beginning of keys of shared memory that every caller may register; empty for none.
         max_message: bytes of a request, and of a response.
-        max_rpcs: requests at once; more are refused.
-        max_streams: of these, streams; each has a thread.
+        max_queue: requests that wait for each model; more are refused.
+        max_streams: streams at once; each has a thread.
         max_connections: clients at once; more are refused.
         max_sequences: of each model.
         lanes: executions of one model at once.
+        max_batch: rows of requests that are executed together; 1 joins none.
+        max_delay_us: microseconds that a request waits for others.
+        watchdog: seconds after which a worker that gives no result, or is stopped, is replaced.
+        drain: seconds that requests under way have at the end.
+        repository: a folder of models in Triton's layout; None without one.
+        model_control: "none", "poll" (the folder is followed) or "explicit" (callers load and unload).
         supervised: whether a byte of standard input begins serving, and its end ends this process.
         counts_fd: the socket over which a supervisor is asked what was counted; -1 without one.
     """
 
     connect: str
-    models: dict[str, str]
+    models: dict[str, dict[int, NamedSource]]
     grpc: str
+    http: str = ""
+    any_user: bool = False
+    token_file: Path | None = None
+    http_metrics: bool = False
     tls: Tls | None = None
     metrics: str = ""
     shared_memory: bool = False
+    trusted_regions: str = ""
     max_message: int = 16 * _MIB
-    max_rpcs: int = 64
+    max_queue: int = 256
     max_streams: int = 16
     max_connections: int = 256
     max_sequences: int = 64
     lanes: int = 2
+    max_batch: int = 1
+    max_delay_us: int = 0
+    watchdog: float = 60.0
+    drain: float = 10.0
+    repository: Path | None = None
+    model_control: str = "none"
     supervised: bool = False
     counts_fd: int = -1
 
@@ -69,54 +95,165 @@ class Options:
 #: What the numbers among the options limit, by their names.
 _LIMITS: Final = {
     "max_message": "bytes of a request or response",
-    "max_rpcs": "requests at once",
-    "max_streams": "streams among them",
+    "max_queue": "requests that wait for each model; more are refused",
+    "max_streams": "streams at once",
     "max_connections": "clients at once",
     "max_sequences": "sequences of each model with state at once",
     "lanes": "executions of a model at once",
+    "max_batch": "join requests up to so many rows, for models whose first dimension is open and counts rows",
+    "max_delay_us": "microseconds that a request waits for others to join",
+}
+
+
+MODEL_CONTROL: Final = ("none", "poll", "explicit")
+#: Limits whose options begin with --grpc: there is nothing of this kind by HTTP.
+_OF_GRPC: Final = ("max_streams",)
+#: What the durations among the options are, in seconds, by their names.
+_SECONDS: Final = {
+    "watchdog": "seconds after which a worker that gives no result, or is stopped, is replaced:"
+    " more than the longest execution",
+    "drain": "seconds that requests under way have when the server is asked to end",
 }
 
 
 def _option(name: str) -> str:
-    return f"--grpc-{name.replace('_', '-')}"
+    prefix = "--grpc-" if name in _OF_GRPC else "--"
+    return prefix + name.replace("_", "-")
+
+
+class _InOrder(argparse.Action):
+    """Keeps the option with its value, in the order of the command line."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - argparse passes it
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        known = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, [*known, (option_string, values)])
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `nnburst serve` has, too."""
     parser.add_argument(
         "--model",
-        action="append",
+        action=_InOrder,
         default=[],
         metavar="NAME=FILE",
-        help="a network for gRPC clients: a .tflite file, or module:attribute; may be repeated",
+        help="a network that clients open by name: a .tflite or .onnx file, or module:attribute;"
+        " NAME@VERSION=FILE is another version of one; may be repeated",
     )
-    parser.add_argument("--grpc", metavar="HOST:PORT", help="serve KServe v2 here (extra grpc)")
     parser.add_argument(
-        "--metrics",
-        metavar="HOST:PORT",
-        help="Prometheus metrics for programs of this user on this host (extra metrics)",
+        "--shape",
+        action=_InOrder,
+        default=[],
+        dest="model",
+        metavar="INPUT=1,3,…",
+        help="dimensions of an input that the file of the --model before it leaves open; may be repeated",
     )
-    parser.add_argument("--grpc-tls-cert", metavar="FILE", type=Path, help="certificate, PEM")
-    parser.add_argument("--grpc-tls-key", metavar="FILE", type=Path, help="its key, PEM")
     parser.add_argument(
-        "--grpc-client-ca",
-        metavar="FILE",
+        "--state",
+        action=_InOrder,
+        default=[],
+        dest="model",
+        metavar="INPUT=OUTPUT",
+        help="an input of the .onnx file of the --model before it that takes what an output gave before; it"
+        " stays in the driver; may be repeated",
+    )
+    parser.add_argument(
+        "--largest",
+        action=_InOrder,
+        default=[],
+        dest="model",
+        metavar="OUTPUT",
+        help="an output of the .onnx file of the --model before it: answers have the index of its largest"
+        " (OUTPUT_largest) instead; may be repeated",
+    )
+    parser.add_argument(
+        "--repository",
+        metavar="DIR",
         type=Path,
-        help="ask clients for certificates that this one has signed, PEM",
+        help="serve the models of this folder, too, in Triton's layout: NAME/VERSION/model.onnx",
     )
     parser.add_argument(
-        "--grpc-shared-memory",
-        action="store_true",
-        help="let callers on this machine register shared memory of this user by name",
+        "--model-control",
+        choices=MODEL_CONTROL,
+        default=MODEL_CONTROL[0],
+        help="when models come and go: never (none), as the folder changes (poll), or when callers load and"
+        " unload them (explicit); default: %(default)s",
     )
+    _add_places(parser)
+    _add_callers(parser)
     for name, what in _LIMITS.items():
         parser.add_argument(
             _option(name),
             type=int,
             default=getattr(Options, name),
             metavar="N",
+            dest=name,
             help=f"{what} (%(default)s)",
         )
+    for name, what in _SECONDS.items():
+        parser.add_argument(
+            _option(name),
+            type=float,
+            default=getattr(Options, name),
+            metavar="SECONDS",
+            dest=name,
+            help=f"{what} (%(default)g)",
+        )
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--grpc", metavar="HOST:PORT", help="serve KServe v2 here, or at unix:PATH (extra grpc)"
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="serve KServe v2 over HTTP here, or at unix:PATH (extra http)",
+    )
+    parser.add_argument(
+        "--http-metrics",
+        action="store_true",
+        help="answer /metrics over HTTP, too, to every caller that may call (extra metrics)",
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Prometheus metrics for programs of this user on this host (extra metrics)",
+    )
+
+
+def _add_callers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="ask callers for `authorization: Bearer TOKEN` with a line of this file",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", type=Path, help="certificate, PEM")
+    parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key, PEM")
+    parser.add_argument(
+        "--client-ca",
+        metavar="FILE",
+        type=Path,
+        help="ask clients for certificates that this one has signed, PEM",
+    )
+    parser.add_argument(
+        "--shared-memory",
+        action="store_true",
+        help="let callers over loopback register shared memory by name that their user may write, too",
+    )
+    parser.add_argument(
+        "--trust-regions",
+        metavar="PREFIX",
+        default="",
+        help="with --shared-memory: let every caller, known or not, register this user's shared memory"
+        " whose name begins so",
+    )
 
 
 def words(args: argparse.Namespace) -> list[str]:
@@ -129,18 +266,32 @@ def words(args: argparse.Namespace) -> list[str]:
     if options is None:
         return []
     found = ["--grpc", options.grpc] if options.grpc else []
-    for name, source in options.models.items():
-        found += ["--model", f"{name}={source}"]
+    if options.http:
+        found += ["--http", options.http]
+    if options.http_metrics:
+        found.append("--http-metrics")
+    if options.any_user:
+        found.append("--any-user")
+    if options.token_file is not None:
+        found += ["--token-file", str(options.token_file)]
+    for versions in options.models.values():
+        for source in versions.values():
+            found += source.words()
+    if options.repository is not None:
+        found += ["--repository", str(options.repository)]
+    found += ["--model-control", options.model_control]
     if options.tls is not None:
-        found += ["--grpc-tls-cert", str(options.tls.certificate.resolve())]
-        found += ["--grpc-tls-key", str(options.tls.key.resolve())]
+        found += ["--tls-cert", str(options.tls.certificate.resolve())]
+        found += ["--tls-key", str(options.tls.key.resolve())]
         if options.tls.client_ca is not None:
-            found += ["--grpc-client-ca", str(options.tls.client_ca.resolve())]
+            found += ["--client-ca", str(options.tls.client_ca.resolve())]
     if options.metrics:
         found += ["--metrics", options.metrics]
     if options.shared_memory:
-        found.append("--grpc-shared-memory")
-    for name in _LIMITS:
+        found.append("--shared-memory")
+    if options.trusted_regions:
+        found += ["--trust-regions", options.trusted_regions]
+    for name in (*_LIMITS, *_SECONDS):
         found += [_option(name), str(getattr(options, name))]
     return found
 
@@ -151,27 +302,39 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
     Raises:
         InvalidArgument: they do not go together, or a number is not positive.
     """
-    if args.grpc is None:
-        if args.model:
-            raise InvalidArgument(
-                "--model: networks are for gRPC clients, so --grpc is needed, too"
-            )
-        if not args.metrics:
-            return None
-    numbers = {name: getattr(args, f"grpc_{name}") for name in _LIMITS}
+    if args.grpc is None and args.http is None and not args.metrics:
+        return None
+    if args.http_metrics and args.http is None:
+        raise InvalidArgument("--http-metrics: needs --http")
+    numbers = {name: getattr(args, name) for name in _LIMITS}
+    seconds = {name: getattr(args, name) for name in _SECONDS}
     for name, number in numbers.items():
-        if number < 1:
-            raise InvalidArgument(f"{_option(name)}: {number}, expected 1 or more")
+        least = 0 if name == "max_delay_us" else 1
+        if number < least:
+            raise InvalidArgument(f"{_option(name)}: {number}, expected {least} or more")
+    for name, number in seconds.items():
+        if not 0 < number <= _LONGEST:
+            raise InvalidArgument(
+                f"{_option(name)}: {number:g}, expected more than 0 and at most {_LONGEST} seconds"
+            )
     return Options(
         connect=connect,
         models=_models(args.model),
+        repository=_repository(args.repository),
+        model_control=_model_control(args),
         grpc=_address("--grpc", args.grpc) if args.grpc is not None else "",
+        http=_address("--http", args.http) if args.http is not None else "",
+        any_user=args.any_user,
+        token_file=_token_file(args.token_file),
+        http_metrics=args.http_metrics,
         metrics=_local_address(args.metrics) if args.metrics else "",
         tls=_tls(args),
-        shared_memory=args.grpc_shared_memory,
+        shared_memory=args.shared_memory,
+        trusted_regions=_prefix(args.trust_regions, shared_memory=args.shared_memory),
         supervised=getattr(args, "supervised", False),
         counts_fd=getattr(args, "counts_fd", -1),
         **numbers,
+        **seconds,
     )
 
 
@@ -189,6 +352,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         help="serve after a byte of standard input, end with it",
     )
     parser.add_argument("--counts-fd", type=int, default=-1, help="socket to the supervisor")
+    parser.add_argument("--any-user", action="store_true", help="serve other users, too")
     add_options(parser)
     args = parser.parse_args(argv)
     options = from_namespace(args, args.connect)
@@ -197,21 +361,50 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     return options
 
 
-def _models(given: Sequence[str]) -> dict[str, str]:
-    models: dict[str, str] = {}
-    for text in given:
-        name, equals, source = text.partition("=")
-        if not name or not equals or not source:
-            raise InvalidArgument(f"--model: {text!r}, expected NAME=FILE")
-        if name in models:
-            raise InvalidArgument(f"--model: {name!r} comes twice")
+def _models(given: Sequence[tuple[str, str]]) -> dict[str, dict[int, NamedSource]]:
+    models: dict[str, dict[int, NamedSource]] = {}
+    for network in sorted(named_sources(given), key=lambda each: each[:2]):
+        source = network.source
         if ":" not in source and not Path(source).is_file():
             raise InvalidArgument(f"--model: {source} is not a file")
-        models[name] = source if ":" in source else str(Path(source).resolve())
+        place = source if ":" in source else str(Path(source).resolve())
+        models.setdefault(network.name, {})[network.version] = network._replace(source=place)
     return models
 
 
+def _token_file(file: Path | None) -> Path | None:
+    if file is not None and not file.is_file():
+        raise InvalidArgument(f"--token-file: {file} is not a file")
+    return None if file is None else file.resolve()
+
+
+def _repository(folder: Path | None) -> Path | None:
+    if folder is not None and not folder.is_dir():
+        raise InvalidArgument(f"--repository: {folder} is not a folder")
+    return None if folder is None else folder.resolve()
+
+
+def _model_control(args: argparse.Namespace) -> str:
+    if args.model_control == "poll" and args.repository is None:
+        raise InvalidArgument("--model-control poll: needs --repository, the folder to follow")
+    return str(args.model_control)
+
+
+def _prefix(text: str, *, shared_memory: bool) -> str:
+    if text and not shared_memory:
+        raise InvalidArgument("--trust-regions: needs --shared-memory")
+    if text and not re.fullmatch(r"/?[A-Za-z0-9_-]{1,200}", text):
+        raise InvalidArgument(
+            f"--trust-regions: {text!r}, expected letters, digits, '_' and '-', as names begin"
+        )
+    return text
+
+
 def _address(option: str, text: str) -> str:
+    if text.startswith("unix:"):
+        if not text.removeprefix("unix:").startswith("/"):
+            raise InvalidArgument(f"{option}: {text!r}, expected unix: and a path from the root on")
+        return text
     host, colon, port = text.rpartition(":")
     if not host or not colon or not port.isdecimal() or int(port) > 65535:
         raise InvalidArgument(f"{option}: {text!r}, expected HOST:PORT")
@@ -233,11 +426,11 @@ def is_loopback(host: str) -> bool:
 
 
 def _tls(args: argparse.Namespace) -> Tls | None:
-    certificate, key, client_ca = args.grpc_tls_cert, args.grpc_tls_key, args.grpc_client_ca
+    certificate, key, client_ca = args.tls_cert, args.tls_key, args.client_ca
     if (certificate is None) != (key is None):
-        raise InvalidArgument("--grpc-tls-cert and --grpc-tls-key: one without the other")
+        raise InvalidArgument("--tls-cert and --tls-key: one without the other")
     if certificate is None and client_ca is not None:
-        raise InvalidArgument("--grpc-client-ca: needs --grpc-tls-cert and --grpc-tls-key")
+        raise InvalidArgument("--client-ca: needs --tls-cert and --tls-key")
     for path in (certificate, key, client_ca):
         if path is not None and not path.is_file():
             raise InvalidArgument(f"{path} is not a file")

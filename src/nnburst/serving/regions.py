@@ -1,4 +1,8 @@
-"""System shared memory that clients on this machine have registered.
+"""System shared memory that clients on this machine have registered, each with the rights of its user.
+
+The front may open what its own user may, which is more than a caller may: so an object is opened for a caller
+only if that caller could have opened it. Regions belong to the user who registered them, and no other user
+finds them.
 
 A POSIX region cannot be sealed: mapped, one that shrinks would end this process by SIGBUS. It is read and
 written through its descriptor instead, which costs one copy as well and only comes up short.
@@ -6,19 +10,27 @@ written through its descriptor instead, which costs one copy as well and only co
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument, ResourceExhausted
 
-#: Regions at once, over all clients: each holds a descriptor.
+#: Regions of a user at once, and over all users: each holds a descriptor.
 MAX_REGIONS: Final = 64
+MAX_REGIONS_OF_ALL: Final = 256
 #: A name in one directory: no path, nothing hidden, nothing above.
 _KEY: Final = re.compile(r"/?[A-Za-z0-9_-]{1,200}")
+#: Group and others may read and write.
+_ALL_WRITE: Final = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+#: There is no access control list, or the file system has none.
+_NO_LIST: Final = (errno.ENODATA, errno.EOPNOTSUPP)
 _FOLDER: Final = "/dev/shm"  # noqa: S108 - where Linux has POSIX shared memory
 
 
@@ -69,80 +81,177 @@ class Region:
 
 
 class Regions:
-    """Regions by the names that clients gave them. Thread-safe."""
+    """Regions by users, and by the names that these gave them. Thread-safe."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._regions: dict[str, Region] = {}
+    def __init__(self, trusted: str = "", most: int = 1 << 24) -> None:
+        """Begin with none.
+
+        Args:
+            most: bytes of a tensor whose shape its request chooses.
+            trusted: objects of this process's user whose keys begin so are open to every caller, known or
+                not; empty for none.
+        """
+        self.trusted = trusted.removeprefix("/")
+        self.most = most
+        self._regions: dict[int | None, dict[str, Region]] = {}
         self._lock = threading.Lock()
 
-    def register(self, name: str, key: str, offset: int, size: int) -> None:
-        """Open an object of this user in /dev/shm.
+    def of(self, user: int | None) -> UserRegions | None:
+        """What a caller may use: None for one whose user is not known, unless some keys are trusted."""
+        return UserRegions(self, user) if user is not None or self.trusted else None
+
+    def _add(self, user: int | None, name: str, region: Region) -> None:
+        with self._lock:
+            own = self._regions.setdefault(user, {})
+            full = (
+                len(own) >= MAX_REGIONS
+                or sum(map(len, self._regions.values())) >= MAX_REGIONS_OF_ALL
+            )
+            if name not in own and not full:
+                own[name] = region
+                return
+            taken = name in own
+            if not own:
+                del self._regions[user]
+        os.close(region.fd)
+        if taken:
+            raise InvalidArgument(f"name: a region {name!r} is registered already")
+        raise ResourceExhausted(
+            f"as many regions are registered as may be: {MAX_REGIONS} of a user,"
+            f" {MAX_REGIONS_OF_ALL} of all"
+        )
+
+    def _remove(self, user: int | None, name: str) -> None:
+        with self._lock:
+            own = self._regions.get(user, {})
+            removed = [own.pop(each) for each in ([name] if name else list(own)) if each in own]
+            if not own:
+                self._regions.pop(user, None)
+        for region in removed:  # a read or write has a descriptor of its own
+            os.close(region.fd)
+
+    def _listed(self, user: int | None) -> dict[str, Region]:
+        with self._lock:
+            return dict(self._regions.get(user, {}))
+
+    @contextmanager
+    def _open(self, user: int | None, name: str) -> Iterator[Region]:
+        """A region with a descriptor of its own, so that no caller waits for one that reads or writes."""
+        with self._lock:
+            found = _find(self._regions.get(user, {}), name)
+            try:
+                own = replace(found, fd=os.dup(found.fd))
+            except OSError as error:
+                raise ResourceExhausted(f"shared memory {name!r}: {error.strerror}") from None
+        try:
+            yield own
+        finally:
+            os.close(own.fd)
+
+
+class UserRegions:
+    """Regions of one user. Thread-safe.
+
+    Attributes:
+        user: whose they are; None for callers that are not known, who share theirs.
+    """
+
+    def __init__(self, regions: Regions, user: int | None) -> None:
+        """Look into `regions` as `user`."""
+        self.user = user
+        self._regions = regions
+
+    def check_open_size(self, size: int) -> None:
+        """Refuse a tensor whose shape its request has chosen larger than one by value may be.
 
         Raises:
-            InvalidArgument: the name is taken, or the key names no object of this user of such a size.
+            ResourceExhausted: it has more bytes.
+        """
+        if size > self._regions.most:
+            raise ResourceExhausted(
+                f"shared_memory_byte_size: {size} for a tensor of open shape, expected at most"
+                f" {self._regions.most} (--max-message)"
+            )
+
+    def register(self, name: str, key: str, offset: int, size: int) -> None:
+        """Open an object in /dev/shm that this user may read and write, and so may this process's.
+
+        Raises:
+            InvalidArgument: the name is taken, the key names no object of such a size, or it is not for this
+                user.
             ResourceExhausted: there are too many.
         """
         if not _KEY.fullmatch(key):
             raise InvalidArgument(f"key: {key!r}, expected a name of letters, digits, '_' and '-'")
-        fd = _open(key, offset + size) if offset >= 0 and size > 0 else -1
-        if fd < 0:
+        if offset < 0 or size <= 0:
             raise InvalidArgument(
                 f"byte_size: {size} at {offset}, expected at least 1 at 0 or more"
             )
-        with self._lock:
-            if name not in self._regions and len(self._regions) < MAX_REGIONS:
-                self._regions[name] = Region(key, offset, size, fd)
-                return
-            taken = name in self._regions
-        os.close(fd)
-        if taken:
-            raise InvalidArgument(f"name: a region {name!r} is registered already")
-        raise ResourceExhausted(f"{MAX_REGIONS} regions are registered, as many as may be")
+        fd = self._opened(key, offset + size)
+        self._regions._add(self.user, name, Region(key, offset, size, fd))
 
     def unregister(self, name: str) -> None:
-        """Forget a region, or all if `name` is empty; an unknown one is ignored."""
-        with self._lock:
-            names = [name] if name else list(self._regions)
-            # Under the lock, like reads and writes: a number that is closed may be another file's at once.
-            for region in [self._regions.pop(each) for each in names if each in self._regions]:
-                os.close(region.fd)
+        """Forget a region, or all of this user if `name` is empty; an unknown one is ignored."""
+        self._regions._remove(self.user, name)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Bytes of a region; see `Region.read`."""
-        with self._lock:
-            return self._find(name).read(offset, size)
+        with self._regions._open(self.user, name) as region:
+            return region.read(offset, size)
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Put bytes into a region; see `Region.write`."""
-        with self._lock:
-            self._find(name).write(offset, data)
+        with self._regions._open(self.user, name) as region:
+            region.write(offset, data)
 
     def listed(self, name: str = "") -> dict[str, Region]:
-        """Regions by name: all, or the one that is asked for.
+        """Regions of this user by name: all, or the one that is asked for.
 
         Raises:
             InvalidArgument: there is no such region.
         """
-        with self._lock:
-            return {name: self._find(name)} if name else dict(self._regions)
+        own = self._regions._listed(self.user)
+        return {name: _find(own, name)} if name else own
 
-    def _find(self, name: str) -> Region:
-        if name not in self._regions:
-            raise InvalidArgument(f"shared memory: no region {name!r} is registered")
-        return self._regions[name]
-
-
-def _open(key: str, end: int) -> int:
-    path = f"{_FOLDER}/{key.removeprefix('/')}"
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise InvalidArgument(f"key: {key} cannot be opened: {error.strerror}") from None
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_size < end:
-        os.close(fd)
-        raise InvalidArgument(
-            f"key: {key} is not shared memory of this user with at least {end} bytes"
+    def _opened(self, key: str, end: int) -> int:
+        """A descriptor of an object; the same words for one that is not there and one that is another's."""
+        name = key.removeprefix("/")
+        refused = InvalidArgument(
+            f"key: {key} is not shared memory of at least {end} bytes that caller and service may write"
         )
-    return fd
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            fd = os.open(f"{_FOLDER}/{name}", flags)
+        except OSError:
+            raise refused from None
+        status = os.fstat(fd)
+        trusted = self._regions.trusted
+        if trusted and name.startswith(trusted):
+            allowed = status.st_uid == os.geteuid()
+        else:
+            allowed = self.user is not None and _may_write(self.user, fd, status)
+        if stat.S_ISREG(status.st_mode) and allowed and status.st_size >= end:
+            return fd
+        os.close(fd)
+        raise refused
+
+
+def _find(regions: dict[str, Region], name: str) -> Region:
+    if name not in regions:
+        raise InvalidArgument(f"shared memory: no region {name!r} is registered")
+    return regions[name]
+
+
+def _may_write(user: int, fd: int, status: os.stat_result) -> bool:
+    """Whether `user` owns an object, or everyone may read and write it; root is a user like others.
+
+    A caller's groups cannot be known from here, and a group may have fewer rights than others have; the same
+    holds for an access control list. So group and others must both have the rights, without a list.
+    """
+    if user == status.st_uid:
+        return True
+    try:
+        os.getxattr(fd, "system.posix_acl_access")
+    except OSError as error:
+        return error.errno in _NO_LIST and status.st_mode & _ALL_WRITE == _ALL_WRITE
+    return False

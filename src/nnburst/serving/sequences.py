@@ -1,110 +1,234 @@
-"""States of networks that have some: one for each sequence that a client has begun."""
+"""The states of a model's sequences, each of which one request at a time executes on."""
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
+from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from typing import Final
 
-from nnburst.client.burst.burst import Burst
-from nnburst.client.burst.stateful_burst import StatefulBurst
-from nnburst.hal.closing import Closing
-from nnburst.hal.errors import InvalidArgument, ResourceExhausted
-from nnburst.serving.tensors import Array, Value, value_of
+from nnburst.client.burst.interface import Burst
+from nnburst.client.burst.resident import ResidentBurst
+from nnburst.hal.errors import InvalidArgument, MissedDeadline, ResourceExhausted
+from nnburst.hal.utils import Closing
+from nnburst.serving.tensors import Array
 
 #: Seconds after which an unused sequence gives way to a new one.
 IDLE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class SequenceWord:
+    """What a request has about its sequence: `sequence_id`, `sequence_start`, `sequence_end`."""
+
+    key: Hashable
+    starts: bool
+    ends: bool
+
+
+class State(Closing):
+    """The state of one sequence, wherever it lies. One thread at a time."""
+
+    @abstractmethod
+    def execute(
+        self, arrays: Several[Array], timeout: float, lane: ResidentBurst | None
+    ) -> Several[Array]:
+        """Execute once; the outputs, until the next execution.
+
+        Args:
+            arrays: the inputs.
+            timeout: seconds.
+            lane: the caller's burst, if the model's states stay in the driver.
+        """
+
+    @abstractmethod
+    def take_back(self) -> bool:
+        """Be as it was before the last execution; False if that is not known any more."""
+
+
+class PoolState(State):
+    """A state in pools of the front, with a burst of its own."""
+
+    def __init__(self, burst: Burst) -> None:
+        """Own `burst`, which was opened with states."""
+        self._burst = burst
+        self._bound = burst.bind()
+        self._before: dict[str, Array] = {}
+
+    def execute(
+        self,
+        arrays: Several[Array],
+        timeout: float,
+        lane: ResidentBurst | None,  # noqa: ARG002 - it has its own
+    ) -> Several[Array]:
+        """See `State`."""
+        # An execution reads one place of a state and writes another: what it has read is there after it.
+        self._before = dict(self._bound.states)
+        for view, array in zip(self._bound.inputs, arrays, strict=True):
+            view[...] = array
+        return self._bound.run(timeout).outputs
+
+    def take_back(self) -> bool:
+        """See `State`."""
+        for name, place in self._bound.states.items():
+            place[...] = self._before[name]
+        return True
+
+    def close(self) -> None:
+        """Give it up."""
+        self._burst.close()
+
+
+class SlotState(State):
+    """A state in a slot of the driver, which every lane reaches by its own burst."""
+
+    def __init__(self, slot: ResidentBurst) -> None:
+        """Own `slot`."""
+        self._slot = slot
+
+    def execute(
+        self, arrays: Several[Array], timeout: float, lane: ResidentBurst | None
+    ) -> Several[Array]:
+        """See `State`."""
+        burst = self._slot if lane is None else lane.beside(self._slot)
+        return burst.execute(arrays, timeout=timeout, copy=False).outputs
+
+    def take_back(self) -> bool:
+        """See `State`: it was written over."""
+        return False
+
+    def close(self) -> None:
+        """Give it up."""
+        self._slot.close()
 
 
 @dataclass
 class Sequence(Closing):
     """One state. Used by one request at a time, which holds `lock`."""
 
-    burst: Burst
-    stateful: StatefulBurst
+    state: State
     used: float
+    ended: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def execute(
-        self, arrays: Iterable[Array], wanted: Iterable[int], timeout: float
-    ) -> dict[int, Value]:
-        """Execute once on the state; outputs by index."""
-        for view, array in zip(self.stateful.inputs, arrays, strict=True):
-            view[...] = array
-        self.stateful.run(timeout)
-        return {index: value_of(self.stateful.outputs[index]) for index in wanted}
-
     def close(self) -> None:
-        """Give the state up."""
-        self.burst.close()
+        """Give the state up; with `lock` held."""
+        self.ended = True
+        self.state.close()
 
 
 class Sequences(Closing):
     """The sequences of one model. Thread-safe."""
 
-    def __init__(self, begin: Callable[[], tuple[Burst, StatefulBurst]], limit: int) -> None:
+    def __init__(self, begin: Callable[[], State], limit: int) -> None:
         """Begin with none.
 
         Args:
-            begin: makes a burst with the initial state.
+            begin: makes an initial state.
             limit: sequences at once.
         """
         self._begin = begin
         self._limit = limit
         self._lock = threading.Lock()
         self._sequences: OrderedDict[Hashable, Sequence] = OrderedDict()
+        #: Keys of those that are being started; they count as sequences.
+        self._starting: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def find(self, key: Hashable, *, starts: bool) -> Sequence:
-        """The sequence of `key`, new if `starts`.
+    def take(self, key: Hashable, *, starts: bool, timeout: float) -> Sequence:
+        """The sequence of `key`, new if `starts`; the caller holds its lock and releases it.
 
         Raises:
-            InvalidArgument: it was not started, was ended, or has died with its driver.
-            ResourceExhausted: there are too many that are in use.
+            InvalidArgument: it was not started, was ended, is being started, or has died with its driver.
+            MissedDeadline: it was busy for `timeout` seconds, or the timeout passed while it was made.
+            ResourceExhausted: there are too many that are in use, or the driver has no room for one more.
         """
+        deadline = time.monotonic() + timeout
         if starts:
-            self.remove(key)
-            with self._lock:
-                self._make_room()
-            burst, stateful = self._begin()
-            sequence = Sequence(burst, stateful, time.monotonic())
-            with self._lock:
-                self._sequences[key] = sequence
-            return sequence
+            return self._start(key, deadline)
         with self._lock:
             found = self._sequences.get(key)
             if found is None:
-                raise InvalidArgument(
-                    f"sequence {key}: not started, ended, expired while idle, or lost with its driver"
-                )
+                raise _not_there(key)
             found.used = time.monotonic()
             self._sequences.move_to_end(key)
-            return found
+        _wait_for(found, key, deadline)
+        if found.ended:
+            found.lock.release()
+            raise _not_there(key)
+        return found
 
-    def remove(self, key: Hashable) -> None:
-        """Forget a sequence; an unknown one is ignored."""
+    def close_sequence(self, key: Hashable, sequence: Sequence) -> None:
+        """Forget a sequence whose lock the caller holds."""
         with self._lock:
-            sequence = self._sequences.pop(key, None)
-        if sequence is not None:
-            with sequence.lock:
+            if self._sequences.get(key) is sequence:
+                del self._sequences[key]
+        sequence.close()
+
+    def _start(self, key: Hashable, deadline: float) -> Sequence:
+        with self._lock:
+            if key in self._starting:
+                raise InvalidArgument(f"sequence {key}: another request is starting it")
+            before = self._sequences.get(key)
+            if before is None:
+                self._make_room()
+            self._starting.add(key)
+        try:
+            if before is not None:
+                _wait_for(before, key, deadline)
+                try:
+                    self.close_sequence(key, before)
+                finally:
+                    before.lock.release()
+            sequence = Sequence(self._begin(), time.monotonic())
+            if time.monotonic() >= deadline:
                 sequence.close()
+                raise MissedDeadline(f"timeout: passed while sequence {key} was started")
+            sequence.lock.acquire()
+            with self._lock:
+                self._sequences[key] = sequence
+            return sequence
+        finally:
+            with self._lock:
+                self._starting.discard(key)
 
     def close(self) -> None:
         """Forget all."""
-        for key in list(self._sequences):
-            self.remove(key)
+        with self._lock:
+            sequences, self._sequences = self._sequences, OrderedDict()
+        for sequence in sequences.values():
+            with sequence.lock:
+                sequence.close()
 
     def _make_room(self) -> None:
-        if len(self._sequences) < self._limit:
+        if len(self._sequences.keys() | self._starting) < self._limit:
             return
-        key, oldest = next(iter(self._sequences.items()))
-        if time.monotonic() - oldest.used < IDLE_SECONDS or not oldest.lock.acquire(blocking=False):
+        # Of one that is being started anew nothing may be taken; without any, all are being started.
+        free = (item for item in self._sequences.items() if item[0] not in self._starting)
+        key, oldest = next(free, (None, None))
+        if (
+            oldest is None
+            or time.monotonic() - oldest.used < IDLE_SECONDS
+            or not oldest.lock.acquire(blocking=False)
+        ):
             raise ResourceExhausted(f"{self._limit} sequences are in use, as many as the model has")
         del self._sequences[key]
         oldest.close()
         oldest.lock.release()
+
+
+def _wait_for(sequence: Sequence, key: Hashable, deadline: float) -> None:
+    if not sequence.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        raise MissedDeadline(f"timeout: sequence {key} was busy until the deadline")
+
+
+def _not_there(key: Hashable) -> InvalidArgument:
+    return InvalidArgument(
+        f"sequence {key}: not started, ended, expired while idle, or its state is lost"
+    )

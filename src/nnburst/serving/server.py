@@ -4,37 +4,81 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
-from nnburst.serving.messages import Message
-from nnburst.serving.options import Options, Tls, is_loopback
-from nnburst.serving.service import NAME, InferenceService
+from nnburst.hal.errors import DeviceUnavailable
+from nnburst.serving.addresses import PathLock, open_to, unix_path
+from nnburst.serving.options import Options, is_loopback
+from nnburst.serving.service import NAME, InferenceService, Threads
+from nnburst.serving.tensors import Message
+from nnburst.serving.tls import server_credentials
 
 logger = logging.getLogger(__name__)
+
+
+#: Threads that read requests, beside those that execute.
+_READERS: Final = 16
+#: Threads for calls that execute nothing: health, metadata, statistics, regions.
+_CONTROL: Final = 4
+#: Threads that wait for models that are loaded.
+_LOADING: Final = 2
+#: Seconds for callers to notice that the server ends, and for answers to leave.
+PARTING: Final = 0.2
+#: Streams beyond the limit get an answer, too.
+_REFUSING: Final = 2
+#: Calls that grpcio holds for a thread; it refuses more than these, before their messages are read.
+_MOST_CALLS: Final = 20_000
+
+
+class Readers(ThreadPoolExecutor):
+    """Threads that read requests, and as many more as execute."""
+
+    def __init__(self) -> None:
+        """Without any that execute."""
+        super().__init__(_READERS, "inference")
+
+    def serve(self, lanes: int) -> None:
+        """Have threads for so many executions at once, too; those that are there stay."""
+        self._max_workers = max(self._max_workers, lanes + _READERS)
+
+
+def make_threads(options: Options, readers: Readers) -> Threads:
+    """Those of a front, for both protocols."""
+    return Threads(
+        readers,
+        ThreadPoolExecutor(options.max_streams + _REFUSING, "stream"),
+        ThreadPoolExecutor(_CONTROL, "control"),
+        ThreadPoolExecutor(_LOADING, "loading"),
+    )
 
 
 class Server:
     """A listening server; nothing is answered before `start`."""
 
-    def __init__(self, options: Options, service: InferenceService) -> None:
-        """Take the address.
+    def __init__(self, options: Options, service: InferenceService, threads: Threads) -> None:
+        """Take the address; calls are answered by `threads`.
 
         Raises:
             DeviceUnavailable: it is taken, or not this machine's.
             InvalidArgument: a file of TLS cannot be read or used.
         """
-        threads = options.max_rpcs + options.max_streams
+        self._service = service
+        #: Models that health was ever asked to know.
+        self._models: set[str] = set()
+        self._lock: PathLock | None = None
         self._server: Message = grpc.server(
-            ThreadPoolExecutor(threads, thread_name_prefix="rpc"),
-            maximum_concurrent_rpcs=threads,
+            threads.control,
+            maximum_concurrent_rpcs=_MOST_CALLS,
             options=[
                 ("grpc.max_receive_message_length", options.max_message),
                 ("grpc.max_send_message_length", options.max_message),
-                ("grpc.max_concurrent_streams", threads),
                 ("grpc.max_allowed_incoming_connections", options.max_connections),
+                # A model's queue refuses what is too much, by name; the library would do it by a lost call.
+                ("grpc.server.max_pending_requests", _MOST_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", _MOST_CALLS),
                 ("grpc.so_reuseport", 0),  # two fronts at one address would share its clients
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
@@ -42,49 +86,70 @@ class Server:
         )
         self._health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self._server.add_generic_rpc_handlers((service.handlers(),))
-        self.be_ready(ready=False)
+        # Each registered call waits in a line of its own: health does not stand behind a flood of inferences.
+        self._server.add_registered_method_handlers(NAME, service.handlers(threads))
+        self.report_health()
         self.address = self._listen(options)
+        host, _, port = self.address.rpartition(":")
+        if unix_path(self.address) is None:
+            service.address = (host, int(port))
 
     def start(self) -> None:
         """Answer from here on."""
         self._server.start()
 
-    def be_ready(self, *, ready: bool) -> None:
-        """What grpc-health answers."""
-        status = health_pb2.HealthCheckResponse
+    def report_health(self) -> None:
+        """Have grpc-health answer what the service and its models are now."""
+        readiness = self._service.readiness
         for name in ("", NAME):
-            self._health.set(name, status.SERVING if ready else status.NOT_SERVING)
+            self._set_health(name, ready=self._service.is_ready)
+        for name, ready in readiness.items():
+            self._set_health(name, ready=ready)
+        for name in self._models - readiness.keys():
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+        self._models |= readiness.keys()
 
-    def close(self, seconds: float) -> None:
-        """Take no more requests; those under way have `seconds`."""
+    def part(self) -> None:
+        """Be not ready."""
         self._health.enter_graceful_shutdown()
-        self._server.stop(seconds).wait()
+
+    def begin_end(self, seconds: float) -> None:
+        """Tell every connection to go; what is here has `seconds`."""
+        self._ended = self._server.stop(seconds)
+
+    def close(self) -> None:
+        """End after `begin_end`."""
+        if not self._ended.wait(PARTING):  # streams may be open for ever
+            self._server.stop(None).wait()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _set_health(self, name: str, *, ready: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        self._health.set(name, status.SERVING if ready else status.NOT_SERVING)
 
     def _listen(self, options: Options) -> str:
         host = options.grpc.rpartition(":")[0]
+        path = unix_path(options.grpc)
+        if path is not None:
+            self._lock = PathLock("--grpc", path)
         try:
-            if options.tls is None:
-                if not is_loopback(host):
+            if options.tls is None or path is not None:
+                if path is None and not is_loopback(host):
                     logger.warning(
                         "%s is served without TLS: anyone who reaches it may read and call", host
                     )
                 port = self._server.add_insecure_port(options.grpc)
             else:
-                port = self._server.add_secure_port(options.grpc, _credentials(options.tls))
+                credentials = server_credentials(options.tls)
+                port = self._server.add_secure_port(options.grpc, credentials)
         except (RuntimeError, ValueError) as error:
             raise DeviceUnavailable(f"--grpc: {options.grpc} cannot be served: {error}") from None
         if not port:
             raise DeviceUnavailable(
                 f"--grpc: {options.grpc} is taken, or its certificate is not valid"
             )
+        if path is not None:
+            open_to(path, any_user=options.any_user)
+            return options.grpc
         return f"{host}:{port}"
-
-
-def _credentials(tls: Tls) -> Message:
-    try:
-        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-        root = tls.client_ca.read_bytes() if tls.client_ca is not None else None
-    except OSError as error:
-        raise InvalidArgument(f"TLS: {error}") from None
-    return grpc.ssl_server_credentials([pair], root, require_client_auth=root is not None)

@@ -6,6 +6,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 #: Upper ends of the histograms' buckets, in nanoseconds; what is longer is in the last one.
@@ -34,11 +35,10 @@ class Histogram:
         self.counts[bisect_left(BOUNDS, nanoseconds)] += 1
         self.total += nanoseconds
 
-    def copy(self) -> Histogram:
-        """As it is now."""
-        found = Histogram()
-        found.counts, found.total = list(self.counts), self.total
-        return found
+    def merge(self, other: Histogram) -> None:
+        """Count what `other` has, too."""
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
 
 
 class Durations(NamedTuple):
@@ -62,13 +62,27 @@ class Durations(NamedTuple):
         return max(0, self.total - self.queue - self.inference - self.reading)
 
 
+class Snapshot(NamedTuple):
+    """Counts of one moment.
+
+    Attributes:
+        statuses: requests by gRPC's name of their status.
+        in_flight: requests that have no answer yet.
+        histograms: durations of those that were answered, by the names of the first three of `Durations`.
+    """
+
+    statuses: Counter[str]
+    in_flight: int
+    histograms: dict[str, Histogram]
+
+
 class Statistics:
     """Counts and sums. Thread-safe."""
 
     def __init__(self) -> None:
         """Begin at zero."""
         self._lock = threading.Lock()
-        self.succeeded = self.failed = 0
+        self.succeeded = self.failed = self.executions = 0
         self.failed_ns = 0
         self._sums = [0, 0, 0, 0]
         self.last_ms = 0
@@ -84,16 +98,23 @@ class Statistics:
         with self._lock:
             return Durations(*self._sums)
 
+    def execute(self) -> None:
+        """Count an execution, of one request or of several that were joined."""
+        with self._lock:
+            self.executions += 1
+
     def begin(self) -> None:
         """A request has come; `succeed` or `fail` follows."""
         with self._lock:
             self.in_flight += 1
 
-    def snapshot(self) -> tuple[dict[str, int], int, dict[str, Histogram]]:
-        """Requests by status, those in flight, and durations of those that were answered: of one moment."""
+    def snapshot(self) -> Snapshot:
+        """All of one moment."""
         with self._lock:
-            histograms = {name: found.copy() for name, found in self._histograms.items()}
-            return dict(self.statuses), self.in_flight, histograms
+            histograms = {name: Histogram() for name in self._histograms}
+            for name, found in self._histograms.items():
+                histograms[name].merge(found)
+            return Snapshot(Counter(self.statuses), self.in_flight, histograms)
 
     def succeed(self, durations: Durations) -> None:
         """Count a request that was answered."""
@@ -115,3 +136,15 @@ class Statistics:
             self.in_flight -= 1
             self.failed_ns += nanoseconds
             self.statuses[status] += 1
+
+
+def totals(several: Sequence[Statistics]) -> Snapshot:
+    """The sum of several, of which there is one at least."""
+    found = several[0].snapshot()
+    for each in several[1:]:
+        more = each.snapshot()
+        found.statuses.update(more.statuses)
+        for name, histogram in found.histograms.items():
+            histogram.merge(more.histograms[name])
+        found = found._replace(in_flight=found.in_flight + more.in_flight)
+    return found

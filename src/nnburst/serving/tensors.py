@@ -1,4 +1,10 @@
-"""Requests to arrays, and arrays to responses: everything that a client writes is checked here."""
+"""Turns requests of KServe v2 into arrays and arrays into responses, and checks every field.
+
+KServe's data types and NNAPI's.
+
+Quantised tensors travel as their integers; scale and zero point are in the model's configuration. INT64,
+UINT64, FP64 and BF16 are types of whole graphs; BYTES has no counterpart and is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +17,64 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.serving.datatypes import DataType
-from nnburst.serving.messages import Message
-from nnburst.serving.regions import Regions
+from nnburst.serving.regions import UserRegions
+
+
+@dataclass(frozen=True)
+class DataType:
+    """One of KServe's types that tensors of models can have.
+
+    Attributes:
+        name: as requests have it.
+        dtype: of arrays, little-endian.
+        contents: field of `InferTensorContents`; empty for types that travel as raw bytes only.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    contents: str
+
+
+_ALL: Final = (
+    DataType("BOOL", np.dtype(np.bool_), "bool_contents"),
+    DataType("UINT8", np.dtype("u1"), "uint_contents"),
+    DataType("INT8", np.dtype("i1"), "int_contents"),
+    DataType("UINT16", np.dtype("<u2"), "uint_contents"),
+    DataType("INT16", np.dtype("<i2"), "int_contents"),
+    DataType("UINT32", np.dtype("<u4"), "uint_contents"),
+    DataType("INT32", np.dtype("<i4"), "int_contents"),
+    DataType("UINT64", np.dtype("<u8"), "uint64_contents"),
+    DataType("INT64", np.dtype("<i8"), "int64_contents"),
+    DataType("FP16", np.dtype("<f2"), ""),
+    DataType("FP32", np.dtype("<f4"), "fp32_contents"),
+    DataType("FP64", np.dtype("<f8"), "fp64_contents"),
+)
+_BY_DTYPE: Final[Mapping[np.dtype[Any], DataType]] = {kind.dtype: kind for kind in _ALL}
+
+
+#: What JSON's numbers become, by KServe's names; BF16 is made of the FP32.
+DATA_TYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    **{kind.name: kind.dtype for kind in _ALL},
+    "BF16": np.dtype("<f4"),
+}
+
+
+def data_type(dtype: np.dtype[Any], element: str = "") -> DataType:
+    """KServe's type for arrays of `dtype`; `element` is as `Parameter` has it.
+
+    Raises:
+        InvalidArgument: it has none, as types of most extensions do.
+    """
+    if element == "bfloat16":
+        return DataType("BF16", dtype, "")
+    if dtype not in _BY_DTYPE:
+        raise InvalidArgument(f"tensors of {dtype} cannot be served: KServe has no such type")
+    return _BY_DTYPE[dtype]
+
+
+Message = Any
+Context = Any
+
 
 Array = npt.NDArray[Any]
 #: Shape and bytes of an output.
@@ -58,15 +119,23 @@ class Tensor:
             )
         return shape
 
+    def check_size(self, shape: tuple[int, ...], size: int) -> None:
+        """Refuse a tensor of `size` bytes that has not as many as its shape.
+
+        Raises:
+            InvalidArgument: there are more or fewer.
+        """
+        wanted = math.prod(shape) * self.kind.dtype.itemsize
+        if size != wanted:
+            raise InvalidArgument(f"input {self.name!r} has {size} bytes, expected {wanted}")
+
     def array(self, shape: tuple[int, ...], raw: bytes) -> Array:
         """Little-endian bytes in row-major order as an array.
 
         Raises:
             InvalidArgument: there are more or fewer than the shape has.
         """
-        wanted = math.prod(shape) * self.kind.dtype.itemsize
-        if len(raw) != wanted:
-            raise InvalidArgument(f"input {self.name!r} has {len(raw)} bytes, expected {wanted}")
+        self.check_size(shape, len(raw))
         if self.kind.name == "BOOL":  # any byte is one of both
             return np.not_equal(np.frombuffer(raw, np.uint8), 0).reshape(shape)
         return np.frombuffer(raw, self.kind.dtype).reshape(shape)
@@ -90,9 +159,10 @@ class Tensor:
                 f"input {self.name!r} has {len(values)} {self.kind.contents} and {others},"
                 f" expected {math.prod(shape)} {self.kind.contents}"
             )
-        wide = np.array(values, np.int64 if self.kind.dtype.kind in "iu" else self.kind.dtype)
+        whole = self.kind.dtype.kind in "iu" and self.kind.dtype.itemsize < 8
+        wide = np.array(values, np.int64 if whole else self.kind.dtype)
         array = wide.astype(self.kind.dtype)
-        if wide.dtype.kind == "i" and not np.array_equal(array, wide):
+        if whole and not np.array_equal(array, wide):
             raise InvalidArgument(
                 f"input {self.name!r} has values outside the range of {self.kind.name}"
             )
@@ -122,7 +192,7 @@ def value_of(array: Array) -> Value:
 
 
 def read_inputs(
-    request: Message, tensors: Sequence[Tensor], regions: Regions | None
+    request: Message, tensors: Sequence[Tensor], regions: UserRegions | None
 ) -> list[Array]:
     """The inputs of a ModelInferRequest, in the model's order.
 
@@ -151,6 +221,10 @@ def read_inputs(
         shape = tensor.check_shape(given.shape)
         placed = _place(given, regions)
         if placed is not None and regions is not None:
+            # Before memory of that size is filled: a region may be sparse, and any size.
+            tensor.check_size(shape, placed[2])
+            if -1 in tensor.shape:
+                regions.check_open_size(placed[2])
             arrays[given.name] = tensor.array(shape, regions.read(*placed))
         elif has_raw:
             data = next(raw, None)
@@ -169,7 +243,7 @@ def read_inputs(
 
 
 def wanted_outputs(
-    request: Message, tensors: Sequence[Tensor], regions: Regions | None
+    request: Message, tensors: Sequence[Tensor], regions: UserRegions | None
 ) -> list[Wanted]:
     """Which outputs a request asks for: all, unless it names some.
 
@@ -196,7 +270,7 @@ def write_outputs(
     wanted: Sequence[Wanted],
     tensors: Sequence[Tensor],
     values: Mapping[int, Value],
-    regions: Regions | None,
+    regions: UserRegions | None,
 ) -> None:
     """Add outputs to a response, by value or into their regions.
 
@@ -222,14 +296,14 @@ def write_outputs(
             response.raw_output_contents.append(data)
 
 
-def _place(given: Message, regions: Regions | None) -> tuple[str, int, int] | None:
+def _place(given: Message, regions: UserRegions | None) -> tuple[str, int, int] | None:
     """Region, offset and size that a tensor names; None for by value."""
     if not given.parameters or "shared_memory_region" not in given.parameters:
         return None
     if regions is None:
         raise InvalidArgument(
-            f"{given.name!r}: shared memory is switched off (--grpc-shared-memory),"
-            " or the caller is not local"
+            f"{given.name!r}: shared memory is switched off (--shared-memory), or the caller's user"
+            " is not known: it is for connections over loopback that nothing lies between"
         )
     parameters = given.parameters
     # Reading a key of a map of messages adds it, which is why it is looked for first.

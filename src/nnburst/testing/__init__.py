@@ -1,1 +1,1 @@
-"""Tools for testing drivers and clients: vectors, packet mutations, fault injection."""
+"""Tools for testing drivers and clients: vectors, suites, fuzzers, faults, models and load."""

@@ -1,4 +1,4 @@
-"""Everything that a driver is tried with, as one report."""
+"""Tries a driver with everything that there is for testing drivers, and writes one report."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-import nnburst
+from nnburst._version import __version__
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
 from nnburst.testing.conformance.driver_runners import BurstRunner
-from nnburst.testing.contract import checks
-from nnburst.testing.contract.subject import is_whole
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.pack import campaign
+from nnburst.testing.pack import campaign, suites
+from nnburst.testing.pack.campaign import left_out, try_graphs, try_pairs
 from nnburst.testing.pack.cases import Case, Triple, can_be_drawn, cases, conceivable, wanted
-from nnburst.testing.pack.graphs import try_graphs
-from nnburst.testing.pack.left_out import left_out
-from nnburst.testing.report.results import (
+from nnburst.testing.pack.contract import is_whole
+from nnburst.testing.report import (
     SKIPPED,
     About,
     CheckResult,
@@ -43,8 +41,8 @@ from nnburst.testing.report.results import (
     performances,
 )
 
-#: What is tried: the pack's first cases and the contract; all cases and random graphs; the suites that
-#: send what no honest client sends, kill and stop; everything.
+#: The pack's first cases and the suites of checks; all cases and random graphs; the pytest suites that send
+#: what no honest client sends, kill and stop; everything.
 PROFILES: Final = ("basic", "generated", "faults", "full")
 #: Cases of a triple in profile basic.
 BASIC: Final = 12
@@ -58,7 +56,7 @@ Advance = Callable[[str, int, int], None]
 
 
 class Plan(NamedTuple):
-    """What is tried, and what is asked for.
+    """The tests to run, and the requirements on their results.
 
     Attributes:
         profile: one of PROFILES.
@@ -68,6 +66,7 @@ class Plan(NamedTuple):
         max_latency_us: largest median of a round trip; None for none.
         dump: folder for files that reproduce failures; None for none.
         paths: where an executor's module is looked for.
+        options: what an executor in a shared library, or openvino, is opened with, each as `key=value`.
     """
 
     profile: str = "full"
@@ -77,6 +76,7 @@ class Plan(NamedTuple):
     max_latency_us: float | None = None
     dump: Path | None = None
     paths: tuple[Path, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
@@ -96,7 +96,7 @@ def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
             found.append(triple)
             passed += good[-1:]
         subjects = subjects_of(passed)
-        results += _contract(driver.address, subjects, advance)
+        results += _checks(driver.address, subjects, advance)
     else:
         subjects = []
     if plan.profile in ("generated", "full"):
@@ -116,7 +116,7 @@ def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
 
 
 def describe(device: Device, named: str, profile: str) -> About:
-    """What a report has about a driver."""
+    """A driver as a report describes it."""
     try:
         capabilities, unknown = performances(device.capabilities), ""
     except NnburstError as error:
@@ -130,7 +130,7 @@ def describe(device: Device, named: str, profile: str) -> About:
         capabilities=capabilities,
         unknown_capabilities=unknown,
         profile=profile,
-        nnburst=nnburst.__version__,
+        nnburst=__version__,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=f"{platform.machine()}, {os.cpu_count()} processors, Linux {platform.release()}",
         seconds=0.0,
@@ -138,7 +138,7 @@ def describe(device: Device, named: str, profile: str) -> About:
 
 
 def subjects_of(passed: Sequence[Case]) -> list[Case]:
-    """A few cases for the contract: the smallest, and the largest, of another operation if there is one."""
+    """A few cases for the suites of checks: the smallest and a large one, of two operations if it can be."""
     whole = sorted((case for case in passed if is_whole(case)), key=_elements)
     if not whole:
         return []
@@ -155,10 +155,10 @@ def _pack(
     driver: DriverUnderTest, plan: Plan, advance: Advance
 ) -> Iterator[tuple[TripleResult, list[Case]]]:
     most = BASIC if plan.profile == "basic" else None
-    session = campaign.Session(lambda: BurstRunner.over(connect(driver.address)))
+    session = campaign.PackSession(lambda: BurstRunner.over(connect(driver.address)))
     chosen = list(wanted(partial(_takes, plan)))
     try:
-        tried = campaign.run(chosen, session, campaign.Options(most, plan.filter, plan.dump))
+        tried = campaign.run(chosen, session, campaign.PackOptions(most, plan.filter, plan.dump))
         for number, found in enumerate(tried):
             advance("pack", number + 1, len(chosen))
             yield found
@@ -172,17 +172,17 @@ def _takes(plan: Plan, triple: Triple) -> bool:
     return any(re.search(plan.filter, name) for name in triple.case_names)
 
 
-def _contract(address: str, subjects: Sequence[Case], advance: Advance) -> Iterator[CheckResult]:
+def _checks(address: str, subjects: Sequence[Case], advance: Advance) -> Iterator[CheckResult]:
     others = other_cases(subjects)
+    names = [(suite, name) for suite, checks in suites.SUITES.items() for name in checks]
     for number, subject in enumerate(subjects):
-        for place, name in enumerate(checks.CHECKS):
-            yield checks.run(name, address, subject, others)
-            done = number * len(checks.CHECKS) + place + 1
-            advance("contract", done, len(subjects) * len(checks.CHECKS))
+        for place, (suite, name) in enumerate(names):
+            yield suites.run(suite, name, address, subject, others)
+            advance("checks", number * len(names) + place + 1, len(subjects) * len(names))
 
 
 def other_cases(subjects: Sequence[Case]) -> tuple[Case, ...]:
-    """What else a driver is asked about: the first case of some triples, the subjects' operations first."""
+    """The first cases of further triples for a driver, the subjects' operations first."""
     known = {case.triple.operation for case in subjects}
     ordered = sorted(conceivable(), key=lambda t: (t.operation not in known, t.rank, t.operation))
     return tuple(next(cases(triple)) for triple in islice(filter(can_be_drawn, ordered), _ASKED))
@@ -197,13 +197,14 @@ def _graphs(
         yield from try_graphs(
             device, runner, operations, lambda done, of: advance("graphs", done, of)
         )
+        yield from try_pairs(runner, operations, lambda done, of: advance("pairs", done, of))
 
 
 def _latencies(address: str, subjects: Sequence[Case]) -> tuple[Latency, ...]:
     found = []
     for subject in subjects:
         try:
-            found.append(checks.latency(address, subject))
+            found.append(suites.latency(address, subject))
         except NnburstError:
             continue  # a check of the contract has failed, too, and has the reason
     return tuple(found)
@@ -223,6 +224,7 @@ def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> list[Check
             f"--nnburst-profile={plan.profile}",
             f"--nnburst-driver={driver.name}",
             f"--nnburst-report={folder}",
+            *(f"--nnburst-option={option}" for option in plan.options),
         ]
         path = os.pathsep.join([*map(str, plan.paths), os.environ.get("PYTHONPATH", "")])
         done = subprocess.run(  # noqa: S603 - this interpreter, this package, a list of words

@@ -1,4 +1,4 @@
-"""The driver that a test suite is pointed at: one that runs, or an executor that gets one."""
+"""The driver that a test suite is run against: a running one, or an executor for which one is started."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Final, Self
 from nnburst.client.connect import connect
 from nnburst.client.launch import driver_environment
 from nnburst.driver.executors import find_executor
-from nnburst.hal.closing import Closing
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
+from nnburst.hal.utils import Closing, executor_library
 
 #: Seconds until a driver must listen, and until it must have ended.
 _START: Final = 60.0
@@ -43,28 +43,34 @@ class DriverUnderTest(Closing):
         self._process = process
 
     @classmethod
-    def start(cls, name: str, paths: Sequence[Path] = ()) -> Self:
+    def start(cls, name: str, paths: Sequence[Path] = (), options: Sequence[str] = ()) -> Self:
         """The driver called `name`.
 
         Args:
-            name: an executor (its name or `module:attribute`), which gets a driver in a directory of mode
-                0700 of its own; or the name or the path of a driver that runs.
+            name: an executor (its name, `module:attribute`, or the path of a shared library), which gets a
+                driver in a directory of mode 0700 of its own; or the name or the path of a driver that runs.
             paths: where an executor's module is looked for before anywhere else.
+            options: what an executor in a shared library, or openvino, is opened with, each as `key=value`.
 
         Raises:
             DeviceUnavailable: there is neither, or it does not start.
         """
-        if "/" in name or not (":" in name or _is_executor(name)):
+        library = executor_library(name)
+        if library is not None:
+            name = str(library)
+        elif "/" in name or not (":" in name or _is_executor(name)):
             connect(name).close()
             return cls(name, name)
         folder = Path(tempfile.mkdtemp(prefix="nnburst-"))
         address = folder / "driver.sock"
         command = [sys.executable, "-m", "nnburst.driver"]
+        words = [word for option in options for word in ("--option", option)]
         process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
-            [*command, "--executor", name, "--serve", str(address)],
+            [*command, "--executor", name, "--serve", str(address), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=_environment(paths),
+            process_group=0,  # Ctrl-C is for the command, which ends it
         )
         driver = cls(name, str(address), process)
         try:
@@ -89,7 +95,7 @@ class DriverUnderTest(Closing):
         connect(self.address).close()  # a worker whose executor cannot be made logs the reason
 
     def close(self) -> None:
-        """End what was started here; twice is fine."""
+        """End the driver if it was started here; twice is fine."""
         if self._process is None:
             return
         self._process.terminate()

@@ -1,25 +1,32 @@
-r"""pytest plugin: test a driver or an executor of your own with the suites of this package.
+r"""A pytest plugin that tests a driver or an executor of your own and writes a report.
 
     pytest -p nnburst.testing.plugin --pyargs nnburst.testing.suites_for_drivers \
         --nnburst-driver=my_package.executor:MyExecutor
 
-Also for tests of your own:
+It also has fixtures for tests of your own:
 
-nnburst_driver   the driver under test; started once a session if it is an executor
-nnburst_address  where it listens: a socket in a directory of its own
-nnburst_device   a connection to it of one test
-nnburst_adds     skips what asks for it if the driver does not add
+    nnburst_driver   the driver under test; started once a session if it is an executor
+    nnburst_address  where it listens: a socket in a directory of its own
+    nnburst_device   a connection to it of one test
+    nnburst_adds     skips tests that need ADD if the driver does not support it
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pytest
 
+from nnburst.client.connect import connect
+from nnburst.testing.assessment import describe
 from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.pack.campaign import left_out
+from nnburst.testing.report import CheckResult, Report, TripleResult, missing
+from nnburst.testing.report_page import write
 
 if TYPE_CHECKING:
     from nnburst.client.device import Device
@@ -63,6 +70,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " faults (what is wrong is sent, processes are killed and stopped) or full (default)",
     )
     group.addoption(
+        "--nnburst-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="what an executor in a shared library, or openvino, is opened with; may be repeated",
+    )
+    group.addoption(
         "--nnburst-require",
         default="",
         metavar="WORDS",
@@ -74,14 +88,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known, and record what a report is asked to hold."""
+    """Register the markers, and note the options of the report."""
     config.addinivalue_line(
         "markers", "nnburst_values: looks at results, which an executor without any cannot have"
     )
     config.addinivalue_line("markers", "nnburst_pack: `nnburst conformance` runs it by itself")
     if config.getoption("nnburst_report") is not None and not hasattr(config, "workerinput"):
-        from nnburst.testing.recorder import Recorder
-
         config.pluginmanager.register(Recorder(config), "nnburst_recorder")
 
 
@@ -98,7 +110,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def nnburst_driver(pytestconfig: pytest.Config) -> Iterator[DriverUnderTest]:
     """The driver that `--nnburst-driver` names."""
     name = str(pytestconfig.getoption("nnburst_driver"))
-    with DriverUnderTest.start(name, [pytestconfig.rootpath]) as driver:
+    options = pytestconfig.getoption("nnburst_option")
+    with DriverUnderTest.start(name, [pytestconfig.rootpath], options) as driver:
         yield driver
 
 
@@ -131,3 +144,52 @@ def nnburst_adds(nnburst_address: str) -> None:
         for model in (sum_model(), small_model()):
             if not all(device.supported_operations(model)):
                 pytest.skip("the driver does not support ADD of float32 tensors")
+
+
+_decode: Final = msgspec.json.Decoder(list[TripleResult]).decode
+
+
+class Recorder:
+    """Listens to a session and writes its report at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """`config` has the plugin's options."""
+        self._began: Final = time.monotonic()
+        self._config: Final = config
+        self._triples: list[TripleResult] = []
+        self._checks: list[CheckResult] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep a test's records, and how it ended."""
+        if report.when != "call" and report.outcome == "passed":
+            return
+        for name, value in report.user_properties:
+            if name == "nnburst_triples":
+                self._triples += _decode(str(value))
+                return  # the cases show more than their test
+        where, _, name = report.nodeid.partition("::")
+        reason = ""
+        if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
+            reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        elif report.outcome == "failed":
+            reason = report.longreprtext.strip().rpartition("\nE ")[2].partition("\n")[0]
+        self._checks.append(CheckResult(Path(where).stem, name, report.outcome, reason))
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the report."""
+        option = self._config.getoption
+        name, profile = str(option("nnburst_driver")), str(option("nnburst_profile"))
+        with (
+            DriverUnderTest.start(name, [self._config.rootpath]) as driver,
+            connect(driver.address) as device,
+        ):
+            about = describe(device, name, profile)
+        required = [word for word in str(option("nnburst_require")).split(",") if word]
+        report = Report(
+            msgspec.structs.replace(about, seconds=time.monotonic() - self._began),
+            tuple(self._triples),
+            tuple(self._checks),
+            left_out=left_out(),
+            required=missing(required, self._triples) if profile != "faults" else (),
+        )
+        write(report, option("nnburst_report"))

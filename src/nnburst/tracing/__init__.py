@@ -1,1 +1,4 @@
-"""Traces: what processes do when, recorded in shared memory and written as files that Perfetto reads."""
+"""Traces: processes record the work that they do in shared memory; files and reports are made from that.
+
+Perfetto reads the files.
+"""

@@ -1,15 +1,14 @@
-"""Takes the marks of many processes as they come.
+"""Collects the marks of many processes while they run.
 
 Every process sends a memfd that only it can write to. The collector maps it for reading, looks into each ring
 every 50 ms and once more at the end, and bounds every index that it reads there: a process that writes
-anything but marks loses its own. What a killed process had recorded is still there.
+anything but marks loses its own. Marks that a killed process had recorded are still there.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import struct
 import tempfile
 import threading
 import time
@@ -21,9 +20,10 @@ import numpy.typing as npt
 
 from nnburst._native import lib
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.closing import Closing
 from nnburst.hal.errors import InvalidArgument
-from nnburst.tracing import area
+from nnburst.hal.peer import unix_peer
+from nnburst.hal.utils import Closing
+from nnburst.tracing import recording
 from nnburst.tracing.slices import Layer, Phase
 from nnburst.tracing.timeline import Instant, Sample, Thread, ThreadBuilder, Trace
 
@@ -59,7 +59,7 @@ class Clock:
         return found
 
 
-class Source:
+class TracedProcess:
     """The marks of one process."""
 
     def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
@@ -68,16 +68,16 @@ class Source:
         Raises:
             InvalidArgument: it is not an area.
         """
-        self._area: Final = area.view(memory)
-        if int(self._area["magic"]) != area.MAGIC:
+        self._area: Final = recording.view(memory)
+        if int(self._area["magic"]) != recording.MAGIC:
             raise InvalidArgument("trace: the memory does not begin like an area of marks")
         self.lost = 0
-        self._taken: Final = [0] * area.RINGS
-        self._records: Final[list[list[Records]]] = [[] for _ in range(area.RINGS)]
+        self._taken: Final = [0] * recording.RINGS
+        self._records: Final[list[list[Records]]] = [[] for _ in range(recording.RINGS)]
 
     def drain(self) -> None:
-        """Take what was recorded since the last time."""
-        for ring in range(area.RINGS):
+        """Take the marks recorded since the last call."""
+        for ring in range(recording.RINGS):
             self._drain(ring)
 
     def _drain(self, ring: int) -> None:
@@ -85,11 +85,11 @@ class Source:
         written, taken = int(self._area["ring"]["written"][ring]), self._taken[ring]
         if written <= taken:
             return
-        first = max(taken, written - area.RECORDS)
+        first = max(taken, written - recording.RECORDS)
         self.lost += min(first - taken, 1 << 40)
         self._taken[ring] = written
         numbers = np.arange(first, written, dtype=np.uint64)
-        places = (numbers % np.uint64(area.RECORDS)).astype(np.intp)
+        places = (numbers % np.uint64(recording.RECORDS)).astype(np.intp)
         records = self._area["record"][ring]
         # SYNC POINT T: a record that was written anew while it was copied has another number afterwards.
         copied = records[places]
@@ -99,7 +99,7 @@ class Source:
         self._records[ring].append(copied[good])
 
     def threads(self, clock: Clock) -> tuple[list[Thread], list[str]]:
-        """What its threads did, and what does not fit together."""
+        """Its threads with their slices, and descriptions of marks that do not fit together."""
         pid = int(self._area["pid"])
         process = _text(self._area["process"])
         names = self._names()
@@ -118,7 +118,7 @@ class Source:
 
     def _names(self) -> list[str]:
         # TRUST: the count is bounded by the table, layers and phases by what there is.
-        count = min(int(self._area["names"]), area.NAMES)
+        count = min(int(self._area["names"]), recording.NAMES)
         return [
             f"[NN_{_LAYERS[min(int(entry['layer']), len(_LAYERS) - 1)]}"
             f"_{_PHASES[min(int(entry['phase']), len(_PHASES) - 1)]}]{_text(entry['text'])}"
@@ -140,15 +140,15 @@ def _build(
     for moment, kind, number, flags, argument in zip(times, *columns, strict=True):
         name = names[number] if number < len(names) else "[NN_LO_PU]?"
         flow = argument if flags else 0
-        if kind == area.BEGIN:
-            builder.begin(name, moment, flow, leaves=flags == area.FLOW_OUT)
-        elif kind == area.END:
+        if kind == recording.BEGIN:
+            builder.begin(name, moment, flow, leaves=flags == recording.FLOW_OUT)
+        elif kind == recording.END:
             builder.end_slice(moment)
-        elif kind == area.SWITCH:
-            builder.switch(name, moment, flow, leaves=flags == area.FLOW_OUT)
-        elif kind == area.INSTANT:
+        elif kind == recording.SWITCH:
+            builder.switch(name, moment, flow, leaves=flags == recording.FLOW_OUT)
+        elif kind == recording.INSTANT:
             builder.thread.instants.append(Instant(name, moment))
-        elif kind == area.COUNTER:
+        elif kind == recording.COUNTER:
             builder.thread.samples.append(Sample(name, moment, argument))
     builder.finish()
 
@@ -173,7 +173,7 @@ class Collector(Closing):
         self._socket.bind(str(self.address))
         self._socket.listen(64)
         self._socket.settimeout(_PERIOD)
-        self._sources: list[Source] = []
+        self._sources: list[TracedProcess] = []
         self._clock = Clock()
         self._refused: list[str] = []
         self._ends = threading.Event()
@@ -199,15 +199,13 @@ class Collector(Closing):
     def _admit(self, connection: socket.socket) -> None:
         connection.settimeout(1.0)
         try:
-            raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            _, uid, _ = struct.unpack("3i", raw)
-            if uid != os.getuid() or len(self._sources) == _MOST_PROCESSES:
+            if unix_peer(connection).uid != os.geteuid() or len(self._sources) == _MOST_PROCESSES:
                 raise InvalidArgument("trace: one process too many, or another user's")  # noqa: TRY301
             _, fds, _, _ = socket.recv_fds(connection, 64, 1)
             if len(fds) != 1:
                 raise InvalidArgument("trace: a process sent no memory")  # noqa: TRY301
-            with SharedMemory.adopt(fds[0], area.BYTES) as memory:
-                self._sources.append(Source(memory.map(writable=False)))
+            with SharedMemory.adopt(fds[0], recording.BYTES) as memory:
+                self._sources.append(TracedProcess(memory.map(writable=False)))
         except (OSError, InvalidArgument) as error:
             self._refused.append(str(error))
 
@@ -217,7 +215,7 @@ class Collector(Closing):
         self._clock.take()
 
     def finish(self) -> Trace:
-        """Take what is left, and make a trace of everything. Closes it."""
+        """Take the remaining marks, close the collector, and make a trace of everything."""
         self._ends.set()
         self._thread.join()
         self._drain()

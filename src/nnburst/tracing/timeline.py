@@ -1,4 +1,4 @@
-"""Marks as slices, instants and counters of threads: what files are written from and reports are made of."""
+"""Holds a trace as slices, instants and counters of threads, from which files and reports are made."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Sample(msgspec.Struct):
 
 @dataclass
 class Thread:
-    """What one thread did. Slices are in the order of their beginnings, outer ones first."""
+    """The work of one thread. Slices are in the order of their beginnings, outer ones first."""
 
     pid: int
     tid: int
@@ -65,12 +65,12 @@ class Thread:
 
 @dataclass
 class Trace:
-    """Threads, and what is not to be believed of them.
+    """The threads of all processes, and the gaps and contradictions in their marks.
 
     Attributes:
         threads: those that did something.
         lost: records that were overwritten before they were read, or that no thread had room for.
-        problems: what does not fit together, in words.
+        problems: marks that do not fit together, in words.
     """
 
     threads: list[Thread]
@@ -110,7 +110,7 @@ class ThreadBuilder:
         self.begin(name, time, flow, leaves=leaves)
 
     def finish(self) -> None:
-        """What is still open lasted until the thread's last mark."""
+        """End the slices that are still open at the thread's last mark."""
         for left in self._open:
             left.end, left.is_complete = self._last, False
         self._open.clear()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from nnburst.executor.litert import native
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
+from nnburst.testing.faults.footprint import children
 
 SIDE = 1024
 PATIENCE = 60.0
@@ -46,6 +51,13 @@ def network() -> Model:
 
 @contextmanager
 def service(path: Path, *words: str) -> Iterator[Path]:
+    with service_process(path, *words):
+        yield path
+
+
+@contextmanager
+def service_process(path: Path, *words: str) -> Iterator[int]:
+    """The pid of a service's supervisor."""
     command = [sys.executable, "-m", "nnburst.driver", "--executor", "litert", "--serve", str(path)]
     process = subprocess.Popen(
         [*command, *words], stdout=subprocess.PIPE, text=True, env=driver_environment()
@@ -53,7 +65,7 @@ def service(path: Path, *words: str) -> Iterator[Path]:
     try:
         assert process.stdout is not None
         assert process.stdout.readline()
-        yield path
+        yield process.pid
     finally:
         process.terminate()
         process.communicate(timeout=PATIENCE)
@@ -88,3 +100,53 @@ def test_clients_share_weights_and_get_what_others_compute(tmp_path: Path) -> No
     assert not any(files_alone)
     assert set(results) == set(results_alone)
     assert len(set(results)) == 1
+
+
+def test_workers_that_wait_share_the_weights_of_networks_that_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    word = "large=driver.weights.test_sharing:network"
+    x = np.linspace(-1, 1, SIDE, dtype=np.float32).reshape(1, SIDE)
+    with ExitStack() as stack:
+        path = stack.enter_context(service(tmp_path / "shared", "--model", word))
+        results, files = [], []
+        for _ in range(3):
+            device = stack.enter_context(nnburst.connect(path))
+            model = stack.enter_context(device.model("large"))
+            results.append(np.asarray(model.execute([x]).outputs[0]).tobytes())
+            files.append(memory_files(device.pid))
+    assert files[0] == files[1] == files[2]
+    assert {name for _, name in files[0]} == {"network", "weights"}
+    assert len(set(results)) == 1
+
+
+def keepers(supervisor: int) -> list[int]:
+    """Processes that keep weights."""
+    found = []
+    for pid in children(supervisor):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "nnburst weights":
+                found.append(pid)
+    return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # of other processes, which do not notify anyone
+
+
+def test_keeper_that_was_killed_comes_back_and_later_clients_share_again(tmp_path: Path) -> None:
+    with service_process(tmp_path / "shared") as supervisor, ExitStack() as stack:
+        before, _ = clients(tmp_path / "shared", stack)
+        (keeper,) = keepers(supervisor)
+        for _ in range(2):
+            os.kill(keeper, signal.SIGKILL)
+            until(lambda killed=keeper: keepers(supervisor) not in ([], [killed]))  # type: ignore[misc]
+            (keeper,) = keepers(supervisor)
+        results, files = clients(tmp_path / "shared", stack)
+    assert set(results) == set(before)
+    assert files[0] == files[1] == files[2]
+    assert {name for _, name in files[0]} == {"network", "weights"}

@@ -35,10 +35,9 @@ from nnburst.testing.conformance.vectors import (
     VectorOperation,
     build,
 )
-from nnburst.testing.models.random_graphs.as_vector import as_vector
-from nnburst.testing.models.random_graphs.builder import SIZES, GraphBuilder
+from nnburst.testing.models.random_graphs.builder import SIZES, TEMPLATES, GraphBuilder
+from nnburst.testing.models.random_graphs.check import as_vector
 from nnburst.testing.models.random_graphs.generate import draw
-from nnburst.testing.models.random_graphs.templates import TEMPLATES
 
 pytestmark = needs_engine
 

@@ -18,8 +18,7 @@ from executor.litert.networks import Array
 from executor.litert.speech_features import spoken_seconds
 from nnburst.bench.model.accuracy import by_driver, by_interpreter, compare
 from nnburst.bench.model.data_sets import DataSet, data_sets, random_input
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.model import DTYPES, Operand
 from nnburst.testing.models.network_file import NetworkFile
 
 pytestmark = pytest.mark.shared

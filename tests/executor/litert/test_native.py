@@ -13,7 +13,7 @@ import pytest
 from executor.litert.networks import addition, aligned, bind, needs_engine
 from nnburst._native import ffi, lib
 from nnburst.executor.built_in import litert
-from nnburst.executor.litert import native, passed_trial
+from nnburst.executor.litert import native
 
 pytestmark = needs_engine
 
@@ -21,7 +21,7 @@ pytestmark = needs_engine
 @pytest.fixture(autouse=True)
 def _own_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(native, "_trials", {})
-    monkeypatch.setattr(passed_trial, "place", lambda: tmp_path / "passed.txt")
+    monkeypatch.setattr(native, "place", lambda: tmp_path / "passed.txt")
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
 
 
@@ -41,8 +41,8 @@ def test_network_with_another_result_fails_the_trial(monkeypatch: pytest.MonkeyP
 #: A process that forks; both print what keeps the library from use, the child "1" for the same trial first.
 _FORK: Final = """
 import os, pathlib, sys
-from nnburst.executor.litert import native, passed_trial
-passed_trial.place = lambda: pathlib.Path("/dev/null/none")
+from nnburst.executor.litert import native
+native.place = lambda: pathlib.Path("/dev/null/none")
 wait, trial = native.begin_trial(), native._trial()
 if sys.argv[1] == "after":
     assert wait() == ""
@@ -111,7 +111,7 @@ def test_library_that_has_passed_is_tried_again_only_if_something_has_changed(
         assert native._failed_trial() == ""
         monkeypatch.delenv(name)
     monkeypatch.setattr(native, "_trials", {})
-    monkeypatch.setattr(passed_trial, "_BOOT", tmp_path / "boot")
+    monkeypatch.setattr(native, "_BOOT", tmp_path / "boot")
     assert native._trial()._child is not None  # the start of the machine cannot be told
     assert native._failed_trial() == ""
 
@@ -137,17 +137,17 @@ def test_nothing_is_noted_where_python_may_not_write(
 def test_note_that_is_cut_or_noise_counts_for_nothing(tmp_path: Path) -> None:
     assert native._failed_trial() == ""
     now = (tmp_path / "passed.txt").read_text()
-    assert passed_trial.has_passed(now)
+    assert native.has_passed(now)
     for harmed in (now[:-1].encode(), b"", b"\xff\xfe"):
         (tmp_path / "passed.txt").write_bytes(harmed)
-        assert not passed_trial.has_passed(now)
+        assert not native.has_passed(now)
 
 
 def test_trial_begins_while_a_driver_imports_the_rest() -> None:
     program = (
         "import pathlib, sys\n"
-        "from nnburst.executor.litert import passed_trial\n"
-        "passed_trial.place = lambda: pathlib.Path('/dev/null/none')\n"
+        "from nnburst.executor.litert import native\n"
+        "native.place = lambda: pathlib.Path('/dev/null/none')\n"
         "from nnburst.driver.executors import begin_executor\n"
         "wait = begin_executor('litert')\n"
         "assert 'nnburst.driver.service.worker' not in sys.modules\n"

@@ -12,11 +12,10 @@ import numpy as np
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, Executor
 from nnburst.executor.onnxruntime.network import lower
-from nnburst.formats.onnx.model import read_model
+from nnburst.formats.onnx_model import read_model
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
-from nnburst.hal.model import Model
+from nnburst.hal.model import DTYPES, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.operand_types import DTYPES
 
 F32 = OperandType.TENSOR_FLOAT32
 I32 = OperandType.TENSOR_INT32

@@ -16,8 +16,8 @@ from executor.onnxruntime.networks import Chain, computed
 from executor.onnxruntime.networks import operators as operators_of
 from importer.onnx.graphs import Array, model, node, normal, value
 from nnburst.executor.built_in import onnxruntime, reference
-from nnburst.executor.onnxruntime.fusing import _ERF, error_function_of
 from nnburst.executor.onnxruntime.graph import OnnxGraph
+from nnburst.executor.onnxruntime.operations.elementwise import _ERF, error_function_of
 from nnburst.hal.enums import OperationType
 from nnburst.hal.model import Model
 

@@ -15,7 +15,7 @@ import nnburst
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.extensions.whole_graph import ELEMENTS, Element
+from nnburst.hal.whole_graph import ELEMENTS, Element
 
 
 def copying(number: int, shape: tuple[int, ...]) -> bytes:

@@ -18,8 +18,8 @@ from executor.onnxruntime.networks import run_two_bursts_at_once
 from nnburst.executor.base import Argument, Execution
 from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.onnxruntime.native import library
-from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.enums import DeviceType, ErrorStatus
+from nnburst.hal.types import OutputShape
 
 
 def in_process(made: Any, *values: Array) -> list[Array]:
@@ -146,6 +146,20 @@ def test_integers_of_a_request_are_copied_and_real_numbers_used_where_they_lie()
     assert bound._binding.copied_bytes == 16  # type: ignore[attr-defined]
 
 
+def test_truth_values_of_other_bytes_are_true() -> None:
+    made = model(
+        [node("Cast", "x", "y", to=TensorProto.INT32)],
+        [value("x", "?", (4,))],
+        [value("y", "i4", (4,))],
+    )
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    prepared = onnxruntime().prepare(imported.model, list(imported.pools))
+    y = np.zeros(4, np.int32)
+    bound = prepared.bind([argument(np.uint8([0, 1, 2, 255]))], [argument(y)])
+    assert bound.run().status == ErrorStatus.NONE
+    assert y.tolist() == [0, 1, 1, 1]
+
+
 @pytest.mark.parametrize("rounds", [200, pytest.param(10_000, marks=pytest.mark.campaign)])
 def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> None:
     made = small()
@@ -156,6 +170,16 @@ def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> Non
         wrong, whole = run_two_bursts_at_once(prepared, given, expected, rounds)
     assert wrong == []
     assert whole == [0, 1]
+
+
+def test_type_and_speed_of_a_device_are_its_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert onnxruntime().device_type is DeviceType.CPU
+    assert onnxruntime().capabilities_file is not None
+    if "Azure" not in library().providers:
+        pytest.skip("this wheel has the CPU's provider only")
+    monkeypatch.setenv("NNBURST_ONNXRUNTIME_PROVIDER", "Azure")
+    assert onnxruntime().device_type is DeviceType.OTHER
+    assert onnxruntime().capabilities_file is None
 
 
 def test_another_provider_is_had_by_the_name_that_it_is_listed_with(

@@ -18,10 +18,10 @@ pytest.importorskip("onnxruntime", reason="the executor's engine")
 import nnburst
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime
-from nnburst.executor.onnxruntime.checks import check_content
+from nnburst.executor.onnxruntime.executor import check_content
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
-from nnburst.hal.extensions.whole_graph import GraphParams
+from nnburst.hal.whole_graph import GraphParams
 from nnburst.importer.imported_model import ImportedModel
 
 SECRET = np.float32([3, 1, 4]).tobytes()
@@ -279,7 +279,7 @@ def test_a_client_brings_no_operators_of_its_own() -> None:
     made = plain()
     made.graph.node[0].domain = "of.a.library"
     made.opset_import.append(helper.make_opsetid("of.a.library", 1))
-    with pytest.raises(InvalidArgument, match="onnxruntime refuses the graph"):
+    with pytest.raises(InvalidArgument, match=r"onnxruntime .*refuses the graph"):
         prepare(made.SerializeToString())
 
 

@@ -26,7 +26,7 @@ from nnburst.executor.onnxruntime.lowering import LOWERINGS
 from nnburst.executor.onnxruntime.network import survey
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.testing.conformance.vectors import Vector, build
-from nnburst.testing.models.random_graphs.templates import TEMPLATES
+from nnburst.testing.models.random_graphs.builder import TEMPLATES
 
 #: Cases of each operation, and how many are drawn until as many are claimed.
 CASES: Final = 2

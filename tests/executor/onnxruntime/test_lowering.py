@@ -19,11 +19,11 @@ from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperandType, Operati
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.conformance.campaign import Selection, find_files, run_files
-from nnburst.testing.conformance.run_result import Unsupported
+from nnburst.testing.conformance.comparison import Unsupported
 from nnburst.testing.conformance.runners import LocalRunner
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.models.random_graphs import check, generate
-from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.random_graphs.check import as_vector
 from testing.some_vectors import some_files
 
 _KINDS = [OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8]

@@ -13,9 +13,8 @@ pytest.importorskip("onnxruntime", reason="the executor's engine")
 import nnburst
 from executor.litert.networks import aligned
 from executor.onnxruntime.networks import F32, I32, Chain, computed, run_two_bursts_at_once
-from nnburst.executor.base import DEFAULT_OPTIONS, Argument
+from nnburst.executor.base import DEFAULT_OPTIONS, Argument, Cached
 from nnburst.executor.built_in import onnxruntime
-from nnburst.executor.caching import Cached
 from nnburst.executor.onnxruntime.executor import NetworkPrepared, OnnxRuntimeExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
@@ -24,7 +23,7 @@ from nnburst.hal.model_builder import ModelBuilder
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.driver_device import DriverDevice
-from nnburst.testing.partitioning.device import uniform
+from nnburst.testing.partitioning.run import uniform
 
 
 def network(seed: int = 0) -> Model:

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from executor.exact_integers import c_mbqm, c_multiplier
 from executor.refusal import refuses, rejects
 from executor.run_operation import output, run, scalar, tensor
-from nnburst.executor.graph.signatures import B8, F16, F32, FLOAT16, I32, Q8, Q8S
+from nnburst.executor.graph.declarations import B8, F16, F32, FLOAT16, I32, Q8, Q8S
 from nnburst.hal.enums import OperandType, OperationType
 
 RELU, RELU1, RELU6 = OperationType.RELU, OperationType.RELU1, OperationType.RELU6

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from executor.exact_integers import c_divide, c_multiplier, c_srdhm, half_away
 from executor.refusal import refuses, rejects
 from executor.run_operation import output, run, tensor
-from nnburst.executor.graph.signatures import F16, F32, I32, Q8, Q8S
+from nnburst.executor.graph.declarations import F16, F32, I32, Q8, Q8S
 from nnburst.hal.enums import OperandType, OperationType
 
 LOGISTIC, TANH, HARD_SWISH = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32, FLOAT16, I32, Q8, Q8S, Q16A, Q16S
+from nnburst.executor.graph.declarations import F16, F32, FLOAT16, I32, Q8, Q8S, Q16A, Q16S
 from nnburst.hal.enums import OperationType
 
 TRANSFORM = OperationType.AXIS_ALIGNED_BBOX_TRANSFORM

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nnburst.executor.base import Argument, Outcome
 from nnburst.executor.graph.operation import REGISTRY, Node, Run
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.hal.diagnostics import vlog
+from nnburst.hal import vlog
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model

@@ -18,8 +18,8 @@ from executor.plain_windows import (
 )
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, Wanted, output, run, scalar, tensor
-from nnburst.executor.operations.families.scales import quantize_multiplier
-from nnburst.executor.reference.arithmetic.fixed_point import multiply_by_quantized_multiplier
+from nnburst.executor.graph.declarations import quantize_multiplier
+from nnburst.executor.reference.fixed_point import multiply_by_quantized_multiplier
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
 

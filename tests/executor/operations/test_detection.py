@@ -10,7 +10,7 @@ import pytest
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32, FLOAT16, FLOAT32, I32
+from nnburst.executor.graph.declarations import F16, F32, FLOAT16, FLOAT32, I32
 from nnburst.hal.enums import OperationType
 
 KIND = OperationType.DETECTION_POSTPROCESSING

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from executor.exact_integers import c_mbqm, c_multiplier
 from executor.refusal import refuses, rejects
 from executor.run_operation import output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32, I32, Q8, Q8S
+from nnburst.executor.graph.declarations import F16, F32, I32, Q8, Q8S
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 
 ADD, SUB, MUL, DIV = (OperationType[name] for name in ("ADD", "SUB", "MUL", "DIV"))

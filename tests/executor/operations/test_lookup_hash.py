@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32, I32, Q8, Q8S
+from nnburst.executor.graph.declarations import F16, F32, I32, Q8, Q8S
 from nnburst.executor.graph.tensor import Array
-from nnburst.executor.reference.arithmetic.farmhash import fingerprint64
-from nnburst.executor.reference.operations import lookup_hash
+from nnburst.executor.reference.operations import lookup
+from nnburst.executor.reference.operations.lookup import fingerprint64
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 
 EMBEDDING = OperationType.EMBEDDING_LOOKUP
@@ -153,7 +153,7 @@ def test_lsh_does_not_depend_on_how_many_keys_are_hashed_at_once(
     weights = tensor(F32, np.random.default_rng(3).normal(size=50))
     args = [tensor(F32, table), x, weights, scalar(DENSE)]
     [together] = run(LSH, args, [output(I32)])
-    monkeypatch.setattr(lookup_hash, "_KEY_BYTES", key_bytes)
+    monkeypatch.setattr(lookup, "_KEY_BYTES", key_bytes)
     [in_pieces] = run(LSH, args, [output(I32)])
     np.testing.assert_array_equal(together, in_pieces)
 

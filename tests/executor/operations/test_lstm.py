@@ -23,7 +23,7 @@ from executor.lstm_case import (
 )
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32, FLOAT16, FLOAT32
+from nnburst.executor.graph.declarations import F16, F32, FLOAT16, FLOAT32
 from nnburst.hal.enums import OperandType, OperationType
 
 LSTM = OperationType.LSTM
@@ -89,6 +89,19 @@ def test_sigmoid_is_an_activation() -> None:
     _, _, c, y = lstm(one_cell(cell_gate_bias=[LN3]), activation=6)
     np.testing.assert_allclose(c, [[0.375]], rtol=1e-6)
     np.testing.assert_allclose(y, [[0.5 / (1 + math.exp(-0.375))]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("batch", [2, 3, 9])
+def test_batches_of_one_cell_are_computed_each_by_itself(batch: int) -> None:
+    """A gate of one cell is a column of the gates: one number every 16 bytes, or every 12."""
+    rng = np.random.default_rng(batch)
+    for cifg in (False, True):
+        values = random_lstm(rng, (batch, 2, 1, 1), cifg=cifg)
+        x = rng.uniform(-3, 3, (batch, 2))
+        h, c = step(values, x, (values["output_state"], values["cell_state"]))
+        _, found_h, found_c, y = lstm(values, x)
+        for found, expected in ((found_h, h), (found_c, c), (y, h)):
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_cell_clip_limits_the_state_before_the_output_sees_it() -> None:

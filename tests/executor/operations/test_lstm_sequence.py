@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from executor.lstm_case import DIRECTION, GATES, LAYER_NORM, STATES, operands, random_lstm, step
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F32
+from nnburst.executor.graph.declarations import F32
 from nnburst.hal.enums import OperationType
 
 ONE = OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM

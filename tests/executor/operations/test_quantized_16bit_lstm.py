@@ -13,8 +13,8 @@ from executor.exact_integers import c_mbqm, c_multiplier, c_srdhm
 from executor.lstm_case import GATES, step
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, tensor
-from nnburst.executor.graph.signatures import I32, Q8, Q16S
-from nnburst.executor.reference.arithmetic.fixed_point import logistic, tanh
+from nnburst.executor.graph.declarations import I32, Q8, Q16S
+from nnburst.executor.reference.fixed_point import logistic, tanh
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 KIND = OperationType.QUANTIZED_16BIT_LSTM

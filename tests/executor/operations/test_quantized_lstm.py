@@ -15,7 +15,7 @@ from executor.lstm_case import GATES, step
 from executor.qlstm_case import QLstm, by_definition, random_qlstm
 from executor.refusal import refuses, rejects
 from executor.run_operation import output, run, scalar, tensor
-from nnburst.executor.graph.signatures import FLOAT32, Q8S, Q16S
+from nnburst.executor.graph.declarations import FLOAT32, Q8S, Q16S
 from nnburst.hal.enums import OperationType
 
 KIND = OperationType.QUANTIZED_LSTM

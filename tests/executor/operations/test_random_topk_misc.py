@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32, I32, Q8, Q8S
+from nnburst.executor.graph.declarations import F16, F32, I32, Q8, Q8S
 from nnburst.executor.graph.tensor import Array
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 

@@ -12,12 +12,11 @@ from executor.lstm_case import DIRECTION, GATES, LAYER_NORM, STATES, operands, r
 from executor.qlstm_case import random_qlstm
 from executor.run_operation import Given, Wanted, omitted, output, run, scalar, tensor
 from nnburst.executor.base import Argument
-from nnburst.executor.graph.signatures import F32, Q8S, Q16S
+from nnburst.executor.graph.declarations import F32, Q8S, Q16S
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
-from nnburst.hal.model import Operand
+from nnburst.hal.model import DTYPES, Operand, is_scalar
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.operand_types import DTYPES, is_scalar
 
 Case = tuple[OperationType, list[Given], list[Wanted]]
 

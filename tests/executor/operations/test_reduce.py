@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import output, run, scalar, tensor
-from nnburst.executor.graph.signatures import B8, F16, F32, I32, Q8, Q8S
+from nnburst.executor.graph.declarations import B8, F16, F32, I32, Q8, Q8S
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 
 T = OperationType

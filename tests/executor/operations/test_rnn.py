@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from executor.lstm_case import ACTIVATIONS
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32
+from nnburst.executor.graph.declarations import F16, F32
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 RNN = OperationType.RNN
@@ -65,6 +65,16 @@ def test_output_is_the_activated_sum(code: int, expected: float, kind: Any) -> N
     hidden, y = run(RNN, [*inputs, scalar(code)], [output(kind)] * 2)
     np.testing.assert_allclose(y, [[expected]], rtol=1e-6 if kind == F32 else 1e-3)
     np.testing.assert_array_equal(hidden, y)
+
+
+@pytest.mark.parametrize("time", [3, 4, 5, 8])
+def test_one_unit_of_batches_that_come_before_time_is_computed(time: int) -> None:
+    """A step is one number of each sequence: `time` numbers lie between them in memory."""
+    rng = np.random.default_rng(time)
+    values, x = random_rnn(rng, 6, 2, 1), rng.uniform(-3, 3, (time, 6, 2))
+    inputs = [tensor(F32, swapped(x, False)), *operands(values), scalar(6), scalar(0)]
+    [y] = run(ONE, inputs, [output(F32)])
+    close(swapped(y, False), rolled(values, x, 6))
 
 
 def test_relu6_stops_at_6() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from executor.exact_integers import c_mbqm, c_multiplier, half_away
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32, FLOAT16, FLOAT32, I32, Q8, Q8S, Q16A
+from nnburst.executor.graph.declarations import F16, F32, FLOAT16, FLOAT32, I32, Q8, Q8S, Q16A
 from nnburst.hal.enums import OperationType
 
 ALIGN, POOL = OperationType.ROI_ALIGN, OperationType.ROI_POOLING

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import B8, F16, F32, FLOAT16, I32, INT32, Q8, Q16S, QPC
+from nnburst.executor.graph.declarations import B8, F16, F32, FLOAT16, I32, INT32, Q8, Q16S, QPC
 from nnburst.executor.graph.tensor import Array
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F32, I32, Q8
+from nnburst.executor.graph.declarations import F32, I32, Q8
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import NnburstError
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import output, run, scalar, tensor
-from nnburst.executor.graph.signatures import F16, F32, I32, Q8, Q8S
+from nnburst.executor.graph.declarations import F16, F32, I32, Q8, Q8S
 from nnburst.executor.graph.tensor import Array
-from nnburst.executor.reference.arithmetic.fixed_point import round_half_away
+from nnburst.executor.reference.quantized import round_half_away
 from nnburst.hal.enums import OperandType, OperationType
 
 CONCATENATION = OperationType.CONCATENATION

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
+from nnburst.executor.graph.declarations import F16, F32, I32, INT32, Q8, Q8S
 from nnburst.executor.graph.operation import REGISTRY
-from nnburst.executor.graph.signatures import F16, F32, I32, INT32, Q8, Q8S
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand

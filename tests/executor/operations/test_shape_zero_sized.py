@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nnburst.executor.base import Argument, Outcome
-from nnburst.executor.graph.signatures import F32, I32, Q8
+from nnburst.executor.graph.declarations import F32, I32, Q8
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import NnburstError

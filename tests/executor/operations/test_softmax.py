@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as arrays
 from executor.exact_integers import c_srdhm, half_away
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.reference.arithmetic import fixed_point
-from nnburst.executor.reference.operations import softmax
+from nnburst.executor.reference import fixed_point
+from nnburst.executor.reference.operations import normalization
 from nnburst.hal.enums import OperandType, OperationType
 
 SOFTMAX, LOG_SOFTMAX = OperationType.SOFTMAX, OperationType.LOG_SOFTMAX
@@ -101,8 +101,8 @@ def test_quantised_softmax_follows_its_definition(x: Any, scale: float) -> None:
 
 @given(st.lists(st.integers(2**19, 2**33), min_size=1, max_size=20))
 def test_few_sums_are_inverted_like_many(totals: list[int]) -> None:
-    factors, exponents = softmax._reciprocals(np.array(totals))
-    one_by_one = [softmax._reciprocal_of(total) for total in totals]
+    factors, exponents = normalization._reciprocals(np.array(totals))
+    one_by_one = [normalization._reciprocal_of(total) for total in totals]
     assert one_by_one == [*zip(factors.tolist(), exponents.tolist(), strict=True)]
 
 

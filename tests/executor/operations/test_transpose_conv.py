@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from executor.plain_windows import convolve_transposed, requantise
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
-from nnburst.executor.graph.geometry import transposed_implicit_padding
+from nnburst.executor.graph.windows import transposed_implicit_padding
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
 

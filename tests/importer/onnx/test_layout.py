@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.importer.onnx.layout import (
+from nnburst.importer.onnx.tensor import (
     Order,
     collapsed,
     identity,

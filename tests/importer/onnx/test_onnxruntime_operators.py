@@ -170,4 +170,4 @@ def test_channels_behind_the_axes_are_refused_with_the_reason() -> None:
         "QLinearGlobalAveragePool", "x xs xz xs xz", (IMAGE, (1, 1, 1, 6)), channels_last=1
     )
     with pytest.raises(InvalidArgument, match=r"channels behind the image's axes.*as_graph=True"):
-        nnburst.load(network.SerializeToString())
+        nnburst.load(network.SerializeToString(), as_graph=False)

@@ -40,7 +40,7 @@ def test_operators_of_every_version_mean_what_they_meant_then(opset: int) -> Non
 
 def test_older_operators_are_refused_with_their_version() -> None:
     with pytest.raises(InvalidArgument, match="operators of version 6, expected 7 or later"):
-        nnburst.load(softmax(6).SerializeToString())
+        nnburst.load(softmax(6).SerializeToString(), as_graph=False)
 
 
 def loop(rounds: Array | None) -> Any:
@@ -75,7 +75,7 @@ def test_a_loop_of_other_rounds_is_refused_with_the_way_out(
     rounds: Array | None, reason: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=rf"node 0 \(Loop\).*{reason}.*as_graph=True"):
-        nnburst.load(loop(rounds).SerializeToString())
+        nnburst.load(loop(rounds).SerializeToString(), as_graph=False)
 
 
 def gru(steps: int) -> Any:
@@ -105,7 +105,7 @@ def test_a_longer_gru_is_refused_with_the_way_out() -> None:
     with pytest.raises(
         InvalidArgument, match=r"\(GRU\).*65 steps, unrolled are at most 64.*as_graph=True"
     ):
-        nnburst.load(gru(65).SerializeToString())
+        nnburst.load(gru(65).SerializeToString(), as_graph=False)
 
 
 def dynamically_quantised() -> Any:
@@ -125,7 +125,7 @@ def test_dynamic_quantisation_is_refused_and_runs_as_a_graph() -> None:
     pytest.importorskip("onnxruntime", reason="runs the graph")
     content = dynamically_quantised().SerializeToString()
     with pytest.raises(InvalidArgument, match=r"\(DynamicQuantizeLinear\).*as_graph=True"):
-        nnburst.load(content)
+        nnburst.load(content, as_graph=False)
     x = normal(2, 4)
     with (
         nnburst.launch("onnxruntime") as device,
@@ -151,4 +151,4 @@ def test_products_of_integers_are_refused_with_the_way_out(operator: str, nodes:
     out = (1, 1, 1, 1) if operator == "ConvInteger" else (2, 3)
     made = model(nodes, [value("x", "u1", shape)], [value("y", "i4", out)], {"w": weights})
     with pytest.raises(InvalidArgument, match=rf"node 0 \({operator}\).*as_graph=True"):
-        nnburst.load(made.SerializeToString())
+        nnburst.load(made.SerializeToString(), as_graph=False)

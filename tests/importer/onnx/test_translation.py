@@ -118,7 +118,7 @@ def test_integers_of_64_bits_are_32_and_too_large_ones_refused() -> None:
     with pytest.raises(
         InvalidArgument, match=r"node 0 .*Add.* does not fit 32 bits.*as_graph=True"
     ):
-        nnburst.load(wide.SerializeToString())
+        nnburst.load(wide.SerializeToString(), as_graph=False)
 
 
 def test_open_dimensions_are_asked_for_and_taken() -> None:
@@ -126,10 +126,10 @@ def test_open_dimensions_are_asked_for_and_taken() -> None:
         [node("Relu", "x", "y")], [value("x", "f4", ("n", 3))], [value("y", "f4", ("n", 3))]
     )
     with pytest.raises(InvalidArgument, match=r"'x' has open dimensions \(n, 3\): give shapes"):
-        nnburst.load(made.SerializeToString())
+        nnburst.load(made.SerializeToString(), as_graph=False)
     assert run(made, normal(2, 3), shapes={"x": (2, 3)})[0].shape == (2, 3)
     with pytest.raises(InvalidArgument, match=r"shapes\['x'\]: \[2, 4\], the file declares"):
-        nnburst.load(made.SerializeToString(), shapes={"x": (2, 4)})
+        nnburst.load(made.SerializeToString(), shapes={"x": (2, 4)}, as_graph=False)
 
 
 def test_an_output_that_is_the_next_input_is_a_state() -> None:
@@ -141,7 +141,7 @@ def test_an_output_that_is_the_next_input_is_a_state() -> None:
     imported = nnburst.load(made.SerializeToString(), states={"h": "g"})
     assert [(s.name, s.input_index, s.output_index) for s in imported.states] == [("h", 1, 1)]
     with pytest.raises(InvalidArgument, match="states: 'k' from 'g'"):
-        nnburst.load(made.SerializeToString(), states={"k": "g"})
+        nnburst.load(made.SerializeToString(), states={"k": "g"}, as_graph=False)
 
 
 def test_a_local_function_stands_where_it_is_called() -> None:
@@ -176,7 +176,7 @@ def test_the_branch_of_a_known_condition_is_taken_and_a_computed_one_refused() -
         [value("y", "f4", (3,))],
     )
     with pytest.raises(InvalidArgument, match=r"node 0 \(If\) cannot be imported: its condition"):
-        nnburst.load(open_one.SerializeToString())
+        nnburst.load(open_one.SerializeToString(), as_graph=False)
 
 
 def test_what_nnapi_has_not_is_refused_by_number_name_and_reason() -> None:
@@ -189,7 +189,7 @@ def test_what_nnapi_has_not_is_refused_by_number_name_and_reason() -> None:
         InvalidArgument,
         match=r"node 1 'the_det' \(Det\) cannot be imported: NNAPI has no operation",
     ):
-        nnburst.load(made.SerializeToString())
+        nnburst.load(made.SerializeToString(), as_graph=False)
 
 
 def test_quantised_groups_become_quantised_operations() -> None:
@@ -294,15 +294,15 @@ def test_an_input_that_never_changes_decides_a_branch() -> None:
     imported = nnburst.load(made.SerializeToString(), constants={"rate": 16000})
     assert imported.input_names == ("x",)
     assert [OperationType(o.type) for o in imported.model.main.operations] == [_O.NEG]
-    with pytest.raises(InvalidArgument, match="'speed' is not an input of the network"):
-        nnburst.load(made.SerializeToString(), constants={"speed": 1})
+    with pytest.raises(InvalidArgument, match=r"constants\['speed'\]: not an input of the network"):
+        nnburst.load(made.SerializeToString(), constants={"speed": 1}, as_graph=False)
     with pytest.raises(InvalidArgument, match=r"constants\['rate'\] has shape \(2,\)"):
-        nnburst.load(made.SerializeToString(), constants={"rate": [1, 2]})
+        nnburst.load(made.SerializeToString(), constants={"rate": [1, 2]}, as_graph=False)
 
 
 def test_options_of_onnx_files_are_refused_for_others() -> None:
-    with pytest.raises(InvalidArgument, match=r"are for \.onnx files"):
-        nnburst.load(b"\x1c\0\0\0TFL3", as_graph=True)
+    with pytest.raises(InvalidArgument, match=r"constants, states: for \.onnx files"):
+        nnburst.load(b"\x1c\0\0\0TFL3", constants={"x": 1})
 
 
 def test_a_number_beyond_float16_is_infinite_in_a_network_of_float16() -> None:
@@ -330,4 +330,64 @@ def test_attribute_that_nnapi_lacks_is_named_with_its_value(
         weights,
     )
     with pytest.raises(InvalidArgument, match=rf"\({operator}\) cannot be imported: {reason}"):
-        nnburst.load(made.SerializeToString())
+        nnburst.load(made.SerializeToString(), as_graph=False)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 3), (3, 1), (3, 3)], ids=str)
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_gemm_adds_what_is_broadcast_to_a_square_product(
+    shape: tuple[int, ...], alpha: float
+) -> None:
+    made = model(
+        [node("Gemm", "x w c", "y", alpha=alpha)], [value("x", "f4", (3, 4))], [value("y", "f4", (3, 3))],
+        {"w": normal(4, 3), "c": np.asarray(normal(*shape, seed=1), np.float32)},
+    )  # fmt: skip
+    x = normal(3, 4, seed=2)
+    np.testing.assert_allclose(run(made, x)[0], expected(made, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_gemm_adds_stored_integers_of_each_row() -> None:
+    stored = np.array([[-90], [5], [127]], np.int8)
+    made = model(
+        [node("DequantizeLinear", "q s z", "c"), node("Gemm", "x w c", "y")],
+        [value("x", "f4", (3, 4))],
+        [value("y", "f4", (3, 3))],
+        {"w": normal(4, 3), "q": stored, "s": np.array(0.1, np.float32), "z": np.array(3, np.int8)},
+    )
+    x = normal(3, 4, seed=2)
+    np.testing.assert_allclose(run(made, x)[0], expected(made, x)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2, 2), (1, 3), (1, 1, 1, 3)], ids=str)
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("LpNormalization", "c", "k")],
+        [node("Mul", "c d", "k")],
+        [node("Clip", "c zero one", "k")],
+        [node("HardSigmoid", "c", "k")],
+        [node("BatchNormalization", "c s s s s", "k")],
+    ],
+    ids=lambda nodes: nodes[0].op_type,
+)  # fmt: skip
+def test_what_is_computed_from_constants_keeps_its_extents(
+    nodes: list[Any], shape: tuple[int, ...]
+) -> None:
+    made = model(
+        [*nodes, node("Add", "x k", "y")],
+        [value("x", "f4", shape)],
+        [value("k", "f4", shape), value("y", "f4", shape)],
+        {"c": normal(*shape), "d": normal(*shape, seed=1), "zero": np.zeros((), "f4"),
+         "one": np.ones((), "f4"), "s": np.ones(shape[1], "f4")},
+    )  # fmt: skip
+    x = normal(*shape, seed=2)
+    for ours, theirs in zip(run(made, x), expected(made, x), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_constant_that_is_masked_is_refused_by_its_name() -> None:
+    inputs = [value("x", "f4", (2,)), value("c", "f4", (2,))]
+    made = model([node("Add", "x c", "y")], inputs, [value("y", "f4", (2,))])
+    masked = np.ma.array([1, 2], np.float32, mask=[True, False])
+    with pytest.raises(InvalidArgument, match=r"constants\['c'\] is a masked array"):
+        nnburst.load(made.SerializeToString(), constants={"c": masked}, as_graph=False)

@@ -14,8 +14,7 @@ from nnburst.executor.base import Argument
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperandType
-from nnburst.hal.model import Operation, Subgraph
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.model import DTYPES, Operation, Subgraph
 from nnburst.hal.validation import validate_model
 from nnburst.importer.imported_model import ImportedModel
 

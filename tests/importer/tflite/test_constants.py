@@ -12,9 +12,9 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from importer.tflite.running import Runner
 from nnburst.testing.models.tflite_builder import TfliteBuilder
-from nnburst.testing.models.tflite_networks import NETWORKS
-from nnburst.testing.models.tflite_networks.sparse import (
+from nnburst.testing.models.tflite_networks import (
     MATRIX,
+    NETWORKS,
     dense_level,
     listed_level,
     sparsity,

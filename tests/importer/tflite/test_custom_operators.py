@@ -12,10 +12,9 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 import nnburst
 from importer.tflite.running import Runner
+from nnburst.executor.graph.declarations import F32, data, same_shape
 from nnburst.executor.graph.extension import VendorExtension, install
 from nnburst.executor.graph.operation import Node, Run
-from nnburst.executor.graph.shape_rules import same_shape
-from nnburst.executor.graph.signatures import F32, data
 from nnburst.hal.enums import OperandLifeTime, OperationType
 from nnburst.hal.model import ExtensionNameAndPrefix
 from nnburst.hal.signature import Form, Role, Slot
@@ -106,14 +105,14 @@ def test_refusal_of_a_lowering_names_the_operator() -> None:
     with pytest.raises(
         nnburst.InvalidArgument, match=r"operator 0 \(CUSTOM 'Twice'\).*options of Twice"
     ):
-        nnburst.load(network("Twice", b"x"), extensions=[SCALING])
+        nnburst.load(network("Twice", b"x"), extensions=[SCALING], as_graph=False)
 
 
 def test_operator_that_nothing_claims_is_refused_by_its_name() -> None:
     with pytest.raises(
         nnburst.InvalidArgument, match=r"operator 0 \(CUSTOM 'Thrice'\).*no operation"
     ):
-        nnburst.load(network("Thrice"), extensions=[SCALING])
+        nnburst.load(network("Thrice"), extensions=[SCALING], as_graph=False)
 
 
 def _twice_claimed() -> None:

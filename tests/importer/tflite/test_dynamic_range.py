@@ -15,10 +15,10 @@ from importer.tflite.running import Array, Peer, Runner
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import litert
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.model import DTYPES
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.testing.models.tflite_builder import TfliteBuilder
-from nnburst.testing.models.tflite_networks.weighted import bias_tensor, weights
+from nnburst.testing.models.tflite_networks import bias_tensor, weights
 
 #: Operators with the shapes of what they read, of their weights, and of what they write.
 OPERATORS = {

@@ -15,9 +15,8 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 import nnburst
 from nnburst.hal.enums import OperandLifeTime
-from nnburst.testing.models.tflite_builder import TfliteBuilder
+from nnburst.testing.models.tflite_builder import TfliteBuilder, schema
 from nnburst.testing.models.tflite_networks import NETWORKS
-from nnburst.testing.models.tflite_schema import schema
 from tflite_format import read_format
 
 SMALL = NETWORKS["ADD-FLOAT32"]()
@@ -150,12 +149,12 @@ sys.exit(main(["inspect", {str(path)!r}, "--dot", {str(tmp_path / "small.dot")!r
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "ADD" in done.stdout
-    assert "executor litert needs the package ai-edge-litert" in done.stdout.replace("\n", " ")
+    assert "executor litert needs the package ai-edge-litert" in " ".join(done.stdout.split())
     assert "digraph" in (tmp_path / "small.dot").read_text()
 
 
 def test_fields_of_the_format_are_where_its_authors_generated_classes_have_them() -> None:
-    known = json.loads((files("nnburst.formats.tflite") / "format.json").read_text())
+    known = json.loads((files("nnburst.formats") / "format.json").read_text())
     source = Path(schema().__file__).read_text(encoding="utf-8")
     tables, enumerations = read_format(source)
     for name, fields in known["tables"].items():

@@ -114,7 +114,7 @@ def test_refusal_names_operator_and_reason(name: str) -> None:
     if name == "product of scales":
         b.raw.tensors[-1].quantization.scale = [0.25]
     with pytest.raises(nnburst.InvalidArgument, match=reason):
-        nnburst.load(b.finish())
+        nnburst.load(b.finish(), as_graph=False)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
@@ -123,7 +123,7 @@ def test_impossible_scale_is_refused(scale: float) -> None:
     unary("RELU", "INT8")(b)
     b.raw.tensors[0].quantization.scale = [scale]
     with pytest.raises(nnburst.InvalidArgument, match=r"tensor 0.*expected a positive number"):
-        nnburst.load(b.finish())
+        nnburst.load(b.finish(), as_graph=False)
 
 
 def test_output_that_is_an_input_or_a_constant_is_copied() -> None:
@@ -136,3 +136,16 @@ def test_output_that_is_an_input_or_a_constant_is_copied() -> None:
     given = [np.float32([3, 4, 5]), np.array([1, 0], "u1"), np.array([7, 8], "<i4")]
     found = [array.tolist() for array in runner.run(given)]
     assert found == [[3, 4, 5], [1, 2], [3, 4, 5], [1, 0], [7, 8]]
+
+
+@pytest.mark.parametrize(
+    "operator", ["RELU", "LOGISTIC", "FLOOR", "ADD", "BATCH_MATMUL", "SOFTMAX"]
+)
+def test_more_axes_than_the_operation_takes_are_refused(operator: str) -> None:
+    builder = TfliteBuilder()
+    count = 2 if operator in ("ADD", "BATCH_MATMUL") else 1
+    given = [builder.input("FLOAT32", (1, 2, 2, 2, 2)) for _ in range(count)]
+    builder.operator(operator, given, [builder.output("FLOAT32", (1, 2, 2, 2, 2))])
+    rule = rf"operator 0 \({operator}\) cannot .* takes up to 4 axes, its input has 5: \[1, 2, 2, 2, 2\]"
+    with pytest.raises(nnburst.InvalidArgument, match=rule):
+        nnburst.load(builder.finish(), as_graph=False)

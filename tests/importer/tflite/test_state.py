@@ -52,7 +52,7 @@ class Network:
 
     def loaded(self, *outputs: int) -> ImportedModel:
         self.b.raw.outputs = list(outputs)
-        return nnburst.load(self.b.finish())
+        return nnburst.load(self.b.finish(), as_graph=False)
 
 
 def numbers(imported: ImportedModel, inputs: Sequence[float]) -> list[list[float]]:
@@ -138,7 +138,7 @@ def test_variable_in_a_branch_is_refused() -> None:
     with pytest.raises(
         nnburst.InvalidArgument, match=r"operator 0 of subgraph 1 \(VAR_HANDLE\).*IF or WHILE"
     ):
-        nnburst.load(b.finish())
+        nnburst.load(b.finish(), as_graph=False)
 
 
 def test_initial_value_that_is_computed_is_refused() -> None:

@@ -7,18 +7,22 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nnburst.client.launch import launch
 from nnburst.hal.enums import DeviceType, FeatureLevel
 from nnburst.hal.errors import InvalidArgument
-from nnburst.runtime import Manager
+from nnburst.runtime import Manager, MemoryDesc
+from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.devices.engine_device import EngineDevice
 from nnburst.runtime.devices.manager import Settings
 from nnburst.runtime.planning.plan import CompoundPlan, SimplePlan
-from runtime.building import add_model, bad_data, finished
+from nnburst.testing.partitioning.run import uniform
+from runtime.building import add_model, bad_data, finished, op_failed
 from runtime.computing_device import ComputingDevice
 from runtime.devices.conftest import Serve
 
@@ -179,6 +183,56 @@ def test_a_broken_cache_of_facts_is_never_an_error(
     assert names(manager()) == ["own", "nnapi-reference"]
 
 
+@pytest.mark.parametrize("odd", ["the folder", "the file"])
+def test_facts_about_an_engine_that_cannot_be_kept_are_never_an_error(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, odd: str
+) -> None:
+    monkeypatch.setenv("NNBURST_DEVICES", "own=reference")
+    folder = tmp_path / "odd"
+    if odd == "the folder":
+        folder.write_bytes(b"")
+    else:  # a folder has the name of the file, so that nothing can replace it
+        (folder / "nnburst" / "devices" / "own.json" / "inside").mkdir(parents=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    found = manager()
+    assert names(found) == ["own", "nnapi-reference"]
+    run(found, ["own"])
+    if odd == "the file":
+        assert [path.name for path in (folder / "nnburst" / "devices").iterdir()] == ["own.json"]
+
+
+@pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "XDG_STATE_HOME"])
+def test_a_file_in_place_of_the_folder_of_capabilities_is_never_an_error(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    monkeypatch.setenv("NNBURST_DEVICES", "own=reference")
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv(variable, str(tmp_path / "file"))
+    run(manager(), ["own"])
+
+
+@pytest.mark.parametrize("level", [FeatureLevel.V1_2, FeatureLevel.V1_3])
+@pytest.mark.parametrize("explicit", [True, False])
+def test_only_devices_from_level_4_on_allocate_memory(
+    manager: Managers, level: FeatureLevel, explicit: bool
+) -> None:
+    old = DriverDevice(partial(launch, "reference"), name="old", feature_level=level)
+    old.capabilities = uniform(0.5)
+    found = manager([old])
+    compilation = finished(add_model(2), [old] if explicit else None, found)
+    assert isinstance(compilation.plan, SimplePlan)
+    assert compilation.plan.devices[compilation.plan.device] == "old"
+    desc = MemoryDesc()
+    desc.add_input_role(compilation, 0, 1.0)
+    desc.finish()
+    if level < FeatureLevel.V1_3 and explicit:
+        with op_failed():
+            desc.create_memory()
+        return
+    with desc.create_memory() as memory:
+        assert (memory._buffer is not None) == (level >= FeatureLevel.V1_3)
+
+
 def test_litert_beats_the_cpu_by_what_it_ships(
     manager: Managers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +263,7 @@ def test_devices_named_sample_refuse_half_if_asked_to(manager: Managers) -> None
     from nnburst.runtime import Model
     from nnburst.testing.conformance.vectors import build
     from nnburst.testing.models.random_graphs import generate
-    from nnburst.testing.models.random_graphs.as_vector import as_vector
+    from nnburst.testing.models.random_graphs.check import as_vector
 
     devices = [ComputingDevice(f"sample {n}", lambda _o, _m: True, 0.5 + n / 10) for n in range(2)]
     found = manager(devices, settings=Settings(refuses_half=True))

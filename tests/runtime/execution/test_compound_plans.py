@@ -14,7 +14,7 @@ from nnburst.hal.model import Model as HalModel
 from nnburst.hal.model import Operation
 from nnburst.runtime import Compilation, Manager, Model
 from nnburst.runtime.argument import Outcome
-from nnburst.runtime.execution.values import TemporaryPool
+from nnburst.runtime.execution.temporaries import TemporaryPool
 from nnburst.runtime.planning.plan import (
     CompoundPlan,
     ExecutionStep,
@@ -126,7 +126,7 @@ def test_with_an_explicit_list_the_code_of_a_failing_step_is_the_result(
 
 
 def test_a_device_that_lies_about_shapes_fails_its_step(multiplier: ComputingDevice) -> None:
-    from nnburst.hal.timing import OutputShape
+    from nnburst.hal.types import OutputShape
 
     multiplier.on_execute = lambda _model: Outcome(output_shapes=(OutputShape((3,), True),))
     manager = Manager([multiplier])

@@ -12,7 +12,7 @@ from nnburst import ModelBuilder, OperandType, OperationType
 from nnburst.hal.enums import ResultCode
 from nnburst.runtime import Manager
 from nnburst.runtime.argument import Outcome
-from nnburst.runtime.execution.counts import ExecutionCounts
+from nnburst.runtime.execution.executable import ExecutionCounts
 from runtime.computing_device import ComputingDevice
 
 T = OperandType.TENSOR_FLOAT32

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from client.burst_helpers import standing_still
-from nnburst import DeadObject, SyncFence
+from nnburst import DeadObject
 from nnburst.control.fences import FenceStatus
+from nnburst.hal import SyncFence
 from nnburst.hal.enums import DurationCode, OperationType
 from nnburst.runtime import Compilation, Event, Execution, Manager, Memory
 from runtime.building import Built, bad_state, finished, op_failed

@@ -16,8 +16,7 @@ from nnburst.executor.base import (
     PrepareOptions,
 )
 from nnburst.hal.enums import FeatureLevel
-from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.extensions import Extension, ExtensionAttribute
 from nnburst.hal.model import Model
 
 #: The extension that the executors have, and the folder that a driver finds them in.

@@ -13,16 +13,15 @@ import pytest
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
-from nnburst.runtime import Model, OperandDescription
-from nnburst.runtime.extensions import permission
-from nnburst.runtime.extensions.allowlist import (
+from nnburst.runtime import Model, OperandDescription, extensions
+from nnburst.runtime.extensions import (
+    TYPES,
     Allowlist,
     Package,
     Program,
     System,
     may_use_extensions,
 )
-from nnburst.runtime.extensions.type_registry import TYPES
 from runtime.building import bad_data
 
 NOTHING = Allowlist()
@@ -109,7 +108,7 @@ def test_an_entry_is_a_path_or_has_a_dot(caplog: pytest.LogCaptureFixture) -> No
 
 USE = """
 from nnburst.hal.errors import InvalidArgument
-from nnburst.runtime.extensions.permission import check_permission
+from nnburst.runtime.extensions import check_permission
 try:
     check_permission("add_operand")
     print("allowed")
@@ -138,7 +137,7 @@ def asked(folder: Path, entries: list[str] | None, *, as_module: bool = False) -
 
 def test_every_program_may_use_extensions_unless_a_file_lists_some(tmp_path: Path) -> None:
     script = str((tmp_path / "tried" / "program.py").resolve())
-    if not permission.EXTENSIONS_ALLOWLIST.read({}).exists():
+    if not extensions.EXTENSIONS_ALLOWLIST.read({}).exists():
         assert asked(tmp_path, None) == "allowed"
     for entries in ([script], [os.path.realpath(sys.executable)]):
         assert asked(tmp_path, entries) == "allowed"
@@ -155,7 +154,7 @@ def test_what_a_program_may_not_use_is_not_part_of_its_models(
     kind = Model.extension_operand_type(name, 0)
     (tmp_path / "list").write_text("/usr/bin/other\n")
     monkeypatch.setenv("NNBURST_EXTENSIONS_ALLOWLIST", str(tmp_path / "list"))
-    permission.refusal.cache_clear()
+    extensions.refusal.cache_clear()
     try:
         model = Model()
         with bad_data():
@@ -164,7 +163,7 @@ def test_what_a_program_may_not_use_is_not_part_of_its_models(
             model.add_operation(Model.extension_operation_type(name, 0), [], [])
         assert model.add_operand(OperandDescription(OperandType.INT32)) == 0
     finally:
-        permission.refusal.cache_clear()
+        extensions.refusal.cache_clear()
     monkeypatch.undo()
     assert Model().add_operand(OperandDescription(kind)) == 0
 
@@ -176,9 +175,9 @@ def test_a_module_is_listed_by_its_name(tmp_path: Path) -> None:
 
 def test_a_file_that_is_named_and_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNBURST_EXTENSIONS_ALLOWLIST", "/nowhere/list")
-    permission.refusal.cache_clear()
+    extensions.refusal.cache_clear()
     try:
         with pytest.raises(InvalidArgument, match="NNBURST_EXTENSIONS_ALLOWLIST: /nowhere/list"):
-            permission.check_permission("model")
+            extensions.check_permission("model")
     finally:
-        permission.refusal.cache_clear()
+        extensions.refusal.cache_clear()

@@ -13,11 +13,12 @@ import pytest
 
 import nnburst
 from nnburst import Device, ModelBuilder, OperandType, OperationType, PreparedModel
-from nnburst.driver.model.hints import attributes_of
-from nnburst.hal.configs import TokenValuePair
+from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
+from nnburst.driver.model.execution import attributes_of
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.extensions.attributes import ExtensionAttribute, Hints, hints_of
+from nnburst.hal.extensions import ExtensionAttribute, Hints, hints_of
 from nnburst.hal.model import ExtensionNameAndPrefix, Model
+from nnburst.hal.types import TokenValuePair
 from nnburst.runtime import Compilation, Execution, Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from runtime.building import add_model, bad_data, bad_state, unexpected_null
@@ -61,13 +62,13 @@ def hal_model() -> Model:
 
 
 def run_reusable(prepared: PreparedModel, given: list[ExtensionAttribute]) -> np.ndarray:
-    with prepared.create_reusable_execution(PAIR, attributes=given) as execution:
+    with create_reusable_execution(prepared, PAIR, attributes=given) as execution:
         execution.run(HANG)
         return np.array(execution.run(HANG).outputs[0])
 
 
 def run_aidl_burst(prepared: PreparedModel, given: list[ExtensionAttribute]) -> np.ndarray:
-    with prepared.open_aidl_burst() as burst:
+    with open_aidl_burst(prepared) as burst:
         return np.array(burst.execute(PAIR, attributes=given, timeout=HANG).outputs[0])
 
 
@@ -75,7 +76,7 @@ def run_aidl_burst(prepared: PreparedModel, given: list[ExtensionAttribute]) -> 
 WAYS: Final[dict[str, Callable[[PreparedModel, list[ExtensionAttribute]], np.ndarray]]] = {
     "execute": lambda p, a: p.execute(PAIR, attributes=a, timeout=HANG).outputs[0],
     "async": lambda p, a: p.execute_async(PAIR, attributes=a).result(HANG).outputs[0],
-    "fenced": lambda p, a: p.execute_fenced(PAIR, attributes=a).result(HANG).outputs[0],
+    "fenced": lambda p, a: execute_fenced(p, PAIR, attributes=a).result(HANG).outputs[0],
     "reusable": run_reusable,
     "AIDL's burst": run_aidl_burst,
 }

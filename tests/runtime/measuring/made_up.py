@@ -12,18 +12,17 @@ from struct import unpack_from
 
 import numpy as np
 
-from nnburst.hal.capabilities import Capabilities
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType, ResultCode
 from nnburst.hal.errors import GeneralFailure
-from nnburst.hal.model import Model, Operation
+from nnburst.hal.model import Model, Operation, size_bytes
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.operand_types import size_bytes
+from nnburst.hal.types import Capabilities
 from nnburst.runtime.argument import Argument, Options, Outcome
-from nnburst.runtime.planning.models.finished_model import FinishedModel
-from nnburst.runtime.planning.placement.schedule_search import Schedule, ScheduledStep
+from nnburst.runtime.planning.finished_model import FinishedModel
 from nnburst.runtime.planning.plan import ExecutionStep
-from nnburst.runtime.planning.steps.scheduled_steps import lone_step, readers_wait
-from nnburst.testing.partitioning.device import uniform
+from nnburst.runtime.planning.schedule_search import Schedule, ScheduledStep
+from nnburst.runtime.planning.steps import lone_step, readers_wait
+from nnburst.testing.partitioning.run import uniform
 
 F32 = OperandType.TENSOR_FLOAT32
 
@@ -99,7 +98,9 @@ class KnownPart:
             device.clock.now += factor * device.seconds(model)
         return Outcome(ResultCode.OP_FAILED) if self.fails else Outcome()
 
-    def revive(self, seconds: float | None, began_ns: int | None) -> None:
+    died_ns = None
+
+    def revive(self) -> None:
         """It cannot die."""
 
     def open_burst(self) -> None:

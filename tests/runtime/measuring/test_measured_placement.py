@@ -11,12 +11,10 @@ import pytest
 
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import GeneralFailure
-from nnburst.runtime.measuring.cost_file import CostFile
-from nnburst.runtime.measuring.measured_placement import MeasuredPlacement
-from nnburst.runtime.measuring.part_timer import PartTimer
-from nnburst.runtime.planning.models.finish import finish
-from nnburst.runtime.planning.models.finished_model import FinishedModel
-from nnburst.runtime.planning.placement.schedule_search import Schedule
+from nnburst.runtime.measured_placement import MeasuredPlacement
+from nnburst.runtime.part_timer import CostFile, PartTimer
+from nnburst.runtime.planning.finished_model import FinishedModel, finish
+from nnburst.runtime.planning.schedule_search import Schedule
 from runtime.measuring.made_up import Enumerated, KnownDevice, VirtualClock, assembled, grown
 from runtime.planning.plans import ADD, EXP, chain
 

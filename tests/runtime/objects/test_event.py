@@ -12,10 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnburst import SyncFence
-from nnburst.hal.errors import NnburstError
+from client.burst_helpers import wait_until
+from descriptors import descriptors
+from interrupting import interrupted_at, threads_that_start
+from nnburst.hal import SyncFence
+from nnburst.hal.errors import NnburstError, ResourceExhausted
 from nnburst.runtime import Compilation, Event, Execution, Manager
-from nnburst.runtime.execution import foreign_fence
+from nnburst.runtime.execution import fences
+from nnburst.runtime.objects.execution_settings import State
 from runtime.building import add_model, bad_data, bad_state, finished, op_failed, unexpected_null
 
 ONES = np.ones(2, np.float32)
@@ -58,6 +62,73 @@ def test_a_started_computation_that_fails_fails_in_wait_alone() -> None:
     for _ in range(2):
         with op_failed():
             event.wait()
+
+
+def test_a_computation_without_a_thread_is_completed_and_can_be_started_again() -> None:
+    execution, out = ready(finished(add_model(2)))
+    execution.reusable = True
+    for _ in range(2):
+        with threads_that_start(0), pytest.raises(ResourceExhausted, match="thread"):
+            execution.start()
+        with bad_state():
+            execution.output_dimensions(0)
+        execution.start().wait()
+        assert out.tolist() == [2, 2]
+        out[...] = 0
+    execution.close()
+    assert execution.closed
+
+
+# A generator that a handler interrupts at its end cannot pass the exception on: Python reports it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("way", ["start", "start_after", "compute"])
+def test_a_computation_that_is_interrupted_anywhere_ends(way: str) -> None:
+    number, interrupted = 0, True
+    compilation = finished(add_model(2))
+    while interrupted:
+        number += 1
+        execution, out = ready(compilation)
+        execution.reusable = True
+        events: list[Event] = []
+
+        def use() -> None:
+            done = getattr(execution, way)()  # noqa: B023 - called here
+            if done is not None:
+                events.append(done)  # noqa: B023
+
+        interrupted = interrupted_at(number, use)
+        for event in events:
+            event.wait()
+        wait_until(lambda: execution._state != State.COMPUTATION)  # noqa: B023
+        out[...] = 0
+        execution.start().wait()
+        assert out.tolist() == [2, 2]
+        execution.close()
+        assert execution.closed
+    assert number > 20
+
+
+def test_a_negative_duration_leaves_the_execution_as_it_was() -> None:
+    execution, out = ready(finished(add_model(2)))
+    for duration in (-1.0, float("nan")):
+        with bad_data():
+            execution.start_after([], duration)
+    execution.compute()
+    assert out.tolist() == [2, 2]
+
+
+def test_a_fence_from_outside_without_a_thread_costs_no_descriptor() -> None:
+    read, write = os.pipe()
+    before = descriptors()
+    for _ in range(2):
+        with threads_that_start(0), pytest.raises(ResourceExhausted, match="thread"):
+            Event.from_sync_fence(read)
+        assert descriptors() <= before
+    with Event.from_sync_fence(read) as event:
+        os.write(write, b"x")
+        event.wait()
+    os.close(read)
+    os.close(write)
 
 
 def test_dependencies_are_events() -> None:
@@ -173,8 +244,8 @@ def test_a_sync_file_is_asked_for_its_status_as_the_kernel_declares_it(tmp_path:
     subprocess.run([compiler, str(source), "-o", str(program)], check=True, timeout=120)
     printed = subprocess.run([str(program)], check=True, capture_output=True, timeout=120).stdout
     size, status, number = map(int, printed.split())
-    info = foreign_fence._FILE_INFO.pack(b"", -5, 0, 0, 0, 0)
-    assert (len(info), foreign_fence._SYNC_IOC_FILE_INFO) == (size, number)
+    info = fences._FILE_INFO.pack(b"", -5, 0, 0, 0, 0)
+    assert (len(info), fences._SYNC_IOC_FILE_INFO) == (size, number)
     assert int.from_bytes(info[status : status + 4], "little", signed=True) == -5
 
 
@@ -187,13 +258,13 @@ def test_a_sync_file_with_a_negative_status_is_a_fence_in_the_error_state(
     def answer(fd: int, number: int, info: bytearray) -> int:
         assert (os.fstat(fd).st_mode, number) == (
             os.fstat(end).st_mode,
-            foreign_fence._SYNC_IOC_FILE_INFO,
+            fences._SYNC_IOC_FILE_INFO,
         )
-        info[:] = foreign_fence._FILE_INFO.pack(b"a driver", status, 0, 1, 0, 0)
+        info[:] = fences._FILE_INFO.pack(b"a driver", status, 0, 1, 0, 0)
         return 0
 
     end = os.eventfd(0, os.EFD_NONBLOCK)
-    monkeypatch.setattr(foreign_fence.fcntl, "ioctl", answer)
+    monkeypatch.setattr(fences.fcntl, "ioctl", answer)
     event = Event.from_sync_fence(end)
     execution, out = ready(finished(add_model(2)))
     os.eventfd_write(end, 1)  # a sync_file can be read then, too, however it has ended

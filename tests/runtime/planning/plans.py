@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from nnburst.hal.enums import ExecutionPreference, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder, SubgraphBuilder
-from nnburst.runtime.planning.candidate import Candidate
-from nnburst.runtime.planning.models.finish import finish
-from nnburst.runtime.planning.models.finished_model import FinishedModel
-from nnburst.runtime.planning.plan import Part, PartitioningMode
-from nnburst.runtime.planning.planned import Planned
-from nnburst.runtime.planning.planner import Planner
-from nnburst.testing.partitioning.cases import CaseDevice
-from nnburst.testing.partitioning.device import CpuStandIn, MadeUpDevice
+from nnburst.runtime.planning.finished_model import FinishedModel, finish
+from nnburst.runtime.planning.plan import Candidate, Part, PartitioningMode
+from nnburst.runtime.planning.planner import Planner, PreparedPlan
+from nnburst.testing.partitioning.run import CaseDevice, CpuStandIn, MadeUpDevice
 
 F32 = OperandType.TENSOR_FLOAT32
 BOOL8 = OperandType.TENSOR_BOOL8
@@ -37,7 +33,7 @@ def made(
     devices: Sequence[Candidate],
     mode: PartitioningMode = PartitioningMode.WITH_FALLBACK,
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
-) -> Planned[Part]:
+) -> PreparedPlan[Part]:
     """The plan; what is prepared is the part itself."""
     finished = finish(source) if isinstance(source, Model) else source
     planner: Planner[Part] = Planner(

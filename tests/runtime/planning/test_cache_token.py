@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.client.cache_token import cache_paths, cache_token
-from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.client.compilation_cache import cache_paths, cache_token
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.extensions import ExtensionAttribute
+from nnburst.hal.types import NumberOfCacheFiles
 from nnburst.runtime.planning.plan import CompoundPlan
 from runtime.planning.plans import ADD, CPU, EXP, branches, chain, device, made
 

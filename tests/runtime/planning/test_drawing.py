@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from nnburst.runtime.planning.drawing.graph import plan_dot, plan_mermaid
-from nnburst.runtime.planning.drawing.table import plan_table
-from nnburst.runtime.planning.models.finish import finish
+from nnburst.runtime.planning.drawing import plan_dot, plan_mermaid, plan_table
+from nnburst.runtime.planning.finished_model import finish
 from runtime.planning.plans import ADD, CPU, EXP, MUL, branches, chain, device, made
 
 

@@ -11,8 +11,13 @@ import pytest
 from nnburst.cli import main
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.partitioning import run_partitioning
-from nnburst.testing.partitioning.cases import CaseDevice, CaseModel, CaseOperand, PartitioningCase
-from nnburst.testing.partitioning.run import difference
+from nnburst.testing.partitioning.run import (
+    CaseDevice,
+    CaseModel,
+    CaseOperand,
+    PartitioningCase,
+    difference,
+)
 
 
 def two_adds(**expected: object) -> PartitioningCase:

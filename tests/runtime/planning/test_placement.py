@@ -10,24 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nnburst.compat.layouts.memory import OpaqueMemory
+from nnburst.compat.layouts import OpaqueMemory
 from nnburst.executor.operations import SIGNATURES
-from nnburst.hal.capabilities import Capabilities, PerformanceInfo
 from nnburst.hal.enums import ExecutionPreference, FeatureLevel, OperandType, OperationType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.model import MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.types import Capabilities, PerformanceInfo
 from nnburst.hal.validation import validate_model
-from nnburst.runtime.planning.models.finish import finish
-from nnburst.runtime.planning.models.hal_model import hal_model
-from nnburst.runtime.planning.models.slices import SliceableModel
-from nnburst.runtime.planning.placement.cost import CostModel
-from nnburst.runtime.planning.placement.support import supported_operations
+from nnburst.runtime.planning.finished_model import finish
+from nnburst.runtime.planning.placement import CostModel, supported_operations
 from nnburst.runtime.planning.plan import PartitioningMode, SimplePlan
+from nnburst.runtime.planning.slices import SliceableModel, hal_model
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.models.random_graphs import PRIMARY, generate
-from nnburst.testing.models.random_graphs.as_vector import as_vector
-from nnburst.testing.partitioning.device import CpuStandIn, uniform
+from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.partitioning.run import CpuStandIn, uniform
 from runtime.planning.plans import ADD, BOOL8, CPU, EXP, F32, MUL, branches, chain, device, made
 
 V1_0, V1_2, V1_3, V4 = (

@@ -14,12 +14,13 @@ from nnburst.hal.enums import ErrorStatus, OperationType, ResultCode
 from nnburst.hal.errors import InvalidArgument, NnburstError, error_for
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.runtime.planning import memory_preference
-from nnburst.runtime.planning.memory_preference import MemoryPreference
-from nnburst.runtime.planning.models.finish import finish
+from nnburst.runtime.planning import plan as memory_preference
+from nnburst.runtime.planning import steps
+from nnburst.runtime.planning.finished_model import finish
 from nnburst.runtime.planning.plan import (
     CompoundPlan,
     Direction,
+    MemoryPreference,
     Part,
     PartitioningMode,
     Plan,
@@ -27,13 +28,9 @@ from nnburst.runtime.planning.plan import (
     StepRole,
 )
 from nnburst.runtime.planning.planner import Planner
-from nnburst.runtime.planning.steps import partitioner
 from nnburst.testing.conformance.runners import LocalRunner
-from nnburst.testing.partitioning.cases import CaseDevice
-from nnburst.testing.partitioning.check_plan import broken_rules
-from nnburst.testing.partitioning.device import MadeUpDevice
-from nnburst.testing.partitioning.drawn_device import draw_devices
-from nnburst.testing.partitioning.plan_runner import PlanRunner
+from nnburst.testing.partitioning.plan_runner import PlanRunner, broken_rules, draw_devices
+from nnburst.testing.partitioning.run import CaseDevice, MadeUpDevice
 from runtime.planning.grown_model import grow_model
 from runtime.planning.plans import ADD, CPU, EXP, F32, MUL, branches, chain, device, made
 
@@ -263,7 +260,7 @@ def nested(depth: int) -> Model:
 def test_model_that_would_have_countless_steps_goes_to_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(partitioner, "MAX_STEPS", 100)
+    monkeypatch.setattr(steps, "MAX_STEPS", 100)
     assert isinstance(made(nested(3), [CPU]).plan, CompoundPlan)
     planned = made(nested(20), [CPU])
     assert planned.fell_back
@@ -304,14 +301,14 @@ def test_check_of_plans_finds_what_is_wrong_with_one() -> None:
     plan = made(source, devices).plan
     assert isinstance(plan, CompoundPlan)
     first, second, third = plan.execution_steps
-    for steps, message in (
+    for wrong, message in (
         ((second, first, third), "which nothing has written"),
         ((first, second), "source model 0 runs operations"),
         ((first, first, second, third), "is written twice"),
         ((first, replace(second, downstream_outputs=(0,)), third), "downstream outputs"),
         ((first, replace(second, operations=(0,)), third), "other operations than the source's"),
     ):
-        found = broken_rules(replace(plan, steps=steps), source, devices)
+        found = broken_rules(replace(plan, steps=wrong), source, devices)
         assert any(message in sentence for sentence in found), found
     renamed = replace(first, device=2)
     assert broken_rules(replace(plan, steps=(renamed, second, third)), source, devices) == []

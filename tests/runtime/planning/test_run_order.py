@@ -12,8 +12,8 @@ from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType, Operat
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import DataLocation, MemoryPool, Model, Operation, Subgraph
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.runtime.planning.models.finish import finish
-from nnburst.runtime.planning.models.hal_model import hal_model
+from nnburst.runtime.planning.finished_model import finish
+from nnburst.runtime.planning.slices import hal_model
 from runtime.planning.plans import ADD, EXP, F32, branches, chain
 
 _O = OperationType

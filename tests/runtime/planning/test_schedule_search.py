@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnburst.runtime.planning.placement import schedule_search
-from nnburst.runtime.planning.placement.schedule_search import (
+from nnburst.runtime.planning import schedule_search
+from nnburst.runtime.planning.schedule_search import (
     Schedule,
     ScheduledStep,
     StepCosts,

@@ -1,1 +1,1 @@
-"""Many clients of one service: what each of them gets, and what all of them cost."""
+"""Measures many clients of one service: the share of each, and the cost of all together."""

@@ -26,15 +26,14 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.bench.drivers import adding_model
+from nnburst.bench.cases import adding_model
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
-from nnburst.executor.base import DEFAULT_OPTIONS
+from nnburst.executor.base import DEFAULT_OPTIONS, PackingExecutor
 from nnburst.executor.built_in import litert
 from nnburst.executor.litert import native
+from nnburst.executor.litert.cache import from_files
 from nnburst.executor.litert.network import survey
-from nnburst.executor.litert.packed import from_files
-from nnburst.executor.sharing import PackingExecutor
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import load

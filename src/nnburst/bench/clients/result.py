@@ -1,28 +1,77 @@
-"""What many clients got of a service, from when their requests came and were answered."""
+"""Evaluates when the requests of many clients were answered, beside a simulated queue."""
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.bench.clients.queue import jain_index, simulate_queue
 from nnburst.bench.clients.scenario import Ran
+
+# -- A simulated queue -----------------------------------------------------------------------------
+
+
+Nanoseconds = npt.NDArray[np.int64]
+
+
+def simulate_queue(
+    arrivals: Nanoseconds, clients: Nanoseconds, services: Nanoseconds, servers: int
+) -> Nanoseconds:
+    """The time of each request from its arrival until it is served.
+
+    Requests of one client are served one after the other; a free server takes the one that waits longest.
+
+    Args:
+        arrivals: when requests come, in any order.
+        clients: the number of each request's client, from 0 on.
+        services: how long a server needs for each.
+        servers: how many there are, at least 1.
+
+    Returns:
+        Nanoseconds for each request, in the order of `arrivals`.
+    """
+    free = [0] * servers
+    client_free = [0] * (int(clients.max(initial=-1)) + 1)
+    waiting = [(int(arrivals[i]), i) for i in np.argsort(arrivals, kind="stable")]
+    heapq.heapify(waiting)
+    took = np.zeros(len(arrivals), np.int64)
+    while waiting:
+        ready, index = heapq.heappop(waiting)
+        client = int(clients[index])
+        if client_free[client] > ready:  # its client's request before is not served yet
+            heapq.heappush(waiting, (client_free[client], index))
+            continue
+        done = max(ready, heapq.heappop(free)) + int(services[index])
+        heapq.heappush(free, done)
+        client_free[client] = done
+        took[index] = done - int(arrivals[index])
+    return took
+
+
+def jain_index(shares: npt.NDArray[np.float64]) -> float:
+    """Jain's index of fairness: 1 if all have the same, 1/n if one of n has everything.
+
+    Without anything to share it is 1.
+    """
+    squares = float((shares**2).sum())
+    return float(shares.sum()) ** 2 / (len(shares) * squares) if squares else 1.0
+
 
 #: Requests of which a percentile is worth printing.
 _FEWEST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ClientShare:
     """Figures of one load.
 
     Attributes:
         name: of the case.
-        ran: what happened.
-        queue_ns: what each request would take in a simulated queue, in the order of the clients; None in a
+        ran: the measurements.
+        queue_ns: the time of each request in a simulated queue, in the order of the clients; None in a
             closed loop.
     """
 
@@ -31,7 +80,7 @@ class Share:
     queue_ns: npt.NDArray[np.int64] | None
 
     @classmethod
-    def of(cls, ran: Ran, services: npt.NDArray[np.int64] | None) -> Share:
+    def of(cls, ran: Ran, services: npt.NDArray[np.int64] | None) -> ClientShare:
         """Figures of a load; `services` are the measured times of single executions, for the queue."""
         wanted = ran.wanted
         name = f"{wanted.clients}_{wanted.loop}_{wanted.waiting}_{len(wanted.cores)}_cores"
@@ -56,7 +105,7 @@ class Share:
 
     @property
     def fairness(self) -> float:
-        """Jain's index of what the clients got: answers of a closed loop, mean latencies of an open one."""
+        """Jain's index of the clients' shares: answers of a closed loop, mean latencies of an open one."""
         trips = self.ran.trips
         if self.ran.wanted.rate == 0:
             return jain_index(np.asarray([len(found) for found in trips], float))

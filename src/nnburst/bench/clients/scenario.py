@@ -1,4 +1,4 @@
-"""A load on a service, measured once."""
+"""Puts a load on a service once and measures it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.bench.clients.client import ClientRan, Trips
-from nnburst.bench.clients.load import Load
-from nnburst.bench.clients.usage import Usage, memory_of_each
-from nnburst.bench.machine.steal import stolen_seconds
+from nnburst.bench.clients.load import Load, Usage, memory_of_each
+from nnburst.bench.machine import stolen_seconds
 from nnburst.hal.errors import DeviceUnavailable
+from nnburst.testing.driver_under_test import DriverUnderTest
 
 #: Nanoseconds between the word to begin and the beginning.
 _HEAD_START_NS: Final = 200_000_000
@@ -32,14 +32,14 @@ _LOOK: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What happened while a load ran.
+    """The measurements of one load.
 
     Attributes:
         wanted: the load.
         trips: when the requests of each client came, were sent and were answered, settling left out.
         begin_ns: since when trips count.
         end_ns: when the run was over.
-        clients: what the clients' processes used meanwhile.
+        clients: processor time and memory of the clients' processes meanwhile.
         workers: likewise the service's.
         memory: bytes of a client and of a worker at the end; None if unknown.
         stolen: moments at which the host was looked at, and the seconds it had taken since boot.
@@ -67,16 +67,16 @@ def on_cores(cores: tuple[int, ...]) -> Iterator[None]:
 
 
 def run_load(wanted: Load) -> Ran:
-    """Start the clients of a load, let them run, and look at what they and their workers used.
+    """Start the clients of a load, let them run, and measure them and their workers.
 
     Raises:
         DeviceUnavailable: a client failed; the reason went to stderr.
     """
     with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "nnburst.bench.clients.group", wanted.as_text(), folder]
+        command = [sys.executable, "-m", "nnburst.bench.clients.client", wanted.as_text(), folder]
         with on_cores(wanted.cores):
             group = subprocess.Popen(  # noqa: S603 - this interpreter, this module
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
             )
         with group:
             try:
@@ -137,3 +137,12 @@ def _write(group: subprocess.Popen[str], word: str) -> None:
     assert group.stdin is not None
     group.stdin.write(word + "\n")
     group.stdin.flush()
+
+
+@contextmanager
+def service(executor: str, cores: tuple[int, ...]) -> Iterator[str]:
+    """A driver of its own; the value is its address."""
+    with on_cores(cores):
+        driver = DriverUnderTest.start(executor)
+    with driver:
+        yield driver.address

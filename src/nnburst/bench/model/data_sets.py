@@ -1,8 +1,8 @@
-"""What networks are tried on: photographs and digits of packages, and random inputs.
+"""Collects inputs to try networks on: photographs and digits of packages, and random inputs.
 
 The original's suite took 1500 images of Open Images. The photographs that come with scikit-image and
-scikit-learn, and scikit-learn's digits, stand in for them. If these packages are not installed, random
-inputs are all there is, and the data set is named accordingly.
+scikit-learn, and scikit-learn's digits, stand in for them. If these packages are not installed, there are
+only random inputs, and the data set is named accordingly.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.enums import OperandType
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.model import DTYPES, Operand
 from nnburst.testing.models.pictures import Range, from_picture, looks_like_photograph
 
 Array = npt.NDArray[Any]
@@ -69,7 +68,7 @@ def data_sets(
     Args:
         inputs: of the network. One that takes a picture gets pictures, too.
         count: examples of each set, if there are as many.
-        seed: of what is random.
+        seed: of random inputs.
         pixels: real values of black and white; see `nnburst.testing.models.pictures.from_picture`.
     """
     random = np.random.default_rng(seed)
@@ -141,7 +140,7 @@ def _of_sklearn() -> Iterator[tuple[str, Array]]:
 
 
 def _square(picture: Array, share: float, down: float, right: float) -> Array:
-    """A square of `share` of the smaller side, so far down and right of what is possible."""
+    """A square of `share` of the smaller side, shifted down and right by shares of the rest."""
     height, width = picture.shape[:2]
     side = max(1, int(min(height, width) * share))
     top, left = int((height - side) * down), int((width - side) * right)

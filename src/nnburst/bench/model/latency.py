@@ -1,24 +1,28 @@
-"""One network by every route in turn, and the driver's own durations."""
+"""Measures a network's latency by every route in turn, and the time from its file to a first result."""
 
 from __future__ import annotations
 
+import statistics
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nnburst.bench.contestants import Contestant, Looped
+from nnburst.bench.cases import Contestant, Looped, pinned
 from nnburst.bench.model.accuracy import Compute
 from nnburst.bench.model.data_sets import Example
 from nnburst.bench.network.networks import OnCore, aligned, in_process, litert_in_c, warm_up_of
 from nnburst.bench.rounds import Measured, WarmUp, run_rounds, warm_up
-from nnburst.client.burst.bound_request import BoundRequest
-from nnburst.client.burst.burst import Burst
+from nnburst.bench.verdict import spread
+from nnburst.client.burst.interface import BoundRequest, Burst
 from nnburst.client.device import Device
+from nnburst.client.launch import launch
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.driver.executors import make_executor
 from nnburst.executor.base import Argument
@@ -35,7 +39,7 @@ EXECUTOR: Final = "executor in process"
 INTERPRETER: Final = "LiteRT Interpreter in process"
 ONNXRUNTIME: Final = "onnxruntime in process"
 
-#: What calls take before a block begins to count, in nanoseconds, and how many there are.
+#: Nanoseconds that calls take before a block begins to count, and their number.
 _WARM_UP_NS: Final = 1_000_000
 _WARM_UP: Final = (2, 100)
 #: Seconds and executions that are measured by the driver.
@@ -45,7 +49,7 @@ _DRIVER_RUNS: Final = (5, 2000)
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """What takes part beside the driver that is measured.
+    """A further device or variant that takes part in the rounds.
 
     Attributes:
         network: the same one, or a variant with the same inputs and outputs.
@@ -64,7 +68,7 @@ class Latency:
         cases: of each route.
         driver_us: median of the driver's own duration, from the request's arrival to its result.
         device_us: median of the executor's duration.
-        warm_up: what came before the first round.
+        warm_up: the runs before the first round.
         remarks: why a route is missing.
     """
 
@@ -119,7 +123,7 @@ def measure(
         progress: called after each round.
         executor: the driver's, which runs in this process if the engine cannot do so alone.
         reference: the engine of a file that is no .tflite one.
-        others: what else takes part, by name.
+        others: further participants, by name.
         warm_up_s: seconds before the first round; more if routes still become faster.
         seconds: that the rounds take at least.
     """
@@ -201,7 +205,7 @@ def _routes(
 def _in_this_process(
     stack: ExitStack, network: NetworkFile, executor: str, bound: BoundRequest
 ) -> Callable[[], object]:
-    """What the driver's executor does for a request, here: on copies of the burst's arrays."""
+    """The driver's executor in this process, on copies of the burst's arrays."""
     imported = network.imported
     prepared = make_executor(executor).prepare(imported.model, list(imported.pools))
     stack.callback(prepared.close)
@@ -216,12 +220,12 @@ def _in_this_process(
 
 
 def _for_engine(network: NetworkFile) -> tuple[str, bytes]:
-    """The file for the engine's C interface: itself, or what the executor lowers the model to.
+    """The file for the engine's C interface: itself, or the one that the executor lowers the model to.
 
     A .tflite file with states keeps them to itself, and other files are not the engine's.
 
     Raises:
-        GeneralFailure: not all of it is run by the engine.
+        GeneralFailure: the engine does not run all of it.
     """
     if network.is_tflite and not network.imported.states:
         return C_API, network.content
@@ -237,7 +241,7 @@ def _execute(prepared: PreparedModel, bound: BoundRequest) -> None:
 
 
 def _driver_times(timed: BoundRequest) -> tuple[float, float]:
-    """Medians of what the driver and its device took, in microseconds."""
+    """Median durations of the driver and of its device, in microseconds."""
     fewest, most = _DRIVER_RUNS
     driver: list[int] = []
     device: list[int] = []
@@ -245,5 +249,134 @@ def _driver_times(timed: BoundRequest) -> tuple[float, float]:
     while len(driver) < fewest or (len(driver) < most and perf_counter() < until):
         timing = timed.run().timing
         driver.append(timing.time_in_driver)
-        device.append(timing.time_on_device)
+        # A device without a time of its own: it took the driver's at most.
+        device.append(min(timing.time_on_device, timing.time_in_driver))
     return float(np.median(driver)), float(np.median(device))
+
+
+# -- preparation -----------------------------------------------------------------------------------
+
+
+def measure_preparation(
+    network: NetworkFile,
+    executor: str,
+    core: int,
+    example: Example,
+    repeats: int,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    engine: Callable[[], object],
+) -> dict[str, float | None]:
+    """Medians in milliseconds, and bytes.
+
+    Args:
+        network: which.
+        executor: of the drivers.
+        core: where they run, and where the engine does in this process.
+        example: inputs of the first execution.
+        repeats: drivers that are launched cold, as many that fill a cache, and as many that find it.
+        progress: called with 1 after each.
+        engine: prepares the network in this process.
+
+    Returns:
+        `load_ms`, reading the file; `engine_ms`, the engine's own preparation in this process;
+        `launch_ms`; `prepare_cold_ms`; `first_result_ms`, from the launch to the first result, both
+        included; `first_run_ms` and `second_run_ms`, the first executions alone; `prepare_to_cache_ms`,
+        cold and written to a cache, and its `cache_bytes`; `prepare_cached_ms` and
+        `first_result_cached_ms`, None if nothing came from a cache. Of the three ways to prepare also the
+        spread from the first quartile to the third, as a share of the median: `prepare_cold_spread`,
+        `prepare_to_cache_spread`, `prepare_cached_spread`. All are None if `repeats` is 0.
+    """
+
+    def start(folder: str | None) -> Start:
+        began = _in_new_driver(network, executor, core, example, folder)
+        progress(1)
+        return began
+
+    cold = [start(None) for _ in range(repeats)]
+    filling, found, cache_bytes = [], [], None
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory(prefix="nnburst-cache-") as folder:
+            filling.append(start(folder))
+            cache_bytes = float(
+                sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+            )
+            found.append(start(folder))
+    cached = [once for once in found if once.from_cache]
+    with pinned(core):
+        load_ms = [_timed(lambda: network.reading(network.content)) for _ in range(repeats)]
+        engine_ms = [_timed(engine) for _ in range(repeats)]
+    return {
+        "load_ms": _median(load_ms),
+        "engine_ms": _median(engine_ms),
+        "launch_ms": _median([once.launch_ms for once in cold]),
+        "prepare_cold_ms": _median([once.prepare_ms for once in cold]),
+        "prepare_cold_spread": _spread([once.prepare_ms for once in cold]),
+        "first_result_ms": _median([once.first_ms for once in cold]),
+        "first_run_ms": _median([once.runs_ms[0] for once in cold]),
+        "second_run_ms": _median([once.runs_ms[1] for once in cold]),
+        "prepare_to_cache_ms": _median([once.prepare_ms for once in filling]),
+        "prepare_to_cache_spread": _spread([once.prepare_ms for once in filling]),
+        "cache_bytes": cache_bytes,
+        "prepare_cached_ms": _median([once.prepare_ms for once in cached]),
+        "prepare_cached_spread": _spread([once.prepare_ms for once in cached]),
+        "first_result_cached_ms": _median([once.first_ms for once in cached]),
+    }
+
+
+class Start(NamedTuple):
+    """One way from nothing to a result, in milliseconds.
+
+    Attributes:
+        launch_ms: until the driver answers.
+        prepare_ms: of the model.
+        first_ms: from the beginning to the first result.
+        runs_ms: the first and the second execution.
+        from_cache: whether the driver compiled nothing.
+    """
+
+    launch_ms: float
+    prepare_ms: float
+    first_ms: float
+    runs_ms: tuple[float, float]
+    from_cache: bool
+
+
+def _in_new_driver(
+    network: NetworkFile, executor: str, core: int, example: Example, folder: str | None
+) -> Start:
+    """Launch a driver and execute twice; `folder` is where compilations are kept."""
+    began = perf_counter()
+    with launch(executor, cpus={core}) as device:
+        launched = perf_counter()
+        with device.prepare(network.imported, cache_dir=folder) as prepared:
+            ready = perf_counter()
+            inputs = network.with_states(example)
+            with prepared.open_burst() as burst:
+                opened = perf_counter()
+                burst.execute(inputs)
+                done = perf_counter()
+                burst.execute(inputs)
+                second = perf_counter()
+            from_cache = prepared.from_cache
+    return Start(
+        1e3 * (launched - began),
+        1e3 * (ready - launched),
+        1e3 * (done - began),
+        (1e3 * (done - opened), 1e3 * (second - done)),
+        from_cache,
+    )
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = perf_counter()
+    call()
+    return 1e3 * (perf_counter() - began)
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _spread(values: list[float]) -> float | None:
+    return spread(values) if values else None

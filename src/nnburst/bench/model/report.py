@@ -1,14 +1,19 @@
-"""The figures of all networks as one HTML page that needs no other file."""
+"""Shows the figures of all networks as one HTML page, and compares them with an older report.
+
+What is compared is the ratio of burst to engine, round by round: both run in turn, so a machine that is
+slower as a whole changes no ratio. Medians of single executions stand for both in a round: a time slice that
+is lost doubles a mean.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.bench.model.accuracy import steps_in_words
-from nnburst.bench.model.baseline import differences
 from nnburst.bench.model.latency import (
     BURST,
     C_API,
@@ -20,10 +25,137 @@ from nnburst.bench.model.latency import (
     Latency,
 )
 from nnburst.bench.plot import as_svg, draw_distributions
-from nnburst.bench.verdict.verdict import Comparison
+from nnburst.bench.rounds import Measured
+from nnburst.bench.verdict import MOST_SPREAD, Comparison, Verdict, compare, spread
+from nnburst.hal.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+import csv
+import json
+
+import numpy as np
+
+# -- an older report -------------------------------------------------------------------------------
+Figures = Mapping[str, Any]
+
+
+def read_baseline(path: Path) -> dict[str, Figures]:
+    """The networks of an older report by name.
+
+    Raises:
+        InvalidArgument: the file is not a report of `nnburst bench model`.
+    """
+    try:
+        networks = json.loads(path.read_text(encoding="utf-8"))["networks"]
+        found = {network["network"]: network for network in networks}
+        for network in found.values():
+            ratio_blocks(network)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"--baseline: {path} has no blocks of networks, expected what bench model --json wrote"
+            f" ({type(error).__name__}: {error})"
+        ) from None
+    return found
+
+
+def engine_of(figures: Figures) -> str:
+    """The route that the burst is compared with: the engine's C interface, or another in process."""
+    names = {case["name"] for case in figures["latency"]["cases"]}
+    engines = (C_API, LOWERED, INTERPRETER, EXECUTOR, ONNXRUNTIME)
+    return next((name for name in engines if name in names), BURST)
+
+
+def ratio_blocks(figures: Figures) -> list[float]:
+    """The burst beside the engine in process, in each round."""
+    return _beside(figures, BURST)
+
+
+def differences(figures: Figures) -> dict[str, float | None]:
+    """How much longer each route takes than the engine in process, as a share; None if too noisy."""
+    engine = engine_of(figures)
+    found: dict[str, float | None] = {}
+    for case in figures["latency"]["cases"]:
+        if case["name"] != engine:
+            blocks = _beside(figures, case["name"])
+            noisy = spread(blocks) > MOST_SPREAD
+            found[case["name"]] = None if noisy else float(np.median(blocks)) - 1
+    return found
+
+
+def _beside(figures: Figures, route: str) -> list[float]:
+    """A route beside the engine in process, in each round."""
+    blocks = {case["name"]: case["typical_ns"] for case in figures["latency"]["cases"]}
+    pairs = zip(blocks[route], blocks[engine_of(figures)], strict=True)
+    return [mine / engine for mine, engine in pairs]
+
+
+def judge(figures: Figures, baseline: Mapping[str, Figures]) -> Comparison | None:
+    """A network beside the older report; None if that does not have it.
+
+    Raises:
+        DeviceUnavailable: scipy is not installed.
+    """
+    name = figures["network"]
+    old = baseline.get(name)
+    if old is None:
+        return None
+    if engine_of(old) != engine_of(figures):
+        why = f"compared with {engine_of(old)} then and {engine_of(figures)} now"
+        return Comparison(name, 0.0, 0.0, 0.0, 0.0, 1.0, Verdict.NOISY, why)
+    return compare(name, ratio_blocks(old), ratio_blocks(figures))
+
+
+def sentence(figures: Figures, comparison: Comparison | None = None) -> str:
+    """The sentence on a network that the report begins with."""
+    blocks = ratio_blocks(figures)
+    median = next(c["median_ns"] for c in figures["latency"]["cases"] if c["name"] == BURST)
+    words = [f"{figures['network']}: {median / 1000:.1f} µs by a burst"]
+    if spread(blocks) > MOST_SPREAD:
+        words.append(f"too noisy for a ratio to {engine_of(figures)}")
+    else:
+        words.append(f"{float(np.median(blocks)):.2f} × {engine_of(figures)}")
+    words += _agreement(figures)
+    text = ", ".join(words)
+    if comparison is None:
+        return f"{text}."
+    beside = f"{comparison.verdict} as the baseline" if comparison.verdict == "same" else ""
+    beside = beside or f"{comparison.verdict} beside the baseline"
+    if comparison.why:
+        return f"{text}; {beside}: {comparison.why}."
+    return f"{text}; {beside} ({comparison.before:.2f} ×, {comparison.effect:+.1%})."
+
+
+def _agreement(figures: Figures) -> list[str]:
+    found = [a for a in figures["accuracy"] if a["top1_agreement"] is not None]
+    if not found:
+        return []
+    worst = min(found, key=lambda a: float(a["top1_agreement"]))
+    return [
+        f"same top class for {worst['top1_agreement']:.1%} of {worst['examples']} {worst['data_set']}"
+    ]
+
+
+def missed(figures: Figures, expected: Mapping[str, float]) -> Sequence[str]:
+    """Which expectations of `--expect` a network misses, in words."""
+    tops = [a["top1_agreement"] for a in figures["accuracy"] if a["top1_agreement"] is not None]
+    largest = [a["max_abs_difference"] for a in figures["accuracy"]]
+    known = {
+        "top1": (min(tops) if tops else None, True),
+        "largest": (None if None in largest else max(largest), False),
+        "ratio": (float(np.median(ratio_blocks(figures))), False),
+    }
+    lines = []
+    for key, wanted in expected.items():
+        value, at_least = known[key]
+        rule = "at least" if at_least else "at most"
+        if value is None or (value < wanted if at_least else value > wanted):
+            shown = "unknown" if value is None else f"{value:.4g}"
+            lines.append(f"{figures['network']}: {key} is {shown}, expected {rule} {wanted:g}")
+    return lines
+
+
+# -- the report ------------------------------------------------------------------------------------
 
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 68em; padding: 0 1em; color: #222; }
@@ -50,7 +182,7 @@ class Cell:
 
     Attributes:
         text: in it.
-        look: its classes: "better", "worse", "words" for what stands on the left, or nothing.
+        look: its classes: "better", "worse", "words" for text on the left, or nothing.
     """
 
     text: str
@@ -70,7 +202,7 @@ class Measurement:
     latency: Latency
 
     def judged(self, comparison: Comparison | None) -> Measurement:
-        """The same with what an older report gave; None if it was not given."""
+        """The same beside the value of an older report; None without one."""
         beside = None if comparison is None else comparison.as_json()
         return replace(self, figures={**self.figures, "beside_baseline": beside})
 
@@ -84,10 +216,10 @@ def page(
     """The report.
 
     Args:
-        about: what was measured where: words and their values.
+        about: the machine and the software: words and their values.
         measurements: the networks.
         lead: a sentence for each network, which come first.
-        conditions: what the machine did beside it, which comes last.
+        conditions: the machine's load meanwhile, which comes last.
 
     Raises:
         ImportError: matplotlib is not installed (extra `cli`).
@@ -128,7 +260,7 @@ def _machine(conditions: Mapping[str, object] | None) -> str:
 
 
 def _errors(measurements: Sequence[Measurement]) -> str:
-    """What evaluators found wrong, if they did."""
+    """The failures that evaluators found."""
     rows = [
         [measured.figures["network"], found["device"] or "driver", found["evaluator"], failure]
         for measured in measurements
@@ -287,7 +419,7 @@ def _accuracy(figures: Mapping[str, Any]) -> str:
 
 
 def _truth(figures: Mapping[str, Any]) -> str:
-    """What evaluators found, if the network has a truth or golden sequences."""
+    """The evaluators' findings, if the network has a truth or golden sequences."""
     rows = [
         [
             found["evaluator"],
@@ -409,3 +541,100 @@ def _share(share: float | None) -> str:
 
 def _real(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.3g}"
+
+
+# -- Histograms, and the CSV file ------------------------------------------------------------------
+
+
+#: Bars, as many as the original's.
+BARS: Final = 32
+#: The axis ends at this percentile of the slowest route's typical ones; longer ones count in the last bar.
+_END: Final = 99.0
+
+_COLUMNS: Final = (
+    "network", "group", "route", "count", "total_s", "mean_us", "sigma_us", "p50_us", "p90_us", "p99_us",
+    "histogram_start_us", "histogram_step_us", *(f"bar{n}" for n in range(BARS)),
+    "largest_difference", "examples", "evaluators", "errors",
+    "prepare_cold_ms", "prepare_to_cache_ms", "prepare_cached_ms", "cache_bytes",
+)  # fmt: skip
+
+
+def histograms(cases: Mapping[str, Measured]) -> dict[str, dict[str, Any]]:
+    """For each route its figures and its bars, whose axis is the same for all.
+
+    Returns:
+        By name: `count`, `total_ns`, `mean_ns`, `sigma_ns`, `p90_ns`, `start_ns`, `step_ns` and `counts`.
+    """
+    every = {name: case.samples.astype(np.float64) for name, case in cases.items()}
+    start = min(float(samples.min()) for samples in every.values())
+    end = max(float(np.percentile(samples, _END)) for samples in every.values())
+    step = max((end - start) / BARS, 1.0)
+    found = {}
+    for name, samples in every.items():
+        bars = np.minimum((samples - start) / step, BARS - 1).astype(np.int64)
+        found[name] = {
+            "count": len(samples),
+            "total_ns": float(samples.sum()),
+            "mean_ns": float(samples.mean()),
+            "sigma_ns": float(samples.std()),
+            "p90_ns": float(np.percentile(samples, 90)),
+            "start_ns": start,
+            "step_ns": step,
+            "counts": np.bincount(bars, minlength=BARS).tolist(),
+        }
+    return found
+
+
+def write_csv(path: Path, about: Mapping[str, Any], networks: Sequence[Mapping[str, Any]]) -> None:
+    """Write one row for each network and route, after a line on the machine and the software.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with path.open("w", encoding="utf-8", newline="") as file:
+        words = "; ".join(f"{name}: {value}" for name, value in about.items())
+        file.write(f"# {words}\n")
+        rows = csv.writer(file)
+        rows.writerow(_COLUMNS)
+        for network in networks:
+            rows.writerows(_rows(network))
+
+
+def _rows(network: Mapping[str, Any]) -> Iterator[list[object]]:
+    preparation = network["preparation"]
+    largest = [found["max_abs_difference"] for found in network["accuracy"]]
+    evaluators = ", ".join(
+        f"{found['evaluator']} {name}={value}"
+        for found in network["ground_truth"]
+        for name, value in found["figures"].items()
+    )
+    errors = "; ".join(e for found in network["ground_truth"] for e in found["failures"])
+    for case in network["latency"]["cases"]:
+        bars = network["histograms"][case["name"]]
+        yield [
+            network["network"],
+            network["group"],
+            case["name"],
+            bars["count"],
+            f"{bars['total_ns'] / 1e9:.6f}",
+            *(f"{bars[key] / 1e3:.3f}" for key in ("mean_ns", "sigma_ns")),
+            *(
+                f"{value / 1e3:.3f}"
+                for value in (case["median_ns"], bars["p90_ns"], case["p99_ns"])
+            ),
+            *(f"{bars[key] / 1e3:.3f}" for key in ("start_ns", "step_ns")),
+            *bars["counts"],
+            "" if None in largest else max(largest, default=""),
+            sum(found["examples"] for found in network["accuracy"]),
+            evaluators,
+            errors,
+            *(
+                "" if preparation[key] is None else preparation[key]
+                for key in (
+                    "prepare_cold_ms",
+                    "prepare_to_cache_ms",
+                    "prepare_cached_ms",
+                    "cache_bytes",
+                )
+            ),
+        ]

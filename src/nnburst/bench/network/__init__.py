@@ -1,1 +1,1 @@
-"""One network through a driver, beside other engines in this process."""
+"""Measures one network through a driver, beside other engines in this process."""

@@ -1,4 +1,4 @@
-"""Single convolutions in both engines: how much of a network's ratio is their kernels'.
+"""Measures single convolutions in LiteRT and onnxruntime, to find how far kernels explain a network's ratio.
 
     python -m nnburst.bench.network.kernels
 
@@ -23,6 +23,7 @@ import nnburst
 from nnburst.bench.network.networks import aligned
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import BUILT_IN
+from nnburst.executor.graph.whole_graph import Apart
 from nnburst.executor.onnxruntime.native import Room, Session
 
 Array = npt.NDArray[Any]
@@ -61,7 +62,7 @@ def convolutions(channels: int, extent: int, window: int, groups: int) -> bytes:
 
 
 def shortest(content: bytes, x: Array, longest_ns: int = _LONGEST_NS) -> dict[str, float]:
-    """What both engines take at least, in µs, rounds in turn; their results must agree.
+    """The shortest time of both engines, in µs, rounds in turn; their results must agree.
 
     Raises:
         ValueError: they do not.
@@ -69,7 +70,7 @@ def shortest(content: bytes, x: Array, longest_ns: int = _LONGEST_NS) -> dict[st
     output = aligned(np.zeros_like(x))
     session = Session(content, {}, 1)
     rooms = [
-        Room(memory, border.element, x.shape, apart=False)
+        Room(memory, border.element, x.shape, Apart.IN_ITS_PLACE)
         for memory, border in ((aligned(x), session.inputs[0]), (output, session.outputs[0]))
     ]
     graph = session.bind(rooms[:1], rooms[1:])

@@ -1,13 +1,16 @@
-"""Real ONNX networks: by operations and as whole graphs beside onnxruntime in process.
+"""Measures real ONNX networks beside onnxruntime in this process.
 
     python -m nnburst.bench.network.onnx DIRECTORY [--inputs 200] [--only NAME]
 
-For each network how far the results by operations (executors litert and onnxruntime) are from onnxruntime's,
-in parts of the output's range over all inputs; whether those of the whole graph through a driver have the
-same bits; and what a burst takes beside the engines in process: onnxruntime by its C library with bound
-buffers, and LiteRT on what the network was lowered to. All compute on the driver's core with one thread, in
-turn, in blocks that begin with runs that do not count; times are medians of single runs, ratios those of a
-round. The shortest times are for a machine that is busy with other work.
+For each network it prints how far the results by operations (executors litert and onnxruntime) are from
+onnxruntime's, in parts of the output's range over all inputs; whether those of the whole graph through a
+driver have the same bits; and the time of a burst beside the engines in process: onnxruntime by its C library
+with bound buffers, and LiteRT on the lowered network.
+
+All compute on the driver's core with one thread, in turn, in blocks that begin with runs that do not count:
+two sessions on one core put each other's weights out of its caches, and the first runs of a block pay for
+that, not for a burst. Times are medians of single runs, ratios those of a round. The shortest times are for a
+machine that is busy with other work.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,22 +31,185 @@ import numpy as np
 import numpy.typing as npt
 
 import nnburst
-from nnburst.bench.contestants import Contestant, Looped
-from nnburst.bench.drivers import pinned
-from nnburst.bench.network.networks import in_process, litert_in_c, warm_up_of
-from nnburst.bench.network.whole_graphs import (
-    InProcessGraph,
-    bind_in_process,
-    graph_in_c,
-    graph_lineup,
+from nnburst.bench.cases import Contestant, Looped, pinned
+from nnburst.bench.network.networks import (
+    InProcess,
+    aligned,
+    in_process,
+    litert_in_c,
+    onnx_input_types,
+    warm_up_of,
 )
 from nnburst.bench.rounds import Measured, run_rounds
+from nnburst.client.device import Device
+from nnburst.executor.graph.whole_graph import Apart
 from nnburst.executor.litert.network import survey
-from nnburst.hal.enums import OperationType
-from nnburst.hal.errors import NnburstError
+from nnburst.executor.onnxruntime.native import Border, GraphBinding, Room, Session
+from nnburst.hal.enums import ErrorStatus, OperationType
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.whole_graph import BY_NUMBER
+from nnburst.importer.load import load
 from nnburst.testing.models.onnx_networks import NETWORKS, OnnxNetwork
 
 Array = npt.NDArray[Any]
+Shape = Sequence[int]
+
+
+# -- An ONNX file as one operation, beside onnxruntime's C library on bound buffers ----------------
+
+
+class InProcessGraph:
+    """onnxruntime in this process: one thread, everything else as the executor has it.
+
+    Attributes:
+        names: of its inputs, in order.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        """Make a session by its own Python interface.
+
+        Raises:
+            InvalidArgument: it refuses the graph.
+        """
+        ort = import_module("onnxruntime")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            self._session = ort.InferenceSession(content, options, ["CPUExecutionProvider"])
+        except Exception as error:  # its errors have nothing else in common
+            raise InvalidArgument(f"onnxruntime refuses the graph: {error}") from error
+        self._inputs = self._session.get_inputs()
+        self.names = [str(info.name) for info in self._inputs]
+
+    def run(self, values: Sequence[Array]) -> list[Array]:
+        """All outputs."""
+        given = dict(zip(self.names, values, strict=True))
+        return [np.asarray(array) for array in self._session.run(None, given)]
+
+    def values(
+        self,
+        random: np.random.Generator,
+        shapes: Mapping[str, Shape],
+        constants: Mapping[str, npt.ArrayLike],
+    ) -> list[Array]:
+        """Values of all inputs, in order: between -1 and 1, or bytes.
+
+        Args:
+            random: where they come from.
+            shapes: of inputs that the file leaves open; 1 for each extent that is not given.
+            constants: values of inputs that are not random.
+        """
+        types = onnx_input_types(self._session)
+        made = []
+        for info in self._inputs:
+            if info.name in constants:
+                made.append(np.array(constants[info.name], types[info.name]))
+                continue
+            known = [extent if isinstance(extent, int) else 1 for extent in info.shape]
+            shape = tuple(shapes.get(info.name, known))
+            if types[info.name].kind == "f":
+                made.append(random.uniform(-1, 1, shape).astype(types[info.name]))
+            else:
+                highest = min(256, np.iinfo(types[info.name]).max)
+                made.append(random.integers(0, highest, shape).astype(types[info.name]))
+        return made
+
+
+@dataclass(frozen=True)
+class GraphLineup:
+    """The contestants on one graph.
+
+    Attributes:
+        burst: through the driver.
+        bound: onnxruntime's C library in this process, on bound buffers, from C.
+        different: whether some output of theirs differs in a bit.
+    """
+
+    burst: Contestant
+    bound: Contestant
+    different: bool
+
+
+@contextmanager
+def graph_lineup(
+    content: bytes, engine: InProcessGraph, device: Device, core: int, values: Sequence[Array]
+) -> Iterator[GraphLineup]:
+    """Burst and engine on one graph and one input.
+
+    Args:
+        content: the .onnx file.
+        engine: the same.
+        device: a driver of the onnxruntime executor on `core`.
+        core: where to compute.
+        values: of all inputs; their extents are the graph's from then on.
+
+    Raises:
+        NnburstError: the driver or the engine refuses the graph.
+    """
+    expected = engine.run(values)
+    shapes = {n: v.shape for n, v in zip(engine.names, values, strict=True) if v.shape}
+    fixed = load(content, as_graph=True, shapes=shapes)
+    with ExitStack() as stack:
+        prepared = stack.enter_context(device.prepare(fixed))
+        burst = stack.enter_context(prepared.open_burst())
+        bound = burst.bind(output_bytes=[array.nbytes for array in expected])
+        for room, value in zip(bound.inputs, values, strict=True):
+            room[...] = value.reshape(room.shape)
+        found = bound.run()
+        warm_up = warm_up_of(bound)
+        same = fixed.pools[0].tobytes()  # the same file on both sides
+        floor = bind_in_process(same, values, [array.shape for array in expected])
+        yield GraphLineup(
+            Looped("graph", bound.run, warm_up),
+            graph_in_c("bound", floor, core, warm_up),
+            any(
+                np.asarray(ours).tobytes() != theirs.tobytes()
+                for ours, theirs in zip(found.outputs, expected, strict=True)
+            ),
+        )
+
+
+def graph_in_c(name: str, binding: GraphBinding, core: int, warm_up: int) -> InProcess:
+    """A bound request of onnxruntime's that a loop in C runs on `core`."""
+    return InProcess(name, binding.native, core, warm_up, keep=binding)
+
+
+def bind_in_process(
+    content: bytes, values: Sequence[Array], shapes: Sequence[Shape]
+) -> GraphBinding:
+    """The engine in this process by its C library, on memory that stays; it has run once.
+
+    Args:
+        content: the .onnx file.
+        values: of all inputs.
+        shapes: of all outputs.
+
+    Raises:
+        InvalidArgument: the engine refuses the graph.
+        GeneralFailure: or fails to run it, such as one that declares another rank than it computes.
+    """
+    session = Session(content, {}, 1)
+    if len(session.inputs) != len(values):
+        raise InvalidArgument(f"{len(values)} values, the graph has {len(session.inputs)} inputs")
+    given = [_room(v, b, v.shape) for v, b in zip(values, session.inputs, strict=True)]
+    results = [
+        _room(np.zeros(shape, BY_NUMBER[border.element].dtype), border, shape)
+        for shape, border in zip(shapes, session.outputs, strict=True)
+    ]
+    binding = session.bind(given, results)
+    outcome = binding.run()
+    if outcome.status != ErrorStatus.NONE:
+        raise GeneralFailure(f"the engine in process: {outcome.message}")
+    return binding
+
+
+def _room(array: Array, border: Border, shape: Shape) -> Room:
+    return Room(aligned(array), border.element, tuple(shape), Apart.IN_ITS_PLACE)
+
+
+# -- By operations and as a graph, over many inputs ------------------------------------------------
+
 
 #: That run networks by operations.
 EXECUTORS: Final = ("litert", "onnxruntime")
@@ -112,7 +280,7 @@ class Distances:
     """How far results are from those expected, over many inputs.
 
     Of an output with few numbers, or one that is nearly constant for an input, the range over all inputs
-    is what tells a small difference from a large one: a probability of 1e-5 may be off by 1e-8.
+    distinguishes a small difference from a large one: a probability of 1e-5 may be off by 1e-8.
 
     Attributes:
         at_worst: the largest difference in parts of the range of the same output for the same input.
@@ -143,7 +311,7 @@ class Distances:
 
 
 def _range(low: float, high: float) -> float:
-    """Of what is nearly one number its size."""
+    """The range, or the number's size if it is nearly one number."""
     reach, size = high - low, max(abs(low), abs(high))
     return max(reach if reach > 1e-3 * size else size, 1e-9)
 
@@ -197,7 +365,10 @@ def _medians(measured: Mapping[str, Measured]) -> dict[str, float]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print one line for each network; 1 if some result is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description="Real ONNX networks: by operations and as whole graphs beside onnxruntime in "
+        "process."
+    )
     parser.add_argument("directory", type=Path, help="where `make onnx-networks` has put them")
     parser.add_argument("--inputs", type=int, default=200, help="random inputs of each network")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")

@@ -1,4 +1,4 @@
-"""`Burst.execute`: numpy arrays to a remembered bound request and back.
+"""Executes numpy arrays by a burst and reuses the request that was bound for arrays like them.
 
 Arrays in a pool of the device are part of the request itself; for the others the request has a private
 pool, copied into before the run and out of after it.
@@ -6,34 +6,328 @@ pool, copied into before the run and out of after it.
 
 from __future__ import annotations
 
+import operator
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from nnburst.client.burst.binding import bind_with_private
-from nnburst.client.burst.bound_request import BoundRequest
-from nnburst.client.burst.core import BurstCore
-from nnburst.client.burst.last_request import LastRequest, in_pool
-from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.placed_request import execute_synchronously
-from nnburst.client.memory.arguments import (
+from nnburst.client.arguments import (
     Array,
     ExecutionResult,
     Parameter,
     check_count,
     check_timeout,
     head,
+    time_left,
 )
-from nnburst.client.memory.memory import find_memory
+from nnburst.client.burst.bound_request import RingRequest
+from nnburst.client.burst.core import BurstCore
+from nnburst.client.burst.interface import DEFAULT_TIMEOUT
+from nnburst.client.burst.open_shapes import OpenShapes
+from nnburst.client.execution.buffer import Buffer, refuse_buffers
+from nnburst.client.execution.socket_request import execute_synchronously
+from nnburst.client.memory import Memory, find_memory
+from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.gate import Gate, entries, leave
-from nnburst.hal.errors import MissedDeadline, OutputInsufficientSize
-from nnburst.hal.timing import OutputShape
+from nnburst.client.staging import Layout
+from nnburst.hal.enums import MeasureTiming
+from nnburst.hal.errors import (
+    BurstBusy,
+    InvalidArgument,
+    MissedDeadline,
+    OutputInsufficientSize,
+)
+from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.types import OutputShape
 
-#: Requests that stay bound, the ones used last.
-_REMEMBERED: Final = 64
+# -- requests like the last one --------------------------------------------------------------------
+
+
+class Repeatable(Protocol):
+    """A bound request, of a burst or of a plan."""
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """Where its inputs lie."""
+
+    @property
+    def outputs(self) -> Sequence[Array]:
+        """Where its outputs lie."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot be run any more."""
+
+    def run(self, timeout: float | None = None) -> ExecutionResult:
+        """Execute once."""
+
+
+def in_pool(array: Array) -> bool:
+    """Whether an array is itself part of a request, so that nothing is copied."""
+    return array.base is not None and find_memory(array) is not None
+
+
+class _ArrayPlace(NamedTuple):
+    """A view that was bound; without a shape it is the caller's own array, and no other may go there."""
+
+    view: Array
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, view: Array, given: object) -> _ArrayPlace:
+        return cls(view, view.dtype, None if given is view else view.shape)
+
+
+class LastRequest:
+    """The request that was executed last: the next one is mostly like it.
+
+    Its arrays are private, or lie in a pool and are the very ones that were bound.
+    """
+
+    __slots__ = ("_bound", "_inputs", "_outputs", "_own_outputs")
+
+    def __init__(self, bound: Repeatable, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Execute `bound`, made for such arrays, whose outputs have shapes that the model declares."""
+        self._bound = bound
+        self._inputs = [_ArrayPlace.of(*pair) for pair in zip(bound.inputs, inputs, strict=True)]
+        self._outputs = [_ArrayPlace.of(*pair) for pair in zip(bound.outputs, outputs, strict=True)]
+        self._own_outputs = all(place.shape is not None for place in self._outputs)
+
+    @staticmethod
+    def of(
+        parameters: Sequence[Parameter],
+        bound: Repeatable,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+    ) -> LastRequest | None:
+        """The request that such arrays were copied through; None if that is not all that was done.
+
+        Args:
+            parameters: of the outputs.
+            bound: what was executed.
+            inputs: the arrays that it was executed on.
+            outputs: likewise; None for results of the burst's own.
+        """
+        pairs = [*zip(bound.inputs, inputs, strict=True)]
+        pairs += [p for p in zip(bound.outputs, outputs, strict=True) if p[1] is not None]
+        plain = all(
+            given is view or (type(given) is np.ndarray and not in_pool(given))
+            for view, given in pairs
+        )
+        known = all(parameter.known for parameter in parameters)
+        if not plain or not known or any(array is None for array in inputs):
+            return None
+        return LastRequest(bound, inputs, outputs)
+
+    def is_of(self, bound: Repeatable) -> bool:
+        """Whether it executes `bound`."""
+        return bound is self._bound
+
+    def execute(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any] | None,
+        timeout: float,
+        copy: bool,
+    ) -> ExecutionResult | None:
+        """Execute once; None, with nothing sent, if anything differs from before."""
+        if self._bound.closed or not (
+            self._own_outputs if outputs is None else _all_fit(self._outputs, outputs)
+        ):
+            return None
+        if not _copied_in(self._inputs, inputs):
+            return None
+        result = self._bound.run(None if timeout == DEFAULT_TIMEOUT else timeout)
+        if outputs is None:
+            if not copy:
+                return result
+            arrays = [output.copy() for output in result.outputs]
+        else:
+            arrays = list(outputs)
+            for (view, _, _), array in zip(self._outputs, arrays, strict=True):
+                if array is not view:
+                    array[...] = view
+        return ExecutionResult(arrays, result.output_shapes, result.timing)
+
+
+def _copied_in(places: Sequence[_ArrayPlace], arrays: object) -> bool:
+    """Copy arrays to their places, unless they are these; False if one is not exactly like its place."""
+    if type(arrays) not in (list, tuple) or len(arrays) != len(places):  # type: ignore[arg-type]
+        return False
+    for (view, dtype, shape), array in zip(places, arrays, strict=True):  # type: ignore[call-overload]
+        if array is view:
+            continue
+        if (
+            type(array) is not np.ndarray
+            or array.dtype is not dtype
+            or array.shape != shape
+            or not array.flags.c_contiguous
+            or (array.base is not None and find_memory(array) is not None)
+        ):
+            return False
+        view[...] = array
+    return True
+
+
+def _all_fit(places: Sequence[_ArrayPlace], arrays: object) -> bool:
+    """Whether outputs are their places, or exactly like them, private and writable."""
+    if type(arrays) not in (list, tuple) or len(arrays) != len(places):  # type: ignore[arg-type]
+        return False
+    for (view, dtype, shape), array in zip(places, arrays, strict=True):  # type: ignore[call-overload]
+        if array is view:
+            continue
+        if (
+            type(array) is not np.ndarray
+            or array.dtype is not dtype
+            or array.shape != shape
+            or not array.flags.carray
+            or (array.base is not None and find_memory(array) is not None)
+        ):
+            return False
+    return True
+
+
+# -- binding arrays --------------------------------------------------------------------------------
+
+
+def bind(
+    core: BurstCore,
+    inputs: Sequence[Array | None] | None,
+    outputs: Sequence[Array | None] | None,
+    *,
+    measure: bool,
+    output_bytes: Sequence[int | None] | None,
+) -> RingRequest:
+    """Bind a request; see `Burst.bind`."""
+    core.check_open()
+    core.prepared.session.check_open()  # arrays in pools can be bound without it, and never run
+    given = inputs if inputs is not None else [None] * len(core.inputs)
+    check_count("inputs", given, core.inputs)
+    taken = outputs if outputs is not None else [None] * len(core.outputs)
+    check_count("outputs", taken, core.outputs)
+    refuse_buffers("inputs", given)
+    refuse_buffers("outputs", taken)
+    rooms = output_bytes if output_bytes is not None else [None] * len(core.outputs)
+    check_count("output_bytes", rooms, core.outputs)
+    for index, room in enumerate(rooms):
+        if room is not None:
+            check_integer(f"output_bytes[{index}]", room, 1, UINT32_MAX)
+    plan = Layout()
+    spots = [
+        *(
+            _spot(plan, p, a, p.size) if inputs is None else None
+            for p, a in zip(core.inputs, given, strict=True)
+        ),
+        *(
+            _spot(plan, p, a, p.size or room or 0)
+            for p, a, room in zip(core.outputs, taken, rooms, strict=True)
+        ),
+    ]
+    return _bind(core, [*given, *taken], spots, plan.size, measure)
+
+
+def bind_with_private(
+    core: BurstCore,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    sizes: Sequence[int],
+    *,
+    measure: bool,
+    deadline_ns: int | None = None,
+    allocate: Callable[[int], Memory] | None = None,
+) -> RingRequest:
+    """Bind with private memory for every array that lies in no pool; inputs None stay omitted.
+
+    Args:
+        core: of the burst.
+        inputs: as in `execute`; private copies get the same shapes.
+        outputs: as in `execute`.
+        sizes: bytes of each output.
+        measure: whether to time it.
+        deadline_ns: as for `RingRequest`.
+        allocate: makes the pool; one of its own unless given.
+    """
+    plan = Layout()
+    spots: list[_Spot | None] = []
+    arrays: list[Array | None] = []
+    for array in inputs:
+        private = array is not None and find_memory(array) is None
+        arrays.append(None if private else array)
+        shape = array.shape if array is not None else ()
+        spots.append(
+            _Spot(plan.place(array.nbytes), shape) if private and array is not None else None
+        )
+    for parameter, array, size in zip(core.outputs, outputs, sizes, strict=True):
+        private = array is None or find_memory(array) is None
+        arrays.append(None if private else array)
+        spots.append(_spot(plan, parameter, None, size) if private else None)
+    return _bind(core, arrays, spots, plan.size, measure, deadline_ns, allocate)
+
+
+def _bind(
+    core: BurstCore,
+    given: Sequence[Array | None],
+    spots: Sequence[_Spot | None],
+    size: int,
+    measure: bool,
+    deadline_ns: int | None = None,
+    allocate: Callable[[int], Memory] | None = None,
+) -> RingRequest:
+    """Make arrays for the spots in one pool, a new one unless given, and bind them with the given ones."""
+    memory = (allocate or core.prepared.session.allocate)(size) if size else None
+    parameters = (*core.inputs, *core.outputs)
+    arrays = [
+        array
+        if spot is None or memory is None
+        else memory.array(parameter.dtype, spot.shape, spot.offset)
+        for parameter, array, spot in zip(parameters, given, spots, strict=True)
+    ]
+    split = len(core.inputs)
+    timed = MeasureTiming.YES if measure else MeasureTiming.NO
+    bound = RingRequest(core, arrays[:split], arrays[split:], timed, deadline_ns)
+    core.add(bound)
+    return bound
+
+
+def check_integer(name: str, value: int, least: int, most: int) -> None:
+    """Raise InvalidArgument, naming `name`, unless `value` is an integer from `least` to `most`."""
+    try:
+        fits = least <= operator.index(value) <= most
+    except TypeError:
+        fits = False
+    if not fits:
+        raise InvalidArgument(f"{name} is {value!r}, expected {least} to {most}")
+
+
+class _Spot(NamedTuple):
+    """A place in a new pool."""
+
+    offset: int
+    shape: tuple[int, ...]
+
+
+def _spot(plan: Layout, parameter: Parameter, array: Array | None, size: int) -> _Spot | None:
+    """Room of `size` bytes for a parameter that has no array; None if it has one."""
+    if array is not None:
+        return None
+    if not size:
+        raise InvalidArgument(
+            f"{parameter.name} has no fixed shape: give bind an array (or output_bytes)"
+        )
+    shape = parameter.dimensions if parameter.known else (size // parameter.dtype.itemsize,)
+    return _Spot(plan.place(size), shape)
+
+
+# -- arrays ----------------------------------------------------------------------------------------
+
+
+#: Requests that stay bound, and the bytes of their private pools; fewer if their shapes are open.
+_MOST: Final = 64
+_MOST_OPEN: Final = 8
+_MOST_BYTES: Final = 256 << 20
 
 
 class _NotForBursts(Exception):
@@ -50,8 +344,11 @@ class ArrayExecutor:
     def __init__(self, core: BurstCore) -> None:
         """Execute over the burst of `core`."""
         self._core = core
-        self._remembered: OrderedDict[object, BoundRequest] = OrderedDict()
-        self._last: BoundRequest | None = None
+        self._shapes = OpenShapes(core.inputs, core.outputs, core.prepared.session.allocate)
+        self._remembered: Final[RequestCache[Hashable, RingRequest]] = RequestCache(
+            _MOST_OPEN if self._shapes.is_open else _MOST, most_bytes=_MOST_BYTES
+        )
+        self._last: RingRequest | None = None
         self._last_request: LastRequest | None = None
         self.executing = Gate()
 
@@ -74,12 +371,18 @@ class ArrayExecutor:
                 if result is not None:
                     return result
             return self._execute(inputs, outputs, measure, check_timeout(timeout), copy)
+        except BaseException as error:
+            if self._shapes.is_open and not isinstance(error, InvalidArgument | BurstBusy):
+                self._remembered.release(lambda _: True)
+                self._last = self._last_request = None
+                self._shapes.replace()
+            raise
         finally:
             leave(executing.struct, me)
 
     def close(self) -> None:
         """Forget all requests."""
-        self._remembered.clear()
+        self._remembered.close()
         self._last = None
         self._last_request = None
 
@@ -96,27 +399,27 @@ class ArrayExecutor:
         check_count("inputs", inputs, core.inputs)
         if outputs is not None:
             check_count("outputs", outputs, core.outputs)
-        began, left = time.monotonic(), timeout
+        deadline = time.monotonic() + timeout
         given = outputs if outputs is not None else (None,) * len(core.outputs)
         sizes: list[int] | None = None
         while True:
             try:
-                bound = self._bound_for(inputs, given, sizes, measure)
+                bound = self._bound_for(inputs, given, sizes, measure, deadline)
             except _NotForBursts:
                 return execute_synchronously(
-                    core.prepared, inputs, outputs, measure=measure, deadline=began + timeout
+                    core.prepared, inputs, outputs, measure=measure, deadline=deadline
                 )
             for mine, theirs in zip(bound.inputs, inputs, strict=True):
                 if mine is not theirs and theirs is not None and not in_pool(theirs):
                     mine[...] = theirs
             try:
-                result = bound.run(left)
+                result = bound.run(time_left(deadline))
             except OutputInsufficientSize as error:
                 sizes = _grown(core.outputs, given, bound, error.output_shapes)
-                left = timeout - (time.monotonic() - began)
                 if sizes is None:
                     raise
-                if left <= 0:
+                self._shapes.grow(sizes)
+                if time.monotonic() >= deadline:
                     raise MissedDeadline(
                         "timeout: no result of sufficient size came in time"
                     ) from error
@@ -131,7 +434,8 @@ class ArrayExecutor:
         outputs: Sequence[Array | None],
         sizes: Sequence[int] | None,
         measure: bool,
-    ) -> BoundRequest:
+        deadline: float,
+    ) -> RingRequest:
         """The request remembered for such arrays in these places, or a new one.
 
         Everything that decides whether an array fits is in the key, so arrays whose key is remembered
@@ -144,46 +448,45 @@ class ArrayExecutor:
         if last is not None and last._is_of(inputs, outputs, measure):
             return last
         key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
-        bound = self._recall(key) if sizes is None else None
-        if bound is None:
+        bound = self._remembered.find(key) if sizes is None else None
+        if bound is None or bound.closed:
             if any(isinstance(array, Buffer) for array in (*inputs, *outputs)):
                 raise _NotForBursts
             for parameter, array in zip(self._core.inputs, inputs, strict=True):
                 if array is not None:
                     parameter.check_input(array)
             if sizes is None:
-                pairs = zip(self._core.outputs, outputs, strict=True)
-                sizes = [_room(parameter, array) for parameter, array in pairs]
-            bound = bind_with_private(self._core, inputs, outputs, sizes, measure=measure)
-            self._remember(key, bound)
+                triples = zip(self._core.outputs, outputs, self._shapes.rooms, strict=True)
+                sizes = [_room(*each) for each in triples]
+            bound = bind_with_private(
+                self._core,
+                inputs,
+                outputs,
+                sizes,
+                measure=measure,
+                deadline_ns=int(deadline * 1e9),
+                allocate=self._shapes.memory,
+            )
+            arrays = (*bound.inputs, *bound.outputs)
+            private = [
+                mine.nbytes
+                for mine, given in zip(arrays, (*inputs, *outputs), strict=True)
+                if mine is not given
+            ]
+            self._remembered.add(key, bound, sum(private))
         self._last = bound
         return bound
 
-    def _recall(self, key: object) -> BoundRequest | None:
-        bound = self._remembered.get(key)
-        if bound is not None:
-            if bound.closed:
-                del self._remembered[key]
-                return None
-            self._remembered.move_to_end(key)
-        return bound
 
-    def _remember(self, key: object, bound: BoundRequest) -> None:
-        """Keep a request under `key`; the one used longest ago goes if there are many."""
-        self._remembered[key] = bound
-        if len(self._remembered) > _REMEMBERED:
-            self._remembered.popitem(last=False)
-
-
-def _room(parameter: Parameter, array: Array | None) -> int:
+def _room(parameter: Parameter, array: Array | None, room: int) -> int:
     """Bytes of private memory to offer for an output."""
     if array is not None:
         parameter.check_output(array)
         return array.nbytes
-    return parameter.first_room
+    return room
 
 
-def _place(array: Array | None) -> object:
+def _place(array: Array | None) -> Hashable:
     """What a request depends on: where an array lies, and everything that its check looks at."""
     if array is None:
         return None
@@ -197,7 +500,7 @@ def _place(array: Array | None) -> object:
 def _grown(
     parameters: Sequence[Parameter],
     given: Sequence[Array | None],
-    bound: BoundRequest,
+    bound: RingRequest,
     shapes: Sequence[OutputShape],
 ) -> list[int] | None:
     """Larger rooms, if the driver asked for more; None if that cannot help."""
@@ -214,7 +517,7 @@ def _grown(
 
 
 def _results(
-    bound: BoundRequest, given: Sequence[Array | None], result: ExecutionResult, copy: bool
+    bound: RingRequest, given: Sequence[Array | None], result: ExecutionResult, copy: bool
 ) -> ExecutionResult:
     """The outputs, in the caller's arrays or in new ones."""
     arrays: list[Array] = []

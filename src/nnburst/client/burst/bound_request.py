@@ -1,14 +1,26 @@
-"""A request bound to its memory: the packet is made once, a run is one C call."""
+"""Binds a request to memory once, runs it by one C call, or submits it and waits for it later."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import numpy as np
 
 from nnburst._native import ffi, lib
+from nnburst.client.arguments import (
+    OMITTED,
+    Array,
+    ExecutionResult,
+    Parameter,
+    check_timeout,
+    complete_shapes,
+    head,
+)
 from nnburst.client.burst.core import (
     BUSY_CODE,
     IN_FLIGHT,
@@ -19,35 +31,164 @@ from nnburst.client.burst.core import (
     NoRoom,
 )
 from nnburst.client.burst.event_loop import waiter_of
-from nnburst.client.burst.submitted_request import SubmittedRequest
-from nnburst.client.execution.placed_request import execute_synchronously
-from nnburst.client.memory.arguments import (
-    OMITTED,
-    Array,
-    ExecutionResult,
-    Parameter,
-    check_timeout,
-    complete_shapes,
-    head,
-)
-from nnburst.client.memory.memory import Memory
-from nnburst.client.memory.request_pools import RequestPools
+from nnburst.client.burst.interface import BoundRequest, SubmittedRequest
+from nnburst.client.execution.socket_request import execute_synchronously
+from nnburst.client.memory import Memory
 from nnburst.client.session.gate import entries, leave
+from nnburst.client.staging import RequestPools
+from nnburst.control.connection import Connection
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import (
     BurstBusy,
+    Closed,
     GeneralFailure,
     InvalidArgument,
     MalformedPacket,
+    MissedDeadline,
+    NnburstError,
     error_for,
 )
-from nnburst.hal.process.of_one_process import OfOneProcess
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
 from nnburst.serialize import DATUM_BYTES, deserialize_result, serialize_request
 
 if TYPE_CHECKING:
     from nnburst._native import nnb_bound
+
+
+_LOST: Final = "an interruption took the result"
+#: Later than any wait, on CLOCK_MONOTONIC.
+_NO_DEADLINE_NS: Final = 2**63 - 1
+_clock: Final = time.monotonic_ns
+
+
+class Collected(Protocol):
+    """A bound request, as far as waiting for its result needs it."""
+
+    in_flight: bool
+
+    def _collect(self, deadline_ns: int) -> ExecutionResult:
+        """Wait for its result, which must be the oldest one out."""
+
+
+class SubmittedRingRequest(SubmittedRequest):
+    """A request that was sent over a ring; made by `RingRequest.submit`."""
+
+    __slots__ = ("_abandoned", "_bound", "_core", "_deadline_ns", "_outcome", "_taken")
+
+    def __init__(
+        self, core: BurstCore, bound: Collected, deadline_ns: int = _NO_DEADLINE_NS
+    ) -> None:
+        """Made by `RingRequest.submit`; no wait for it goes on after `deadline_ns`, on CLOCK_MONOTONIC."""
+        self._core = core
+        self._bound = bound
+        self._deadline_ns = deadline_ns
+        #: The result is not wanted any more.
+        self._abandoned = False
+        #: The result is not to be waited for: it has been taken out of the ring, or is overdue.
+        self._taken = False
+        self._outcome: ExecutionResult | BaseException | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known, so that `result` does not wait."""
+        return self._outcome is not None or self._taken
+
+    def result(self, timeout: float = 30.0) -> ExecutionResult:
+        """Wait for the result; see `SubmittedRequest.result`."""
+        deadline_ns = self._until(timeout)
+        try:
+            return self._wait(deadline_ns)
+        except MissedDeadline as error:
+            self._missed(error)
+            raise
+
+    def _missed(self, error: MissedDeadline) -> None:
+        """A wait was in vain; once the time of the submission is over it is the last one."""
+        if _clock() >= self._deadline_ns and self._outcome is None:
+            self.abandon()
+            self._outcome = error
+
+    def _until(self, timeout: float) -> int:
+        """When a wait that begins now ends, on CLOCK_MONOTONIC."""
+        return min(time.monotonic_ns() + int(check_timeout(timeout) * 1e9), self._deadline_ns)
+
+    def _wait(self, deadline_ns: int) -> ExecutionResult:
+        """`result`, until a moment on CLOCK_MONOTONIC."""
+        pending, me = self._core.pending, next(entries)
+        try:
+            pending.gate.enter(me)
+            while self._outcome is None:
+                if self._abandoned and self not in pending:
+                    raise Closed("the request was abandoned")
+                pending[0]._collect(deadline_ns)
+        finally:
+            leave(pending.gate.struct, me)
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+    async def result_async(
+        self,
+        timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
+    ) -> ExecutionResult:
+        """`result`, while the event loop goes on. If it is cancelled, it may be called again."""
+        deadline_ns = self._until(timeout)
+        try:
+            await waiter_of(self._core).settle(self, deadline_ns)
+            return self._wait(deadline_ns)
+        except MissedDeadline as error:
+            self._missed(error)
+            raise
+
+    def abandon(self) -> None:
+        """Give up the result: it is dropped when it comes. Does not wait; twice is fine."""
+        self._abandoned = self._outcome is None
+        pending, me = self._core.pending, next(entries)
+        try:
+            with contextlib.suppress(BurstBusy):
+                pending.gate.enter(me)
+                pending.skip_abandoned()
+        finally:
+            leave(pending.gate.struct, me)
+
+    def _collect(self, deadline_ns: int) -> None:
+        """Fetch this request's result, which must be the oldest one out.
+
+        Args:
+            deadline_ns: on CLOCK_MONOTONIC.
+        """
+        if self._taken:  # and a second handler came before that could be noted
+            self._settle(GeneralFailure(_LOST))
+            return
+        client = self._core.client
+        before = client.collected
+        try:
+            self._settle(self._bound._collect(deadline_ns))
+        except BaseException as error:
+            if client.collected != before:  # first of all, and no call: a second handler may raise
+                self._taken = True
+            waiting = isinstance(error, MissedDeadline | BurstBusy)
+            # Whatever is not ours comes from a signal handler, and does not concern the request.
+            interrupted = not isinstance(error, NnburstError)
+            if (waiting or interrupted) and not self._taken:
+                raise
+            self._settle(GeneralFailure(_LOST) if interrupted else error)
+            if interrupted:
+                raise
+
+    def _settle(self, outcome: ExecutionResult | BaseException) -> None:
+        """Note the outcome, unless there is one, and go out of the queue. May be interrupted and repeated."""
+        pending = self._core.pending
+        if self._outcome is None:
+            self._outcome = outcome
+        self._bound.in_flight = False
+        if pending and pending[0] is self:
+            pending.popleft()
+        pending.skip_abandoned()
+
+
+# -- bound request ---------------------------------------------------------------------------------
+
 
 _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
 #: Longer waits are cut to this, about 146 years.
@@ -56,7 +197,6 @@ _run: Final = lib.nnb_client_run
 _abandon: Final = lib.nnb_client_abandon
 _run_at_once: Final = lib.nnb_client_run_at_once
 _forsake: Final = lib.nnb_client_forsake
-_clock: Final = time.monotonic_ns
 
 _SAME: Final = int(lib.NNB_CLIENT_SAME)
 _RESULT: Final = int(lib.NNB_CLIENT_RESULT)
@@ -65,17 +205,12 @@ _SENT: Final = int(lib.NNB_CLIENT_SENT)
 _SAME_BUT_TIMING: Final = int(lib.NNB_CLIENT_SAME_BUT_TIMING)
 
 
-class BoundRequest(OfOneProcess):
-    """A request that is bound to its arrays; made by `Burst.bind`. Usable by the thread that uses the burst.
+class RingRequest(BoundRequest):
+    """A request whose packet is made once, and goes over the rings of one burst; made by `RingBurst.bind`."""
 
-    Attributes:
-        inputs: views of the pools; None if omitted. Write them before a run, not during it.
-        outputs: views of the pools, written by every run; if the model leaves the shape open, an array is
-            room, and results are views of its beginning.
-        in_flight: whether it was submitted and its result has not been collected yet.
-    """
-
-    _instead = "bind one in the other process; results can be pickled"
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    in_flight: bool
 
     __slots__ = (
         "__weakref__",
@@ -87,6 +222,7 @@ class BoundRequest(OfOneProcess):
         "_pools",
         "_result",
         "_timeout_ns",
+        "_truths",
         "in_flight",
         "inputs",
         "outputs",
@@ -98,9 +234,19 @@ class BoundRequest(OfOneProcess):
         inputs: Sequence[Array | None],
         outputs: Sequence[Array | None],
         measure: MeasureTiming,
+        deadline_ns: int | None = None,
     ) -> None:
-        """Check the arrays, find their slots, and serialise the packet."""
-        places = _Places(core)
+        """Check the arrays, find their slots, and serialise the packet.
+
+        Args:
+            core: of the burst.
+            inputs: arrays in pools.
+            outputs: arrays in pools.
+            measure: whether to time every run.
+            deadline_ns: until when to wait for the driver to forget pools that were closed, on
+                CLOCK_MONOTONIC; None for the time of a control call.
+        """
+        places = _Places(core, deadline_ns)
         request = Request(
             tuple(places.input(p, a) for p, a in zip(core.inputs, inputs, strict=True)),
             tuple(places.output(p, a) for p, a in zip(core.outputs, outputs, strict=True)),
@@ -115,6 +261,7 @@ class BoundRequest(OfOneProcess):
         self._timeout_ns = _DEFAULT_TIMEOUT_NS
         self._packet = serialize_request(request, places.slots, measure)
         self._result = ffi.new("uint8_t[]", core.result_bytes)
+        self._truths = _truths(outputs)
         self._bound: nnb_bound = ffi.new(
             "struct nnb_bound *",
             {
@@ -124,6 +271,8 @@ class BoundRequest(OfOneProcess):
                 "request": ffi.from_buffer("uint8_t[]", self._packet),
                 "request_count": len(self._packet),
                 "result": self._result,
+                "truths": self._truths or ffi.NULL,
+                "truth_count": len(self._truths),
             },
         )
 
@@ -133,23 +282,7 @@ class BoundRequest(OfOneProcess):
         return bool(self._bound.closed)
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
-        """Execute once and wait for the result.
-
-        Args:
-            timeout: seconds, 30 unless given.
-
-        Returns:
-            The outputs (views of the pools, overwritten by the next run), shapes and timing.
-
-        Raises:
-            MissedDeadline: no result in time. The burst stays usable: the next run first waits for the
-                late result and drops it.
-            OutputInsufficientSize: an array is too small; `output_shapes` has what is needed.
-            InvalidArgument, GeneralFailure, ResourceExhausted: what the driver answered.
-            BurstBusy: this request was submitted and is under way, or another thread is using the burst.
-            DeadObject: the driver has died.
-            Closed: the burst, or a pool, was closed.
-        """
+        """Execute once and wait for the result; see `BoundRequest.run`."""
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
         if timeout_ns != self._timeout_ns:
             self._set_timeout(timeout_ns)
@@ -198,28 +331,15 @@ class BoundRequest(OfOneProcess):
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
     ) -> ExecutionResult:
-        """Execute once; the event loop goes on meanwhile.
+        """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`.
 
-        A result that comes within two microseconds is taken at once, without a turn of the loop. If
-        `max_in_flight` requests are out, this one waits for its turn. Cancelling it is fine: the burst
-        stays usable, and the result is dropped when it comes.
-
-        Args:
-            timeout: seconds, waiting for its turn included; 30 unless given.
-
-        Returns:
-            As `run`.
-
-        Raises:
-            BurstBusy: this request is under way, or another thread is using the burst.
-            MissedDeadline, OutputInsufficientSize, InvalidArgument, GeneralFailure, DeadObject, Closed: as
-                for `run`.
+        A result that comes within two microseconds is taken at once, without a turn of the loop.
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
         core = self._core
         waiter = core.waiter or waiter_of(core)
         began_ns = _clock()
-        pending: SubmittedRequest | None = None
+        pending: SubmittedRingRequest | None = None
         try:
             if not core.pending:
                 result, pending = self._run_at_once()
@@ -235,7 +355,7 @@ class BoundRequest(OfOneProcess):
 
             return await asyncio.to_thread(self._fall_back, began_ns + timeout_ns)
 
-    def _run_at_once(self) -> tuple[ExecutionResult | None, SubmittedRequest | None]:
+    def _run_at_once(self) -> tuple[ExecutionResult | None, SubmittedRingRequest | None]:
         """The result if it comes within two microseconds, else the submission; neither if others are out."""
         core, me, code = self._core, next(entries), BUSY_CODE
         queue, client = core.pending, core.client
@@ -250,7 +370,7 @@ class BoundRequest(OfOneProcess):
                 return None, None
             if code != _SENT:
                 return self._finish(code), None
-            pending = SubmittedRequest(core, self)
+            pending = SubmittedRingRequest(core, self)
             self.in_flight = True
             queue.append(pending)
         except BaseException:
@@ -266,38 +386,42 @@ class BoundRequest(OfOneProcess):
         finally:
             leave(queue.gate.struct, me)
 
-    def submit(self) -> SubmittedRequest:
-        """Send the request without waiting; results come in the order of submission.
-
-        Inputs must not change, and outputs mean nothing, until its result was collected.
-
-        Raises:
-            BurstBusy: `max_in_flight` requests are out, this one is, or another thread is using the burst.
-            GeneralFailure: the request does not fit the channel.
-            DeadObject, Closed: as for `run`.
-        """
-        self._check_idle()
+    def submit(self, timeout: float | None = None) -> SubmittedRingRequest:
+        """Send the request without waiting; see `BoundRequest.submit`."""
+        deadline_ns = _NO_DEADLINE_NS
+        if timeout is not None:
+            deadline_ns = _clock() + int(check_timeout(timeout) * 1e9)
         queue, me = self._core.pending, next(entries)
+        pending = SubmittedRingRequest(self._core, self, deadline_ns)
         try:
-            queue.gate.enter(me)
-            pending, client = SubmittedRequest(self._core, self), self._core.client
-            before = client.submitted
             try:
-                code = lib.nnb_client_submit(self._bound)
-                if code != _RESULT:
-                    self._core.raise_for(code)
-                self.in_flight = True
+                queue.gate.enter(me)
+                queue.skip_abandoned()
+                self._check_idle()
+                self._send(pending)
+            finally:
+                leave(queue.gate.struct, me)
+        except BaseException:
+            pending._abandoned = True  # no caller has it, whether it was sent or not
+            raise
+        return pending
+
+    def _send(self, pending: SubmittedRingRequest) -> None:
+        """Send it. Afterwards it is in the queue if and only if it was sent. Inside of the queue's gate."""
+        queue, client = self._core.pending, self._core.client
+        before = client.submitted
+        try:
+            code = lib.nnb_client_submit(self._bound)
+            if code != _RESULT:
+                self._core.raise_for(code)
+            self.in_flight = True
+            queue.append(pending)
+        except BaseException:
+            # One call of C's at the end: a second handler may raise right after it.
+            if client.submitted != before and pending not in queue:
+                pending._abandoned = True
                 queue.append(pending)
-            except BaseException:
-                # It is in the queue if and only if it was sent, whatever a handler raised in between. One
-                # call of C's at the end: a second handler may raise right after it.
-                if client.submitted != before and pending not in queue:
-                    pending._abandoned = True
-                    queue.append(pending)
-                raise
-            return pending
-        finally:
-            leave(queue.gate.struct, me)
+            raise
 
     def _is_of(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None], measure: bool
@@ -451,6 +575,16 @@ class BoundRequest(OfOneProcess):
         return shaped
 
 
+def _truths(outputs: Sequence[Array | None]) -> Any:  # noqa: ANN401 - a cffi struct nnb_truth[]
+    """Where the truth values of outputs lie."""
+    found = [a for a in outputs if a is not None and a.dtype == np.bool_]
+    made = ffi.new("struct nnb_truth[]", len(found))
+    for truth, array in zip(made, found, strict=True):
+        truth.values = ffi.cast("uint8_t *", array.ctypes.data)
+        truth.count = array.nbytes
+    return made
+
+
 class _Places:
     """Where the arrays of one request lie: collects its pools in order of their first use.
 
@@ -459,8 +593,9 @@ class _Places:
         slots: the slot of each.
     """
 
-    def __init__(self, core: BurstCore) -> None:
+    def __init__(self, core: BurstCore, deadline_ns: int | None) -> None:
         self._core = core
+        self._deadline_ns = deadline_ns
         self.pools: RequestPools[Memory] = RequestPools()
         self.slots: list[int] = []
 
@@ -481,8 +616,13 @@ class _Places:
     def _argument(
         self, parameter: Parameter, array: Array, dimensions: tuple[int, ...]
     ) -> RequestArgument:
-        memory, offset, slot = self._core.locate(array, parameter.name)
+        memory, offset, slot = self._core.locate(array, parameter.name, self._deadline_ns)
         argument = self.pools.argument(memory, offset, array.nbytes, dimensions)
         if len(self.slots) < len(self.pools.used):
             self.slots.append(slot)
         return argument
+
+
+def connection_of(request: RingRequest) -> Connection:
+    """The connection to the driver that runs a request; its end ends the request."""
+    return request._core.connection

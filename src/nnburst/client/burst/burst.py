@@ -1,6 +1,6 @@
-"""Burst: executions over shared memory, one C call each.
+"""A burst: it executes a prepared model over shared memory, one C call for each execution.
 
-    with prepared.open_burst() as burst:
+with prepared.open_burst() as burst:
         bound = burst.bind()                  # pool-backed arrays for every input and output
         bound.inputs[0][...] = x
         y = bound.run().outputs[0]            # a view of the pool, or `burst.execute([x]).outputs[0]`
@@ -16,28 +16,19 @@ from collections.abc import Sequence
 from typing import Self
 
 from nnburst._native import ffi, lib
-from nnburst.client.burst.arrays import ArrayExecutor
-from nnburst.client.burst.binding import bind, bind_with_private, check_integer
-from nnburst.client.burst.bound_request import BoundRequest
-from nnburst.client.burst.core import BurstCore
-from nnburst.client.burst.function import BurstFunction, arrays_like
-from nnburst.client.burst.slots import SlotTable
-from nnburst.client.burst.transport.channels import BurstChannels
-from nnburst.client.burst.transport.ending import BurstEnded
+from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_timeout
+from nnburst.client.burst.arrays import ArrayExecutor, bind, bind_with_private, check_integer
+from nnburst.client.burst.bound_request import RingRequest
+from nnburst.client.burst.core import BurstCore, SlotTable
+from nnburst.client.burst.interface import Burst, BurstFunction, arrays_like
+from nnburst.client.burst.transport import BurstChannels, BurstEnded
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.prepared import Prepared
-from nnburst.client.memory.arguments import (
-    Array,
-    ExecutionResult,
-    Parameter,
-    check_timeout,
-)
 from nnburst.client.session.upcalls import BurstCallback
-from nnburst.hal.closing import Closing
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import CLIENT_POLLING_WINDOW
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.limits import MAX_BURST_CHANNEL_LENGTH
+from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
 from nnburst.tracing.slices import Layer, Phase, trace
 
 
@@ -51,13 +42,8 @@ def _default_spin_window() -> float:
     return CLIENT_POLLING_WINDOW.read() * 1e-6
 
 
-class Burst(Closing):
-    """Executions on one prepared model over shared memory; made by `PreparedModel.open_burst`.
-
-    One thread at a time; a second one gets BurstBusy. A context manager that closes itself.
-    """
-
-    _instead = "open one in the other process; arrays and results can be pickled"
+class RingBurst(Burst):
+    """A burst over the rings to one driver, with which it ends; made by `PreparedModel.open_burst`."""
 
     def __init__(self, core: BurstCore) -> None:
         """Use `PreparedModel.open_burst`."""
@@ -69,11 +55,11 @@ class Burst(Closing):
         cls,
         prepared: Prepared,
         *,
-        max_in_flight: int,
-        channel_length: int,
-        result_channel_length: int | None,
-        spin_window: float | None,
-        driver_spins: bool,
+        max_in_flight: int = 1,
+        channel_length: int = BURST_CHANNEL_LENGTH,
+        result_channel_length: int | None = None,
+        spin_window: float | None = None,
+        driver_spins: bool = True,
     ) -> Self:
         """Open a burst on a prepared model, which is open; see `PreparedModel.open_burst`."""
         if result_channel_length is None:
@@ -98,7 +84,11 @@ class Burst(Closing):
             max_in_flight=max_in_flight,
             preference=preference,
         )
-        core = BurstCore(prepared, channels, slots)
+        try:
+            core = BurstCore(prepared, channels, slots)
+        except BaseException:
+            channels.close()
+            raise
         core.client.max_in_flight = max_in_flight
         spin = channels.may_spin and spin_window > 0
         lib.nnb_waiter_init(ffi.addressof(core.client, "waiter"), spin, int(spin_window * 1e9))
@@ -137,27 +127,12 @@ class Burst(Closing):
         *,
         measure: bool = False,
         output_bytes: Sequence[int | None] | None = None,
-    ) -> BoundRequest:
-        """Bind a request: arrays are used in place, the packet is made once.
-
-        Args:
-            inputs: arrays in pools (`Device.allocate(...).array(...)`), None for an omitted one; new arrays
-                in one new pool unless given.
-            outputs: arrays in pools, None for a new one; all new unless given. If the model leaves a shape
-                open, an array is room, and the result is a view of its beginning.
-            measure: whether to time every execution.
-            output_bytes: for each output the bytes of a new array whose shape the model leaves open, or None.
-
-        Raises:
-            InvalidArgument: an array does not fit the model, or does not lie in a pool.
-            ResourceExhausted: there is not so much memory.
-            MissedDeadline: the driver does not release pools that were closed before.
-            Closed: the burst, its device or a pool is closed. A dead driver shows in the first run.
-        """
+    ) -> RingRequest:
+        """Bind a request; see `Burst.bind`."""
         with trace(Layer.RUNTIME, Phase.INPUTS_AND_OUTPUTS, "burst: bind"):
             return bind(self._core, inputs, outputs, measure=measure, output_bytes=output_bytes)
 
-    def _has(self, bound: BoundRequest) -> bool:
+    def _has(self, bound: RingRequest) -> bool:
         """Whether a bound request is one of this burst's."""
         return self._core.has(bound)
 
@@ -170,27 +145,7 @@ class Burst(Closing):
         timeout: float = 30.0,
         copy: bool = True,
     ) -> ExecutionResult:
-        """Execute once on numpy arrays.
-
-        Arrays that lie in a pool of this device are used in place; others are copied through a
-        private pool. Requests are remembered, so the same arrays again cost only their run. A request with
-        buffers goes over the socket: bursts cannot carry their tokens.
-
-        Args:
-            inputs: one for each input; None if the operation allows to omit it.
-            outputs: arrays or buffers to write to; None for results of the burst's own.
-            measure: whether to time it.
-            timeout: seconds that it may take.
-            copy: with `outputs` None: whether results are copies, or views that the next `execute` with
-                private results overwrites.
-
-        Returns:
-            Outputs, shapes and timing.
-
-        Raises:
-            InvalidArgument: an argument does not fit the model; nothing was sent.
-            OutputInsufficientSize, MissedDeadline, DeadObject, BurstBusy, Closed: see these classes.
-        """
+        """Execute once on numpy arrays; see `Burst.execute`. Buffers are arguments, too."""
         return self._arrays.execute(inputs, outputs, measure, timeout, copy)
 
     def function(
@@ -200,51 +155,19 @@ class Burst(Closing):
         copy: bool = False,
         timeout: float = 30.0,
     ) -> BurstFunction:
-        """A function of arrays, for which a request is bound once: the quickest way from array to array.
-
-        Args:
-            inputs: arrays like those that it will be called with, needed if the model leaves shapes open or
-                inputs are omitted (None); of the model's shapes unless given.
-            copy: whether results are copies, or views that the next call overwrites.
-            timeout: seconds that each call may take.
-
-        Raises:
-            InvalidArgument: an array does not fit the model, or is not given for a shape that is open.
-            Closed: the burst or its device is closed.
-        """
+        """A function of arrays; see `Burst.function`."""
         seconds = check_timeout(timeout)
         self._core.check_open()
         likes = arrays_like(self.inputs, inputs)
         sizes = [parameter.first_room for parameter in self.outputs]
         bound = bind_with_private(self._core, likes, [None] * len(sizes), sizes, measure=False)
         executing = self._arrays.executing
-        return BurstFunction(bound, self.inputs, executing, copy=copy, timeout=seconds)
-
-    async def run_async(
-        self,
-        bound: BoundRequest,
-        timeout: float | None = None,  # noqa: ASYNC109 - as for `BoundRequest.run`
-    ) -> ExecutionResult:
-        """Run a request of this burst while the event loop goes on; see `BoundRequest.run_async`.
-
-        Raises:
-            InvalidArgument: it is another burst's.
-        """
-        if not self._has(bound):
-            raise InvalidArgument("bound: a request of another burst")
-        return await bound.run_async(timeout)
+        return BurstFunction(
+            bound, bound.native, self.inputs, executing, copy=copy, timeout=seconds
+        )
 
     def statistics(self) -> dict[str, int]:
-        """Counters of the client's side since the burst was opened, by name.
-
-        * `executions`, and late results that were `dropped`.
-        * How it waited: `sleeps`, nanoseconds of spinning (`spun_ns`), times that a spinner lost its core
-          (`descheduled`) and that spinning stopped because cores were scarce (`crowded`).
-        * The learned period of the results: `period_ns` (0 if there is no period), results met awake and
-          asleep (`met_awake`, `met_asleep`; those that come within two microseconds do not count),
-          `outliers` that did not change the period, and how often one was `rhythm_found` and
-          `rhythm_lost`.
-        """
+        """Counters of the client's side; see `Burst.statistics`."""
         waiter = self._core.client.waiter
         rhythm = waiter.rhythm
         return {
@@ -253,7 +176,7 @@ class Burst(Closing):
             "sleeps": int(waiter.sleeps),
             "spun_ns": int(waiter.spun_ns),
             "descheduled": int(waiter.descheduled),
-            "crowded": int(waiter.crowd.pauses),
+            "crowded": int(waiter.contention.pauses),
             "period_ns": int(rhythm.period_ns) if rhythm.steady else 0,
             "met_awake": int(rhythm.met_awake),
             "met_asleep": int(rhythm.met_asleep),
@@ -271,6 +194,21 @@ class Burst(Closing):
             self._core.close()
             self._arrays.close()
 
+    def _abandon(self) -> None:
+        """Close it since another one has taken its place; what still uses it gets DeadObject."""
+        self._core.lost = True
+        self.close()
+
     def __repr__(self) -> str:
         state = "closed" if self._core.closed else "open"
         return f"<nnburst.Burst on {self._core.prepared.session.name}: {state}>"
+
+
+def check_usable(burst: Burst) -> None:
+    """Raise what each run on a burst of one driver would raise now: it is closed, or its driver is dead.
+
+    Raises:
+        NnburstError: the reason.
+    """
+    assert isinstance(burst, RingBurst)
+    burst._core.check_open()

@@ -1,22 +1,33 @@
-"""BurstCore: the state of one burst, which the burst, its bound and its submitted requests share."""
+"""The state of one burst: its slots, its queue of submitted requests, and its end.
+
+The client's slot table: which number stands for a pool in the driver (burst:§6.1).
+"""
 
 from __future__ import annotations
 
 import os
+import queue
 import threading
+import time
 import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from nnburst._native import ffi, lib
-from nnburst.client.burst.slots import SlotReleaser, SlotTable
-from nnburst.client.burst.submission_queue import SubmissionQueue
-from nnburst.client.burst.transport.channels import BurstChannels
-from nnburst.client.burst.transport.ending import BurstEnded, BurstStop, abandon_burst, weakly
+from nnburst.client.arguments import Array
+from nnburst.client.burst.transport import (
+    BurstChannels,
+    BurstEnded,
+    BurstStop,
+    abandon_burst,
+    weakly,
+)
 from nnburst.client.execution.prepared import Prepared
-from nnburst.client.memory.arguments import Array
-from nnburst.client.memory.memory import Memory, find_memory
-from nnburst.client.session.gate import BUSY
+from nnburst.client.memory import Memory, find_memory
+from nnburst.client.session.gate import BUSY, Gate
+from nnburst.control.channel import RELEASE_TIMEOUT
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.errors import (
     BurstBusy,
@@ -26,11 +37,233 @@ from nnburst.hal.errors import (
     MissedDeadline,
     NnburstError,
 )
+from nnburst.hal.utils import DaemonThread
 from nnburst.serialize import DATUM_BYTES
-from nnburst.tracing.flows import flow_base
+from nnburst.tracing.slices import flow_base
 
 if TYPE_CHECKING:
     from nnburst._native import nnb_client
+
+
+# -- slots -----------------------------------------------------------------------------------------
+
+
+#: Slots that the driver may have yet to forget when another pool gets one: far below its quota of pools.
+MAX_BACKLOG: Final = 64
+
+
+class SlotTable:
+    """Pools to slots and back, for one burst. Thread-safe.
+
+    Pools are referenced weakly: an array of a bound request keeps its pool alive, the table does not.
+    A slot is the one freed last, or else the next from 0. It is free again only when the driver has
+    forgotten it (`release`), so a number never means two pools at once.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant: the garbage collector may close a pool, which retires its slot, in any of these.
+        self._lock = threading.RLock()
+        self._slots: dict[int, int] = {}  # pool number -> slot
+        self._pools: list[weakref.ref[Memory] | None] = []  # slot -> pool
+        self._free: list[int] = []
+
+    def has(self, memory: Memory) -> bool:
+        """Whether a pool has a slot."""
+        return memory._number in self._slots
+
+    def slot_of(self, memory: Memory) -> tuple[int, bool]:
+        """The slot of a pool, and whether it was given just now."""
+        with self._lock:
+            known = self._slots.get(memory._number)
+            if known is not None:
+                return known, False
+            if self._free:
+                slot = self._free.pop()
+                self._pools[slot] = weakref.ref(memory)
+            else:
+                slot = len(self._pools)
+                self._pools.append(weakref.ref(memory))
+            self._slots[memory._number] = slot
+            return slot, True
+
+    def memories(self, slots: Sequence[int]) -> list[Memory]:
+        """The pools behind `slots`, all or nothing (NNAPI: getMemories).
+
+        Raises:
+            InvalidArgument: a slot is not in use.
+        """
+        with self._lock:
+            references = [self._pools[s] if 0 <= s < len(self._pools) else None for s in slots]
+        found = [None if r is None else r() for r in references]
+        missing = [slot for slot, pool in zip(slots, found, strict=True) if pool is None]
+        if missing:
+            raise InvalidArgument(f"getMemories: slot {missing[0]} is not in use")
+        return [pool for pool in found if pool is not None]
+
+    def remove(self, number: int) -> int | None:
+        """Take a closed pool out; its slot, which stays taken until `release`."""
+        with self._lock:
+            slot = self._slots.pop(number, None)
+            if slot is not None:
+                self._pools[slot] = None
+            return slot
+
+    def release(self, slot: int) -> None:
+        """Give a retired slot back for reuse: the driver has forgotten it."""
+        with self._lock:
+            self._free.append(slot)
+
+    def pools(self) -> list[Memory]:
+        """The pools that have a slot and still exist."""
+        with self._lock:
+            references = [reference for reference in self._pools if reference is not None]
+        return [pool for reference in references if (pool := reference()) is not None]
+
+
+class SlotReleaser:
+    """Tells the driver which slots it may forget, on a thread of its own.
+
+    A pool can be closed anywhere, also by the garbage collector in the middle of another call, so
+    closing it must neither wait nor take a lock. So that no program closes pools faster than the
+    driver forgets them for long, giving a new pool a slot waits first (`keep_up`).
+    """
+
+    def __init__(self, free_memory: Callable[[int], None], slots: SlotTable) -> None:
+        """`free_memory(slot)` asks the driver and waits for its answer."""
+        self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._clean_up: Callable[[], None] | None = None
+        self._free_memory = free_memory
+        self._slots = slots
+        self._progress = threading.Event()
+        self._closing = False
+        self._thread: DaemonThread | None = None
+
+    def start(self) -> None:
+        """Start the thread, which `close` or `abandon` ends: also one whose start was interrupted.
+
+        Raises:
+            ResourceExhausted: the process may have no more threads.
+        """
+        self._thread = DaemonThread(self._serve)
+
+    def release(self, slot: int) -> None:
+        """Free a retired slot, soon. Reentrant."""
+        self._queue.put(slot)
+
+    def keep_up(self, timeout: float) -> None:
+        """Wait until the driver is no more than MAX_BACKLOG slots behind.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            MissedDeadline: it still is.
+        """
+        deadline = time.monotonic() + timeout
+        while self._queue.qsize() > MAX_BACKLOG:
+            self._progress.clear()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise MissedDeadline(
+                    f"the driver has not released closed pools in {max(timeout, 0):g} s"
+                )
+            if self._queue.qsize() > MAX_BACKLOG:
+                self._progress.wait(left)
+
+    def close(self) -> None:
+        """End the thread after the slot that it is at: with the burst the driver forgets all the others.
+
+        A driver that stands still is not waited for: then the thread ends with its call.
+        """
+        self._closing = True
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join(RELEASE_TIMEOUT)
+
+    def abandon(self, clean_up: Callable[[], None]) -> None:
+        """End the thread, soon; `clean_up` is the last thing that it runs. Reentrant."""
+        self._clean_up = clean_up
+        self._queue.put(None)
+
+    def _serve(self) -> None:
+        lib.nnb_set_thread_name(b"nnburst slots")
+        while (slot := self._queue.get()) is not None:
+            self._progress.set()
+            if self._closing:
+                continue
+            try:
+                self._free_memory(slot)
+            except NnburstError:
+                continue  # the driver still holds the slot, or is gone: never use its number again
+            self._slots.release(slot)
+        if self._clean_up is not None:
+            self._clean_up()
+
+
+# -- submitted requests ----------------------------------------------------------------------------
+
+
+class InFlight(Protocol):
+    """A request that can be under way."""
+
+    in_flight: bool
+
+
+class Submission(Protocol):
+    """A request that was sent and whose result is out.
+
+    Attributes:
+        _abandoned: its result is not wanted any more.
+        _taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
+    """
+
+    _abandoned: bool
+    _taken: bool
+
+    @property
+    def _bound(self) -> InFlight:
+        """The request."""
+
+    def _collect(self, deadline_ns: int) -> None:
+        """Fetch its result, until a moment on CLOCK_MONOTONIC; it must be the oldest one out."""
+
+
+class SubmissionQueue(deque[Submission]):
+    """The submitted requests of a burst, oldest first: those that its C side has out.
+
+    Signal handlers may raise anywhere, several in a row. So what happens to a request is read off what the C
+    side has counted, and noted without a call before anything else is done about it.
+
+    Attributes:
+        gate: keeps other threads out, since order is all that matches results with requests.
+    """
+
+    def __init__(self, client: nnb_client) -> None:
+        """Count against `client`."""
+        super().__init__()
+        self._client = client
+        self.gate: Final = Gate()
+
+    def skip_abandoned(self) -> None:
+        """Make those at the front overdue that are not wanted any more. Inside of `gate`."""
+        client = self._client
+        while self and self[0]._abandoned:
+            first = self[0]
+            if not first._taken:
+                before = client.collected
+                try:
+                    lib.nnb_client_forsake(client)
+                finally:  # no call: a second handler may raise
+                    if client.collected != before:
+                        first._taken = True
+                if not first._taken:
+                    return
+            first._bound.in_flight = False
+            self.popleft()
+
+
+# -- core ------------------------------------------------------------------------------------------
+
 
 #: Seconds that a control call about the burst may take.
 _CALL_TIMEOUT: Final = 30.0
@@ -70,6 +303,7 @@ class BurstCore:
         slots: the numbers by which the driver refers to pools.
         pending: the requests that were submitted and are out.
         closed: whether `close` was called.
+        lost: it was closed because its driver has died and another burst is in its place.
         waiter: what waits for results in an event loop, once that was needed.
     """
 
@@ -84,6 +318,7 @@ class BurstCore:
         self.client.packet = self._buffer
         self.connection = prepared.session.connection
         self.closed = False
+        self.lost = False
         self.waiter: Any = None
         self._forked_from = 0
         self._reason: str = ""
@@ -98,6 +333,7 @@ class BurstCore:
         clean_up = partial(abandon_burst, self.connection, channels, self._stop)
         self._finalizer = weakref.finalize(self, self._releaser.abandon, clean_up)
         self._finalizer.atexit = False  # the process ends, and with it all that it has
+        self._releaser.start()
         _cores.add(self)
 
     def watch(self, ended: BurstEnded) -> None:
@@ -123,8 +359,16 @@ class BurstCore:
         """Whether a bound request is one of this burst's."""
         return weakref.ref(bound) in self._bound
 
-    def locate(self, array: Array, name: str) -> tuple[Memory, int, int]:
+    def locate(
+        self, array: Array, name: str, deadline_ns: int | None = None
+    ) -> tuple[Memory, int, int]:
         """Pool, offset and slot of a pool-backed array; the pool gets a slot if it has none.
+
+        Args:
+            array: the array.
+            name: of its parameter.
+            deadline_ns: until when to wait for the driver to forget closed pools, on CLOCK_MONOTONIC; None
+                for the time of a control call.
 
         Raises:
             InvalidArgument: it lies in no pool, or in one of another device.
@@ -143,14 +387,17 @@ class BurstCore:
             self.pool_closed(memory._number)
             raise Closed(f"{name}: its pool is closed")
         if new:
-            self._releaser.keep_up(_CALL_TIMEOUT)
+            seconds = _CALL_TIMEOUT
+            if deadline_ns is not None:
+                seconds = min(seconds, (deadline_ns - time.monotonic_ns()) * 1e-9)
+            self._releaser.keep_up(seconds)
         return memory, offset, slot
 
     def check_open(self) -> None:
         """Raise Closed after `close`, GeneralFailure once the two sides have lost each other."""
         self.check_process()
         if self.closed:
-            raise Closed("the burst is closed")
+            raise self.connection.end_error() if self.lost else Closed("the burst is closed")
         if self._reason:
             raise GeneralFailure(self._reason)
 
@@ -167,7 +414,7 @@ class BurstCore:
 
     def stopped_error(self) -> NnburstError:
         """Why a run was stopped."""
-        if self.closed:
+        if self.closed and not self.lost:
             return Closed("the burst was closed while it ran")
         return GeneralFailure(self._reason) if self._reason else self.connection.end_error()
 
@@ -182,7 +429,7 @@ class BurstCore:
         """In a forked child: its queues are not mapped here, so nothing may touch them any more."""
         self._forked_from, self.closed = os.getppid(), True
         self._finalizer.detach()
-        self.channels.kicks.abandon_in_child()
+        self.channels.wakeup_socket.abandon_in_child()
         for bound in self._bound_requests():
             bound._fail()
 

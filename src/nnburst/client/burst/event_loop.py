@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from nnburst._native import lib
+from nnburst.client.arguments import ExecutionResult
 from nnburst.client.burst.core import TIMED_OUT, BurstCore
-from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.session.gate import entries, leave
 from nnburst.hal.errors import BurstBusy, MissedDeadline
 
@@ -65,7 +65,7 @@ class ResultWaiter:
         self._core = core
         self._client = core.client
         self._pending = core.pending
-        self._kicks = core.channels.kicks
+        self._wakeup_socket = core.channels.wakeup_socket
         self._waiting: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended_ns = 0
@@ -114,7 +114,7 @@ class ResultWaiter:
             if self._ended_ns:
                 await self._ending()
             else:
-                await self._kick(deadline_ns)
+                await self._wakeup(deadline_ns)
                 self.turn_due_ns = time.monotonic_ns() + _TURN_NS
 
     def _take(self) -> None:
@@ -133,21 +133,28 @@ class ResultWaiter:
         finally:
             leave(self._pending.gate.struct, me)
 
-    async def _kick(self, deadline_ns: int) -> None:
+    async def _wakeup(self, deadline_ns: int) -> None:
         """Wait for the byte, the end, or the deadline."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._watch(loop)
-        self._waiting.add(future)
         left = (deadline_ns - time.monotonic_ns()) * 1e-9
         timer = loop.call_later(max(left, 0.0), _wake, future)
         try:
-            await future
-        finally:
+            try:
+                self._watch(loop)
+                self._waiting.add(future)
+                await future
+            finally:
+                self._leave(future)
+        finally:  # twice: a signal handler may have interrupted the first
+            self._leave(future)
             timer.cancel()
-            self._waiting.discard(future)
-            if not self._waiting:
-                self._unwatch()
+
+    def _leave(self, future: asyncio.Future[None]) -> None:
+        """Let a task wait no more; nothing if it does not."""
+        self._waiting.discard(future)
+        if not self._waiting:
+            self._unwatch()
 
     async def _ending(self) -> None:
         """The driver has closed the socket. Mostly it is dead, and that will be known in a moment."""
@@ -159,19 +166,19 @@ class ResultWaiter:
         if self._waiting and self._loop is not loop:
             raise BurstBusy("another event loop is using this burst: one thread at a time")
         if not self._waiting:
-            self._kicks.hold()
+            self._wakeup_socket.hold()
             self._loop = loop
-            loop.add_reader(self._kicks.fileno(), self._kicked)
+            loop.add_reader(self._wakeup_socket.fileno(), self._woken)
 
     def _unwatch(self) -> None:
         if self._loop is not None:
-            self._loop.remove_reader(self._kicks.fileno())
+            self._loop.remove_reader(self._wakeup_socket.fileno())
             self._loop = None
-        self._kicks.release()
+        self._wakeup_socket.release()
 
-    def _kicked(self) -> None:
+    def _woken(self) -> None:
         """Wake all: the first one settles what is there."""
-        if not self._kicks.drain():
+        if not self._wakeup_socket.drain():
             self._ended_ns = self._ended_ns or time.monotonic_ns()
         for future in self._waiting:
             _wake(future)

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any, Final, Protocol, cast
 
 from nnburst._native import ffi, lib
-from nnburst.client.burst.bound_request import BoundRequest
+from nnburst.client.arguments import ExecutionResult
+from nnburst.client.burst.bound_request import RingRequest
 from nnburst.client.burst.core import BUSY_CODE
-from nnburst.client.memory.arguments import ExecutionResult
 from nnburst.client.session.gate import BUSY, Gate
 from nnburst.hal.errors import BurstBusy, MissedDeadline
 
@@ -77,7 +77,7 @@ class BoundSteps:
     )
 
     def __init__(
-        self, requests: Sequence[BoundRequest | InProcess], gate: Gate, timeout: float
+        self, requests: Sequence[RingRequest | InProcess], gate: Gate, timeout: float
     ) -> None:
         """Run `requests` in order.
 
@@ -88,9 +88,9 @@ class BoundSteps:
         """
         self.requests: Final = tuple(requests)
         self._gate: Final = gate
-        rows = [r.native if isinstance(r, BoundRequest) else ffi.NULL for r in requests]
+        rows = [r.native if isinstance(r, RingRequest) else ffi.NULL for r in requests]
         self._rows: Final = ffi.new("struct nnb_bound *[]", rows)
-        own = tuple(None if isinstance(r, BoundRequest) else r for r in requests)
+        own = tuple(None if isinstance(r, RingRequest) else r for r in requests)
         self.in_process: Final = any(own)
         self._own: Final = _InProcessSteps(own)
         self._handle: Final = ffi.new_handle(self._own)
@@ -123,10 +123,10 @@ class BoundSteps:
 
     @property
     def seconds_left(self) -> float:
-        """Of the latest run."""
-        if len(self.requests) == 1:
-            return float(self.struct.timeout_ns * 1e-9)
-        return max(int(self.struct.deadline_ns) - time.monotonic_ns(), 0) * 1e-9
+        """Of the latest run that did not end as the one before."""
+        only = self.requests[0] if len(self.requests) == 1 else None
+        timed = only.native if isinstance(only, RingRequest) else self.struct
+        return max(int(timed.deadline_ns) - time.monotonic_ns(), 0) * 1e-9
 
     def conclude(self, code: int, accept: Callable[[int, Any], None]) -> None:
         """Finish a run that ended with `code`, going on behind each step whose result is accepted.
@@ -137,11 +137,11 @@ class BoundSteps:
 
         Raises:
             BurstBusy: another thread is inside of the gate; nothing was sent.
-            NnburstError: what step `at` came to, as from `BoundRequest.run`; nothing was sent behind it.
+            NnburstError: what step `at` came to, as from `RingRequest.run`; nothing was sent behind it.
         """
         if code == BUSY_CODE:
             for request in self.requests:
-                if isinstance(request, BoundRequest):
+                if isinstance(request, RingRequest):
                     request._check_running()
             raise BurstBusy(BUSY)
         try:
@@ -153,9 +153,9 @@ class BoundSteps:
             self.abandon()
             raise
 
-    def _concluded(self, request: BoundRequest | InProcess, code: int) -> ExecutionResult | Any:  # noqa: ANN401
+    def _concluded(self, request: RingRequest | InProcess, code: int) -> ExecutionResult | Any:  # noqa: ANN401
         """What a step came to that did not end as before."""
-        if isinstance(request, BoundRequest):
+        if isinstance(request, RingRequest):
             return request.conclude(code)
         if code == lib.NNB_CLIENT_TIMED_OUT:
             raise MissedDeadline("the deadline passed before the step began")

@@ -1,4 +1,4 @@
-"""AidlBurst: AIDL's burst, whose requests go over the socket and whose memory has numbers in the driver.
+"""AIDL's burst over the socket, and the results of AIDL's ways to execute.
 
 For what HIDL's burst over message queues cannot carry: deadlines, buffers, timing in nanoseconds.
 """
@@ -9,34 +9,73 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from nnburst.client.execution.aidl_results import in_microseconds
-from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.placed_request import PlacedRequest, run_placed
-from nnburst.client.execution.prepared import Prepared
-from nnburst.client.execution.socket_arguments import SocketArguments
-from nnburst.client.memory.arguments import (
+from nnburst.client.arguments import (
     Array,
     ExecutionResult,
     boottime_deadline_ns,
     check_timeout,
     time_left,
 )
-from nnburst.client.memory.memory import Memory
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.socket_request import SocketArguments, SocketRequest, run_placed
+from nnburst.client.memory import Memory
 from nnburst.client.session.gate import Gate, entries, leave
+from nnburst.compat.timing import ExecutionTiming, to_hal
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection
-from nnburst.control.messages.aidl_burst import BurstExecute, OpenAidlBurst, ReleaseMemoryResource
-from nnburst.control.messages.prepared_model import Executed
-from nnburst.control.messages.session import Nothing, Opened
-from nnburst.hal.closing import Closing
+from nnburst.control.messages import (
+    BurstExecute,
+    Executed,
+    Nothing,
+    OpenAidlBurst,
+    Opened,
+    ReleaseMemoryResource,
+)
+from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import Closed
-from nnburst.hal.extensions.attributes import ExtensionAttribute, Hints
+from nnburst.hal.extensions import ExtensionAttribute, Hints
+from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import BufferToken, MemoryPool
-from nnburst.hal.request import Request
+from nnburst.hal.types import OutputShape, Request, Timing
+from nnburst.hal.utils import Closing
+
+_NOT_MEASURED: Final = Timing()
+_NO_NANOSECONDS: Final = ExecutionTiming(None, None)
+
+
+def precise(device: int, driver: int) -> ExecutionTiming:
+    """A timing of a message in nanoseconds; 2**64 - 1 means unknown."""
+    both = (None if value == NO_TIMING else value for value in (device, driver))
+    return ExecutionTiming(*both)
+
+
+def rounded(timing: ExecutionTiming) -> Timing:
+    """The same in microseconds, as HIDL has it."""
+    hidl = to_hal(timing, FeatureLevel.V1_3)
+    return hidl if isinstance(hidl, Timing) else Timing()
+
+
+def with_timing(
+    outputs: list[Any], shapes: tuple[OutputShape, ...], timing: Timing
+) -> ExecutionResult:
+    """A result whose timing came in nanoseconds: both are there."""
+    if timing == _NOT_MEASURED:
+        return ExecutionResult(outputs, shapes, _NOT_MEASURED, _NO_NANOSECONDS)
+    nanoseconds = precise(timing.time_on_device, timing.time_in_driver)
+    return ExecutionResult(outputs, shapes, rounded(nanoseconds), nanoseconds)
+
+
+def in_microseconds(placed: SocketRequest, executed: Executed) -> ExecutionResult:
+    """The result of an execution whose timing came in nanoseconds: both are there."""
+    timing = precise(executed.timing.time_on_device, executed.timing.time_in_driver)
+    result = placed.result(Executed(executed.output_shapes, rounded(timing)))
+    return msgspec.structs.replace(result, timing_ns=timing)
+
 
 #: Seconds that a control call about the burst may take.
 _CALL_TIMEOUT: Final = 30.0
@@ -100,7 +139,7 @@ class _Identities:
 
 
 class AidlBurst(Closing):
-    """Executions over the socket in which pools are numbers; made by `PreparedModel.open_aidl_burst`.
+    """Executions over the socket in which pools are numbers; made by `nnburst.hal.open_aidl_burst`.
 
     One execution at a time: a second one gets BurstBusy. A context manager that closes itself.
     """
@@ -158,7 +197,7 @@ class AidlBurst(Closing):
 
     def _execute(
         self,
-        placed: PlacedRequest,
+        placed: SocketRequest,
         measure: bool,
         deadline: float,
         hints: Hints | msgspec.UnsetType,
@@ -179,7 +218,7 @@ class AidlBurst(Closing):
         self._identities.sent(identifiers)
         return executed
 
-    def _identified(self, placed: PlacedRequest) -> tuple[Request, tuple[int, ...], list[Memory]]:
+    def _identified(self, placed: SocketRequest) -> tuple[Request, tuple[int, ...], list[Memory]]:
         """The request, the number of each of its pools, and the memory that the driver has not got yet."""
         identifiers: list[int] = []
         unknown: list[Memory] = []
@@ -230,7 +269,7 @@ class AidlBurst(Closing):
 
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
-        return f"<nnburst.AidlBurst on {self._prepared.session.name}: {state}>"
+        return f"<nnburst.hal.AidlBurst on {self._prepared.session.name}: {state}>"
 
 
 def _weakly(identities: _Identities) -> Callable[[int], None]:

@@ -19,21 +19,20 @@ from typing import Final, Self
 
 import numpy as np
 
-from nnburst.client.memory.arguments import Array, Parameter, check_timeout
-from nnburst.client.memory.memory import Memory, find_memory
+from nnburst.client.arguments import Array, Parameter, check_timeout, settle_truth
+from nnburst.client.memory import Memory, find_memory
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Fds
-from nnburst.control.messages.buffer import Allocated, CopyFrom, CopyTo
-from nnburst.control.messages.session import Nothing
-from nnburst.hal.closing import Closing
+from nnburst.control.messages import Allocated, CopyFrom, CopyTo, Nothing
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import (
     Closed,
     GeneralFailure,
     InvalidArgument,
 )
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES, SCALARS
+from nnburst.hal.model import SCALARS, Operand
+from nnburst.hal.utils import Closing
+from nnburst.hal.whole_graph import array_dtype
 
 
 class Buffer(Closing):
@@ -48,7 +47,7 @@ class Buffer(Closing):
         self._session = session
         kind = OperandType(operand.type)
         self._parameter: Final = Parameter(
-            "array", kind, DTYPES[kind], operand.dimensions, kind in SCALARS
+            "array", kind, array_dtype(kind), operand.dimensions, kind in SCALARS
         )
         self._token: Final = allocated.token
         self._handle: Final = allocated.handle
@@ -159,7 +158,7 @@ class Buffer(Closing):
         with _Shared(self._session, target) as shared:
             shared.call(CopyTo(handle, target.nbytes), seconds)
             shared.fetch()
-        return array
+        return settle_truth(array)
 
     @property
     def _is_known(self) -> bool:
@@ -238,3 +237,18 @@ def refuse_buffers(kind: str, values: Sequence[object]) -> None:
                 f"{kind}[{index}] is a Buffer, which no burst can carry: Burst.execute and"
                 " PreparedModel.execute send it over the socket"
             )
+
+
+def parameter_of(buffer: Buffer) -> Parameter:
+    """What a buffer was allocated for, as an input or output of a model."""
+    return buffer._parameter
+
+
+def token_of(buffer: Buffer) -> int:
+    """The number by which requests name a buffer to its driver."""
+    return buffer._token
+
+
+def handle_of(buffer: Buffer) -> int:
+    """The number by which messages name a buffer to its driver."""
+    return buffer._handle

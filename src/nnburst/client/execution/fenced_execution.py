@@ -6,29 +6,26 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from nnburst.client.execution.aidl_results import precise, rounded
-from nnburst.client.execution.placed_request import PlacedRequest
-from nnburst.client.execution.prepared import Prepared
-from nnburst.client.execution.socket_arguments import SocketArguments
-from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.memory.arguments import (
+from nnburst.client.arguments import (
     ExecutionResult,
     boottime_deadline_ns,
     check_timeout,
     in_nanoseconds,
 )
+from nnburst.client.execution.aidl_burst import precise, rounded
+from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.socket_request import SocketArguments, SocketRequest
+from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.session.handshake import Session
-from nnburst.compat.conversion.timing import ExecutionTiming
+from nnburst.compat.timing import ExecutionTiming
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
-from nnburst.control.messages.fenced_execution import ExecuteFenced, Fenced, GetExecutionInfo
-from nnburst.control.messages.fenced_execution import ExecutionInfo as InfoMessage
-from nnburst.control.messages.prepared_model import Executed
-from nnburst.control.messages.session import Release
-from nnburst.hal.closing import Closing
+from nnburst.control.messages import Executed, ExecuteFenced, Fenced, GetExecutionInfo, Release
+from nnburst.control.messages import ExecutionInfo as InfoMessage
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,
@@ -36,7 +33,11 @@ from nnburst.hal.errors import (
     InvalidArgument,
     error_for,
 )
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.extensions import ExtensionAttribute
+from nnburst.hal.utils import Closing
+
+#: Seconds that a driver has at least to tell how an execution ended whose fence has signalled in time.
+_SHORTEST: Final = 1e-3
 
 
 class ExecutionInfo(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class ExecutionInfo(msgspec.Struct, frozen=True):
 
 
 class FencedExecution(Closing):
-    """An execution that begins when fences have signalled; made by `PreparedModel.execute_fenced`.
+    """An execution that begins when fences have signalled; made by `nnburst.hal.execute_fenced`.
 
     Inputs in pools must not change, and outputs mean nothing, until `fence` has signalled; other inputs were
     copied before. Thread-safe. A context manager that closes itself.
@@ -68,7 +69,7 @@ class FencedExecution(Closing):
     def __init__(
         self,
         session: Session,
-        placed: PlacedRequest,
+        placed: SocketRequest,
         answered: tuple[Fenced, Fds],
     ) -> None:
         """Own what the driver answered.
@@ -147,7 +148,7 @@ class FencedExecution(Closing):
         if self._result is None:  # without the lock: each thread waits as long as it likes
             if self._info is None and self._finalizer.alive:
                 self.fence.wait(timeout)
-            info = self.info(max(deadline - time.monotonic(), 1.0))
+            info = self.info(max(deadline - time.monotonic(), _SHORTEST))
             with self._lock:
                 if self._result is None:
                     self._result = self._take(info)
@@ -172,7 +173,7 @@ class FencedExecution(Closing):
     def __repr__(self) -> str:
         alive = self._finalizer.alive
         state = "closed" if not alive else "done" if self.done() else "under way"
-        return f"<nnburst.FencedExecution: {state}>"
+        return f"<nnburst.hal.FencedExecution: {state}>"
 
 
 def execute_fenced(
@@ -184,9 +185,9 @@ def execute_fenced(
     timeout: float,
     attributes: Sequence[ExtensionAttribute] = (),
 ) -> FencedExecution:
-    """Start; see `PreparedModel.execute_fenced`."""
+    """Start; see `nnburst.hal.execute_fenced`."""
     duration_ns, hints = duration_in_ns(duration), prepared.session.hints(attributes)
-    placed = PlacedRequest(arguments)
+    placed = SocketRequest(arguments)
     placed.stage()
     message = ExecuteFenced(
         prepared.handle,

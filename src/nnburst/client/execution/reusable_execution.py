@@ -1,6 +1,6 @@
 """ReusableExecution: a request that the driver has validated and bound once, run again and again.
 
-    with prepared.create_reusable_execution([x], [y]) as execution:
+    with hal.create_reusable_execution(prepared, [x], [y]) as execution:
         execution.run()
 
 NNAPI: IExecution of AIDL v4; ANeuralNetworksExecution_setReusable.
@@ -13,42 +13,41 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from nnburst.client.execution.aidl_results import in_microseconds, with_timing
+from nnburst.client.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
+from nnburst.client.execution.aidl_burst import in_microseconds, with_timing
 from nnburst.client.execution.fenced_execution import (
     FencedExecution,
     check_fences,
     duration_in_ns,
 )
-from nnburst.client.execution.placed_request import PlacedRequest
 from nnburst.client.execution.prepared import Prepared
-from nnburst.client.execution.socket_arguments import SocketArguments
+from nnburst.client.execution.socket_request import SocketArguments, SocketRequest
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.memory.arguments import ExecutionResult, boottime_deadline_ns, check_timeout
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus
-from nnburst.control.messages.fenced_execution import Fenced
-from nnburst.control.messages.prepared_model import Executed
-from nnburst.control.messages.reusable_execution import (
+from nnburst.control.messages import (
     CreateReusableExecution,
+    Executed,
     ExecuteReusable,
     ExecuteReusableFenced,
+    Fenced,
+    Opened,
 )
-from nnburst.control.messages.session import Opened
-from nnburst.hal.closing import Closing
 from nnburst.hal.errors import (
     BurstBusy,
     Closed,
     NnburstError,
 )
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.extensions import ExtensionAttribute
+from nnburst.hal.utils import Closing
 
 T = TypeVar("T")
 _BUSY: Final = "the execution is under way: one run at a time"
 
 
 class ReusableExecution(Closing):
-    """A request that the driver has bound; made by `PreparedModel.create_reusable_execution`.
+    """A request that the driver has bound; made by `nnburst.hal.create_reusable_execution`.
 
     Arrays in pools are used in place; the others are copied to private memory of its own with each run,
     and results from there. One run at a time: a second one gets BurstBusy. A context manager that closes
@@ -72,7 +71,7 @@ class ReusableExecution(Closing):
         self._session = prepared.session
         self._under_way = Gate(_BUSY)
         self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
-        self._placed = PlacedRequest(arguments)
+        self._placed = SocketRequest(arguments)
         self._placed.private.keep()
         self._staged = self._placed.staged()
         self._inputs, self._outputs = arguments.arrays
@@ -129,7 +128,7 @@ class ReusableExecution(Closing):
         duration: float | None = None,
         timeout: float = 30.0,
     ) -> FencedExecution:
-        """Launch a run that begins when fences have signalled; see `PreparedModel.execute_fenced`.
+        """Launch a run that begins when fences have signalled; see `nnburst.hal.execute_fenced`.
 
         The next run is refused until this one's fence has signalled. Inputs that lie in no pool are copied
         now.
@@ -196,4 +195,4 @@ class ReusableExecution(Closing):
 
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
-        return f"<nnburst.ReusableExecution: {state}>"
+        return f"<nnburst.hal.ReusableExecution: {state}>"

@@ -1,7 +1,7 @@
-"""SyncFence: what an execution waits for, and what it signals when it is done.
+"""SyncFence: an execution waits for fences and signals one when it is done.
 
     fence, signaller = SyncFence.create()
-    fenced = prepared.execute_fenced([x], wait_for=[fence])
+    fenced = hal.execute_fenced(prepared, [x], wait_for=[fence])
     signaller.signal()                      # x is ready: the driver begins
     y = fenced.result().outputs[0]
 
@@ -18,7 +18,7 @@ import time
 import weakref
 from typing import Final, Self
 
-from nnburst.client.memory.arguments import check_timeout
+from nnburst.client.arguments import check_timeout
 from nnburst.control.fences import (
     FenceStatus,
     Signaller,
@@ -26,8 +26,8 @@ from nnburst.control.fences import (
     create_fence,
     fence_status,
 )
-from nnburst.hal.closing import Closing
 from nnburst.hal.errors import Closed, MissedDeadline, ResourceExhausted
+from nnburst.hal.utils import Closing, polled
 from nnburst.tracing.slices import Layer, Phase, trace
 
 #: Seconds until a wait looks whether another thread has closed the fence. Nothing wakes it then: shutting the
@@ -52,7 +52,11 @@ class SyncFence(Closing):
 
     @classmethod
     def create(cls) -> tuple[Self, Signaller]:
-        """A new fence and what signals it, both of which the caller closes."""
+        """A new fence and what signals it, both of which the caller closes.
+
+        Raises:
+            ResourceExhausted: this process may have no more descriptors.
+        """
         fence, signaller = create_fence()
         return cls(fence.detach()), signaller
 
@@ -84,7 +88,7 @@ class SyncFence(Closing):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise MissedDeadline(f"timeout: the fence did not signal in {timeout:g} s")
-                poller.poll(math.ceil(min(left, _LOOK_AGAIN) * 1000))
+                polled(poller, math.ceil(min(left, _LOOK_AGAIN) * 1000))
             return status
 
     def fileno(self) -> int:
@@ -126,4 +130,4 @@ class SyncFence(Closing):
 
     def __repr__(self) -> str:
         state = "closed" if self._socket.fileno() < 0 else fence_status(self._socket).name
-        return f"<nnburst.SyncFence: {state}>"
+        return f"<nnburst.hal.SyncFence: {state}>"

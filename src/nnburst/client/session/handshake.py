@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -13,17 +14,20 @@ from typing import Final
 
 import msgspec
 
-from nnburst.client.memory.memory import Memory
-from nnburst.client.session.callback_thread import CallbackThread
-from nnburst.client.session.death_watch import DeathWatch
-from nnburst.client.session.ending import PATIENCE, how_it_ended
+from nnburst.client.memory import Memory
+from nnburst.client.session.own_bursts import OwnBursts
+from nnburst.client.session.pending import CallbackThread
+from nnburst.client.session.process import PATIENCE, DeathWatch, how_it_ended
 from nnburst.client.session.upcalls import Callbacks, UpcallServer
-from nnburst.control.channel import Channel
+from nnburst.control.channel import Channel, EndCallbacks
 from nnburst.control.connection import Connection
-from nnburst.control.end_callbacks import EndCallbacks
-from nnburst.control.messages.device import GetSupportedExtensions, SupportedExtensions
-from nnburst.control.messages.session import Hello, Welcome
-from nnburst.control.protocol import PROTOCOL_VERSION
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    GetSupportedExtensions,
+    Hello,
+    SupportedExtensions,
+    Welcome,
+)
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import (
     Closed,
@@ -31,9 +35,10 @@ from nnburst.hal.errors import (
     GeneralFailure,
     InvalidArgument,
     NnburstError,
+    ResourceExhausted,
 )
-from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.attributes import ExtensionAttribute, Hints, hints_of
+from nnburst.hal.extensions import Extension, ExtensionAttribute, Hints, hints_of
+from nnburst.hal.utils import Scarce, start_thread
 from nnburst.hal.validation.values import validate_extensions
 
 logger = logging.getLogger(__name__)
@@ -52,11 +57,13 @@ class Session:
         feature_level: version that both sides speak.
         pidfd: descriptor of the driver's process; borrowed, valid until `close`.
         closed: whether its device was closed.
+        lost: it was closed because its driver has died and another session is in its place.
         notices: what a program wants to have run when the driver dies: on a thread of its own, so that
             it can delay neither DeadObject nor `close`.
         callbacks: what the driver may notify.
         callback_thread: runs a program's own callbacks.
         upcalls: where bursts register what the driver may ask.
+        own_bursts: those that models open by themselves.
     """
 
     def __init__(
@@ -77,31 +84,49 @@ class Session:
 
         Raises:
             DeviceUnavailable: protocol or feature level do not fit, or the driver's own reason.
+            ResourceExhausted: this process may have no more descriptors or threads.
             NnburstError: the driver died or did not answer.
         """
-        self._connection = Connection(Channel(connected), name, dead)
+        try:
+            self._connection = Connection(Channel(connected), name, dead)
+        except BaseException:  # also a signal handler's, when the reader may have begun
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+            connected.close()
+            raise
         self._owner = os.getpid()
         self.closed = False
+        self.lost = False
         self.notices = EndCallbacks(name)
         self._connection.on_end(partial(_run_apart, self.notices))
         self.pidfd = -1
         self._extensions: tuple[Extension, ...] | None = None
         self._ending = ""
         self._death_watch: DeathWatch | None = None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.callback_thread = CallbackThread()
         self.callbacks = Callbacks(self._connection)
-        self.upcalls = UpcallServer(
-            Channel(ours), self.callbacks.notified, self._connection.peer_died
-        )
-        _sessions.add(self)
+        self.own_bursts = OwnBursts()
         try:
-            with theirs:
-                self.welcome = self._hello(theirs.fileno(), timeout)
-            self.feature_level = _check(self.welcome, name)
+            with Scarce(f"{name}: there is no socket for its upcalls"):
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except BaseException:
-            self.close()
+            self._connection.close()
             raise
+        with theirs:
+            try:
+                self.upcalls = UpcallServer(
+                    Channel(ours), self.callbacks.notified, self._connection.peer_died
+                )
+            except BaseException:
+                self._connection.close()
+                raise
+            _sessions.add(self)
+            try:
+                self.welcome = self._hello(theirs.fileno(), timeout)
+                self.feature_level = _check(self.welcome, name)
+            except BaseException:
+                self.close()
+                raise
 
     def hints(self, attributes: Sequence[ExtensionAttribute]) -> Hints | msgspec.UnsetType:
         """Attributes as they are sent; none, with a log line, to a driver of a version without them.
@@ -151,18 +176,23 @@ class Session:
 
     @property
     def connection(self) -> Connection:
-        """The control connection.
+        """The control connection; after a loss calls on it end with DeadObject.
 
         Raises:
             Closed: the device was closed, or this is a forked process.
         """
-        self.check_open()
+        if not self.lost:
+            self.check_open()
         return self._connection
 
     def check_open(self) -> None:
         """Raise Closed after the device was closed, and in a forked process."""
         if self.closed:
-            raise Closed(f"device {self.name} is closed")
+            raise (
+                self._connection.end_error()
+                if self.lost
+                else Closed(f"device {self.name} is closed")
+            )
         self.check_process()
 
     def check_process(self) -> None:
@@ -227,7 +257,14 @@ def _run_apart(notices: EndCallbacks) -> None:
     if not notices:
         notices.run()  # those that are added from now on run at once
         return
-    threading.Thread(target=notices.run, name="nnburst death notices", daemon=True).start()
+    thread = threading.Thread(target=notices.run, name="nnburst death notices", daemon=True)
+    try:
+        start_thread(thread)
+    except ResourceExhausted as error:
+        logger.warning(
+            "what is to run at the driver's end runs on the thread that noticed: %s", error
+        )
+        notices.run()
 
 
 def _check(welcome: Welcome, name: str) -> FeatureLevel:

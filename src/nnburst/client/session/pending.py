@@ -1,18 +1,75 @@
-"""Pending: an outcome that is to come, for threads, for callbacks and for event loops."""
+"""A result that is still to come, and the thread that runs the program's callbacks."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Generator
 from typing import Any, Final, Generic, Self, TypeVar
 
-from nnburst.client.memory.arguments import check_timeout
-from nnburst.client.session.callback_thread import CallbackThread
+from nnburst.client.arguments import check_timeout
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
-from nnburst.hal.process.of_one_process import OfOneProcess
+from nnburst.hal.utils import NotPicklable
+
+logger = logging.getLogger(__name__)
+
+
+class CallbackThread:
+    """Runs a program's own callbacks, one after the other: they may block, and delay only each other.
+
+    Thread-safe. The thread starts with the first one.
+    """
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._started = False
+        self._closed = False
+
+    def run(self, callback: Callable[[], None]) -> None:
+        """Run `callback` soon; after `close`, at once."""
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._waiting.put(callback)
+                self._started = self._started or self._start()
+        if closed:
+            _attempt(callback)
+
+    def _start(self) -> bool:
+        """Start the thread; False if the process may have no more, and the next callback tries again."""
+        try:
+            threading.Thread(target=self._serve, name="nnburst callbacks", daemon=True).start()
+        except RuntimeError as error:
+            logger.warning(
+                "cannot start the callback thread; the next callback tries again: %s", error
+            )
+            return False
+        return True
+
+    def close(self) -> None:
+        """Run what waits, and end; does not wait for that. Twice is fine."""
+        with self._lock:
+            self._closed = True
+        self._waiting.put(None)
+
+    def _serve(self) -> None:
+        while (callback := self._waiting.get()) is not None:
+            _attempt(callback)
+            del callback
+
+
+def _attempt(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        logger.exception("a callback raised; later ones are still called")
+
 
 T = TypeVar("T")
 
@@ -20,7 +77,7 @@ T = TypeVar("T")
 _LONG: Final = 3600.0
 
 
-class Pending(OfOneProcess, Generic[T]):
+class Pending(NotPicklable, Generic[T]):
     """A result that comes later, for threads, callbacks and event loops (`await`). Thread-safe.
 
     It is done once: with a result, with an error, or because it was cancelled. A result that comes after

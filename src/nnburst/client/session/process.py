@@ -1,17 +1,136 @@
-"""A driver process of this client's own: its last words, and its end."""
+"""Starts, watches and ends a driver process, and reports how it ended."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import fcntl
 import os
+import re
+import resource
+import select
 import signal
+import struct
 import subprocess
 import threading
 import time
-from typing import IO, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, Final
 
-from nnburst.client.session.ending import PATIENCE, describe, dying_exit_code
-from nnburst.hal.diagnostics import vlog
+from nnburst._native import ffi, lib
+from nnburst.fmq.shared_memory import Bytes, SharedMemory
+from nnburst.hal import vlog
+from nnburst.hal.errors import DeadObject
+from nnburst.hal.utils import polled, start_thread
+
+#: Seconds that a message waits for what it is about to be known.
+PATIENCE: Final = 0.2
+#: linux/pidfd.h: PIDFD_GET_INFO, PIDFD_INFO_EXIT, and where struct pidfd_info has the exit code.
+_GET_INFO: Final = 0xC040FF0B
+_INFO_EXIT: Final = 1 << 3
+_INFO_BYTES: Final = 64
+_EXIT_CODE_OFFSET: Final = 60
+#: proc(5): where /proc/PID/stat has the flags and the exit code, counted after the name; linux/sched.h.
+_FLAGS: Final = 6
+_STAT_EXIT_CODE: Final = 49
+_PF_EXITING: Final = 4
+_STEP: Final = 0.002
+
+
+class DriverDied(DeadObject):
+    """DeadObject that finds out how the driver ended when its message is read.
+
+    It is raised at once; the kernel may still be taking a large process apart then.
+    """
+
+    def __init__(self, how: Callable[[], str]) -> None:
+        """`how` gives the message."""
+        super().__init__("the driver has died")
+        self._how: Callable[[], str] | None = how
+
+    def __str__(self) -> str:
+        return super().__str__() if self._how is None else self._how()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The message as it is now: another process cannot find out more."""
+        restore, (kind, _, state) = super().__reduce__()
+        return restore, (kind, (str(self),), {**state, "_how": None})
+
+
+def describe(code: int) -> str:
+    """An exit code as `subprocess` has it, in words."""
+    if code >= 0:
+        return f"ended with exit status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def how_it_ended(pidfd: int, patience: float = PATIENCE) -> str:
+    """How the process behind a pidfd ended, whether or not it is a child of this one.
+
+    Waits up to `patience` seconds if it cannot be known yet.
+    """
+    pid = _pid_of(pidfd)
+    if pid is None:
+        return "has closed the connection or died"
+    deadline = time.monotonic() + patience
+    while (code := _exit_code(pidfd, pid)) is None:
+        if time.monotonic() >= deadline:
+            poller = select.poll()
+            poller.register(pidfd, select.POLLIN)
+            return "has died" if polled(poller, 0) else "has closed the connection"
+        time.sleep(_STEP)
+    return describe(code)
+
+
+def dying_exit_code(pid: int) -> int | None:
+    """Exit code of a process that is being taken apart or waits for its parent; None if unknown.
+
+    That takes a large process long after its death is decided. The kernel also answers 0 to those
+    who may not read it, so it counts as unknown.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except (OSError, UnicodeError):
+        return None
+    if not int(fields[_FLAGS]) & _PF_EXITING:
+        return None
+    return os.waitstatus_to_exitcode(int(fields[_STAT_EXIT_CODE])) or None
+
+
+def _exit_code(pidfd: int, pid: int) -> int | None:
+    code = dying_exit_code(pid) if pid > 0 else None
+    if code is not None and _pid_of(pidfd) == pid:  # so the number still meant this process
+        return code
+    return _reaped_exit_code(pidfd)
+
+
+def _pid_of(fd: int) -> int | None:
+    """The process of a pidfd, -1 once reaped; None if a driver sent something else."""
+    try:
+        info = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
+    except OSError:
+        return None
+    found = re.search(r"^Pid:\s*(-?\d+)$", info, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _reaped_exit_code(pidfd: int) -> int | None:
+    """Exit code of a process that its parent has reaped, from Linux 6.15 on."""
+    info = bytearray(_INFO_BYTES)
+    struct.pack_into("=Q", info, 0, _INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _GET_INFO, info)
+    except OSError:
+        return None
+    if not struct.unpack_from("=Q", info)[0] & _INFO_EXIT:
+        return None
+    return os.waitstatus_to_exitcode(struct.unpack_from("=i", info, _EXIT_CODE_OFFSET)[0])
+
 
 #: Lines and bytes of a driver's log that are kept.
 _LAST_LINES: Final = 20
@@ -20,21 +139,145 @@ _LINE_BYTES: Final = 512
 _GRACE: Final = 2.0
 #: Seconds that the lines which a process has written take at most to be read.
 _LAST_WORDS: Final = 0.1
-_STEP: Final = 0.002
+
+
+class Child:
+    """A process that this one has started, with what `subprocess.Popen` has of one. Thread-safe.
+
+    `Popen` keeps the interpreter's lock until the new process runs its program: 0.3 ms on an idle machine,
+    and as long as that waits for a core on a busy one. Here the lock is free meanwhile.
+
+    Attributes:
+        pid: its number.
+    """
+
+    def __init__(
+        self, command: Sequence[str], fds: Mapping[int, int], environment: Mapping[str, str]
+    ) -> None:
+        """Start it.
+
+        Args:
+            command: path of the program, and its arguments.
+            fds: descriptors of this process by what they are in the new one, which has no others.
+            environment: all of it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        words = [ffi.new("char[]", os.fsencode(word)) for word in command]
+        variables = [
+            ffi.new("char[]", os.fsencode(f"{name}={value}")) for name, value in environment.items()
+        ]
+        inherited = [fd for fd in _inheritable_fds() if fd not in fds]
+        above = max(fds, default=2) + 1
+        with ExitStack() as stack:
+            sources = []  # above the targets, which a source must not be one of
+            for fd in fds.values():
+                sources.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above))
+                stack.callback(os.close, sources[-1])
+            arrays = {
+                "arguments": ffi.new("char *[]", [*words, ffi.NULL]),
+                "environment": ffi.new("char *[]", [*variables, ffi.NULL]),
+                "source": ffi.new("int32_t[]", sources),
+                "target": ffi.new("int32_t[]", list(fds)),
+                "close": ffi.new("int32_t[]", inherited),
+            }
+            counts = {"count": len(fds), "close_count": len(inherited)}
+            spawn = ffi.new("struct nnb_spawn *", {"path": words[0], **arrays, **counts})
+            failed = lib.nnb_spawn_unlocked(spawn)
+        if failed:
+            raise OSError(failed, os.strerror(failed), command[0])
+        self.pid: Final = int(spawn.pid)
+        self._code: int | None = None
+        self._reaping: Final = threading.Lock()
+
+    def poll(self) -> int | None:
+        """Its exit code as `subprocess` has it; None while it runs."""
+        with self._reaping:
+            if self._code is None:
+                try:
+                    pid, status = os.waitpid(self.pid, os.WNOHANG)
+                except ChildProcessError:  # reaped by another part of the program
+                    self._code = 0
+                else:
+                    self._code = os.waitstatus_to_exitcode(status) if pid else None
+            return self._code
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code, once it has ended.
+
+        Raises:
+            TimeoutExpired: that takes longer than `timeout` seconds.
+        """
+        if self.poll() is None:
+            try:
+                pidfd = os.pidfd_open(self.pid)
+            except OSError:
+                pidfd = -1  # it has just been reaped, or there are no more descriptors
+            try:
+                _await_end(self, pidfd, time.monotonic() + timeout)
+            finally:
+                if pidfd >= 0:
+                    os.close(pidfd)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired("the driver", timeout)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        with self._reaping:
+            if self._code is None:
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _await_end(child: Child, pidfd: int, deadline: float) -> None:
+    poller = select.poll()
+    if pidfd >= 0:
+        poller.register(pidfd, select.POLLIN)
+    while child.poll() is None and (left := deadline - time.monotonic()) > 0:
+        polled(poller, (left if pidfd >= 0 else min(left, _STEP)) * 1000)
+
+
+def _inheritable_fds() -> list[int]:
+    """Descriptors that a new process would have: other libraries make some."""
+    found = []
+    try:
+        names: Iterable[str | int] = os.listdir("/proc/self/fd")  # noqa: PTH208 - names alone, and quicker
+    except OSError:  # no /proc, or no descriptor to list it by
+        names = range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    for name in names:
+        with contextlib.suppress(OSError):  # the one of the folder
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
 
 
 class DriverProcess:
     """A started driver. Thread-safe."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        """Watch `process`, whose stderr is a pipe."""
+    def __init__(self, process: Child | subprocess.Popen[bytes], log: IO[bytes]) -> None:
+        """Own `process` and `log`, a pipe with what it writes to stderr; it is killed if this fails.
+
+        Raises:
+            ResourceExhausted: this process may have no more threads.
+        """
         self._process = process
         self._owner = os.getpid()
         self._lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._reader = threading.Thread(
-            target=self._read, args=(process.stderr,), name="nnburst driver log", daemon=True
+            target=self._read, args=(log,), name="nnburst driver log", daemon=True
         )
-        self._reader.start()
+        try:
+            start_thread(self._reader, log)
+        except BaseException:
+            process.kill()
+            process.wait(_GRACE)
+            raise
 
     @property
     def pid(self) -> int:
@@ -88,3 +331,47 @@ class DriverProcess:
             except subprocess.TimeoutExpired:
                 continue
         self._reader.join(_GRACE)
+
+
+#: No wait without a deadline; the watcher only looks again.
+_SLICE_NS: Final = 60_000_000_000
+_DIED: Final = 0
+_TIMED_OUT: Final = 2
+
+
+class DeathWatch:
+    """One thread that sleeps until the word of a dead holder is set. Thread-safe."""
+
+    def __init__(self, fd: int, died: Callable[[], None]) -> None:
+        """Own `fd` and call `died` once, on the watching thread, if the holder dies before `close`.
+
+        Raises:
+            InvalidArgument: `fd` is not sealed shared memory.
+            ResourceExhausted: it cannot be mapped, or this process may have no more threads.
+        """
+        memory = SharedMemory.adopt(fd, ffi.sizeof("uint32_t"))
+        with memory:
+            self._view: Bytes | None = memory.map(writable=False)
+            self._word = ffi.cast("nnb_atomic_u32 *", self._view.ctypes.data)
+        self._stop_storage = ffi.new("uint32_t *")
+        self._stop = ffi.cast("nnb_atomic_u32 *", self._stop_storage)
+        self._died = died
+        self._thread = threading.Thread(target=self._watch, name="nnburst death watch", daemon=True)
+        start_thread(self._thread)
+
+    def _watch(self) -> None:
+        outcome = _TIMED_OUT
+        while outcome == _TIMED_OUT:
+            outcome = lib.nnb_death_word_watch_unlocked(self._word, self._stop, _SLICE_NS)
+        if outcome == _DIED:
+            self._died()
+
+    def close(self) -> None:
+        """Stop watching and unmap the word; twice is fine."""
+        if self._thread is threading.current_thread():
+            return  # `died` closes what it is called by: the word goes with this object
+        while self._thread.is_alive():
+            # The wake can fall between the watcher's look and its sleep, so it is repeated.
+            lib.nnb_death_word_release(self._word, self._stop)
+            self._thread.join(0.01)
+        self._view = None

@@ -11,19 +11,24 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from nnburst.client.memory.memory import Memory
-from nnburst.control.channel import Channel, Fds, ProtocolError
+from nnburst.client.memory import Memory
+from nnburst.control.channel import MAX_FDS, Channel, Fds, ProtocolError
 from nnburst.control.connection import Connection
-from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages.burst import BurstClosed, GetMemories, Memories
-from nnburst.control.messages.device import NotifyPrepared
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.prepared_model import NotifyExecuted
-from nnburst.control.messages.session import Nothing, Release
-from nnburst.control.protocol import decode_upcall
+from nnburst.control.messages import (
+    BurstClosed,
+    GetMemories,
+    Memories,
+    Message,
+    Nothing,
+    NotifyExecuted,
+    NotifyPrepared,
+    Release,
+    decode_upcall,
+)
 from nnburst.control.service import Answer, Service, nothing
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, error_for
+from nnburst.hal.utils import start_thread
 
 Notification = NotifyPrepared | NotifyExecuted
 #: What a callback gets: the driver's word, or why it will not come. Runs on a thread that must go on.
@@ -176,6 +181,9 @@ class UpcallServer:
             channel: connected.
             notified: is given the notifications of asynchronous calls; must not block.
             ended: the driver does not call any more; runs on this thread, last.
+
+        Raises:
+            ResourceExhausted: this process may have no more threads; `channel` is closed.
         """
         self._channel = channel
         self._notified = notified
@@ -183,7 +191,7 @@ class UpcallServer:
         self._callbacks: dict[int, BurstCallback] = {}
         self._numbers = itertools.count(1)
         self._thread = threading.Thread(target=self._serve, name="nnburst upcalls", daemon=True)
-        self._thread.start()
+        start_thread(self._thread, channel)
 
     def register(self, callback: BurstCallback) -> int:
         """Let the driver call back; the number goes into `OpenBurst.callback`."""

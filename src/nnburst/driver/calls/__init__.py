@@ -1,13 +1,11 @@
-"""The calls of a client, one module for each interface of the HAL, as in `nnburst.control.messages`.
+"""Answers the calls of a client, by the interface of the HAL that has them, as in `nnburst.control.messages`.
 
-Each function answers the message of its name. Importing this registers them all.
+Each function answers the message of its name. Importing this package registers them all.
 """
 
 from __future__ import annotations
 
+from nnburst.driver.calls import device, execution, fenced_execution, networks
 from nnburst.driver.calls.registry import HANDLERS, WORK
-from nnburst.hal.imports.folders import import_modules_of
 
-import_modules_of(__name__, __path__)
-
-__all__ = ["HANDLERS", "WORK"]
+__all__ = ["HANDLERS", "WORK", "device", "execution", "fenced_execution", "networks"]

@@ -1,13 +1,20 @@
-"""IDevice: what a device is and can, and preparations: what callers wait for, and what comes after."""
+"""Answers calls on the device: preparation and buffers (IDevice, IBuffer)."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages.device import (
+from nnburst.control.counts import model_id
+from nnburst.control.messages import (
+    Allocate,
+    Allocated,
+    CopyFrom,
+    CopyTo,
     DeviceCapabilities,
     GetCapabilities,
     GetNumberOfCacheFilesNeeded,
@@ -17,25 +24,34 @@ from nnburst.control.messages.device import (
     NumberOfCacheFiles,
     PrepareModel,
     PrepareModelFromCache,
+    Reply,
     SupportedExtensions,
     SupportedOperations,
 )
-from nnburst.control.model_id import model_id
-from nnburst.control.protocol import Reply
-from nnburst.control.service import Answer
-from nnburst.driver.calls.checks import check_deadline, check_in_time, naming
-from nnburst.driver.calls.registry import answers
-from nnburst.driver.counting.model_counters import ModelCounters
-from nnburst.driver.model.cache.cache_files import CacheFiles
-from nnburst.driver.model.hints import attributes_of
-from nnburst.driver.model.pools import adopt_pools, close_pools
+from nnburst.control.service import Answer, nothing
+from nnburst.driver.calls.registry import answers, check_deadline, check_in_time, naming
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.counters import ModelCounters
+from nnburst.driver.model.buffers import DeviceBuffer, Role
+from nnburst.driver.model.compilation_cache import CacheFiles
+from nnburst.driver.model.execution import attributes_of
+from nnburst.driver.model.pools import Pool, adopt_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.session.client_session import ClientSession
-from nnburst.driver.session.outbox import AsyncCall, start_async_call
-from nnburst.driver.session.scheduler import Work
-from nnburst.executor.base import PrepareOptions
+from nnburst.driver.outbox import AsyncCall, start_async_call
+from nnburst.driver.scheduler import Work
+from nnburst.executor.base import DeviceMemory, MemoryUse, PrepareOptions
+from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, Priority
-from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError, ResourceExhausted
+from nnburst.hal.errors import (
+    Closed,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    ResourceExhausted,
+)
+from nnburst.hal.types import BufferRole
+from nnburst.hal.validation import validate_memory_desc
 from nnburst.hal.validation.values import (
     validate_cache_token,
     validate_duration,
@@ -57,7 +73,7 @@ def get_number_of_cache_files_needed(
     """How many files of each kind a compilation is cached in."""
     cache = session.device.compilation_cache
     with contextlib.suppress(ResourceExhausted):
-        # Who asks is about to cache, and has a model to hash first.
+        # This client is about to cache, and has to hash its model first: there is time.
         session.scheduler.submit(cache.warm_up, Priority.MEDIUM, Work.INQUIRY)
     return NumberOfCacheFiles(*cache.files_needed), Fds()
 
@@ -117,7 +133,7 @@ class Preparation:
     """
 
     def __init__(self, session: ClientSession, call: PrepareModel, fds: Fds) -> None:
-        """Check what a call brings, in the order of the HAL.
+        """Check a call's arguments, in the order of the HAL.
 
         Args:
             session: whose call it is.
@@ -145,12 +161,13 @@ class Preparation:
                 self.priority = validate_priority(call.priority)
             with naming("P5"):
                 validate_duration("deadline", call.deadline_ns)
-                validate_cache_token(call.token)
+                if call.model_cache or call.data_cache:
+                    validate_cache_token(call.token)
                 self._attributes = attributes_of(call.hints)
             check_deadline("P6", call.deadline_ns)
             with naming("P7"):
                 self._views = [pool.readable for pool in pools]
-            device.check_supported(call.model)
+            device.check_supported(call.model, self._views)
         finally:
             close_pools(pools)  # the views keep the mappings
         self._files = CacheFiles(fds, len(pools), call.model_cache, call.data_cache)
@@ -175,7 +192,13 @@ class Preparation:
         prepared = device.prepare_checked(
             call.model,
             self._views,
-            PrepareOptions(self._preference, self.priority, call.num_threads, self._attributes),
+            PrepareOptions(
+                self._preference,
+                self.priority,
+                call.num_threads,
+                self._attributes,
+                call.deadline_ns,
+            ),
         )
         device.compilation_cache.save(prepared, call.token, self._files.model, self._files.data)
         return in_time(prepared, call.deadline_ns)
@@ -219,7 +242,7 @@ class CachedPreparation:
     priority: Final = Priority.MEDIUM
 
     def __init__(self, session: ClientSession, call: PrepareModelFromCache, fds: Fds) -> None:
-        """Check what a call brings.
+        """Check a call's arguments.
 
         Raises:
             InvalidArgument: device:P5: deadline, token, hints, number of files or a descriptor make no sense.
@@ -244,14 +267,16 @@ class CachedPreparation:
 
         Raises:
             MissedDeadline: it passed before the model was prepared (TRANSIENT).
-            GeneralFailure: the files are not what this driver wrote for this token.
+            GeneralFailure: the files are not those that this driver wrote for this token.
             NnburstError: the executor's reason.
         """
         call, files = self._call, self._files
         cache = self._session.device.compilation_cache
         try:
             check_in_time(call.deadline_ns)
-            prepared = cache.load(call.token, files.model, files.data, self._attributes)
+            prepared = cache.load(
+                call.token, files.model, files.data, self._attributes, call.deadline_ns
+            )
         except NnburstError:
             self._note(hit=False)
             raise
@@ -267,3 +292,89 @@ class CachedPreparation:
     def cancel(self) -> None:
         """Let go of the files."""
         self._files.close()
+
+
+# -- buffer ----------------------------------------------------------------------------------------
+
+
+@answers(Allocate)
+def allocate(session: ClientSession, call: Allocate, _fds: Fds) -> Answer:
+    """Allocate a buffer."""
+    with ExitStack() as used:
+        models = [_model(session, handle, used) for handle in call.prepared_models]
+        operand = validate_memory_desc(
+            call.desc.dimensions,
+            models,
+            call.input_roles,
+            call.output_roles,
+            lambda prepared: prepared.model,
+        )
+        roles = frozenset(
+            (
+                *_roles("input", call.input_roles, models),
+                *_roles("output", call.output_roles, models),
+            )
+        )
+
+        uses = [
+            MemoryUse(models[role.model_index].executor_prepared, is_output, role.io_index)
+            for is_output, roles_ in ((False, call.input_roles), (True, call.output_roles))
+            for role in roles_
+        ]
+
+        def allocate_room(dimensions: Sequence[int], size: int) -> DeviceMemory | None:
+            return session.device.allocate(operand, dimensions, size, uses)
+
+        def make(token: int, forget: Callable[[], None]) -> DeviceBuffer:
+            return DeviceBuffer(token, operand, roles, forget, allocate_room)
+
+        handle, token = session.buffers.add(make)
+    return Allocated(handle, token), Fds()
+
+
+@answers(CopyTo)
+def copy_to(session: ClientSession, call: CopyTo, fds: Fds) -> Answer:
+    """Copy a buffer's content to the client's memory."""
+    with session.objects.acquire(call.handle, DeviceBuffer) as buffer:
+        target = _adopt(call.size, fds)
+        try:
+            buffer.target.copy_to(lambda: target.writable, target.size)
+        finally:
+            target.close()
+    return nothing()
+
+
+@answers(CopyFrom)
+def copy_from(session: ClientSession, call: CopyFrom, fds: Fds) -> Answer:
+    """Fill a buffer from the client's memory; if that fails it holds nothing."""
+    with session.objects.acquire(call.handle, DeviceBuffer) as buffer:
+        try:
+            source = _adopt(call.size, fds)
+        except BaseException:
+            buffer.target.invalidate()
+            raise
+        try:
+            buffer.target.copy_from(lambda: source.readable, source.size, call.dimensions)
+        finally:
+            source.close()
+    return nothing()
+
+
+def _adopt(size: int, fds: Fds) -> Pool:
+    """The memory of a copy; GENERAL_FAILURE if it cannot be mapped (device:§6)."""
+    try:
+        return Pool(SharedMemory.adopt(fds.take(0), size), size)
+    except InvalidArgument as error:
+        raise GeneralFailure(f"the memory cannot be mapped: {error}") from error
+
+
+def _model(session: ClientSession, handle: int, used: ExitStack) -> PreparedModel:
+    try:
+        reference = session.objects.acquire(handle, PreparedModel)
+    except (Closed, InvalidArgument) as error:
+        raise InvalidArgument(f"validation:D3: {error}") from error
+    return used.enter_context(reference).target
+
+
+def _roles(kind: str, roles: Sequence[BufferRole], models: Sequence[PreparedModel]) -> list[Role]:
+    return [(weakref.ref(models[role.model_index]), kind, role.io_index) for role in roles]

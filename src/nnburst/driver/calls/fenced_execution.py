@@ -1,6 +1,6 @@
-"""executeFenced: a bound request that runs when its sync fences have signalled, and signals its own.
+"""Answers fenced executions and executions that are bound once and run often.
 
-    fences ─► FenceWaiter ─► scheduler ─► run ─► memory is let go ─► information is there ─► signal
+    fences ─► FenceWaiter ─► scheduler ─► run ─► memory is released ─► information is there ─► signal
 
 NNAPI: IPreparedModel::executeFenced, IExecution::executeFenced, IFencedExecutionCallback (device:F1 to F10).
 DEVIATES: the sample waits and runs before it answers; here the answer comes at once.
@@ -13,33 +13,44 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from nnburst.control.channel import Fds
+from nnburst.control.channel import NO_FDS, Fds
 from nnburst.control.fences import FenceStatus, adopt_fence, create_fence, fence_status
-from nnburst.control.messages.fenced_execution import (
+from nnburst.control.messages import (
+    CreateReusableExecution,
+    Executed,
     ExecuteFenced,
+    ExecuteReusable,
+    ExecuteReusableFenced,
     ExecutionInfo,
     Fenced,
     GetExecutionInfo,
+    Opened,
 )
 from nnburst.control.service import Answer, failure
-from nnburst.driver.calls.checks import check_deadline
-from nnburst.driver.calls.registry import answers
-from nnburst.driver.counting.model_counters import ModelCounters
-from nnburst.driver.model.bound_execution import run_in_time
-from nnburst.driver.model.buffered_execution import BufferedExecution
-from nnburst.driver.model.hints import attributes_of
-from nnburst.driver.model.pools import Pool, adopt_request_pools, close_pools
+from nnburst.driver.calls.registry import answers, check_deadline
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.counters import ModelCounters
+from nnburst.driver.model.execution import (
+    BufferedExecution,
+    LatencyEstimate,
+    attributes_of,
+    execute_bound,
+    run_in_time,
+    times_of,
+)
+from nnburst.driver.model.pools import Pool, RequestPool, adopt_request_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.session.client_session import ClientSession
-from nnburst.driver.session.scheduler import Work
-from nnburst.executor.base import Execution, Outcome
+from nnburst.driver.scheduler import Work
+from nnburst.executor.base import MEASURED, Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
+from nnburst.hal.errors import BurstBusy, GeneralFailure, InvalidArgument, MissedDeadline
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.types import Request
+from nnburst.hal.validation import RequestValidator
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +70,7 @@ def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Ans
             attributes=attributes_of(call.hints),
         )
         cleanup.callback(execution.close)
-        # What is mapped stays so; many executions may wait, and descriptors are few.
+        # Mappings stay without their descriptors; many executions may wait, and descriptors are few.
         close_pools([pool for pool in pools if isinstance(pool, Pool)])
         run = FencedRun(
             execution,
@@ -82,17 +93,17 @@ def get_execution_info(session: ClientSession, call: GetExecutionInfo, _fds: Fds
 
 
 class FencedRun(msgspec.Struct, frozen=True):
-    """What is to run.
+    """An execution that waits for its fences, with its limits.
 
     Attributes:
         execution: bound; outputs have known dimensions (device:F1).
-        counters: of its model; what is refused before it is launched does not count.
+        counters: of its model; executions that are refused before they are launched do not count.
         priority: of its model.
-        measure: whether its client asks how long it takes.
+        measure: whether its client wants its timing.
         deadline_ns: on CLOCK_BOOTTIME.
         duration_ns: how long it may take from the last fence on.
         loop_timeout_ns: limit of a WHILE.
-        cleanup: lets go of the execution and everything that it uses.
+        cleanup: releases the execution and everything that it uses.
     """
 
     execution: Execution
@@ -139,9 +150,9 @@ def close_fences(fences: Sequence[socket.socket]) -> None:
 
 
 class FencedExecution:
-    """IFencedExecutionCallback: what is known of one such execution. Thread-safe.
+    """The state and result of one fenced execution (IFencedExecutionCallback). Thread-safe.
 
-    It runs to its end also when this is not held any more.
+    The execution runs to its end even if the client has released this object.
     """
 
     def __init__(self, session: ClientSession, run: FencedRun, called_ns: int) -> None:
@@ -149,7 +160,7 @@ class FencedExecution:
 
         Args:
             session: whose call it is.
-            run: what is to run.
+            run: the execution with its limits.
             called_ns: when the call came (perf_counter_ns).
         """
         self._session = session
@@ -221,7 +232,7 @@ class FencedExecution:
             outcome = Outcome(reply.status, (), reply.message)
         self._finish(outcome, time.perf_counter_ns() - started)
 
-    def _finish(self, outcome: Outcome, device_ns: int) -> None:
+    def _finish(self, outcome: Outcome, took: int) -> None:
         """Let go of all memory, then notify (device:F10)."""
         run = self._run
         try:
@@ -230,13 +241,16 @@ class FencedExecution:
             logger.exception(
                 "ending a fenced execution failed: what it held is kept until the worker ends"
             )
-        self._counted.device_ns = device_ns
+        own = outcome.device_ns
+        self._counted.device_ns = took if own >= MEASURED else min(own, took)
         self._counted.note_outcome(outcome.status)
         info = ExecutionInfo(outcome.status, reason=outcome.message)
         if run.measure and outcome.status == ErrorStatus.NONE:
             now = time.perf_counter_ns()
-            launched, fenced = now - self._called_ns, now - self._fenced_ns
-            info = ExecutionInfo(outcome.status, (device_ns, launched), (device_ns, fenced))
+            launched, fenced = (
+                times_of(outcome, took, now - began) for began in (self._called_ns, self._fenced_ns)
+            )
+            info = ExecutionInfo(outcome.status, launched, fenced)
         with self._lock:
             self._info = info
         if outcome.status == ErrorStatus.NONE:
@@ -257,7 +271,7 @@ def _note_failure(execution: Execution) -> None:
 def start_fenced(
     session: ClientSession, run: FencedRun, fds: Fds, first_fence: int, called_ns: int
 ) -> Answer:
-    """Launch what is bound; its fences are the descriptors from `first_fence` on.
+    """Launch a bound execution; its fences are the descriptors from `first_fence` on.
 
     Raises:
         InvalidArgument: device:F2, F4.
@@ -286,3 +300,148 @@ def start_fenced(
         fenced.cancel()
         raise
     return Fenced(handle), Fds([fd])
+
+
+# -- Executions that are bound once and run often (IExecution) -------------------------------------
+
+
+@answers(CreateReusableExecution, Work.START)
+def create_reusable_execution(
+    session: ClientSession, call: CreateReusableExecution, fds: Fds
+) -> Answer:
+    """Validate and bind a request once."""
+    with contextlib.ExitStack() as cleanup:
+        model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
+        pools = adopt_request_pools(call.request.pools, fds, session.buffers)
+        cleanup.callback(close_pools, pools)
+        execution = model.bind(call.request, pools, attributes=attributes_of(call.hints))
+        fenced_too = _is_specified(model, call.request, pools)
+        cleanup.callback(execution.close)
+        close_pools([pool for pool in pools if isinstance(pool, Pool)])  # the mappings stay
+        reusable = ReusableExecution(
+            execution,
+            call,
+            model.priority,
+            model.counters,
+            cleanup.pop_all(),
+            fenced_too=fenced_too,
+        )
+    return Opened(session.objects.add(reusable)), Fds()
+
+
+@answers(ExecuteReusable, Work.EXECUTION)
+def execute_reusable(session: ClientSession, call: ExecuteReusable, _fds: Fds) -> Answer:
+    """Execute once and answer with the outcome."""
+    with session.objects.acquire(call.handle, ReusableExecution) as reusable:
+        return reusable.target.run(call.deadline_ns), NO_FDS
+
+
+@answers(ExecuteReusableFenced, Work.START)
+def execute_reusable_fenced(
+    session: ClientSession, call: ExecuteReusableFenced, fds: Fds
+) -> Answer:
+    """Start a run that begins when fences have signalled."""
+    called_ns = time.perf_counter_ns()
+    with contextlib.ExitStack() as cleanup:
+        reusable = cleanup.enter_context(
+            session.objects.acquire(call.handle, ReusableExecution)
+        ).target
+        if not reusable.fenced_too:
+            raise InvalidArgument("device:F1: validation:R10: an output has open dimensions")
+        with reusable.alone() as held:
+            cleanup.push(held.pop_all())
+        run = FencedRun(
+            reusable.execution,
+            reusable.counters,
+            reusable.priority,
+            reusable.measure,
+            call.deadline_ns,
+            call.duration_ns,
+            cleanup.pop_all(),
+            reusable.loop_timeout_ns,
+        )
+    return start_fenced(session, run, fds, 0, called_ns)
+
+
+class ReusableExecution:
+    """IExecution: one run at a time; a second one is refused. Mappings stay from run to run.
+
+    NNAPI: IPreparedModel::createReusableExecution (AIDL v4; device:§5.4).
+
+    Attributes:
+        execution: bound.
+        priority: of its model.
+        measure: whether runs are timed, in nanoseconds.
+        loop_timeout_ns: limit of a WHILE.
+        fenced_too: no output has unknown dimensions, so that it can be fenced (device:F1).
+        counters: of its model.
+        latency: of its runs.
+    """
+
+    def __init__(
+        self,
+        execution: Execution,
+        call: CreateReusableExecution,
+        priority: Priority,
+        counters: ModelCounters,
+        cleanup: contextlib.ExitStack,
+        *,
+        fenced_too: bool,
+    ) -> None:
+        """Own everything that `cleanup` releases."""
+        self.fenced_too = fenced_too
+        self.execution = execution
+        self.priority = priority
+        self.counters = counters
+        self.measure = call.measure
+        self.loop_timeout_ns = call.loop_timeout_ns
+        self._cleanup = cleanup
+        self.latency = LatencyEstimate()
+        self._busy = threading.Lock()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[contextlib.ExitStack]:
+        """Refuse other runs while this context lasts, or longer if its stack is moved elsewhere.
+
+        Raises:
+            BurstBusy: a run is under way.
+        """
+        self._enter()
+        with contextlib.ExitStack() as held:
+            held.callback(self._busy.release)
+            yield held
+
+    def _enter(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise BurstBusy("the execution object is in use: one run at a time (device:§5.4)")
+
+    def run(self, deadline_ns: int | None) -> Executed:
+        """Execute once (NNAPI: IExecution::executeSynchronously); timing in nanoseconds.
+
+        Raises:
+            BurstBusy: a run is under way.
+            NnburstError: with the status that the client shall see (device:E4, E7 to E9).
+        """
+        called = time.perf_counter_ns() if self.measure else None
+        with self.counters.execution(measure=self.measure) as counted:
+            self._enter()
+            try:
+                return execute_bound(
+                    self.execution, counted, called, deadline_ns, self.loop_timeout_ns, unit_ns=1
+                )
+            finally:
+                self._busy.release()
+
+    def close(self) -> None:
+        """Let go of the memory. No run is under way."""
+        self._cleanup.close()
+
+
+def _is_specified(model: PreparedModel, request: Request, pools: Sequence[RequestPool]) -> bool:
+    """Whether a valid request leaves no dimension of an output open (validation:R10)."""
+    strict = RequestValidator(model.model, allow_unspecified_output=False)
+    try:
+        strict.validate(request, [pool.size for pool in pools])
+    except InvalidArgument:
+        return False
+    return True

@@ -1,21 +1,26 @@
-"""Which function answers which call."""
+"""Maps each call to the function that answers it, and has the checks that several of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from nnburst.control.channel import Fds
-from nnburst.control.messages.message import Message
-from nnburst.control.service import Answer
-from nnburst.driver.session.client_session import ClientSession
-from nnburst.driver.session.scheduler import Work
+from nnburst.control.messages import Message, Release
+from nnburst.control.service import Answer, nothing
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.scheduler import Work
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
+from nnburst.hal.types import has_passed
+from nnburst.tracing.slices import Layer, Phase, trace
 
 M = TypeVar("M", bound=Message)
 
 #: The function for each type of call; it borrows the descriptors and raises the client's answer.
 HANDLERS: Final[dict[type[Message], Callable[[ClientSession, Any, Fds], Answer]]] = {}
-#: What kind of work each is.
+#: The kind of work of each call.
 WORK: Final[dict[type[Message], Work]] = {}
 
 
@@ -29,7 +34,7 @@ def answers(
     Args:
         kind: of the calls.
         work: which of the scheduler's lanes it runs on. An EXECUTION or START runs with the priority
-            of what the call's `handle` stands for.
+            of the object behind the call's `handle`.
     """
 
     def register(
@@ -42,3 +47,38 @@ def answers(
         return handler
 
     return register
+
+
+@contextlib.contextmanager
+def naming(rule: str) -> Iterator[None]:
+    """Add the device's rule to messages, which begin with the rule of validation that is broken."""
+    try:
+        yield
+    except (InvalidArgument, GeneralFailure) as error:
+        message = f"{error} (device:{rule})"
+        raise type(error)(message, status=error.status) from error
+
+
+def check_deadline(rule: str, deadline_ns: int | None) -> None:
+    """Raise MissedDeadline, which names `rule`, if a deadline had passed when the call came."""
+    if has_passed(deadline_ns):
+        raise MissedDeadline(
+            f"device:{rule}: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT
+        )
+
+
+def check_in_time(deadline_ns: int | None) -> None:
+    """Raise MissedDeadline if a deadline has passed since the call came (TRANSIENT)."""
+    if has_passed(deadline_ns):
+        raise MissedDeadline(
+            "the deadline passed while the model was being prepared",
+            status=ErrorStatus.MISSED_DEADLINE_TRANSIENT,
+        )
+
+
+@answers(Release)
+def release(session: ClientSession, call: Release, _fds: Fds) -> Answer:
+    """Drop a handle; executions that still use the object finish first."""
+    with trace(Layer.DRIVER, Phase.TERMINATION, "release"):
+        session.objects.release(call.handle)
+    return nothing()

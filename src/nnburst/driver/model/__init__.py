@@ -1,1 +1,1 @@
-"""What a device holds: prepared models, the memory that requests lie in, and buffers."""
+"""The device that a driver offers, with its prepared models, its buffers and the memory of requests."""

@@ -1,4 +1,4 @@
-"""Buffers that the driver manages: what they may be used for, whether they hold anything, their memory.
+"""Manages the buffers of a driver: their memory, tokens and roles, and whether they are initialised.
 
     uninitialised ── copyFrom, or a successful execution that writes it ──► initialised
           ▲                                                                      │
@@ -18,15 +18,16 @@ import weakref
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from nnburst.control.limits import MAX_BUFFERS
-from nnburst.driver.limits.quotas import SHARED_BYTES
+from nnburst.control.channel import MAX_BUFFERS
+from nnburst.control.objects import ObjectTable, Reference
+from nnburst.driver.quotas import SHARED_BYTES
+from nnburst.executor.base import DeviceMemory
 from nnburst.hal.enums import OperandType
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
+from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.limits import MAX_RANK, UINT32_MAX
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import ELEMENT_BYTES, SCALARS, is_extension
-from nnburst.hal.validation.broken import Broken
-from nnburst.hal.validation.memory_desc import combine_dimensions
+from nnburst.hal.model import ELEMENT_BYTES, SCALARS, Operand, is_extension
+from nnburst.hal.validation.request import combine_dimensions
+from nnburst.hal.validation.values import Broken
 
 Shape = tuple[int, ...]
 #: A use of a buffer: the prepared model, "input" or "output", and which.
@@ -37,21 +38,76 @@ _LAST_GUESS: Final = 1 << 30
 
 
 class Room:
-    """Memory of a buffer for one content. Zeroed when it is made; freed with its last view."""
+    """The driver's memory of a buffer for one content. Zeroed when it is made; freed with its last view.
+
+    Attributes:
+        nbytes: how much it is.
+    """
 
     def __init__(self, size: int) -> None:
         """Map `size` bytes and a page behind them, which engines may read.
 
         Raises:
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: too little memory is left.
         """
         self._charge = SHARED_BYTES.charge(size)
+        self.nbytes: Final = size
         try:
             owner = mmap.mmap(-1, size + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError, ValueError) as error:
             raise ResourceExhausted(f"no memory for a buffer of {size} bytes: {error}") from error
-        self.writable: Final = memoryview(owner)[:size]
-        self.readable: Final = self.writable.toreadonly()
+        self._writable: Final = memoryview(owner)[:size]
+        self._readable: Final = self._writable.toreadonly()
+
+    def input(self, size: int | None) -> memoryview:
+        """The first bytes for an execution that reads them."""
+        return self._readable[:size]
+
+    def output(self, size: int | None) -> memoryview:
+        """The first bytes, all unless `size` is given, for an execution that writes them."""
+        return self._writable[:size]
+
+    def copy_in(self, source: memoryview) -> None:
+        """Fill the first bytes."""
+        self._writable[: source.nbytes] = source
+
+    def copy_out(self, target: memoryview) -> None:
+        """Copy the first bytes out."""
+        target[:] = self._readable[: target.nbytes]
+
+
+class DeviceRoom:
+    """The device's memory of a buffer for one content.
+
+    Attributes:
+        nbytes: how much it is.
+    """
+
+    def __init__(self, memory: DeviceMemory) -> None:
+        """Own `memory`.
+
+        Raises:
+            ResourceExhausted: the client has as much memory as it may.
+        """
+        self._charge = SHARED_BYTES.charge(memory.nbytes)
+        self.nbytes: Final = memory.nbytes
+        self._memory = memory
+
+    def input(self, _size: int | None) -> DeviceMemory:
+        """The memory, for an execution that reads it."""
+        return self._memory
+
+    def output(self, _size: int | None) -> DeviceMemory:
+        """The memory, for an execution that writes it."""
+        return self._memory
+
+    def copy_in(self, source: memoryview) -> None:
+        """Fill the first bytes; raises what the executor raises."""
+        self._memory.copy_in(source)
+
+    def copy_out(self, target: memoryview) -> None:
+        """Copy the first bytes out; raises what the executor raises."""
+        self._memory.copy_out(target)
 
 
 class DeviceBuffer:
@@ -65,19 +121,26 @@ class DeviceBuffer:
     per_client: ClassVar = MAX_BUFFERS
 
     def __init__(
-        self, token: int, operand: Operand, roles: frozenset[Role], forget: Callable[[], None]
+        self,
+        token: int,
+        operand: Operand,
+        roles: frozenset[Role],
+        forget: Callable[[], None],
+        allocate: Callable[[Shape, int], DeviceMemory | None] = lambda _dimensions, _size: None,
     ) -> None:
         """Allocate it.
 
         Args:
-            token: names it in requests.
+            token: its name in requests.
             operand: type and dimensions, as from `validate_memory_desc`.
-            roles: what it may be used for.
+            roles: the uses that are allowed.
             forget: called once when it is closed.
+            allocate: gives memory of the device for a content of these dimensions and so many bytes, or None
+                if it is to lie in the driver's.
 
         Raises:
             GeneralFailure: the elements of the type have no size.
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: too little memory is left.
         """
         known = not is_extension(operand.type)
         element_bytes = ELEMENT_BYTES.get(OperandType(operand.type)) if known else None
@@ -91,12 +154,17 @@ class DeviceBuffer:
         self._is_scalar: Final = operand.type in SCALARS
         self._roles = roles
         self._forget = forget
+        self._allocate = allocate
         self._lock = threading.Lock()
         self._initialised = False
         self._content: Shape = operand.dimensions  # of what it holds, or may hold
         self._content_bytes: int | None = self.size_of(self.dimensions)
         size = self._content_bytes
-        self._room = None if size is None else Room(size)
+        self._room = None if size is None else self._make_room(self.dimensions, size)
+
+    def _make_room(self, dimensions: Shape, size: int) -> Room | DeviceRoom:
+        memory = self._allocate(dimensions, size)
+        return Room(size) if memory is None else DeviceRoom(memory)
 
     def size_of(self, dimensions: Shape) -> int | None:
         """Memoryview of a content with these dimensions; None if they are not all known."""
@@ -117,7 +185,7 @@ class DeviceBuffer:
                 f"device:E6: {kind} {index}: buffer {self.token} was not allocated for this use"
             )
 
-    def content(self, dimensions: Shape) -> memoryview:
+    def content(self, dimensions: Shape) -> memoryview | DeviceMemory:
         """What it holds, read-only, for an input of these dimensions.
 
         Raises:
@@ -128,7 +196,7 @@ class DeviceBuffer:
             if not self._initialised or self._room is None:
                 raise GeneralFailure(f"device:E6: buffer {self.token} is not initialised")
             self._combine(self._content, dimensions)
-            return self._room.readable[: self._content_bytes]
+            return self._room.input(self._content_bytes)
 
     def check_output(self, dimensions: Shape) -> Shape:
         """The dimensions of an output of `dimensions` in this buffer, as far as both give them.
@@ -138,22 +206,22 @@ class DeviceBuffer:
         """
         return self._combine(self.dimensions, dimensions)
 
-    def space(self, dimensions: Shape) -> memoryview:
+    def space(self, dimensions: Shape) -> memoryview | DeviceMemory:
         """Memory to write an output of these dimensions to; all there is if they are not all known.
 
         From here on it holds nothing, until `fill`.
 
         Raises:
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: too little memory is left.
         """
         size = self.size_of(dimensions)
         with self._lock:
             self._clear()
-            if size is not None and (self._room is None or self._room.writable.nbytes < size):
-                self._room = Room(size)
+            if size is not None and (self._room is None or self._room.nbytes < size):
+                self._room = self._make_room(dimensions, size)
             if self._room is None:
                 return memoryview(bytearray())
-            return self._room.writable[:size]
+            return self._room.output(size)
 
     def grow(self, needed: Shape) -> bool:
         """Make room for an output that did not fit; False if the buffer's size is fixed.
@@ -162,16 +230,16 @@ class DeviceBuffer:
             needed: dimensions as far as the execution has found them out.
 
         Raises:
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: too little memory is left.
         """
         if self.size_of(self.dimensions) is not None:
             return False
         with self._lock:
-            have = 0 if self._room is None else self._room.writable.nbytes
+            have = 0 if self._room is None else self._room.nbytes
             wanted = self.size_of(needed) or min(max(_FIRST_GUESS, 2 * have), _LAST_GUESS)
             if wanted <= have:
                 return False
-            self._room = Room(wanted)
+            self._room = self._make_room(needed, wanted)
         return True
 
     def fill(self, dimensions: Shape) -> None:
@@ -186,7 +254,7 @@ class DeviceBuffer:
             raise GeneralFailure(f"device:E9: buffer {self.token}: {broken.message}") from None
         with self._lock:
             size = self._element_bytes * math.prod(dimensions)
-            room = 0 if self._room is None else self._room.writable.nbytes
+            room = 0 if self._room is None else self._room.nbytes
             if size > room or not (dimensions or self._is_scalar):
                 raise GeneralFailure(
                     f"device:E9: buffer {self.token} cannot hold {list(dimensions)}"
@@ -220,7 +288,7 @@ class DeviceBuffer:
                 raise InvalidArgument(f"copyTo: {size} bytes, buffer {self.token} has {wanted}")
             if not self._initialised or self._room is None:
                 raise GeneralFailure(f"copyTo: buffer {self.token} is not initialised")
-            target()[:] = self._room.readable[:wanted]
+            self._room.copy_out(target())
 
     def copy_from(self, source: Callable[[], memoryview], size: int, dimensions: Shape) -> None:
         """Fill it (NNAPI: IBuffer::copyFrom); if that fails it holds nothing.
@@ -233,7 +301,7 @@ class DeviceBuffer:
         Raises:
             InvalidArgument: size or dimensions do not fit.
             GeneralFailure: `source` fails so.
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: too little memory is left.
         """
         with self._lock:
             self._clear()
@@ -241,14 +309,14 @@ class DeviceBuffer:
             found, wanted = self._incoming(dimensions)
             if size != wanted:
                 raise InvalidArgument(f"copyFrom: {size} bytes, buffer {self.token} takes {wanted}")
-            if self._room is None or self._room.writable.nbytes < wanted:
-                self._room = Room(wanted)
-            self._room.writable[:wanted] = data
+            if self._room is None or self._room.nbytes < wanted:
+                self._room = self._make_room(found, wanted)
+            self._room.copy_in(data)
             self._content, self._content_bytes = found, wanted
             self._initialised = True
 
     def _incoming(self, dimensions: Shape) -> tuple[Shape, int]:
-        """Dimensions and bytes of what `copy_from` brings."""
+        """Dimensions and bytes of the content that `copy_from` was given."""
         if self._is_scalar and dimensions:
             raise InvalidArgument(f"copyFrom: a scalar takes no dimensions, got {list(dimensions)}")
         if len(dimensions) > MAX_RANK:  # as R7: a product of so many extents can take hours
@@ -278,3 +346,72 @@ class DeviceBuffer:
         """Free memory and token; nothing uses it any more."""
         self._room = None
         self._forget()
+
+
+# -- The buffers of one client by their tokens, which name them in requests ------------------------
+# NNAPI: BufferTracker.cpp: tokens count from 1, and the one freed last is handed out first.
+
+
+class BufferTracker:
+    """Tokens to buffers. Thread-safe. A token is known as long as the handle of its buffer is.
+
+    It is handed out again when the last execution that uses the buffer is done, too.
+    """
+
+    def __init__(self, objects: ObjectTable) -> None:
+        """Register buffers in `objects`."""
+        self._objects = objects
+        self._lock = threading.Lock()
+        self._handles: dict[int, int] = {}
+        self._free: list[int] = []
+        self._issued = 0
+
+    def add(self, make: Callable[[int, Callable[[], None]], DeviceBuffer]) -> tuple[int, int]:
+        """Handle and token of a new buffer.
+
+        Args:
+            make: allocates it, given its token and the function to call when it is closed.
+
+        Raises:
+            ResourceExhausted: the client holds as many as it may.
+            NnburstError: `make` raises it.
+        """
+        token = self._take()
+        try:
+            buffer = make(token, lambda: self._release(token))
+        except BaseException:
+            self._release(token)
+            raise
+        handle = self._objects.add(buffer)
+        with self._lock:
+            # A client may guess the handle and release it before it gets it.
+            if self._objects.find(handle) is buffer:
+                self._handles[token] = handle
+        return handle, token
+
+    def acquire(self, token: int) -> Reference[DeviceBuffer]:
+        """Use the buffer behind a token.
+
+        Raises:
+            InvalidArgument: it does not exist.
+        """
+        with self._lock:
+            handle = self._handles.get(token)
+        if handle is not None:
+            try:
+                return self._objects.acquire(handle, DeviceBuffer)
+            except Closed:
+                pass  # released, and still used
+        raise InvalidArgument(f"token: {token} does not name a buffer")
+
+    def _take(self) -> int:
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            self._issued += 1
+            return self._issued
+
+    def _release(self, token: int) -> None:
+        with self._lock:
+            self._handles.pop(token, None)
+            self._free.append(token)

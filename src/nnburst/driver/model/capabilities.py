@@ -1,31 +1,41 @@
-"""A device's reported speed: as a person wrote, `nnburst bench capabilities` measured, or it ships; or 1.
+"""Reads and writes the file with a device's reported speed, and falls back to the numbers that it ships.
 
-All numbers are ratios to the reference executor on this machine; lower is better (`hal.capabilities`).
-They are read once, when the driver starts, and are the same at every start until the file is written.
+An administrator's file counts most, then the one that `nnburst bench capabilities` measured, then the
+executor's own; without any, all numbers are 1. They are ratios to the reference executor on this machine;
+lower is better. They are read once, when the driver starts, and are the same at every start until the file is
+written.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
-from nnburst.compat.layouts.performance import non_extension_operand_performance
-from nnburst.control.user_files import config_directory, state_directory
-from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
+from nnburst.control.address import (
+    config_directory,
+    read_regular_file,
+    replace_file,
+    state_directory,
+)
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.types import (
+    Capabilities,
+    OperandPerformance,
+    PerformanceInfo,
+    non_extension_operand_performance,
+)
 from nnburst.hal.validation.values import validate_capabilities
 
 log = logging.getLogger(__name__)
 
 _AS_THE_REFERENCE: Final = PerformanceInfo(1.0, 1.0)
-#: What a device reports before it was measured: as good as the reference executor at everything.
+#: The report of a device that was not measured: as good as the reference executor at everything.
 UNMEASURED: Final = Capabilities(
     _AS_THE_REFERENCE,
     _AS_THE_REFERENCE,
@@ -91,20 +101,24 @@ _decode: Final = msgspec.json.Decoder(CapabilitiesFile).decode
 
 
 def capabilities_files(device: str) -> list[Path]:
-    """Where a device's capabilities may lie: what a person wrote counts more than what was measured."""
+    """Paths where a device's capabilities may lie: an administrator's file before a measured one."""
     name = f"{quote(device, safe='')}.json"
     return [folder() / "capabilities" / name for folder in (config_directory, state_directory)]
 
 
 def load_capabilities(
-    device: str, version_string: str, shipped: Path | None = None
+    device: str,
+    version_string: str,
+    shipped: Path | None = None,
+    reported: Capabilities = UNMEASURED,
 ) -> Capabilities:
-    """The capabilities of a device; UNMEASURED if no file counts. A log line names the one that does.
+    """The capabilities of a device. A log line names the file that counts, if one does.
 
     Args:
         device: its name.
         version_string: its version.
         shipped: file that comes with its executor, for machines that were not measured.
+        reported: what counts if no file does.
     """
     files = [] if shipped is None else [shipped]
     try:
@@ -122,12 +136,11 @@ def load_capabilities(
         if found is not None:
             log.info("%s: capabilities of %s", device, path)
             return found
-    return UNMEASURED
+    return reported
 
 
 def _read(path: Path, version_string: str) -> Capabilities | None:
-    with path.open("rb") as file:
-        content = file.read(_MAX_BYTES + 1)
+    content = read_regular_file(path, _MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise InvalidArgument(f"more than {_MAX_BYTES} bytes")
     found = _decode(content)
@@ -138,20 +151,14 @@ def _read(path: Path, version_string: str) -> Capabilities | None:
 
 
 def store_capabilities(device: str, measured: CapabilitiesFile) -> Path:
-    """Remember what was measured, for drivers that start from now on; where it lies.
+    """Store measured numbers for drivers that start from now on; returns the file's path.
 
     Raises:
         InvalidArgument: validation:S3.
-        GeneralFailure: there is no place for it.
+        GeneralFailure: no folder can hold it.
         OSError: it cannot be written.
     """
     measured.capabilities()
     path = capabilities_files(device)[-1]
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    try:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
-        os.replace(temporary, path)  # noqa: PTH105 - drivers see the old file or the new one
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
     return path

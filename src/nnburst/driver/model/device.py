@@ -1,27 +1,37 @@
-"""The IDevice behind a worker: validates, asks the executor, prepares."""
+"""The device (IDevice) behind a worker: validates models, asks the executor for support, and prepares."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
-import nnburst
 from nnburst._native import lib
-from nnburst.driver.model.cache.compilation_cache import CompilationCache
-from nnburst.driver.model.capabilities import load_capabilities
+from nnburst._version import __version__
+from nnburst.driver.model.capabilities import UNMEASURED, load_capabilities
+from nnburst.driver.model.compilation_cache import CompilationCache
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.weights.borrower import Borrower
-from nnburst.executor.base import Executor, Pools, Prepared, PrepareOptions
+from nnburst.driver.weights_client import WeightsClient
+from nnburst.executor.base import (
+    AllocatingExecutor,
+    DeviceMemory,
+    Executor,
+    MemoryUse,
+    PackingExecutor,
+    Pools,
+    Prepared,
+    PrepareOptions,
+    ReadsConstants,
+    supported_with,
+)
 from nnburst.executor.operations import SIGNATURES
-from nnburst.executor.sharing import PackingExecutor
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.errors import InvalidArgument, NnburstError
-from nnburst.hal.extensions import Extension
-from nnburst.hal.model import Model
+from nnburst.hal.extensions import Extension, number_of, prefix_of
+from nnburst.hal.model import Model, Operand
 from nnburst.hal.validation import validate_model
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -35,29 +45,33 @@ class Device:
 
     Attributes:
         name: that it is served under.
-        compilation_cache: saves and loads what it has prepared.
-        capabilities: how fast it is to be reported, as read when it was made.
+        compilation_cache: saves and loads its prepared models.
+        capabilities: the speed that it reports, as read when it was made.
         type: kind of hardware, as the executor has it.
         feature_level: newest version whose models it takes, likewise.
+        weights: from which packed weights are borrowed; None if this process packs for itself.
     """
 
-    def __init__(self, name: str, executor: Executor, weights: Borrower | None = None) -> None:
+    def __init__(self, name: str, executor: Executor, weights: WeightsClient | None = None) -> None:
         """Serve an executor.
 
         Args:
             name: that it is served under.
-            executor: what computes.
-            weights: from which packed weights are borrowed, if the executor takes any.
+            executor: computes its models.
+            weights: gets packed weights from the service, if the executor can use them.
         """
         self.name = name
-        self._weights = weights
+        self.weights = weights
         self._executor = executor
         self.type: Final = executor.device_type
         self.feature_level: Final = executor.feature_level
         self.thread_budget: Final = thread_budget()
         self.compilation_cache: Final = CompilationCache(executor, self.version_string)
         self.capabilities: Final = load_capabilities(
-            name, self.version_string, executor.capabilities_file
+            name,
+            self.version_string,
+            executor.capabilities_file,
+            executor.capabilities or UNMEASURED,
         )
 
     @property
@@ -67,7 +81,7 @@ class Device:
         Unique among the versions of a driver: it names the executor's engine, too, if that has one.
         """
         executor = self._executor
-        return f"nnburst {nnburst.__version__} {executor.name} {executor.engine_version}".rstrip()
+        return f"nnburst {__version__} {executor.name} {executor.engine_version}".rstrip()
 
     def supported_extensions(self) -> tuple[Extension, ...]:
         """The extensions that models may use (NNAPI: getSupportedExtensions)."""
@@ -80,9 +94,28 @@ class Device:
             InvalidArgument: the model breaks one of validation's rules.
         """
         self.check(model, pools)
-        return self._executor.supported(model)
+        return self._supported(model, lambda: [pool.readable for pool in pools])
 
-    def check(self, model: Model, pools: Sequence[Pool]) -> None:
+    def _supported(self, model: Model, views: Callable[[], Sequence[memoryview]]) -> list[bool]:
+        """Pools are only mapped for an executor that reads them."""
+        executor = self._executor
+        pools = Pools(views() if isinstance(executor, ReadsConstants) else ())
+        return supported_with(executor, model, pools)
+
+    def allocate(
+        self, operand: Operand, dimensions: Sequence[int], size: int, uses: Sequence[MemoryUse]
+    ) -> DeviceMemory | None:
+        """Memory of the device; None if its executor has none. See `executor.base.AllocatingExecutor`.
+
+        Raises:
+            NnburstError: the executor's reason.
+        """
+        executor = self._executor
+        if not isinstance(executor, AllocatingExecutor):
+            return None
+        return executor.allocate(operand, dimensions, size, uses)
+
+    def check(self, model: Model, pools: Sequence[object]) -> None:
         """Raise InvalidArgument if a model breaks one of validation's rules (device:P2).
 
         Args:
@@ -93,13 +126,13 @@ class Device:
             raise InvalidArgument(f"pools: {len(pools)} given, the model has {len(model.pools)}")
         validate_model(model, SIGNATURES)
 
-    def check_supported(self, model: Model) -> None:
+    def check_supported(self, model: Model, views: Sequence[memoryview]) -> None:
         """Raise InvalidArgument if an operation of a checked model is not supported (device:P8)."""
-        for index, supported in enumerate(self._executor.supported(model)):
+        for index, supported in enumerate(self._supported(model, lambda: views)):
             if not supported:
-                kind = model.main.operations[index].type
+                kind = _kind(model, model.main.operations[index].type)
                 raise InvalidArgument(
-                    f"device:P8: operation {index} (type {kind}) is not supported by {self.name}"
+                    f"device:P8: operation {index} ({kind}) is not supported by {self.name}"
                 )
 
     def prepare(
@@ -115,8 +148,8 @@ class Device:
             NnburstError: the executor's reason.
         """
         self.check(model, pools)
-        self.check_supported(model)
         views = [pool.readable for pool in pools]
+        self.check_supported(model, views)
         return self.prepare_checked(model, views, options)
 
     def prepare_checked(
@@ -138,13 +171,13 @@ class Device:
     def _borrowed(
         self, model: Model, views: Sequence[memoryview], options: PrepareOptions
     ) -> Prepared | None:
-        """Prepared with what another process has packed; None if this one packs for itself."""
+        """Prepare with weights that another process has packed; None if this one has to pack its own."""
         executor = self._executor
-        if self._weights is None or not isinstance(executor, PackingExecutor):
+        if self.weights is None or not isinstance(executor, PackingExecutor):
             return None
         if options.attributes:
             return None  # what others have packed was packed without them
-        with self._weights.borrow(model, views, options) as files:
+        with self.weights.packed(model, views, options) as files:
             if not files:
                 return None
             try:
@@ -154,3 +187,11 @@ class Device:
                 return None
         lib.nnb_give_memory_back()  # there may be many workers with this model
         return prepared
+
+
+def _kind(model: Model, code: int) -> str:
+    """An operation's type, as a client that made the model has it."""
+    names = {entry.prefix: entry.name for entry in model.extension_name_to_prefix}
+    if prefix_of(code) in names:
+        return f"operation {number_of(code)} of {names[prefix_of(code)]}"
+    return f"type {code}"

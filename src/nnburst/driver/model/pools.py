@@ -1,4 +1,4 @@
-"""What the arguments of a request lie in: a client's memory, mapped into the driver, or a driver's buffer.
+"""Gives access to the pools of a request: a client's memory, mapped into the driver, or a driver's buffer.
 
 Memory is mapped read-only for inputs and read-write for outputs.
 """
@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from nnburst.control.channel import Fds
 from nnburst.control.objects import Reference
-from nnburst.driver.limits.quotas import POOLS, SHARED_BYTES, Charge
-from nnburst.driver.model.buffer_tracker import BufferTracker
-from nnburst.driver.model.buffers import DeviceBuffer
+from nnburst.driver.model.buffers import BufferTracker, DeviceBuffer
+from nnburst.driver.quotas import POOLS, SHARED_BYTES, Charge
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import BufferToken, MemoryPool
@@ -20,13 +19,13 @@ from nnburst.hal.model import BufferToken, MemoryPool
 class Pool:
     """One pool, mapped each way when first needed. One thread uses it at a time.
 
-    The mappings live as long as their views; `close` gives up the descriptor.
+    A mapping stays until its last view is gone; `close` closes the descriptor only.
     """
 
     __slots__ = ("_bytes", "_charge", "_memory", "_readable", "_writable", "size")
 
     def __init__(self, memory: SharedMemory, size: int | None = None) -> None:
-        """Own `memory` from here on; `size` is what its owner declared, at most what there is.
+        """Own `memory` from here on; `size` is the client's claim, at most the memory's real size.
 
         Raises:
             ResourceExhausted: the client has too many pools; `memory` is closed.
@@ -82,7 +81,7 @@ class Pool:
 
 
 class BufferPool:
-    """A buffer as a pool of one request; `close` lets go of it.
+    """A buffer as a pool of one request; `close` releases it.
 
     Attributes:
         size: None: a buffer is used whole, and requests do not carry its size.
@@ -135,12 +134,12 @@ def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Po
 def adopt_request_pools(
     described: Sequence[MemoryPool | BufferToken], fds: Fds, buffers: BufferTracker
 ) -> list[RequestPool]:
-    """The pools of a request, which `close_pools` gives up when it is done.
+    """The pools of a request; `close_pools` closes them when it is done.
 
     Args:
         described: hostile until checked here; `fd_index` counts those that are memory, in order.
         fds: one for each that is memory.
-        buffers: what tokens name.
+        buffers: those of the client, by token.
 
     Raises:
         InvalidArgument: validation:R2: a pool names another descriptor, is not a sealed memfd of its size, or

@@ -1,4 +1,4 @@
-"""A prepared model: binds requests to memory and runs them."""
+"""The prepared model (IPreparedModel) of the driver: binds requests to memory and runs them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from nnburst.control.limits import MAX_MODELS
-from nnburst.control.messages.prepared_model import Executed
-from nnburst.driver.counting.model_counters import ModelCounters
-from nnburst.driver.model.bound_execution import execute_bound
-from nnburst.driver.model.buffered_execution import BufferArgument, BufferedExecution, invalidate
+from nnburst.control.channel import MAX_MODELS
+from nnburst.control.messages import Executed
+from nnburst.driver.counters import ModelCounters
 from nnburst.driver.model.buffers import DeviceBuffer
-from nnburst.driver.model.pace import Pace
+from nnburst.driver.model.execution import (
+    BufferArgument,
+    BufferedExecution,
+    LatencyEstimate,
+    execute_bound,
+    invalidate,
+)
 from nnburst.driver.model.pools import BufferPool, RequestPool
-from nnburst.executor.base import Argument, Execution, Prepared
-from nnburst.executor.caching import Cached, CachingPrepared
+from nnburst.executor.base import Argument, Cached, CachingPrepared, Execution, Prepared
 from nnburst.hal.enums import ExecutionPreference, Priority
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.model import Model
-from nnburst.hal.operand_types import SCALARS
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.model import SCALARS, Model
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.hal.validation import RequestValidator
 
 
@@ -30,12 +32,13 @@ class PreparedModel:
 
     Attributes:
         model: as validated.
-        preference: what the client prepared it for.
+        preference: the client's, when it prepared it.
         shapes_vary: some output's shape is not known before an execution, so results must carry it
             (device:§5.1).
         priority: among the client's models.
-        pace: of its executions over the socket.
+        latency: of its executions over the socket.
         counters: of its executions.
+        is_kept: whether it stays prepared when the last handle of it is released.
     """
 
     per_client: ClassVar = MAX_MODELS
@@ -51,15 +54,16 @@ class PreparedModel:
 
         Args:
             model: as validated.
-            prepared: what the executor made of it.
-            preference: what the client prepared it for.
+            prepared: the executor's form of it.
+            preference: the client's, when it prepared it.
             priority: among the client's models.
         """
         self.model = model
         self.preference = preference
         self.priority = priority
-        self.pace = Pace()
+        self.latency = LatencyEstimate()
         self.counters = ModelCounters()
+        self.is_kept = False
         self._prepared = prepared
         self._validator = RequestValidator(model)
         self._strict_validator = RequestValidator(model, allow_unspecified_output=False)
@@ -79,7 +83,7 @@ class PreparedModel:
     ) -> Execution:
         """Validate a request and bind it to its memory; `run_in_time` runs it.
 
-        If that fails, buffers that it was to write hold nothing any more (device:§6).
+        If that fails, buffers that it was to write become uninitialised (device:§6).
 
         Args:
             request: hostile until validated here.
@@ -88,8 +92,8 @@ class PreparedModel:
             attributes: of its executions, for the executor.
 
         Raises:
-            InvalidArgument: the request breaks one of validation:R1 to R15, or uses a buffer for what
-                it was not allocated for, or twice.
+            InvalidArgument: the request breaks one of validation:R1 to R15, or uses a buffer
+                in a role that it was not allocated for, or twice.
             GeneralFailure: a pool cannot be mapped.
             NnburstError: the executor refuses it.
         """
@@ -147,8 +151,13 @@ class PreparedModel:
             finally:
                 execution.close()
 
+    @property
+    def executor_prepared(self) -> Prepared:
+        """What the executor made of it."""
+        return self._prepared
+
     def to_cache(self) -> Cached | None:
-        """What the executor wants kept of it; None if it cannot be cached."""
+        """The parts that the executor needs to prepare it again; None if it cannot be cached."""
         prepared = self._prepared
         return prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
 
@@ -158,8 +167,9 @@ class PreparedModel:
         return self._prepared.num_threads
 
     def close(self) -> None:
-        """Free what the executor holds. No execution runs any more."""
-        self._prepared.close()
+        """Free what the executor holds, unless the worker keeps it. No execution runs any more."""
+        if not self.is_kept:
+            self._prepared.close()
 
 
 def _argument(

@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
-from nnburst.control.address import check_length
-from nnburst.control.name_lock import take_lock, temporary_name
+from nnburst.control.address import check_length, take_lock, temporary_name
 from nnburst.hal.errors import DeviceUnavailable
 
 _BACKLOG: Final = 128

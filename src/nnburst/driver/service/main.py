@@ -1,36 +1,255 @@
-"""The driver process: `python -m nnburst.driver --executor NAME (--fd N | --serve ADDRESS)`.
+"""Runs the driver process from its command line, and writes its log lines to stderr.
 
 Started by `nnburst.launch` and by `nnburst serve`; not meant to be typed. A driver that is started again
 after a crash is to be found at once, so it takes its name first and imports what it needs to serve then:
-who connects meanwhile waits in the backlog, and is not refused.
+a client that connects meanwhile waits in the backlog, and is not refused.
+
+Peers cause most log lines, so nothing of a peer's can forge a line or fill a disk: control characters are
+escaped, long ones are cut, and of one kind of line only a few are written in a while, by a supervisor and all
+its workers together. No tensor, constant or packet byte is ever part of one.
 """
 
 from __future__ import annotations
 
+import getopt
 import importlib
 import logging
+import mmap
 import os
 import signal
 import socket
+import struct
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
 
 from nnburst.control.address import check_length, socket_path
-from nnburst.driver.limits.logs import configure_logging
 from nnburst.driver.service.listener import Listener
-from nnburst.driver.service.options import Options
 from nnburst.fmq.cores import prefer_performance_cores
 from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
+from nnburst.hal.limits import UINT32_MAX, UINT64_MAX
+from nnburst.hal.utils import device_name, takes_options
+from nnburst.hal.vlog import one_line
+
+#: Lines of one kind that are written in one period.
+_LINES: Final = 5
+_PERIOD: Final = 60.0
+#: Kinds that are remembered; messages are constants of the code, so there are far fewer.
+_KINDS: Final = 256
+#: Lines of a traceback.
+_TRACEBACK: Final = 100
 
 
-def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = lambda: None) -> int:
+def configure_logging(name: str, level: str) -> None:
+    """Log to stderr from here on.
+
+    Args:
+        name: of the driver, part of every line.
+        level: as `logging` names it.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLineFormatter(f"nnburst driver {name}[%(process)d]: %(message)s"))
+    handler.addFilter(RepetitionFilter())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+class OneLineFormatter(logging.Formatter):
+    """Escapes control characters of messages and cuts long ones; a defect's traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line without traceback."""
+        return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 - logging's
+        """The traceback, escaped: an exception may contain a peer's text."""
+        lines = super().formatException(ei).split("\n")
+        if len(lines) > _TRACEBACK:
+            left_out = f"… ({len(lines) - _TRACEBACK} lines)"
+            lines = [*lines[: _TRACEBACK // 2], left_out, *lines[-_TRACEBACK // 2 :]]
+        return "\n".join(map(one_line, lines))
+
+
+class _Kind(NamedTuple):
+    """The count of lines of one kind.
+
+    Attributes:
+        key: of the kind, never 0.
+        began: when the period did.
+        written: in the period.
+        left_out: likewise.
+    """
+
+    key: int
+    began: float
+    written: int
+    left_out: int
+
+
+class _Kinds:
+    """A table of kinds that forked processes share.
+
+    Without a lock, which a process could die or be stopped with: two that write a line at the very same
+    moment may count it once. Each worker can write to it, so nothing in it is used but for comparing.
+    """
+
+    _ROW: ClassVar = struct.Struct("<QdII")
+
+    def __init__(self) -> None:
+        self._table = mmap.mmap(-1, _KINDS * self._ROW.size)  # MAP_SHARED
+
+    def find(self, key: int) -> tuple[int, _Kind]:
+        """The kind and its place: a fresh one if it is new, that of another if all are taken."""
+        for step in range(_KINDS):
+            place = (key + step) % _KINDS * self._ROW.size
+            kind = _Kind(*self._ROW.unpack_from(self._table, place))
+            if kind.key in (0, key):
+                return place, kind
+        place = key % _KINDS * self._ROW.size
+        return place, _Kind(*self._ROW.unpack_from(self._table, place))
+
+    def put(self, place: int, kind: _Kind) -> None:
+        """Store a changed count."""
+        self._ROW.pack_into(self._table, place, *kind)
+
+
+class RepetitionFilter(logging.Filter):
+    """Lets a few lines of each kind pass in a period, and counts how many it left out. Thread-safe.
+
+    Lines are of one kind if they come from the same message of the code, whatever its arguments. Processes
+    that are forked after this was made count together.
+    """
+
+    def __init__(
+        self,
+        lines: int = _LINES,
+        period: float = _PERIOD,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Let `lines` of a kind pass in `period` seconds of `clock`, which all processes share."""
+        super().__init__()
+        self._lines = lines
+        self._period = period
+        self._clock = clock
+        # Reentrant: the garbage collector may come by and log something.
+        self._lock = threading.RLock()
+        self._kinds = _Kinds()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write the line."""
+        # Forked processes have the same secret in their hashes.
+        key = hash((record.name, record.levelno, str(record.msg))) & UINT64_MAX or 1
+        now = self._clock()
+        left_out = 0
+        with self._lock:
+            place, kind = self._kinds.find(key)
+            if not kind.key or not 0 <= now - kind.began < self._period:
+                left_out = kind.left_out
+                kind = _Kind(kind.key or key, now, 0, 0)
+            if kind.written >= self._lines:
+                self._kinds.put(place, kind._replace(left_out=min(kind.left_out + 1, UINT32_MAX)))
+                return False
+            self._kinds.put(place, kind._replace(written=kind.written + 1))
+        if left_out:
+            record.msg = f"{record.getMessage()} ({left_out} more like it were left out)"
+            record.args = None
+        return True
+
+
+#: What follows an option is its value, if it ends in "=".
+_OPTIONS: Final = (
+    "executor=", "name=", "fd=", "serve=", "cpus=", "extension=", "any-user", "until-stdin-ends",
+    "share-weights=", "front=", "json=", "model=", "shape=", "state=", "largest=",
+    "option=", "device-node=", "realtime=", "lock-memory",
+)  # fmt: skip
+#: Those that name networks, in the order of the command line.
+_OF_MODELS: Final = ("--model", "--shape", "--state", "--largest")
+_SHARING: Final = ("user", "all", "off")
+
+
+class Options:
+    """The words of the command line. argparse would take 5 ms of each start.
+
+    Attributes:
+        executor: its name.
+        name: of the device; the executor's unless given.
+        fd: connected socket of the only client; -1 if `serve` is given.
+        serve: name or path to listen at; empty if `fd` is given.
+        cpus: cores to run on.
+        realtime: priority of workers under SCHED_FIFO; None for none.
+        lock_memory: whether workers' memory stays in place.
+        extensions: vendor extensions to have beside those of entry points, each as `module:attribute`.
+        any_user: serve clients of other users, too.
+        until_stdin_ends: end with standard input.
+        share_weights: "user", "all" or "off"; see `nnburst serve --help`.
+        front: words of a front to serve by, too, as JSON; empty for none.
+        models: options of the networks to serve by name, in order: `--model` with `NAME[@VERSION]=FILE`, and
+            `--shape` with `INPUT=1,3,…` for the network before it.
+        options: of an executor in C, each as `key=value`.
+        device_nodes: paths that workers may open for writing and send ioctls.
+        json: file to write to where the driver listens.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """Read `words`.
+
+        Raises:
+            SystemExit: they are not those of a driver; the message names the one that is wrong.
+        """
+        try:
+            pairs, rest = getopt.getopt(list(words), "", list(_OPTIONS))
+            given = {option.removeprefix("--"): value for option, value in pairs}
+            self.executor = given.get("executor", "")
+            self.name = given.get("name", "") or device_name(self.executor)
+            self.fd = _number("fd", given.get("fd", "-1"))
+            self.serve = given.get("serve", "")
+            self.cpus = [_number("cpus", cpu) for cpu in given.get("cpus", "").split(",") if cpu]
+            self.realtime = _number("realtime", given["realtime"]) if "realtime" in given else None
+            self.lock_memory = "lock-memory" in given
+            self.extensions = [value for option, value in pairs if option == "--extension"]
+            self.options = [value for option, value in pairs if option == "--option"]
+            self.device_nodes = [value for option, value in pairs if option == "--device-node"]
+            self.any_user = "any-user" in given
+            self.until_stdin_ends = "until-stdin-ends" in given
+            self.share_weights = given.get("share-weights", _SHARING[0])
+            self.front = given.get("front", "")
+            self.models = [pair for pair in pairs if pair[0] in _OF_MODELS]
+            self.json = Path(given["json"]) if "json" in given else None
+            self._check(rest)
+        except (getopt.GetoptError, ValueError) as error:
+            raise SystemExit(f"python -m nnburst.driver: {error}") from None
+
+    def _check(self, rest: Sequence[str]) -> None:
+        if rest:
+            raise ValueError(f"{rest[0]!r} is not an option")
+        if not self.executor:
+            raise ValueError("--executor is missing")
+        if self.options and not takes_options(self.executor):
+            raise ValueError(
+                f"--option {self.options[0]}: executor {self.executor} takes no options,"
+                " expected one in a shared library, or openvino"
+            )
+        if (self.fd < 0) == (not self.serve):
+            raise ValueError("expected either --fd or --serve")
+        if self.share_weights not in _SHARING:
+            raise ValueError(f"--share-weights {self.share_weights}, expected one of {_SHARING}")
+
+
+def _number(option: str, word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(f"--{option} {word}: expected a number") from None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`).
 
     Args:
         argv: the words of the command line, unless they are this process's own.
-        imported: called once what serving takes is imported.
     """
     options = Options(sys.argv[1:] if argv is None else argv)
     configure_logging(options.executor, "WARNING")
@@ -41,7 +260,7 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         if options.serve:
             warn_of_unknown_names()
             listener = _claim(options.serve, any_user=options.any_user)
-        _install(options.extensions)
+        _install(options)
     except (NnburstError, OSError) as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the reader needs no traceback
         if listener is not None:
@@ -53,9 +272,20 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         prefer_performance_cores()
     _import_msgspec()
     if listener is None:
-        _serve_one(options, imported)
-    else:
-        _serve(listener, options, imported)
+        _serve_one(options)
+        return 0
+    try:
+        interrupted = _serve(listener, options)
+    except KeyboardInterrupt:  # before it serves
+        listener.close()
+        interrupted = True
+    except NnburstError as error:  # a network cannot be read
+        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - likewise
+        listener.close()
+        return 1
+    if interrupted:
+        print("nnburst: interrupted", file=sys.stderr)  # noqa: T201 - as the commands do
+        return 130
     return 0
 
 
@@ -77,15 +307,28 @@ def _claim(address: str, *, any_user: bool) -> Listener:
     return Listener.claim(path, any_user=any_user)
 
 
-def _install(extensions: Sequence[str]) -> None:
-    if extensions:
+def _install(options: Options) -> None:
+    """Note what this process and those that it forks are to have, before one of them makes an executor."""
+    if options.extensions:
         from nnburst.executor.graph.extension import install_from
 
-        for target in extensions:
+        for target in options.extensions:
             install_from(target)
+    if options.options:
+        from nnburst.driver.executors import set_options
+
+        set_options(options.options)
+    if options.realtime is not None or options.lock_memory:
+        from nnburst.driver.quotas import ask_for_realtime
+
+        ask_for_realtime(options.realtime, options.lock_memory)
+    if options.device_nodes:
+        from nnburst.driver.sandbox import admit_nodes
+
+        admit_nodes(options.device_nodes)
 
 
-def _serve_one(options: Options, imported: Callable[[], None]) -> None:
+def _serve_one(options: Options) -> None:
     # Ctrl-C in a terminal reaches every process; only the client decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A client that ignores the ends of its children would have this process not learn of its own.
@@ -94,18 +337,16 @@ def _serve_one(options: Options, imported: Callable[[], None]) -> None:
     from nnburst.driver.executors import begin_executor, import_engine
 
     begun = begin_executor(options.executor)
-    from nnburst.driver.service.admission import Admission
-    from nnburst.driver.service.worker import serve_client
+    from nnburst.driver.service.worker import Admission, serve_client
 
     import_engine(options.executor)
     begun()  # what it has found out is noted while this process may write
-    imported()
     serve_client(
         lambda: Admission(socket.socket(fileno=options.fd)), options.executor, options.name
     )
 
 
-def _serve(listener: Listener, options: Options, imported: Callable[[], None]) -> None:
+def _serve(listener: Listener, options: Options) -> bool:
     import json
 
     from nnburst.driver.executors import begin_executor
@@ -113,14 +354,13 @@ def _serve(listener: Listener, options: Options, imported: Callable[[], None]) -
     # As in `_serve_one`: what an executor tries first is a child, too.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     begin_executor(options.executor)
-    from nnburst.driver.service.front_keeper import FrontKeeper
+    from nnburst.driver.service.child_supervisors import FrontSupervisor, WeightsSupervisor
     from nnburst.driver.service.supervisor import Supervisor
-    from nnburst.driver.service.weights_keeper import WeightsKeeper
 
-    weights: WeightsKeeper | None = None
+    weights: WeightsSupervisor | None = None
     if options.share_weights != "off":
-        weights = WeightsKeeper(options.executor, across_users=options.share_weights == "all")
-    front = FrontKeeper(listener.path, json.loads(options.front)) if options.front else None
+        weights = WeightsSupervisor(options.executor, across_users=options.share_weights == "all")
+    front = FrontSupervisor(listener.path, json.loads(options.front)) if options.front else None
     supervisor = Supervisor(
         listener,
         options.executor,
@@ -129,11 +369,11 @@ def _serve(listener: Listener, options: Options, imported: Callable[[], None]) -
         front=front,
         until_stdin_ends=options.until_stdin_ends,
         weights=weights,
+        models=options.models,
     )
     supervisor.prepare()
-    imported()
     _announce(listener.path, options.executor, options.json)
-    supervisor.run()
+    return supervisor.run()
 
 
 def _announce(path: Path, executor: str, file: Path | None) -> None:

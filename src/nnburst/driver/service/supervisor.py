@@ -1,9 +1,15 @@
-"""Accepts connections and gives each a worker, which it forks.
+"""Accepts clients, forks a worker for each, and keeps some ready in advance.
 
-The heavy modules are imported here, once; workers share them copy-on-write and start within
-milliseconds. Two workers are forked ahead of need, so that neither a client that comes alone nor one
-that comes right after it waits for its worker's start.
-A fork copies only the calling thread, so this process never has a second one.
+The heavy modules are imported here, once; workers share them copy-on-write and start within milliseconds. Two
+workers are forked ahead of need, so that neither a client that comes alone nor one that comes right after it
+waits for its worker's start. A fork copies only the calling thread, so this process never has a second one.
+
+A worker that was forked ahead of need has its limits, its sandbox and its executor, but no client yet. It
+gets one as a socket, over a pair whose other end only the supervisor has, and which has checked the client.
+The worker sends nothing there: it shuts that direction down when it is ready.
+
+If systemd has started the driver, it is notified when the driver is ready, that it lives, and when it stops
+(sd_notify's protocol; no library is needed).
 """
 
 from __future__ import annotations
@@ -17,28 +23,129 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
 from nnburst._native import lib
 from nnburst.control.channel import Channel
 from nnburst.control.counts import ServiceCounts
-from nnburst.driver.counting.counter_book import CounterBook
-from nnburst.driver.counting.counter_page import CounterPage
+from nnburst.driver.counters import CounterBook, CounterPage
 from nnburst.driver.executors import import_executor
-from nnburst.driver.service.admission import Admission
-from nnburst.driver.service.front_keeper import FrontKeeper
+from nnburst.driver.served_models import ServedNetwork, read_networks
+from nnburst.driver.service.child_supervisors import FrontSupervisor, WeightsSupervisor
 from nnburst.driver.service.listener import Listener
-from nnburst.driver.service.service_manager import ServiceManager
-from nnburst.driver.service.spare_worker import SpareWorker, await_client
-from nnburst.driver.service.weights_keeper import WeightsKeeper
-from nnburst.driver.service.worker import serve_client
+from nnburst.driver.service.worker import Admission, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED
 from nnburst.hal.errors import NnburstError, ResourceExhausted
 
+# -- workers ahead of need -------------------------------------------------------------------------
+
+
+#: Comes with the worker's sockets; a descriptor cannot travel alone.
+_CLIENT: Final = b"client"
+
+
+class SpareWorker:
+    """The supervisor's side. Not thread-safe.
+
+    Attributes:
+        pid: of the worker.
+        is_ready: whether it is known to have done all that needs no client.
+    """
+
+    def __init__(self, pid: int, pair: socket.socket) -> None:
+        """Own `pair`, at whose other end process `pid` waits for its client."""
+        self.pid = pid
+        self.is_ready = False
+        self._pair = pair
+
+    def fileno(self) -> int:
+        """Of the pair, which is at its end once the worker is ready, and hangs up if it has ended."""
+        return self._pair.fileno()
+
+    def give(self, admission: Admission) -> bool:
+        """Let it serve a client; False if it has ended meanwhile. Closes this, but no socket given."""
+        with self._pair as pair:
+            try:
+                socket.send_fds(
+                    pair,
+                    [_CLIENT],
+                    [given.fileno() for given in admission if given is not None],
+                    socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,
+                )
+            except OSError:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Give it up; it ends. Twice is fine."""
+        self._pair.close()
+
+
+def await_client(pair: socket.socket, supervisors: socket.socket) -> Admission:
+    """The worker's side: what came with a client; without one the process ends.
+
+    Args:
+        pair: this worker's end; closed here.
+        supervisors: the other one, which the fork has brought along; closed first.
+    """
+    supervisors.close()
+    with pair:
+        pair.shutdown(socket.SHUT_WR)
+        _, fds, _, _ = socket.recv_fds(
+            pair, len(_CLIENT), len(Admission._fields), socket.MSG_CMSG_CLOEXEC
+        )
+    if not fds:
+        os._exit(0)
+    return Admission(*(socket.socket(fileno=fd) for fd in fds))
+
+
+# -- systemd ---------------------------------------------------------------------------------------
+
+
 logger = logging.getLogger(__name__)
+
+
+class ServiceManager:
+    """The service manager that started this process, if it wants its state."""
+
+    def __init__(self) -> None:
+        """Look for it in the environment, and leave nothing of that to processes started from here."""
+        self._address = os.environ.pop("NOTIFY_SOCKET", "")
+        period = os.environ.pop("WATCHDOG_USEC", "")
+        wanted = os.environ.pop("WATCHDOG_PID", str(os.getpid()))
+        #: Seconds within which it expects a notification; None if it expects none.
+        self.patience: float | None = None
+        if self._address and period.isdecimal() and wanted == str(os.getpid()):
+            self.patience = int(period) / 1e6
+
+    def ready(self, status: str) -> None:
+        """Clients may come."""
+        self._tell(f"READY=1\nSTATUS={status}")
+
+    def alive(self, status: str) -> None:
+        """It still serves; due within `patience`."""
+        self._tell(f"WATCHDOG=1\nSTATUS={status}")
+
+    def stopping(self) -> None:
+        """It ends in good order."""
+        self._tell("STOPPING=1")
+
+    def _tell(self, text: str) -> None:
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
+                manager.sendto(text.encode(), address)
+        except OSError as error:
+            logger.warning("cannot notify the service manager, and goes on without: %s", error)
+
+
+# -- supervisor ------------------------------------------------------------------------------------
+
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 #: What `ps` calls this process, and a worker that has no client yet.
@@ -75,9 +182,10 @@ class Supervisor:
         name: str,
         *,
         any_user: bool = False,
-        front: FrontKeeper | None = None,
+        front: FrontSupervisor | None = None,
         until_stdin_ends: bool = False,
-        weights: WeightsKeeper | None = None,
+        weights: WeightsSupervisor | None = None,
+        models: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Prepare to serve.
 
@@ -89,10 +197,13 @@ class Supervisor:
             front: what other protocols are served by.
             until_stdin_ends: stop when standard input ends.
             weights: lets clients share packed weights; None if each packs for itself.
+            models: options of the networks to serve by name; see `read_networks`.
         """
         self._listener = listener
         self._front = front
         self._weights = weights
+        self._models = models
+        self._networks: Sequence[ServedNetwork] = ()
         self._executor = executor
         self._name = name
         self._any_user = any_user
@@ -108,14 +219,17 @@ class Supervisor:
         self._failures = 0
         self._counters = CounterBook()
         self._stop = False
+        self._interrupted = False
 
     def prepare(self) -> None:
-        """Import what workers need, and handle signals from here on.
+        """Import what workers need, read the networks, and handle signals from here on.
 
         Raises:
+            NnburstError: a network cannot be read.
             RuntimeError: the process has more than one thread.
         """
         lib.nnb_set_thread_name(_SUPERVISOR)
+        self._networks = read_networks(self._models, with_front=self._front is not None)
         self._warm_up()
         self._receiver, self._wake = socket.socketpair()
         self._receiver.setblocking(False)
@@ -124,17 +238,22 @@ class Supervisor:
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         if self._weights is not None:
-            self._weights.start(lambda become: self._fork(become, _KEEPER))
+            self._weights.start(self._fork_keeper)
 
-    def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; then end the workers and give the name up."""
+    def run(self) -> bool:
+        """Serve until SIGTERM or SIGINT; then end the workers and give the name up.
+
+        Returns:
+            Whether it was SIGINT.
+        """
         self._poller.register(self._receiver, select.POLLIN)
         self._poller.register(self._listener.socket, select.POLLIN)
         if self._front is not None:
             self._poller.register(self._front.questions, select.POLLIN)
         if self._until_stdin_ends:
             self._poller.register(sys.stdin.fileno(), select.POLLIN)
-        self._manager.ready(self._status())
+        if self._front is None:  # else it is ready when the front's ports listen
+            self._manager.ready(self._status())
         patience = self._manager.patience
         while not self._stop:
             if self._front is not None:
@@ -147,18 +266,22 @@ class Supervisor:
                 elif self._until_stdin_ends and fd == sys.stdin.fileno():
                     self._stop = not os.read(fd, 4096)
                 elif self._front is not None and fd == self._front.questions.fileno():
-                    self._front.answer(self._counts)
+                    if self._front.answer(self._counts):
+                        self._manager.ready(self._status())
                 elif fd == self._listener.socket.fileno():
                     self._accept()
                 else:
                     self._look_at_spare(fd, event)
             self._reap()
+            if self._weights is not None:
+                self._weights.tend(self._fork_keeper)
             if calm is not None and not events:
                 self._fork_spare()
             if patience is not None:
                 self._manager.alive(self._status())
         self._manager.stopping()
         self._close()
+        return self._interrupted
 
     def _longest_wait(self) -> float | None:
         """Milliseconds; without a watchdog or a front to start an idle driver never wakes up."""
@@ -167,6 +290,8 @@ class Supervisor:
             [] if patience is None else [patience * 500]
         )  # half the time that the watchdog gives
         if self._front is not None and (seconds := self._front.patience) is not None:
+            waits.append(seconds * 1000 + 1)
+        if self._weights is not None and (seconds := self._weights.patience) is not None:
             waits.append(seconds * 1000 + 1)
         return min(waits, default=None)
 
@@ -196,6 +321,7 @@ class Supervisor:
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._stop = self._stop or number != signal.SIGCHLD
+        self._interrupted = self._interrupted or number == signal.SIGINT
 
     def _drain(self) -> None:
         try:
@@ -212,7 +338,7 @@ class Supervisor:
             return
         with connected:  # the worker has its own copy
             peer = Channel(connected).peer
-            stranger = peer.uid != os.getuid()
+            stranger = peer.uid != os.geteuid()
             whose = f"user {peer.uid}" if stranger else f"pid {peer.pid}"
             if stranger and not self._any_user:
                 logger.warning(
@@ -264,8 +390,17 @@ class Supervisor:
     def _fork_spare(self) -> None:
         """Fork a worker for the client that comes next."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            pid = self._fork_worker(lambda: await_client(theirs, ours), is_spare=True)
+        with theirs, contextlib.ExitStack() as cleanup:
+            weights: socket.socket | None = None
+            if (
+                self._weights is not None and self._networks
+            ):  # which all users open: they are this one's
+                weights = self._weights.admit(os.geteuid())
+            if weights is not None:
+                cleanup.enter_context(weights)
+            pid = self._fork_worker(
+                lambda: await_client(theirs, ours), is_spare=True, weights=weights
+            )
         if pid is None:
             self._spare_failed = True
             ours.close()
@@ -297,7 +432,11 @@ class Supervisor:
         return spare.give(admission)
 
     def _fork_worker(
-        self, client: Callable[[], Admission], *, is_spare: bool = False
+        self,
+        client: Callable[[], Admission],
+        *,
+        is_spare: bool = False,
+        weights: socket.socket | None = None,
     ) -> int | None:
         """Fork a worker, which waits for its client by `client`; None if there can be none."""
         try:
@@ -305,7 +444,9 @@ class Supervisor:
         except ResourceExhausted as error:
             _warn_of_no_worker(error)
             return None
-        pid = self._fork(lambda: self._serve_client(client, page, is_spare=is_spare), _SPARE)
+        pid = self._fork(
+            lambda: self._serve_client(client, page, weights, is_spare=is_spare), _SPARE
+        )
         if pid is None:
             page.close()
         else:
@@ -313,14 +454,28 @@ class Supervisor:
         return pid
 
     def _serve_client(
-        self, client: Callable[[], Admission], page: SharedMemory, *, is_spare: bool
+        self,
+        client: Callable[[], Admission],
+        page: SharedMemory,
+        weights: socket.socket | None,
+        *,
+        is_spare: bool,
     ) -> NoReturn:
         """What a worker does; it counts in `page`."""
         with page:
             counter_page = CounterPage(page)
         serve_client(
-            client, self._executor, self._name, is_spare=is_spare, counter_page=counter_page
+            client,
+            self._executor,
+            self._name,
+            is_spare=is_spare,
+            counter_page=counter_page,
+            networks=self._networks,
+            weights=weights,
         )
+
+    def _fork_keeper(self, become: Callable[[], NoReturn]) -> int | None:
+        return self._fork(become, _KEEPER)
 
     def _fork(self, become: Callable[[], NoReturn], name: bytes) -> int | None:
         """Fork a process `name`, which does `become`; None if that fails."""
@@ -387,7 +542,7 @@ class Supervisor:
     def _note_end(self, pid: int, status: int) -> None:
         self._counters.keep_last(pid)
         code = os.waitstatus_to_exitcode(status)
-        if code:
+        if code and not (self._stop and code == -signal.SIGTERM):  # which `_close` has sent
             self._failures += 1
             logger.warning("worker %d ended with %d", pid, code)
 

@@ -1,60 +1,166 @@
-"""Serves one client: threads take turns to receive; a quick call runs where it was received, others on lanes.
+"""Serves one client: threads take turns to receive calls and run them.
 
-When the client is gone the process ends at once, without cleaning up: the kernel frees everything
-within milliseconds, whatever a thread is doing.
+When the client is gone the process ends at once, without cleaning up: the kernel frees everything within
+milliseconds, whatever a thread is doing. The end of the client's socket shows that it is gone, and so does
+the end of its process: sockets can be sent, so a client could leave its own end with its worker, in a queue
+that the worker does not empty, or with a child. The client is the process that made the upcall socket, which
+comes with `Hello`; another process may have connected for it, and it may run another program meanwhile.
+
+A client notices the worker's death by the end of the control socket, which is the authority, and sooner by
+the death word: the kernel writes it before it takes the process's memory apart, and ends the socket after
+that.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
+import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from nnburst._native import ffi, lib
-from nnburst.control.channel import Channel, Disconnected, Fds, ProtocolError
+from nnburst.control.address import state_directory
+from nnburst.control.channel import HELLO_TIMEOUT, Channel, Disconnected, Fds, ProtocolError
 from nnburst.control.connection import Connection
-from nnburst.control.limits import HELLO_TIMEOUT
-from nnburst.control.messages.message import Message
-from nnburst.control.messages.session import Hello, Ping, Welcome
-from nnburst.control.protocol import PROTOCOL_VERSION, decode_call, encode
-from nnburst.control.service import Answer, Job, Service, nothing
-from nnburst.control.user_files import state_directory
-from nnburst.driver.calls import HANDLERS, WORK
-from nnburst.driver.counting.counter_page import CounterPage
-from nnburst.driver.executors import make_executor
-from nnburst.driver.limits.quotas import call_budget, limit_this_process
-from nnburst.driver.limits.sandbox import enter_sandbox
-from nnburst.driver.model.cache.cache_key import has_cache_key
-from nnburst.driver.model.device import Device
-from nnburst.driver.model.pace import Pace
-from nnburst.driver.service.admission import Admission
-from nnburst.driver.session.client_process import watch_client
-from nnburst.driver.session.client_session import ClientSession, priority_of
-from nnburst.driver.session.liveness import Liveness
-from nnburst.driver.session.scheduler import Work
-from nnburst.driver.weights.borrower import Borrower
-from nnburst.executor.base import Executor
-from nnburst.hal.diagnostics import vlog
-from nnburst.hal.enums import FeatureLevel, Priority
-from nnburst.hal.errors import (
-    DeviceUnavailable,
-    GeneralFailure,
-    InvalidArgument,
-    ResourceExhausted,
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    Message,
+    Ping,
+    Welcome,
+    decode_call,
 )
+from nnburst.control.service import Answer, Job, Service, nothing
+from nnburst.driver.calls import HANDLERS, WORK
+from nnburst.driver.client_session import ClientSession, priority_of
+from nnburst.driver.counters import CounterPage
+from nnburst.driver.executors import make_executor
+from nnburst.driver.model.compilation_cache import has_cache_key
+from nnburst.driver.model.device import Device
+from nnburst.driver.model.execution import LatencyEstimate
+from nnburst.driver.quotas import begin_realtime, call_budget, limit_this_process
+from nnburst.driver.sandbox import enter_sandbox
+from nnburst.driver.scheduler import Work
+from nnburst.driver.served_models import ServedModels, ServedNetwork
+from nnburst.driver.weights_client import WeightsClient
+from nnburst.executor.base import Executor
+from nnburst.fmq.shared_memory import SharedMemory, address_of
+from nnburst.hal import vlog
+from nnburst.hal.enums import FeatureLevel, Priority
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, ResourceExhausted
+from nnburst.hal.utils import executor_library
 from nnburst.tracing.recording import record_if_asked
 
 if TYPE_CHECKING:
-    from nnburst._native import nnb_turn
+    from nnburst._native import nnb_receive_lock
+
+
+class Admission(NamedTuple):
+    """Sockets of a worker, which owns them.
+
+    Attributes:
+        client: the client's; SEQPACKET, and nothing has been received from it.
+        weights: to where packed weights are borrowed; None if this worker borrows none.
+    """
+
+    client: socket.socket
+    weights: socket.socket | None = None
+
+
+# -- client process --------------------------------------------------------------------------------
+
+
+#: asm-generic/socket.h, since Linux 6.5; Python does not name it.
+_SO_PEERPIDFD: Final = 77
+
+
+def watch_client(upcalls: socket.socket) -> int | None:
+    """A pidfd of the process that made `upcalls`, which the caller owns.
+
+    It becomes readable when all threads of the process have ended. None if it cannot be had: before
+    Linux 6.5 for a client of another PID namespace.
+
+    Raises:
+        InvalidArgument: that process has ended already.
+    """
+    try:
+        pidfd = _open(upcalls)
+    except ProcessLookupError:
+        pidfd = -1
+    if pidfd is not None and (pidfd < 0 or _has_ended(pidfd)):
+        if pidfd >= 0:
+            os.close(pidfd)
+        raise InvalidArgument("Hello: the process that made the upcall socket has ended")
+    return pidfd
+
+
+def _open(upcalls: socket.socket) -> int | None:
+    try:
+        return upcalls.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ESRCH):  # or, by version, if it was reaped
+            raise ProcessLookupError from error
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+    # The client waits for its Welcome now, so the number is not another process's yet.
+    pid = _pid_of_peer(upcalls)
+    return os.pidfd_open(pid) if pid > 0 else None
+
+
+def _pid_of_peer(upcalls: socket.socket) -> int:
+    return Channel(upcalls).peer.pid
+
+
+def _has_ended(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+# -- liveness --------------------------------------------------------------------------------------
+
 
 logger = logging.getLogger(__name__)
+
+
+class Liveness:
+    """The descriptors that prove this process alive, made once per worker."""
+
+    def __init__(self) -> None:
+        """Open the pidfd of this very process: a number could be used again, this cannot."""
+        self._pidfd = os.pidfd_open(os.getpid())
+        self._memory = SharedMemory.create(4096, "death word", read_only_for_others=True)
+        self._view = self._memory.map_then_protect()
+        word = ffi.cast("nnb_atomic_u32 *", address_of(self._view))
+        error = int(lib.nnb_death_word_hold(word))
+        self._held = error == 0
+        if error:
+            logger.warning(
+                "no death word (%s): clients notice a death by the end of the socket",
+                os.strerror(error),
+            )
+
+    @property
+    def has_death_word(self) -> bool:
+        """Whether `fds` ends with a death word."""
+        return self._held
+
+    def fds(self) -> Fds:
+        """Copies of the descriptors for the client: pidfd, then the death word if there is one."""
+        own = [self._pidfd, *([self._memory.fd] if self._held else [])]
+        return Fds(os.dup(fd) for fd in own)
+
+
+# -- worker ----------------------------------------------------------------------------------------
+
 
 #: Calls that wait for no lane.
 _AT_ONCE: Final = (Hello, Ping)
@@ -71,6 +177,8 @@ def serve_client(
     *,
     is_spare: bool = False,
     counter_page: CounterPage | None = None,
+    networks: Sequence[ServedNetwork] = (),
+    weights: socket.socket | None = None,
 ) -> NoReturn:
     """Serve one client, then end the process.
 
@@ -82,26 +190,38 @@ def serve_client(
         name: the device's name.
         is_spare: whether the client is yet to come, so that there is time to rehearse.
         counter_page: where executions are counted for a supervisor.
+        networks: that clients may open by name.
+        weights: on which packed weights of the networks are borrowed before the client comes.
     """
     record_if_asked(f"driver {name}")
     limit_this_process()
     enter_sandbox(None if has_cache_key() else _remembered())
-    worker = Worker(executor, name, counter_page)
-    worker.load()
+    worker = Worker(executor, name, counter_page, networks)
+    # A device may have one owner: no process has it open that has no client.
+    opens_a_device = executor_library(executor) is not None
+    if not (is_spare and opens_a_device):
+        worker.load()
     gc.freeze()  # what was imported stays
     gc.enable()
-    if is_spare:
+    if is_spare and not opens_a_device:
+        if weights is not None:
+            worker.weights = WeightsClient(weights)
+        worker.prepare_networks()
         worker.rehearse()
+        gc.collect()
+        gc.freeze()  # what the rehearsal left stays, too
     admission = client()
     channel = Channel(admission.client)
-    if admission.weights is not None:
-        worker.weights = Borrower(admission.weights)
+    if worker.weights is not None:
+        worker.weights.close()
+    worker.weights = None if admission.weights is None else WeightsClient(admission.weights)
     lib.nnb_set_thread_name(_WORKER)
     worker.watch_process = channel.watch_process
     service = Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget())
     receivers = Receivers(service, channel, _end)
     worker.another_receives = receivers.have_another
     try:
+        begin_realtime()
         service.serve(HELLO_TIMEOUT, worker.knows_its_client, receivers.receive)
     except BaseException as error:
         _end(error)
@@ -139,23 +259,32 @@ class Worker:
         weights: from which packed weights are borrowed; None if this worker packs for itself.
     """
 
-    def __init__(self, executor: str, name: str, counter_page: CounterPage | None = None) -> None:
+    def __init__(
+        self,
+        executor: str,
+        name: str,
+        counter_page: CounterPage | None = None,
+        networks: Sequence[ServedNetwork] = (),
+    ) -> None:
         """Serve `executor` as device `name`; nothing is started before the client's `Hello`.
 
         Args:
             executor: name of the executor.
             name: the device's name.
             counter_page: where executions are counted for a supervisor.
+            networks: that clients may open by name.
         """
         self._executor_name = executor
         self._counter_page = counter_page
         self._executor: Executor | None = None
         self._name = name
+        self._device: Device | None = None
         self._session: ClientSession | None = None
+        self._served_models = ServedModels(networks)
         self._liveness = Liveness()
         self.another_receives: Callable[[], bool] = lambda: False
         self.watch_process: Callable[[int], None] = os.close
-        self.weights: Borrower | None = None
+        self.weights: WeightsClient | None = None
 
     def load(self) -> None:
         """Make the executor, whose engine may take longer to load than all the rest of a worker's start.
@@ -167,20 +296,28 @@ class Worker:
         except Exception as error:
             logger.debug("executor %s is made again for the client: %s", self._executor_name, error)
 
-    def rehearse(self) -> None:
-        """Answer a `Hello` of this process's own and forget it.
+    def prepare_networks(self) -> None:
+        """Prepare what clients may open by name, before there is one."""
+        if self._served_models.names:
+            try:
+                self._device = Device(self._name, self._made_executor(), self.weights)
+            except Exception as error:
+                logger.warning("no model is prepared before a client comes: %s", error)
+            else:
+                self._served_models.prepare_all(self._device)
 
-        What answering takes is then imported, and in memory that is this process's alone: of the
-        milliseconds that a forked process needs for its first `Hello`, most are copies of pages.
-        """
-        (near, far), (upcalls, theirs) = _pair(), _pair()
-        with upcalls, theirs:
-            channel, client = Channel(near), Channel(far)
-            client.send(1, encode(Hello(PROTOCOL_VERSION, FeatureLevel.V1_2)), [theirs.fileno()])
-            Service(channel, decode_call, self.handle, self.submit, call_budget()).accept()
-            client.receive().fds.close()
-            channel.close()
-            client.close()
+    def rehearse(self) -> None:
+        """Answer a client of this process's own and forget it (`nnburst.driver.service.rehearsal`)."""
+        from nnburst.driver.service.rehearsal import rehearse  # which only services need
+
+        self.another_receives = lambda: True  # the visitor runs what it has sent
+        page, self._counter_page = self._counter_page, None  # and is not counted
+        rehearse(
+            lambda channel: Service(channel, decode_call, self.handle, self.submit, call_budget()),
+            self._served_models.names,
+        )
+        self.another_receives = lambda: False
+        self._counter_page = page
         session, self._session = self._session, None
         if session is not None:
             session.upcalls.close()
@@ -207,11 +344,11 @@ class Worker:
         if work in (Work.EXECUTION, Work.START):
             target = self._session.objects.find(getattr(call, "handle", 0))
             priority = priority_of(target)
-            pace = getattr(target, "pace", None)
-            if work is Work.EXECUTION and isinstance(pace, Pace):
-                job = partial(run_timed, job, pace)
+            latency = getattr(target, "latency", None)
+            if work is Work.EXECUTION and isinstance(latency, LatencyEstimate):
+                job = partial(run_timed, job, latency)
                 if (
-                    pace.is_quick
+                    latency.is_quick
                     and priority is not Priority.LOW
                     and not self._session.scheduler.waiting(work)
                     and self.another_receives()
@@ -261,7 +398,8 @@ class Worker:
                 f"the client speaks feature level {call.feature_level},"
                 f" bursts came with {int(FeatureLevel.V1_2)}"
             )
-        device = Device(self._name, self._made_executor(), self.weights)
+        device = self._device or Device(self._name, self._made_executor())
+        device.weights = self.weights
         upcalls = _upcall_socket(fds)
         try:
             client = watch_client(upcalls)
@@ -271,8 +409,12 @@ class Worker:
         if client is not None:
             self.watch_process(client)
         self._session = ClientSession(
-            device, Connection(Channel(upcalls), "the client"), self._counter_page
+            device,
+            Connection(Channel(upcalls), "the client"),
+            self._counter_page,
+            self._served_models,
         )
+        self._device = device
         return Welcome(
             protocol=PROTOCOL_VERSION,
             feature_level=device.feature_level,
@@ -311,7 +453,7 @@ class Receivers:
         self._most = 1 + min(len(os.sched_getaffinity(0)), _MOST_AT_ONCE)
         self._threads = 1
         self._standing_by: set[int] = set()
-        self._turn: nnb_turn = ffi.new("struct nnb_turn *")
+        self._receive_lock: nnb_receive_lock = ffi.new("struct nnb_receive_lock *")
 
     def have_another(self) -> bool:
         """Whether another thread receives as soon as this one, whose turn it is, does not."""
@@ -333,7 +475,8 @@ class Receivers:
 
     def receive(self) -> NoReturn:
         """Receive until the process ends. Once, by the first thread, when the client is known."""
-        failed = lib.nnb_turn_open(self._turn, self._channel.fileno(), self._channel.peer_process)
+        socket, client = self._channel.fileno(), self._channel.peer_process
+        failed = lib.nnb_receive_lock_open(self._receive_lock, socket, client)
         if failed:
             why = f"cannot wait for calls: {os.strerror(failed)}"
             self._ended(ResourceExhausted(why))
@@ -357,25 +500,21 @@ class Receivers:
         """Wait for the turn and keep it until there is something to do here."""
         me = threading.get_ident()
         self._standing_by.add(me)
-        lib.nnb_turn_take_unlocked(self._turn)
+        lib.nnb_receive_lock_acquire_unlocked(self._receive_lock)
         self._standing_by.discard(me)
         while (job := self._service.accept()) is None:
             pass  # another thread does it
-        lib.nnb_turn_pass(self._turn)
+        lib.nnb_receive_lock_release(self._receive_lock)
         return job
 
 
-def run_timed(job: Job, pace: Pace) -> None:
+def run_timed(job: Job, latency: LatencyEstimate) -> None:
     """Run one execution and note how long it took."""
     began = time.perf_counter_ns()
     try:
         job()
     finally:
-        pace.note(time.perf_counter_ns() - began)
-
-
-def _pair() -> tuple[socket.socket, socket.socket]:
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        latency.note(time.perf_counter_ns() - began)
 
 
 def _upcall_socket(fds: Fds) -> socket.socket:

@@ -1,1 +1,1 @@
-"""What every executor may use: the registry of operations, plans, layouts, arenas, tensors and windows."""
+"""The parts that all executors may use: declared operations, plans, layouts, arenas, tensors, windows."""

@@ -1,4 +1,4 @@
-"""Vendor extensions: operand types and operations beyond the core, defined as the core's are.
+"""Defines vendor extensions: operand types and operations beyond NNAPI's own, declared in the same way.
 
     FIBONACCI = VendorExtension("com.example.fibonacci")
     INT64 = FIBONACCI.operand_type(0, "INT64", np.int64, is_tensor=False)
@@ -7,9 +7,9 @@
     def fibonacci(node: Node) -> Run: ...
 
 A driver finds it by the entry-point group `nnburst.extensions` when a model first names it, or by
-`install`. Types and operations get codes below a prefix of their own in this process ("local codes"); a
-model's prefixes are translated to those once, so that from there on an extension's operation is
-planned, checked and run like any other.
+`install`. In this process, types and operations get codes below a prefix of their own ("local codes"). A
+model's prefixes are translated to local codes once; from then on an extension's operation is planned,
+checked and run like any other.
 
 NNAPI: nn/extensions, which leaves all this to each driver.
 """
@@ -33,17 +33,18 @@ from nnburst.executor.graph.operation import (
 from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandType, OperationType
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.hal.extensions import (
+    GROUP,
+    CustomOperator,
     Extension,
     ExtensionCode,
     ExtensionOperandType,
     ExtensionOperandTypeInformation,
+    Lowering,
     extension_code,
     number_of,
     prefix_of,
 )
-from nnburst.hal.extensions.custom_operators import GROUP, CustomOperator, Lowering
-from nnburst.hal.model import Model, Subgraph
-from nnburst.hal.operand_types import is_extension
+from nnburst.hal.model import Model, Subgraph, is_extension
 from nnburst.hal.signature import Check, Form, Signature, TypeRow
 from nnburst.hal.validation.values import validate_extensions
 
@@ -93,7 +94,7 @@ class VendorExtension:
 
     @property
     def description(self) -> Extension:
-        """What a device reports about it."""
+        """The extension as a device reports it."""
         return Extension(
             self.name,
             tuple(
@@ -285,9 +286,9 @@ def find_definition(code: int) -> OperationDefinition | None:
 
 
 def with_local_codes(model: Model) -> Model:
-    """The model with local codes for what belongs to extensions.
+    """The model with local codes for the types and operations of extensions.
 
-    Prefixes are each model's own affair (NNAPI: extensionNameToPrefix): the same extension may have another
+    Each model chooses its own prefixes (NNAPI: extensionNameToPrefix): the same extension may have another
     one in another model.
     """
     graphs = (model.main, *model.referenced)

@@ -1,4 +1,4 @@
-"""What an operation is made of: a declaration that everything reads, and a kernel of one executor.
+"""Defines operations: a declaration that all of nnburst reads, and a kernel for the reference executor.
 
     declare(signature, shape=rule)             # executor/operations: what it accepts, what shapes it gives
 
@@ -35,9 +35,9 @@ import msgspec
 from msgspec.structs import replace
 
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.errors import NnburstError
-from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.signature import Match, Signature
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ V = TypeVar("V")
 
 
 class Evaluation(Protocol):
-    """What control flow needs of the running evaluator."""
+    """The part of the running evaluator that control flow uses."""
 
     @property
     def loop_timeout_ns(self) -> int:
@@ -99,10 +99,10 @@ def uninitialised(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 class Binding(msgspec.Struct):
-    """What a node is bound in: everything but its operands.
+    """Everything but its operands that a node is bound with.
 
     Attributes:
-        scratch: allocator of memory that lives until the next operation runs.
+        scratch: allocator of memory that may be used until the next operation runs.
         constants: positions of the inputs that are constants of the model.
         cache: values that the operation keeps with the prepared model.
         evaluation: the running evaluator (control flow only).
@@ -115,7 +115,7 @@ class Binding(msgspec.Struct):
 
 
 class Node:
-    """One operation with concrete operands: what shape rules and kernels look at.
+    """One operation with concrete operands, as shape rules and kernels see it.
 
     In a shape rule the inputs' `array` may be read only for CONTROL operands; outputs are not there.
     """
@@ -199,7 +199,7 @@ class Node:
         return self.outputs_declared[index]
 
     def like_declared(self, dimensions: Sequence[int], index: int = 0) -> TensorType:
-        """The declared type and quantisation with computed dimensions: what most shape rules return."""
+        """The declared type and quantisation with computed dimensions, as most shape rules return them."""
         meta = self.outputs_declared[index]
         return TensorType(
             meta.type,
@@ -227,8 +227,8 @@ class Node:
     def constant(self, key: Hashable, build: Callable[[], V]) -> V:
         """The result of `build`, computed once per prepared model and shared by all bindings.
 
-        `build` may depend only on types, on constant operands (`is_constant`) and on what `key`
-        says. Its result must not be changed. Threads may build at once; one result is kept.
+        `build` may depend only on types, on constant operands (`is_constant`) and on `key`. Its
+        result must not be changed. Threads may build at once; one result is kept.
         """
         cache = self._binding.cache
         if key not in cache:

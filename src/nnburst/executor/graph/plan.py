@@ -1,4 +1,4 @@
-"""A prepared model: operations matched with definitions, constants unpacked, lifetimes known."""
+"""Prepares a model for an executor: which operations it can run, and how long values live."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ from typing import Any
 import msgspec
 
 from nnburst.executor.base import Bytes, memory_of
-from nnburst.executor.graph.extension import (
-    find_definition,
-    find_operand_type,
-    with_local_codes,
-)
+from nnburst.executor.graph.extension import find_definition, find_operand_type, with_local_codes
 from nnburst.executor.graph.operation import OperationDefinition
 from nnburst.executor.graph.tensor import Tensor, TensorType, read_only
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import Model, Operand, Operation, Subgraph
 from nnburst.hal.signature import Match, Role
 
@@ -227,3 +223,37 @@ def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes] | None) ->
             f" has {stored.nbytes} bytes"
         )
     return Tensor.of_stored(meta, stored)
+
+
+def supported_operations(model: Model) -> list[bool]:
+    """Whether each operation of the main subgraph can be run; False for any doubt."""
+    local = with_local_codes(model)
+    support = _Support(local)
+    return [support.of_operation(local.main, op) for op in local.main.operations]
+
+
+class _Support:
+    """Which parts of a model can be run; each subgraph is looked at once."""
+
+    def __init__(self, model: Model) -> None:
+        self._referenced = model.referenced
+        self._known: dict[int, bool] = {}
+
+    def of_operation(self, subgraph: Subgraph, operation: Operation) -> bool:
+        """Whether an operation can be run, with all subgraphs that it runs."""
+        try:
+            match_operation(subgraph, operation)
+            return all(
+                self._of_graph(subgraph.operands[i].location.offset)
+                for i in operation.inputs
+                if subgraph.operands[i].lifetime == OperandLifeTime.SUBGRAPH
+            )
+        except (InvalidArgument, IndexError):
+            return False
+
+    def _of_graph(self, index: int) -> bool:
+        if index not in self._known:
+            self._known[index] = False  # as long as it is looked at: a cycle cannot be run
+            graph = self._referenced[index]
+            self._known[index] = all(self.of_operation(graph, o) for o in graph.operations)
+        return self._known[index]

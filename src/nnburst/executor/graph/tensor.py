@@ -1,4 +1,4 @@
-"""An operand with memory, as shape rules and kernels see it."""
+"""The operands of a node, as shape rules and kernels see them: a type, and an array with the elements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
-from nnburst.hal import operand_types
+from nnburst.hal import late_numpy as np
+from nnburst.hal import model
 from nnburst.hal.enums import OperandType
 from nnburst.hal.extensions import ExtensionOperandType
-from nnburst.hal.imports import late_numpy as np
-from nnburst.hal.model import ExtraParams
-from nnburst.hal.operand_types import ELEMENT_BYTES, ELEMENT_CODES, SCALARS
+from nnburst.hal.model import ELEMENT_BYTES, ELEMENT_CODES, SCALARS, ExtraParams
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,7 +23,7 @@ Array: TypeAlias = "npt.NDArray[Any]"
 
 
 class TensorType(msgspec.Struct, frozen=True):
-    """Type, shape and quantisation: what a shape rule computes.
+    """Type, shape and quantisation, which a shape rule computes.
 
     Attributes:
         type: core operand type, or an extension's, which has a name and a value like a member.
@@ -44,11 +43,7 @@ class TensorType(msgspec.Struct, frozen=True):
     def dtype(self) -> np.dtype[Any]:
         """Type of the elements."""
         kind: object = self.type
-        return (
-            kind.dtype
-            if isinstance(kind, ExtensionOperandType)
-            else operand_types.DTYPES[self.type]
-        )
+        return kind.dtype if isinstance(kind, ExtensionOperandType) else model.DTYPES[self.type]
 
     @property
     def element_bytes(self) -> int:
@@ -71,7 +66,7 @@ class TensorType(msgspec.Struct, frozen=True):
 
 
 class Tensor:
-    """A typed array, which is made when it is first asked for if the elements are known otherwise.
+    """A typed array. If its elements are given in another form, the array is made when it is first read.
 
     Attributes:
         meta: type, shape and quantisation; `meta.dimensions == array.shape`.

@@ -1,4 +1,8 @@
-"""A main graph that an engine is to run, operation by operation: what is known before anything is lowered."""
+"""Translates a model's main graph for an engine: prepares its operations before each is lowered.
+
+`Translation` finds the types and constants that lowering functions read, and `LoweredOperation` is one
+operation as they see it. The lowering functions of an engine are in its own `operations` folder.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from nnburst.executor.base import Bytes
-from nnburst.executor.graph.layout import lay_out
+from nnburst.executor.graph.binding import lay_out
 from nnburst.executor.graph.operation import Binding, Node, OperationFailed
 from nnburst.executor.graph.plan import Graph, Plan, Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.imports import late_numpy as np
-from nnburst.hal.model import Model, SymmPerChannelQuantParams
-from nnburst.hal.operand_types import is_scalar
+from nnburst.hal.model import Model, SymmPerChannelQuantParams, is_scalar
 
 log = logging.getLogger("nnburst.executor")
 
-#: What stands for an operand in an engine's graph.
+#: The type that represents an operand in an engine's graph.
 V = TypeVar("V")
 
 
 class UnsupportedByEngine(Exception):
-    """The engine cannot run this, or not so that the result is NNAPI's; the message names what."""
+    """The engine cannot run this, or its result would differ from NNAPI's; the message names the part."""
 
 
-#: What a lowering may raise for operands that it does not expect.
+#: Errors that a lowering may raise for operands that it does not expect.
 REFUSALS: Final = (
     UnsupportedByEngine,
     OperationFailed,
@@ -46,7 +49,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def require_fit(made: TensorType, declared: TensorType) -> None:
-    """Raise UnsupportedByEngine unless a lowered result is what the model declares."""
+    """Raise UnsupportedByEngine unless a lowered result has the declared type and extents."""
     require(made.type is declared.type, f"a result of type {made.type.name}")
     require(made.dimensions == declared.dimensions, f"a result of extents {list(made.dimensions)}")
 
@@ -61,7 +64,7 @@ class Translation(ABC):
         types: type of every operand whose extents are known.
         temporaries: operands that one operation reads and that are not outputs of the model.
         stored: integers by the operand that DEQUANTIZE makes of them, if that is no output.
-        weights: numbers of the operations that only make constants real, for those who read them.
+        weights: numbers of the operations that only make constants real for others.
     """
 
     def __init__(self, model: Model, pools: Sequence[Bytes] | None) -> None:
@@ -191,7 +194,7 @@ class OperandValues(Generic[V]):
 
 
 class LoweredOperation(ABC, Generic[V]):
-    """One operation while it is lowered: what any engine's lowering function reads of it.
+    """One operation while it is lowered, as any engine's lowering function reads it.
 
     Attributes:
         node: its operands by name; arrays of operands that are not constant have no meaning.
@@ -269,7 +272,7 @@ class LoweredOperation(ABC, Generic[V]):
 
 
 def real_numbers(tensor: Tensor) -> Array:
-    """What stored integers stand for, as float32: what the reference executor computes."""
+    """The real values of stored integers, as float32, computed as by the reference executor."""
     meta, found = tensor.meta, tensor.array.astype(np.float32)
     found -= np.float32(meta.zero_point)
     scales: Array | np.float32 = np.float32(meta.scale)
@@ -282,5 +285,5 @@ def real_numbers(tensor: Tensor) -> Array:
 
 
 def real_type(tensor: Tensor) -> TensorType:
-    """The type of what `real_numbers` makes."""
+    """The type of the result of `real_numbers`."""
     return TensorType(OperandType.TENSOR_FLOAT32, tensor.shape)

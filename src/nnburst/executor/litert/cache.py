@@ -1,27 +1,32 @@
-"""What the litert executor keeps of a prepared model: lowered networks, their constants apart.
+"""Prepares a network for LiteRT once for several processes: lowered, cached, and with packed weights.
 
 A lowered network is a flatbuffer, and the engine believes the offsets in it. They stay in the program, which
 the driver protects; only the elements of float32 and 8-bit tensors are cut out into the constants. Nothing in
 the engine is steered by tensors of these types (shapes, axes, paddings and indices are int32), and a client
 could have given its model any other values in the first place.
+
+Processes share the lowered file, and its weights in the form that the engine's kernels read. The engine
+believes packed weights, offsets included, and the network, too. Both come only from a process that made them
+from the same model (`nnburst.driver.weights_server`).
 """
 
 from __future__ import annotations
 
+import fcntl
+import mmap
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
 
-from nnburst.executor.caching import Cached, Octets, without_constants
+from nnburst.executor.base import Cached, Octets, memory_file, without_constants
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert.network import Network
-from nnburst.formats.tflite.format import read_format
-from nnburst.formats.tflite.reader import File
-from nnburst.formats.tflite.schema import root_table
+from nnburst.formats.tflite_reader import File, read_format, root_table
+from nnburst.hal import late_numpy as np
 from nnburst.hal.errors import GeneralFailure
-from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.model import Model
 
 #: Constants with fewer bytes stay in the network.
@@ -79,7 +84,7 @@ class Program(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Program).decode
+_decode_program: Final = msgspec.msgpack.Decoder(Program).decode
 
 
 def cut_constants(model: Model, network: Network) -> tuple[CachedPart, Octets]:
@@ -144,7 +149,7 @@ def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, Octets]:
     if not cached.program:
         part = CachedPart(cached.model, None, len(cached.constants), static)
     else:
-        part = msgspec.structs.replace(_decode(cached.program).parts[0], static=static)
+        part = msgspec.structs.replace(_decode_program(cached.program).parts[0], static=static)
     return part, cached.constants
 
 
@@ -155,7 +160,7 @@ def unpack(cached: Cached) -> tuple[Program, list[Octets]]:
         GeneralFailure: they do not fit each other.
     """
     try:
-        program = _decode(cached.program)
+        program = _decode_program(cached.program)
     except (msgspec.MsgspecError, ValueError) as error:
         raise GeneralFailure(f"malformed program: {error}") from error
     if len(cached.constants) != sum(part.constants for part in program.parts):
@@ -188,3 +193,82 @@ def _constant_spans(content: Octets | memoryview) -> Iterator[tuple[int, int]]:
         data = model.Buffers(buffer).DataAsNumpy()  # 0 if it has no data
         if isinstance(data, np.ndarray) and data.nbytes >= _SMALLEST:
             yield data.ctypes.data - start, data.nbytes
+
+
+_FILES: Final = 3  # borders, network, weights
+
+
+class _Borders(msgspec.Struct, frozen=True, array_like=True):
+    """A `Network` without its content."""
+
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    private_inputs: frozenset[int]
+    private_outputs: frozenset[int]
+
+
+_decode_borders: Final = msgspec.msgpack.Decoder(_Borders).decode
+
+
+class PackedWeights:
+    """A descriptor of packed weights, for as long as engines are made with them.
+
+    Attributes:
+        fd: owned.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Own `fd`."""
+        self.fd = fd
+
+    def close(self) -> None:
+        """Engines that are there keep their mappings. Twice is fine."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def to_files(network: Network, weights: int) -> tuple[int, ...]:
+    """The memory files of a network whose packed weights lie in `weights`, which is one of them."""
+    borders = _Borders(
+        network.inputs, network.outputs, network.private_inputs, network.private_outputs
+    )
+    described = memory_file("borders", _encode(borders))
+    try:
+        return described, memory_file("network", network.content), weights
+    except BaseException:
+        os.close(described)
+        raise
+
+
+def from_files(files: Sequence[int]) -> tuple[Network, PackedWeights]:
+    """A network whose content is mapped, and its packed weights.
+
+    Args:
+        files: as `to_files` made them; borrowed.
+
+    Raises:
+        GeneralFailure: they are others.
+    """
+    if len(files) != _FILES:
+        raise GeneralFailure(f"{len(files)} memory files of a network, expected {_FILES}")
+    try:
+        described, content = (
+            mmap.mmap(fd, os.fstat(fd).st_size, mmap.MAP_SHARED, mmap.PROT_READ) for fd in files[:2]
+        )
+        with described:
+            borders = _decode_borders(described[:])
+        weights = fcntl.fcntl(files[2], fcntl.F_DUPFD_CLOEXEC, 0)
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise GeneralFailure(f"the memory files of a network: {error}") from error
+    network = Network(
+        memoryview(content),
+        borders.inputs,
+        borders.outputs,
+        borders.private_inputs,
+        borders.private_outputs,
+    )
+    return network, PackedWeights(weights)

@@ -1,4 +1,4 @@
-"""Engines of one network: each thread that has requests bound gets one of its own."""
+"""Engines of one network, lent to the threads that compute, and executions on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from nnburst.executor.base import NativeCall
+from nnburst.executor.base import Execution, NativeCall, Outcome
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.types import OutputShape, has_passed
 
 #: Engines of one network; more threads than that share them and take turns.
 MAX_ENGINES: Final = 16
@@ -51,9 +54,10 @@ class Engines:
     requests bound. An execution that binds, runs and closes gives its engine back at once.
     """
 
-    def __init__(self, make: Callable[[], Engine]) -> None:
-        """Make the first engine, so that what is wrong with the network shows now."""
+    def __init__(self, make: Callable[[], Engine], most: int = MAX_ENGINES) -> None:
+        """Make the first engine, so that what is wrong with the network shows now; have at most `most`."""
         self._make = make
+        self._most = most
         self._lock = threading.Lock()
         self._places = [_Place(make())]
 
@@ -90,7 +94,7 @@ class Engines:
             for place in self._places:
                 if place.owner == wanted:
                     return place
-        if len(self._places) < MAX_ENGINES:
+        if len(self._places) < self._most:
             return None
         return min(self._places, key=lambda place: place.bindings)
 
@@ -104,3 +108,51 @@ class Engines:
             place.bindings -= 1
             if place.bindings == 0:
                 place.owner = None
+
+
+class LiteRtExecution(Execution):
+    """A request bound to an engine. One thread runs it at a time."""
+
+    def __init__(
+        self, binding: EngineBinding, shapes: tuple[OutputShape, ...], release: Callable[[], None]
+    ) -> None:
+        """Own `binding`; call `release` when it is closed."""
+        self._binding: EngineBinding | None = binding
+        self._release = release
+        enough = all(shape.is_sufficient for shape in shapes)
+        self._outcome = Outcome(
+            ErrorStatus.NONE if enough else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE,
+            shapes,
+            "" if enough else "an output buffer is too small for what is computed",
+        )
+
+    @property
+    def native(self) -> NativeCall | None:
+        """The C function that runs it; None if only Python can."""
+        if self._binding is None or self._outcome.status != ErrorStatus.NONE:
+            return None
+        native = self._binding.native
+        shapes = self._outcome.output_shapes
+        return None if native is None else NativeCall(native.run, native.execution, shapes)
+
+    def run(
+        self,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,  # noqa: ARG002 - no loops are lowered
+    ) -> Outcome:
+        """Execute once; see `nnburst.executor.base.Execution`."""
+        if self._binding is None:
+            return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
+        if has_passed(deadline_ns):
+            return Outcome(ErrorStatus.MISSED_DEADLINE_PERSISTENT, (), "the deadline has passed")
+        failure = self._binding.run()
+        if failure:
+            return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"LiteRT: {failure}")
+        return self._outcome
+
+    def close(self) -> None:
+        """Let go of the engine and of the request's memory."""
+        binding, self._binding = self._binding, None
+        if binding is not None:
+            binding.close()
+            self._release()

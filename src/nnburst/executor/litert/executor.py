@@ -1,4 +1,4 @@
-"""The `litert` executor as a driver loads it."""
+"""The LiteRT executor as a driver loads it."""
 
 from __future__ import annotations
 
@@ -12,80 +12,34 @@ from nnburst.executor.base import (
     DEFAULT_OPTIONS,
     Argument,
     Bytes,
-    Execution,
+    Cached,
     Executor,
-    NativeCall,
-    Outcome,
+    FallbackExecutor,
+    Octets,
     Prepared,
     PrepareOptions,
+    memory_file,
 )
-from nnburst.executor.caching import Cached, FallbackExecutor, Octets
 from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.whole_graph import WholeGraph, graph_prefix, take_graph, unpack
 from nnburst.executor.litert import cache, native
-from nnburst.executor.litert.engines import Engine, EngineBinding, Engines
+from nnburst.executor.litert.cache import PackedWeights, from_files, to_files
+from nnburst.executor.litert.engines import Engine, Engines, LiteRtExecution
 from nnburst.executor.litert.interpreter import InterpreterEngine
 from nnburst.executor.litert.network import Network, survey
-from nnburst.executor.litert.packed import PackedWeights, from_files, to_files
-from nnburst.executor.litert.split import Part, SplitPrepared, cut
-from nnburst.executor.sharing import memory_file
-from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import ErrorStatus, operation_name
+from nnburst.executor.litert.split import SplitPart, SplitPrepared, cut
+from nnburst.hal.enums import operation_name
 from nnburst.hal.environment import LITERT_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
-from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
-from nnburst.hal.timing import OutputShape, has_passed
+from nnburst.hal.types import NumberOfCacheFiles, OutputShape
+from nnburst.hal.whole_graph import TFLITE, described
+
+# -- executor --------------------------------------------------------------------------------------
+
 
 log = logging.getLogger("nnburst.executor")
-
-
-class LiteRtExecution(Execution):
-    """A request bound to an engine. One thread runs it at a time."""
-
-    def __init__(
-        self, binding: EngineBinding, shapes: tuple[OutputShape, ...], release: Callable[[], None]
-    ) -> None:
-        """Own `binding`; call `release` when it is closed."""
-        self._binding: EngineBinding | None = binding
-        self._release = release
-        enough = all(shape.is_sufficient for shape in shapes)
-        self._outcome = Outcome(
-            ErrorStatus.NONE if enough else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE,
-            shapes,
-            "" if enough else "an output buffer is too small for what is computed",
-        )
-
-    @property
-    def native(self) -> NativeCall | None:
-        """The C function that runs it; None if only Python can."""
-        if self._binding is None or self._outcome.status != ErrorStatus.NONE:
-            return None
-        native = self._binding.native
-        shapes = self._outcome.output_shapes
-        return None if native is None else NativeCall(native.function, native.context, shapes)
-
-    def run(
-        self,
-        deadline_ns: int | None = None,
-        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,  # noqa: ARG002 - no loops are lowered
-    ) -> Outcome:
-        """Execute once; see `nnburst.executor.base.Execution`."""
-        if self._binding is None:
-            return Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
-        if has_passed(deadline_ns):
-            return Outcome(ErrorStatus.MISSED_DEADLINE_PERSISTENT, (), "the deadline has passed")
-        failure = self._binding.run()
-        if failure:
-            return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"LiteRT: {failure}")
-        return self._outcome
-
-    def close(self) -> None:
-        """Let go of the engine and of the request's memory."""
-        binding, self._binding = self._binding, None
-        if binding is not None:
-            binding.close()
-            self._release()
 
 
 class LiteRtPrepared(Prepared):
@@ -155,6 +109,9 @@ class LiteRtExecutor(Executor):
     rest: IF and WHILE, recurrent operations, those around regions of interest, float16.
 
     DEVIATES: a part that the engine is running cannot be stopped at its deadline.
+
+    DEVIATES: NNAPI's CPU implementation limits ±infinity to the largest float32 where an operation has an
+    activation, and takes NaN for the lower bound of RELU; the engine keeps both (docs/operations.md).
     """
 
     name = "litert"
@@ -183,11 +140,13 @@ class LiteRtExecutor(Executor):
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Those of the other executor, which runs them."""
-        return self._rest.extensions
+        """Those of the other executor, which runs them, and whole .tflite graphs."""
+        return (*self._rest.extensions, described(TFLITE))
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
+        if graph_prefix(model, TFLITE) is not None:
+            return [True]
         return self._rest.supported(model)
 
     def prepare(
@@ -199,6 +158,9 @@ class LiteRtExecutor(Executor):
         `options.num_threads` threads, the calling one included; they sleep while there is nothing to do.
         """
         threads = options.num_threads or self._threads
+        graph = take_graph(model, pools, TFLITE)
+        if graph is not None:
+            return self._whole(model, graph, threads)
 
         def compute(whole: Model) -> Prepared:
             return self._rest.prepare(whole, pools)
@@ -209,7 +171,7 @@ class LiteRtExecutor(Executor):
         if not any(found.lowered[n] for n in found.static - found.weights):
             return compute(model)
 
-        def prepare(part: Part) -> Prepared:
+        def prepare(part: SplitPart) -> Prepared:
             network = survey(part.model, pools).network if part.lowered else None
             if network is None:
                 return compute(part.model)
@@ -222,6 +184,9 @@ class LiteRtExecutor(Executor):
         """Prepare what was lowered before; the engine compiles it again, which takes the least time."""
         if not cached.program:
             return self._rest.prepare_from_cache(cached, options)
+        if graph_prefix(cached.model, TFLITE) is not None:
+            threads = options.num_threads or self._threads
+            return self._whole(cached.model, unpack(cached.program), threads)
         program, constants = cache.unpack(cached)
         threads = options.num_threads or self._threads
 
@@ -234,14 +199,16 @@ class LiteRtExecutor(Executor):
         prepared = [prepare(*both) for both in zip(program.parts, constants, strict=True)]
         if program.types is None:
             return prepared[0]
-        parts = [Part(p.model, p.network is not None, p.static) for p in program.parts]
+        parts = [SplitPart(p.model, p.network is not None, p.static) for p in program.parts]
         return SplitPrepared(cached.model, program.types, list(zip(parts, prepared, strict=True)))
 
     def pack(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions
     ) -> tuple[int, ...]:
         """What processes can share of a model that the engine runs as a whole; see `executor.sharing`."""
-        network = survey(model, pools).network if native.available() else None
+        if graph_prefix(model, TFLITE) is not None or not native.available():
+            return ()
+        network = survey(model, pools).network
         if network is None:
             return ()
         weights = PackedWeights(memory_file("weights"))
@@ -263,6 +230,14 @@ class LiteRtExecutor(Executor):
             raise GeneralFailure("only libLiteRt.so takes packed weights")
         network, weights = from_files(files)
         return LiteRtPrepared(model, network, options.num_threads or self._threads, weights)
+
+    @staticmethod
+    def _whole(model: Model, graph: WholeGraph, threads: int) -> Prepared:
+        from nnburst.executor.litert.whole_graph import (
+            TflitePrepared,  # reads files, which few models are
+        )
+
+        return TflitePrepared(model, graph, threads)
 
     def _by_engine(
         self,

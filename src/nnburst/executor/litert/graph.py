@@ -1,4 +1,4 @@
-"""Writing a .tflite flatbuffer: tensors, constants and operators, in the order of execution."""
+"""Writes a .tflite flatbuffer: tensors, constants and operators, in the order of execution."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import msgspec
 
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType
 from nnburst.executor.graph.translation import UnsupportedByEngine
-from nnburst.formats.tflite.format import read_format
-from nnburst.formats.tflite.writer import NewTable, write
+from nnburst.formats.tflite_reader import read_format
+from nnburst.formats.tflite_writer import NewTable, write
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import OperandType
-from nnburst.hal.imports import late_numpy as np
-from nnburst.hal.model import SymmPerChannelQuantParams
-from nnburst.hal.operand_types import QUANTIZED_RANGES
+from nnburst.hal.model import QUANTIZED_RANGES, SymmPerChannelQuantParams
 
 _T = OperandType
 
@@ -34,6 +33,13 @@ _TYPES: Final = {
 TYPES: Final = frozenset(_TYPES)
 _NONE: Final = 0
 _ACTIVATION: Final = "FusedActivationFunction"
+#: Operators whose kernels apply the activation in their options, for every type that is lowered. The format
+#: has a place for one in others, too, but CONCATENATION's kernels ignore it or refuse it, L2_NORMALIZATION's
+#: refuses it, and the rest is not lowered.
+_ACTIVATING: Final = frozenset({
+    "ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED",
+    "AVERAGE_POOL_2D", "MAX_POOL_2D",
+})  # fmt: skip
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -68,10 +74,10 @@ class Written(msgspec.Struct, frozen=True):
 
     @property
     def activation(self) -> int | None:
-        """The fused activation; None if it has no place for one."""
-        options: NewTable | None = self.raw.fields["BuiltinOptions"]
-        if options is None or not options.may_have(_ACTIVATION):
+        """The fused activation; None if the operator's kernels apply none."""
+        if self.name not in _ACTIVATING:
             return None
+        options: NewTable = self.raw.fields["BuiltinOptions"]
         return int(options.fields.get(_ACTIVATION, _NONE))
 
 

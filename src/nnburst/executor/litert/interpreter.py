@@ -1,4 +1,4 @@
-"""The fallback route: the wheel's `Interpreter`, with each argument copied in and out."""
+"""Runs networks by the wheel's `Interpreter`, the fallback route, with each argument copied in and out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 
 from nnburst.executor.base import NativeCall
 from nnburst.executor.graph.tensor import Array
+from nnburst.executor.graph.whole_graph import GraphTensor
 from nnburst.executor.litert.network import Network
-from nnburst.hal import operand_types
-from nnburst.hal.errors import GeneralFailure
-from nnburst.hal.imports import late_numpy as np
+from nnburst.hal import late_numpy as np
+from nnburst.hal import model
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.types import OutputShape
 from nnburst.tracing.slices import Layer, Phase, trace
 
 _said = threading.Event()
@@ -120,8 +122,147 @@ class InterpreterCall:
 
 
 def _typed(memory: memoryview, kind: Any, dimensions: tuple[int, ...]) -> Array:  # noqa: ANN401
-    dtype = operand_types.DTYPES[kind]
+    dtype = model.DTYPES[kind]
     found = np.frombuffer(memory, np.uint8)
     if found.ctypes.data % dtype.itemsize:
         raise GeneralFailure(f"an argument is not aligned to {dtype.itemsize} bytes")
     return found.view(dtype).reshape(dimensions)
+
+
+# -- whole graphs ----------------------------------------------------------------------------------
+
+
+class GraphInterpreter:
+    """An interpreter of a whole graph, whose arguments may have other extents in each run.
+
+    As with `InterpreterEngine`, threads take turns. Requests of the extents that it has cost nothing more;
+    others resize it, for which nothing is prepared or compiled again.
+    """
+
+    def __init__(
+        self,
+        content: bytes,
+        inputs: Sequence[GraphTensor],
+        outputs: Sequence[GraphTensor],
+        threads: int,
+    ) -> None:
+        """Build and allocate.
+
+        Args:
+            content: a file that was checked.
+            inputs: of its main subgraph, with their extents.
+            outputs: likewise.
+            threads: that compute.
+
+        Raises:
+            InvalidArgument: the engine refuses the graph.
+        """
+        self._lock = threading.Lock()
+        try:
+            with quiet_once():
+                self._interpreter: Any = import_module("ai_edge_litert.interpreter").Interpreter(
+                    model_content=content, num_threads=threads
+                )
+                self._interpreter.allocate_tensors()
+            given, taken = (
+                self._interpreter.get_input_details(),
+                self._interpreter.get_output_details(),
+            )
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise InvalidArgument(f"LiteRT refuses the graph: {error}") from error
+        self._inputs = [_place("input", *each) for each in zip(inputs, given, strict=True)]
+        #: Extents that its memory is for; None after a try that failed.
+        self._extents: tuple[tuple[int, ...], ...] | None = tuple(
+            tuple(int(extent) for extent in each["shape"]) for each in given
+        )
+        self._outputs = [_place("output", *each) for each in zip(outputs, taken, strict=True)]
+
+    def bind(self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]) -> GraphCall:
+        """Bind memory: exactly the bytes of each input; what room there is for each output."""
+        return GraphCall(self, inputs, outputs)
+
+    def run(
+        self, inputs: Sequence[memoryview], extents: tuple[tuple[int, ...], ...]
+    ) -> list[Array] | str:
+        """Run once on inputs of these extents: the outputs, copies of them; or why it failed."""
+        with trace(Layer.CPU, Phase.COMPUTATION, "litert: whole graph"), self._lock:
+            try:
+                if extents != self._extents:
+                    self._resize(extents)
+                for (index, tensor), memory, shape in zip(
+                    self._inputs, inputs, extents, strict=True
+                ):
+                    # TRUST: copied here; the engine reads its own copy alone
+                    self._interpreter.set_tensor(index, _values(tensor, memory).reshape(shape))
+                self._interpreter.invoke()
+                return [self._interpreter.get_tensor(index) for index, _ in self._outputs]
+            except (RuntimeError, ValueError, MemoryError) as error:
+                return str(error) or type(error).__name__
+
+    def _resize(self, extents: tuple[tuple[int, ...], ...]) -> None:
+        self._extents = None
+        for (index, _), shape in zip(self._inputs, extents, strict=True):
+            self._interpreter.resize_tensor_input(index, shape)
+        self._interpreter.allocate_tensors()
+        self._extents = extents
+
+
+class GraphCall:
+    """A request bound to an interpreter of a whole graph.
+
+    Attributes:
+        extents: of the inputs; set before it runs.
+        shapes: of the outputs, once it has run, and whether there was room for them.
+    """
+
+    native: NativeCall | None = None
+
+    def __init__(
+        self,
+        engine: GraphInterpreter,
+        inputs: Sequence[memoryview],
+        outputs: Sequence[memoryview | None],
+    ) -> None:
+        """Keep views of the arguments."""
+        self.extents: tuple[tuple[int, ...], ...] = ()
+        self.shapes: tuple[OutputShape, ...] = ()
+        self._engine = engine
+        self._inputs = list(inputs)
+        self._outputs = list(outputs)
+
+    def run(self) -> str:
+        """Run once and copy what there is room for; why it failed, or ""."""
+        found = self._engine.run(self._inputs, self.extents)
+        if isinstance(found, str):
+            return found
+        pairs = zip(found, self._outputs, strict=True)
+        self.shapes = tuple(_take(values, room) for values, room in pairs)
+        return ""
+
+    def close(self) -> None:
+        """Drop the views."""
+        self._inputs, self._outputs = [], []
+
+
+def _place(side: str, tensor: GraphTensor, details: Any) -> tuple[int, GraphTensor]:  # noqa: ANN401
+    """Number of the tensor that the engine has there."""
+    wanted = np.dtype(np.bool_) if tensor.element.name == "bool" else tensor.element.dtype
+    if np.dtype(details["dtype"]) != wanted:
+        raise InvalidArgument(f"LiteRT has {details['dtype']} as {side} {tensor.name!r}")
+    return int(details["index"]), tensor
+
+
+def _values(tensor: GraphTensor, memory: memoryview) -> Array:
+    values: Array = np.frombuffer(memory, tensor.element.dtype)
+    if tensor.element.name == "bool":
+        values = values != 0
+    return values
+
+
+def _take(values: Array, room: memoryview | None) -> OutputShape:
+    """Copy an output into a request's memory, if that is enough."""
+    fits = room is not None and room.nbytes >= values.nbytes
+    if room is not None and fits:
+        found = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        np.copyto(np.frombuffer(room, np.uint8, values.nbytes), found)
+    return OutputShape(tuple(values.shape) or (1,), fits)

@@ -1,4 +1,4 @@
-"""What a lowering function sees: one operation's operands, and the graph that it adds to.
+"""One operation while it is lowered to LiteRT: its operands, and the graph that it adds to.
 
 A lowering function reads the operation by the names of its signature and returns the values that
 stand for its outputs:
@@ -27,9 +27,9 @@ from nnburst.executor.graph.translation import (
     real_type,
 )
 from nnburst.executor.litert.graph import GraphWriter, Value
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.imports import late_numpy as np
-from nnburst.hal.registration import registers
+from nnburst.hal.utils import registers
 
 _T = OperandType
 Q8: Final = _T.TENSOR_QUANT8_ASYMM
@@ -54,6 +54,19 @@ class Values(OperandValues[Value]):
         """
         super().__init__(weights, lambda t: graph.constant(real_numbers(t), real_type(t)))
         self.relaxed = relaxed
+        self._operands: dict[int, set[int]] = {}
+
+    def __setitem__(self, index: int, value: Value) -> None:
+        super().__setitem__(index, value)
+        self._operands.setdefault(value.index, set()).add(index)
+
+    def alike(self, index: int) -> frozenset[int]:
+        """The computed operands that the value of operand `index` stands for.
+
+        They are several if an operation between them moves nothing, and none for a constant.
+        """
+        value = self._values.get(index)
+        return frozenset() if value is None else frozenset(self._operands[value.index])
 
 
 class Lowering(LoweredOperation[Value]):
@@ -92,8 +105,12 @@ class Lowering(LoweredOperation[Value]):
         return self.graph.stored(tensor)
 
     def read_once(self, name: str) -> bool:
-        """Whether nothing but this operation sees the operand: it is a temporary read once."""
-        return self._index(name) in self._temporaries
+        """Whether nothing but this operation sees the operand's value.
+
+        It is a temporary read once, and so is every other operand that the same value stands for.
+        """
+        index = self._index(name)
+        return {index} | self._values.alike(index) <= self._temporaries
 
     def eight_bits(self, name: str) -> Tensor | None:
         """The integers behind the real operand called `name`, if the engine may compute with them.

@@ -1,36 +1,101 @@
-"""The native route: libLiteRt.so through csrc/litert.c, arguments used where they lie."""
+"""Runs networks through libLiteRt.so without copies, and remembers which library passed its trial run.
+
+A library that has passed is not tried again before the machine is restarted. A trial is a process that is
+forked from a driver while it imports; that and the pages which both then copy take 4 ms of each start. So a
+passed trial is noted beside Python's compiled files, with everything that its outcome depends on: both
+libraries, the start of the machine, and the loader's settings. A failure is never noted. The note is trusted
+like compiled files: the same users can write both.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import logging
+import math
 import os
+import sys
 import threading
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from nnburst import _native
 from nnburst._native import ffi, lib
-from nnburst.executor.base import NativeCall
+from nnburst.executor.base import NativeCall, Octets
+from nnburst.executor.c_structs import run_native
 from nnburst.executor.graph.tensor import Tensor, TensorType
-from nnburst.executor.litert import passed_trial
+from nnburst.executor.graph.whole_graph import Apart
 from nnburst.executor.litert.graph import GraphWriter
 from nnburst.executor.litert.network import Network
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.environment import LITERT_ROUTE
 from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.whole_graph import Element
 from nnburst.tracing.recording import name_number
 from nnburst.tracing.slices import Layer, Phase
+
+# -- trials that passed ----------------------------------------------------------------------------
+
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+#: What changes which libraries a loader takes.
+_LOADER: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_BIND_NOW")
+
+
+def facts(*files: str) -> str:
+    """What the outcome of a trial depends on that uses `files`; empty if that cannot be read."""
+    try:
+        boot = _BOOT.read_text()
+        return "\n".join([boot, *map(_about, files), *map(_variable, _LOADER)])
+    except OSError:
+        return ""
+
+
+def _about(path: str) -> str:
+    found = os.stat(path)  # noqa: PTH116 - of a text, as it is noted
+    times = found.st_mtime_ns, found.st_ctime_ns
+    return f"{path} {found.st_dev} {found.st_ino} {found.st_size} {times}"
+
+
+def _variable(name: str) -> str:
+    return f"{name}={os.environ.get(name, '')!r}"
+
+
+def has_passed(now: str) -> bool:
+    """Whether a trial with the facts `now` has passed."""
+    with contextlib.suppress(OSError, ValueError):
+        return bool(now) and place().read_text() == now
+    return False
+
+
+def note(now: str) -> None:
+    """Note that a trial with the facts `now` has passed, unless Python may keep no compiled files."""
+    if sys.dont_write_bytecode or not now:
+        return
+    with contextlib.suppress(OSError):
+        temporary = place().with_suffix(f".{os.getpid()}")
+        temporary.write_text(now)
+        temporary.replace(place())
+
+
+def place() -> Path:
+    """Where it is noted."""
+    cached = __spec__.cached if __spec__ is not None else None
+    return Path(cached or __file__).with_suffix(".txt")
+
+
+# -- native ----------------------------------------------------------------------------------------
+
 
 log = logging.getLogger("nnburst.executor")
 
 PACKAGE: Final = "ai-edge-litert"
 #: Minor versions on which the declarations in csrc/litert.c were tried; they have changed between two before.
 _MINORS: Final = ("2.1.", "2.2.", "2.3.")
-_FUNCTION: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_litert_run")))
+_RUN: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_litert_run")))
 
 _T = OperandType
 #: The library's number of each element type. BOOL8 inputs are fed as bytes, see network.py.
@@ -46,6 +111,21 @@ _ELEMENT_TYPES: Final = {
     _T.TENSOR_QUANT8_SYMM_PER_CHANNEL: 9,
 }
 _BYTE: Final = 3
+#: The same of each element type of .tflite files that graphs may have at their borders.
+_GRAPH_ELEMENT_TYPES: Final = {
+    "FLOAT32": 1,
+    "INT32": 2,
+    "UINT8": 3,
+    "INT64": 4,
+    "BOOL": 6,
+    "INT16": 7,
+    "INT8": 9,
+    "FLOAT16": 10,
+    "FLOAT64": 11,
+    "UINT64": 13,
+    "UINT32": 16,
+    "UINT16": 17,
+}
 _opening: Final = threading.Lock()
 
 
@@ -113,8 +193,8 @@ class _Trial:
 
     def __init__(self, library: Path) -> None:
         self._begun_by = os.getpid()
-        self._facts = passed_trial.facts(str(library), _native.__file__)
-        passed = passed_trial.has_passed(self._facts)
+        self._facts = facts(str(library), _native.__file__)
+        passed = has_passed(self._facts)
         self._failure = "" if passed else None
         self._child = None if passed else self._begin(library)
 
@@ -127,8 +207,8 @@ class _Trial:
                 str(library).encode(),
                 ffi.from_buffer("uint8_t[]", content),
                 len(content),
-                _arguments([given], [shape], frozenset(), is_input=True),
-                _arguments([found], [shape], frozenset(), is_input=False),
+                _arguments([given], _slots([shape], frozenset(), is_input=True)),
+                _arguments([found], _slots([shape], frozenset(), is_input=False)),
                 ffi.from_buffer("uint8_t[]", expected),
             )
         )
@@ -146,7 +226,7 @@ class _Trial:
             ok = status == lib.NNB_LITERT_OK
             self._failure = "" if ok else f"its trial run ended with status {status}"
             if ok:
-                passed_trial.note(self._facts)
+                note(self._facts)
         return self._failure
 
 
@@ -206,23 +286,75 @@ def _aligned(*numbers: float) -> memoryview:
     return copy
 
 
-def _arguments(
-    memory: Sequence[memoryview | None],
-    types: Sequence[TensorType],
-    apart: frozenset[int],
-    *,
-    is_input: bool,
-) -> Any:  # noqa: ANN401 - a cffi struct nnb_litert_argument[]
-    made = ffi.new("struct nnb_litert_argument[]", len(types))
-    for at, (buffer, meta) in enumerate(zip(memory, types, strict=True)):
+class Slot(NamedTuple):
+    """An input or output as the library takes it.
+
+    Attributes:
+        element_type: its number of the type of the elements.
+        dimensions: of the tensor.
+        size: bytes.
+        apart: whether the engine works on it where it lies, or on a copy.
+    """
+
+    element_type: int
+    dimensions: tuple[int, ...]
+    size: int
+    apart: Apart
+
+
+class EngineProgram(NamedTuple):
+    """What an engine is made of, whatever it was made from.
+
+    Attributes:
+        content: the .tflite file.
+        inputs: of its main subgraph.
+        outputs: likewise.
+    """
+
+    content: Octets | memoryview
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+
+    @classmethod
+    def of(cls, network: Network) -> EngineProgram:
+        """That of a lowered network."""
+        return cls(
+            network.content,
+            _slots(network.inputs, network.private_inputs, is_input=True),
+            _slots(network.outputs, network.private_outputs, is_input=False),
+        )
+
+
+def graph_slot(element: Element, dimensions: tuple[int, ...], apart: Apart) -> Slot | None:
+    """A slot of a whole graph; None if the library has no such elements, or not so many axes."""
+    kind = _GRAPH_ELEMENT_TYPES.get(element.tflite)
+    if kind is None or len(dimensions) > lib.NNB_LITERT_MAX_RANK:
+        return None
+    return Slot(kind, dimensions, math.prod(dimensions) * element.size, apart)
+
+
+def _slots(
+    types: Sequence[TensorType], apart: frozenset[int], *, is_input: bool
+) -> tuple[Slot, ...]:
+    def slot(at: int, meta: TensorType) -> Slot:
         fed_as_bytes = is_input and meta.type is _T.TENSOR_BOOL8
+        kind = _BYTE if fed_as_bytes else _ELEMENT_TYPES[meta.type]
+        where = Apart.COPIED if at in apart else Apart.IN_ITS_PLACE
+        return Slot(kind, meta.dimensions, meta.byte_size, where)
+
+    return tuple(slot(at, meta) for at, meta in enumerate(types))
+
+
+def _arguments(memory: Sequence[memoryview | None], slots: Sequence[Slot]) -> Any:  # noqa: ANN401
+    made = ffi.new("struct nnb_litert_argument[]", max(len(slots), 1))
+    for at, (buffer, slot) in enumerate(zip(memory, slots, strict=True)):
         argument = made[at]
         argument.memory = ffi.NULL if buffer is None else ffi.from_buffer("uint8_t *", buffer)
-        argument.bytes = meta.byte_size
-        argument.element_type = _BYTE if fed_as_bytes else _ELEMENT_TYPES[meta.type]
-        argument.apart = at in apart
-        argument.rank = len(meta.dimensions)
-        argument.dimensions[0 : len(meta.dimensions)] = list(meta.dimensions)
+        argument.bytes = slot.size
+        argument.element_type = slot.element_type
+        argument.apart = slot.apart
+        argument.rank = len(slot.dimensions)
+        argument.dimensions[0 : len(slot.dimensions)] = list(slot.dimensions)
     return made
 
 
@@ -230,7 +362,11 @@ class NativeEngine:
     """A compiled network. Its requests may run on several threads: they take turns."""
 
     def __init__(
-        self, network: Network, threads: int, title: str = "litert", packed_weights: int = -1
+        self,
+        network: Network | EngineProgram,
+        threads: int,
+        title: str = "litert",
+        packed_weights: int = -1,
     ) -> None:
         """Compile.
 
@@ -244,12 +380,13 @@ class NativeEngine:
         Raises:
             GeneralFailure: the library refuses the network.
         """
-        self._network = network
+        program = network if isinstance(network, EngineProgram) else EngineProgram.of(network)
+        self._program = program
         self._title = title
-        self._content = ffi.from_buffer("uint8_t[]", network.content)
+        self._content = ffi.from_buffer("uint8_t[]", program.content)
         message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
         engine = lib.nnb_litert_engine_new_unlocked(
-            self._content, len(network.content), threads, packed_weights, message
+            self._content, len(program.content), threads, packed_weights, message
         )
         if engine == ffi.NULL:
             raise GeneralFailure(f"LiteRT refuses the network: {_text(message)}")
@@ -259,6 +396,21 @@ class NativeEngine:
         """Free it, if nothing is bound to it; what is dropped is freed, too."""
         ffi.release(self.handle)
 
+    def output_extents(self) -> list[tuple[int, ...]]:
+        """Extents of the outputs of a network whose extents are all known before a run.
+
+        Raises:
+            GeneralFailure: the library reports none.
+        """
+        slots = self._program.outputs
+        found = ffi.new("struct nnb_litert_argument[]", max(len(slots), 1))
+        if lib.nnb_litert_output_layouts(self.handle, found, len(slots)) != lib.NNB_LITERT_OK:
+            raise GeneralFailure("LiteRT reports no extents of the outputs")
+        return [
+            tuple(int(found[at].dimensions[axis]) for axis in range(found[at].rank))
+            for at in range(len(slots))
+        ]
+
     def bind(
         self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]
     ) -> NativeBinding:
@@ -267,12 +419,12 @@ class NativeEngine:
         Raises:
             GeneralFailure: the library refuses an argument.
         """
-        network = self._network
+        program = self._program
         call = lib.nnb_litert_bind(
             self.handle,
-            _arguments(inputs, network.inputs, network.private_inputs, is_input=True),
+            _arguments(inputs, program.inputs),
             len(inputs),
-            _arguments(outputs, network.outputs, network.private_outputs, is_input=False),
+            _arguments(outputs, program.outputs),
             len(outputs),
         )
         if call == ffi.NULL:
@@ -301,16 +453,13 @@ class NativeBinding:
         """Own `call`; keep the engine and the memory alive."""
         self._call = call  # freed before the engine is
         self._kept: tuple[object, ...] = (engine, memory)
-        self.native = NativeCall(_FUNCTION, int(ffi.cast("uintptr_t", call)))
+        self.native = NativeCall(_RUN, int(ffi.cast("uintptr_t", call)))
         self.copied_bytes = int(lib.nnb_litert_copied_bytes(call))
 
     def run(self) -> str:
         """Run once, without Python's lock; why it failed, or ""."""
-        if lib.nnb_litert_run_unlocked(self._call) == ErrorStatus.NONE:
-            return ""
-        message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
-        lib.nnb_litert_message(self._call, message)
-        return _text(message) or "the engine failed"
+        outcome = run_native(self.native)
+        return "" if outcome.status == ErrorStatus.NONE else outcome.message or "the engine failed"
 
     def close(self) -> None:
         """Free the binding and let go of the memory."""

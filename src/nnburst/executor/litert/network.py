@@ -1,4 +1,4 @@
-"""A whole model lowered: shapes inferred by the declared rules, then every operation."""
+"""Lowers a whole model to LiteRT: infers shapes by the declared rules, then lowers every operation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import msgspec
 
 import nnburst.executor.litert.operations
 import nnburst.executor.operations  # noqa: F401 - both fill their registries
-from nnburst.executor.base import Bytes
-from nnburst.executor.caching import Octets
+from nnburst.executor.base import Bytes, Octets
 from nnburst.executor.graph.plan import Step
 from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.executor.graph.translation import REFUSALS, Translation, require, require_fit

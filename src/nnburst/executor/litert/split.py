@@ -1,9 +1,4 @@
-"""Models that the engine runs only in part: the rest goes to another executor.
-
-Operations are grouped in the order of execution into parts that one executor runs; what goes from one
-part to another lies in private memory. From the first operation on whose extents depend on data, the
-other one runs everything.
-"""
+"""Splits models that the engine runs only in part, and gives the rest to another executor."""
 
 from __future__ import annotations
 
@@ -12,17 +7,25 @@ from itertools import groupby
 
 import msgspec
 
-from nnburst.executor.base import Argument, Bytes, Execution, Outcome, Prepared
-from nnburst.executor.caching import Cached, CachingPrepared, Octets
-from nnburst.executor.graph.arena import aligned_bytes
+from nnburst.executor.base import (
+    Argument,
+    Bytes,
+    Cached,
+    CachingPrepared,
+    Execution,
+    Octets,
+    Outcome,
+    Prepared,
+)
+from nnburst.executor.graph.memory import aligned_bytes
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.litert import cache
 from nnburst.executor.litert.network import Survey
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime
-from nnburst.hal.imports import late_numpy as np
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, Model, Operand, Subgraph
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape
 
 _MOVING = (
     OperandLifeTime.TEMPORARY_VARIABLE,
@@ -31,7 +34,7 @@ _MOVING = (
 )
 
 
-class Part(msgspec.Struct, frozen=True):
+class SplitPart(msgspec.Struct, frozen=True):
     """Consecutive operations as a model of their own.
 
     Attributes:
@@ -47,7 +50,7 @@ class Part(msgspec.Struct, frozen=True):
     numbers: tuple[int, ...] = ()
 
 
-def cut(model: Model, found: Survey) -> list[Part]:
+def cut(model: Model, found: Survey) -> list[SplitPart]:
     """Cut a model into parts that are run one after the other.
 
     An operation that makes weights real goes with each part that reads them.
@@ -72,7 +75,7 @@ def _part(
     numbers: Sequence[int],
     lowered: bool,
     static: bool,
-) -> Part:
+) -> SplitPart:
     main = model.main
     wanted = {i for n in numbers for i in main.operations[n].inputs}
     first = [n for n in sorted(found.weights) if main.operations[n].outputs[0] in wanted]
@@ -88,7 +91,7 @@ def _part(
         for index, operand in enumerate(main.operands)
     )
     graph = Subgraph(operands, operations, inputs, outputs)
-    return Part(msgspec.structs.replace(model, main=graph), lowered, static, tuple(numbers))
+    return SplitPart(msgspec.structs.replace(model, main=graph), lowered, static, tuple(numbers))
 
 
 def _operand(
@@ -127,7 +130,7 @@ class SplitPrepared(Prepared):
         self,
         model: Model,
         types: Mapping[int, TensorType],
-        parts: Sequence[tuple[Part, Prepared]],
+        parts: Sequence[tuple[SplitPart, Prepared]],
     ) -> None:
         """Own prepared parts.
 

@@ -1,4 +1,9 @@
-"""The `onnxruntime` executor as a driver loads it."""
+"""The onnxruntime executor as a driver loads it, with its extension for whole ONNX graphs.
+
+onnxruntime opens files that graph bytes name, reads options that they carry, and takes some names for
+addresses of memory, and a worker may read files that its client may not. So our own reader reads a client's
+graph first, which takes only what every reader of protobuf takes alike: nothing twice, no training graph.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +11,39 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from nnburst.executor.base import (
     DEFAULT_OPTIONS,
     Argument,
     Bytes,
+    Cached,
     Execution,
     Executor,
+    FallbackExecutor,
     NativeCall,
     Outcome,
     Prepared,
     PrepareOptions,
+    without_constants,
 )
-from nnburst.executor.caching import Cached, FallbackExecutor, without_constants
-from nnburst.executor.onnxruntime.checks import (
-    check_border,
-    check_content,
-    file_operands,
-    graph_operation,
+from nnburst.executor.graph.whole_graph import (
+    Apart,
+    GraphTensor,
+    WholeGraph,
+    check_declared,
+    graph_prefix,
+    take_graph,
+    unpack,
 )
-from nnburst.executor.onnxruntime.extension import DESCRIPTION
 from nnburst.executor.onnxruntime.graph import CONSTANTS, WrittenGraph
 from nnburst.executor.onnxruntime.native import (
     Border,
+    EngineSession,
     GraphBinding,
     Room,
     Session,
@@ -42,19 +51,66 @@ from nnburst.executor.onnxruntime.native import (
     library,
 )
 from nnburst.executor.onnxruntime.network import lower, survey
-from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import ErrorStatus
+from nnburst.executor.onnxruntime.states import ResidentStates
+from nnburst.formats.onnx_model import OnnxFile, nodes_of, read_model, tensors_of
+from nnburst.hal.enums import DeviceType, ErrorStatus
 from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.whole_graph import BY_NUMBER, NAME, GraphParams
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import NumberOfCacheFiles, OutputShape
+from nnburst.hal.whole_graph import BY_NUMBER, ONNX, GraphState, described
+
+# -- what a graph may not name ---------------------------------------------------------------------
+#: Identifier of the engine's own format, whose offsets it believes.
+_OWN_FORMAT: Final = b"ORTM"
+#: Operators that name files of compiled parts.
+_NAMING_FILES: Final = frozenset({"EPContext"})
+
+
+def check_content(content: bytes, files: Collection[str]) -> OnnxFile:
+    """Read a client's graph; it names no file but those that came with it.
+
+    Args:
+        content: the bytes, a copy of our own.
+        files: names of the other files whose bytes came along.
+
+    Raises:
+        InvalidArgument: it is not an ONNX file, or names another file.
+    """
+    if content[4:8] == _OWN_FORMAT:
+        raise InvalidArgument("the graph is of onnxruntime's own format, expected ONNX")
+    file = read_model(content)
+    for where, tensor in tensors_of(file):
+        if tensor.is_external and tensor.external.get("location") not in files:
+            location = tensor.external.get("location", "")
+            raise InvalidArgument(
+                f"tensor {tensor.name!r} of {where} names the file {location!r}, which was not given"
+            )
+        if tensor.external and not tensor.is_external:
+            raise InvalidArgument(
+                f"tensor {tensor.name!r} of {where} names a file and has values, expected one of the two"
+            )
+    for node in nodes_of(file):
+        if node.op_type in _NAMING_FILES:
+            raise InvalidArgument(
+                f"node {node.name!r} is a {node.op_type}, which may open files and is not run"
+            )
+    return file
+
+
+# -- executor --------------------------------------------------------------------------------------
+
 
 log = logging.getLogger("nnburst.executor")
 
 _CPU: Final = "CPU"
+#: Of the input that names a slot.
+_SLOT_BYTES: Final = 16
+#: Left out for lowered graphs, whose axes are in the order that moves the least already. It has a Resize read
+#: its image in another order, even one that the kernel refuses: then the session fails, or each of its runs.
+_DISABLED: Final = ("TransposeOptimizer_CPUExecutionProvider",)
 
 
 class GraphExecution(Execution):
@@ -63,7 +119,6 @@ class GraphExecution(Execution):
     def __init__(
         self,
         binding: GraphBinding | None,
-        outputs: Sequence[tuple[Border, Argument]],
         shapes: tuple[OutputShape, ...] | None,
         turn: threading.Lock | None,
     ) -> None:
@@ -71,12 +126,10 @@ class GraphExecution(Execution):
 
         Args:
             binding: of the request; None if an output has too little room.
-            outputs: what the session reports of each, and the request's memory.
             shapes: of all outputs; None if only a run finds them out.
             turn: is held while the engine runs, if it runs one request at a time.
         """
         self._binding = binding
-        self._outputs = outputs
         self._shapes = shapes
         self._turn = turn
         self._closed = False
@@ -84,7 +137,7 @@ class GraphExecution(Execution):
     @property
     def native(self) -> NativeCall | None:
         """The C function that runs it; None if only Python can."""
-        if self._binding is None or self._shapes is None or self._turn is not None:
+        if self._binding is None or self._turn is not None:
             return None
         return msgspec.structs.replace(self._binding.native, output_shapes=self._shapes)
 
@@ -99,34 +152,31 @@ class GraphExecution(Execution):
         if self._binding is None:
             assert self._shapes is not None
             return _insufficient(self._shapes)
-        failure, is_late = self._timed(self._binding, deadline_ns)
-        if is_late:
+        outcome = self._timed(self._binding, deadline_ns)
+        if outcome is None:
             return Outcome(ErrorStatus.MISSED_DEADLINE_PERSISTENT, (), "the deadline has passed")
-        if failure:
-            short = is_short_of_memory(failure)
-            status = (
-                ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT if short else ErrorStatus.GENERAL_FAILURE
-            )
-            return Outcome(status, (), f"onnxruntime: {failure}")
-        if self._shapes is not None:
-            return Outcome(ErrorStatus.NONE, self._shapes)
-        shapes = tuple(self._taken(self._binding, at) for at in range(len(self._outputs)))
-        if all(shape.is_sufficient for shape in shapes):
-            return Outcome(ErrorStatus.NONE, shapes)
-        return _insufficient(shapes)
+        if outcome.status == ErrorStatus.NONE:
+            shapes = self._shapes or outcome.output_shapes
+            return msgspec.structs.replace(outcome, output_shapes=shapes)
+        if outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
+            return _insufficient(outcome.output_shapes)
+        short = is_short_of_memory(outcome.message)
+        status = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT if short else outcome.status
+        engine = self._binding.engine.name
+        return Outcome(status, (), f"{engine}: {outcome.message or 'the engine failed'}")
 
-    def _timed(self, binding: GraphBinding, deadline_ns: int | None) -> tuple[str, bool]:
-        """Run with the engine's turn, if there are turns; why it failed, and whether it was too late."""
+    def _timed(self, binding: GraphBinding, deadline_ns: int | None) -> Outcome | None:
+        """Run with the engine's turn, if there are turns; None if it was too late."""
         left = math.inf
         if deadline_ns is not None:
             left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
         if left <= 0 or (
             self._turn and not self._turn.acquire(timeout=-1 if left == math.inf else left)
         ):
-            return "", True
+            return None
         try:
             if left == math.inf:
-                return binding.run(), False
+                return binding.run()
             late = threading.Event()
 
             def end() -> None:
@@ -136,23 +186,18 @@ class GraphExecution(Execution):
             timer = threading.Timer(left, end)
             timer.daemon = True
             timer.start()
-            failure = binding.run()
+            outcome = binding.run(deadline_ns)
             timer.cancel()
             timer.join()
             binding.cancel(stop=False)
-            return failure, bool(failure) and late.is_set()
+            failed = outcome.status not in (
+                ErrorStatus.NONE,
+                ErrorStatus.OUTPUT_INSUFFICIENT_SIZE,
+            )
+            return None if failed and late.is_set() else outcome
         finally:
             if self._turn:
                 self._turn.release()
-
-    def _taken(self, binding: GraphBinding, at: int) -> OutputShape:
-        """Copy an output that the run found the extents of into the request's memory."""
-        border, argument = self._outputs[at]
-        found, extents = binding.result(at, BY_NUMBER[border.element].dtype.itemsize)
-        fits = argument.buffer is not None and argument.buffer.size >= found.size
-        if argument.buffer is not None and fits:
-            np.copyto(argument.buffer[: found.size], found)
-        return OutputShape(extents or (1,), fits)
 
     def close(self) -> None:
         """Let go of the request's memory."""
@@ -176,35 +221,47 @@ class SessionPrepared(Prepared):
 
     of_rank_0: tuple[int, ...] = (1,)
 
-    def __init__(self, session: Session, num_threads: int, provider: str) -> None:
+    def __init__(self, session: EngineSession, num_threads: int, provider: str) -> None:
         """Own a session.
 
         Args:
             session: what computes.
             num_threads: that compute.
-            provider: that executes it; the CPU unless given.
+            provider: that executes it, one request at a time; the CPU unless given.
         """
         self.num_threads = num_threads
         self._session = session
+        self._states: ResidentStates | None = None
         self._turn = threading.Lock() if provider else None
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> GraphExecution:
         """Bind memory; see `nnburst.executor.base.Prepared`."""
-        session = self._session
-        given = [_input(a, b) for a, b in zip(inputs, session.inputs, strict=True)]
-        rooms = [_output(a, b) for a, b in zip(outputs, session.outputs, strict=True)]
+        session, states = self._session, self._states
+        slot = inputs[-1] if states else None
+        given = _with_states(
+            inputs[:-1] if states else inputs,
+            session.inputs,
+            states.inputs if states else None,
+            _input,
+        )
+        rooms = _with_states(outputs, session.outputs, states.outputs if states else None, _output)
+        mine = [
+            (border, room)
+            for border, room in zip(session.outputs, rooms, strict=True)
+            if not room.is_state
+        ]
         shapes = None
-        if all(min(border.extents, default=1) >= 0 for border in session.outputs):
+        if all(min(border.extents, default=1) >= 0 for border, _ in mine):
             shapes = tuple(
-                OutputShape(border.extents or self.of_rank_0, room.memory is not None)
-                for border, room in zip(session.outputs, rooms, strict=True)
+                OutputShape(border.extents or self.of_rank_0, not room.is_found)
+                for border, room in mine
             )
-        pairs = list(zip(session.outputs, outputs, strict=True))
         if shapes is not None and not all(shape.is_sufficient for shape in shapes):
-            return GraphExecution(None, pairs, shapes, self._turn)
-        if shapes is None:
-            rooms = [Room(None, room.element, room.extents, apart=False) for room in rooms]
-        return GraphExecution(session.bind(given, rooms), pairs, shapes, self._turn)
+            return GraphExecution(None, shapes, self._turn)
+        binding = session.bind(given, rooms)
+        if states is not None and slot is not None:
+            states.use(binding, _slot_word(slot))
+        return GraphExecution(binding, shapes, self._turn)
 
     def close(self) -> None:
         """Let go of the session, which is freed with the last request that is bound to it."""
@@ -214,14 +271,11 @@ class SessionPrepared(Prepared):
 class GraphPrepared(SessionPrepared):
     """A whole graph of a client's."""
 
-    def __init__(
-        self, model: Model, prefix: int, graph: _Graph, num_threads: int, provider: str
-    ) -> None:
+    def __init__(self, model: Model, graph: WholeGraph, num_threads: int, provider: str) -> None:
         """Make the session and compare it with what the client declares.
 
         Args:
             model: the client's.
-            prefix: of the extension in it.
             graph: its bytes, which were checked.
             num_threads: that compute.
             provider: that executes it; the CPU unless given.
@@ -229,25 +283,18 @@ class GraphPrepared(SessionPrepared):
         session = Session(graph.content, graph.files, num_threads, provider)
         super().__init__(session, num_threads, provider)
         self._model, self._graph = model, graph
-        main, params = model.main, graph.params
-        sides = (
-            ("input", params.inputs, session.inputs, main.input_indexes),
-            ("output", params.outputs, session.outputs, main.output_indexes),
-        )
-        for side, names, borders, indexes in sides:
-            if names != tuple(border.name for border in borders) or len(names) != len(indexes):
-                raise InvalidArgument(
-                    f"the graph has the {side}s {[border.name for border in borders]},"
-                    f" the model declares {list(names)}"
-                )
-            for border, index in zip(borders, indexes, strict=True):
-                extents = border.extents if border.element else None
-                what = f"{side} {border.name!r}"
-                check_border(what, main.operands[index], prefix, border.element, extents)
+        states = graph.params.states
+        if states:
+            self._states = ResidentStates(session, read_model(graph.content), states)
+        inputs = [_known("input", b) for b in session.inputs if b.name not in _inputs_of(states)]
+        outputs = [
+            _known("output", b) for b in session.outputs if b.name not in _outputs_of(states)
+        ]
+        check_declared(model, graph, inputs, outputs)
 
     def to_cache(self) -> Cached:
         """The graph's bytes: the engine optimises them again."""
-        return Cached(self._model, msgspec.msgpack.encode(self._graph))
+        return Cached(self._model, self._graph.pack())
 
 
 class NetworkPrepared(SessionPrepared):
@@ -256,61 +303,68 @@ class NetworkPrepared(SessionPrepared):
     of_rank_0 = ()
 
     def __init__(
-        self, model: Model, written: WrittenGraph, num_threads: int, provider: str
+        self,
+        model: Model,
+        written: WrittenGraph,
+        session: EngineSession,
+        num_threads: int,
+        provider: str,
     ) -> None:
-        """Make the session.
+        """Own the session of a graph.
 
         Args:
             model: what is computed.
             written: how.
+            session: of that.
             num_threads: that compute.
             provider: that executes it; the CPU unless given.
         """
-        files = {CONSTANTS: written.constants} if written.constants else {}
-        super().__init__(
-            Session(written.content, files, num_threads, provider), num_threads, provider
-        )
+        super().__init__(session, num_threads, provider)
         self._model, self._written = model, written
 
     def to_cache(self) -> Cached:
-        """The graph, and its real constants apart: nothing is steered by those."""
+        """The graph, and its real constants if they are apart: nothing is steered by those."""
         written = self._written
         return Cached(without_constants(self._model), written.content, written.constants)
 
 
-class _Graph(msgspec.Struct, frozen=True, array_like=True):
-    """A graph as its client gave it, copied and checked.
-
-    Attributes:
-        params: its border and the names of other files.
-        content: the file.
-        files: others, by name.
-    """
-
-    params: GraphParams
-    content: bytes
-    files: dict[str, bytes]
+def _inputs_of(states: Sequence[GraphState]) -> set[str]:
+    return {state.input for state in states}
 
 
-_decode: Final = msgspec.msgpack.Decoder(_Graph).decode
+def _outputs_of(states: Sequence[GraphState]) -> set[str]:
+    return {state.output for state in states}
 
 
-def _graph_of(model: Model, prefix: int, pools: Sequence[Bytes]) -> _Graph:
-    params, operands = file_operands(model, prefix)
-    parts = []
-    for operand in operands:
-        at = operand.location
-        pool = pools[at.pool_index]
-        # TRUST: copied once, since the client may change the pool; everything is read from the copy
-        parts.append(pool[at.offset : at.offset + at.length].tobytes())
-    files = dict(zip(params.files, parts[1:], strict=True))
-    check_content(parts[0], files.keys())
-    return _Graph(params, parts[0], files)
+def _with_states(
+    arguments: Sequence[Argument],
+    borders: Sequence[Border],
+    states: frozenset[int] | None,
+    room_of: Callable[[Argument, Border], Room],
+) -> list[Room]:
+    """Memory of each argument of the session; none for states."""
+    numbers = [at for at in range(len(borders)) if at not in (states or ())]
+    rooms = [
+        Room(None, border.element, (), Apart.IN_ITS_PLACE, is_state=True) for border in borders
+    ]
+    for at, argument in zip(numbers, arguments, strict=True):
+        rooms[at] = room_of(argument, borders[at])
+    return rooms
 
 
-def _is_plain(element: int) -> bool:
-    """Whether elements are only values: no index, no shape, no condition, which a peer must not change."""
-    return BY_NUMBER[element].name in ("float", "float16", "double", "bfloat16")
+def _slot_word(argument: Argument) -> Bytes:
+    if argument.buffer is None or argument.buffer.size < _SLOT_BYTES:
+        raise InvalidArgument("the input that names a slot has too few bytes")
+    return argument.buffer[:_SLOT_BYTES]
+
+
+def _known(side: str, border: Border) -> GraphTensor:
+    element = BY_NUMBER.get(border.element)
+    if element is None:
+        raise InvalidArgument(
+            f"{side} {border.name!r} is of ONNX's type {border.element}, which {ONNX} does not take"
+        )
+    return GraphTensor(border.name, element, border.extents)
 
 
 def _extents(argument: Argument, border: Border) -> tuple[int, ...]:
@@ -330,29 +384,43 @@ def _input(argument: Argument, border: Border) -> Room:
         raise InvalidArgument(
             f"input {border.name!r} has extents {argument.dimensions}, the graph {border.extents}"
         )
-    size = math.prod(extents) * BY_NUMBER[border.element].dtype.itemsize
+    size = math.prod(extents) * BY_NUMBER[border.element].size
     if argument.buffer.size < size:
         raise InvalidArgument(
             f"validation:R11: an input of {size} bytes has only {argument.buffer.size}"
         )
-    return Room(argument.buffer[:size], border.element, extents, not _is_plain(border.element))
+    return Room(
+        argument.buffer[:size], border.element, extents, Apart.of_input(BY_NUMBER[border.element])
+    )
 
 
 def _output(argument: Argument, border: Border) -> Room:
-    """Room for an output; without memory if there is too little, or its extents are open."""
+    """Room for an output: of its extents; as it is if they are open, or it is too little for them."""
     wanted = border.extents or (1,)
     if len(argument.dimensions) == len(wanted) and any(
         0 not in (have, max(want, 0)) and have != want
         for want, have in zip(wanted, argument.dimensions, strict=True)
     ):
         raise GeneralFailure(f"output {border.name!r} is {wanted}, not {argument.dimensions}")
-    apart = not _is_plain(border.element)
+    found = Room(argument.buffer, border.element, (), Apart.IN_ITS_PLACE, is_found=True)
     if min(border.extents, default=1) < 0:
-        return Room(None, border.element, border.extents, apart)
-    size = math.prod(border.extents) * BY_NUMBER[border.element].dtype.itemsize
+        return found
+    size = math.prod(border.extents) * BY_NUMBER[border.element].size
     if argument.buffer is None or argument.buffer.size < size:
-        return Room(None, border.element, border.extents, apart)
+        return found
+    apart = Apart.of_output(BY_NUMBER[border.element])
     return Room(argument.buffer[:size], border.element, border.extents, apart)
+
+
+#: Kinds of hardware that onnxruntime's providers compute on; those that are not listed count as CPUs.
+_DEVICE_TYPES: Final = {
+    **dict.fromkeys(("CUDA", "Tensorrt", "NvTensorRTRTX", "ROCM", "MIGraphX"), DeviceType.GPU),
+    **dict.fromkeys(("Dml", "WebGpu", "Js"), DeviceType.GPU),
+    **dict.fromkeys(
+        ("QNN", "VitisAI", "CoreML", "RKNPU", "CANN", "VSINPU"), DeviceType.ACCELERATOR
+    ),
+    **dict.fromkeys(("OpenVINO", "Nnapi", "TVM", "Azure"), DeviceType.OTHER),
+}
 
 
 class OnnxRuntimeExecutor(Executor):
@@ -364,11 +432,13 @@ class OnnxRuntimeExecutor(Executor):
 
     The service chooses the provider that executes them, by NNBURST_ONNXRUNTIME_PROVIDER or
     `nnburst serve --provider`; options of the engine come from no client.
+
+    DEVIATES: NNAPI's CPU implementation limits ±infinity to the largest float32 where an operation has an
+    activation, and takes NaN for the lower bound of RELU; the engine keeps both (docs/operations.md).
     """
 
     name = "onnxruntime"
     cache_files = NumberOfCacheFiles(1, 1)  # one for the graph, one for constants
-    capabilities_file = Path(__file__).with_name("capabilities.json")
 
     def __init__(self, rest: FallbackExecutor) -> None:
         """Open the library, so that a worker does not have to.
@@ -387,17 +457,20 @@ class OnnxRuntimeExecutor(Executor):
                 f" it has {', '.join(found.providers)}"
             )
         self.engine_version = f"onnxruntime {found.version} {self._provider}"
+        self.device_type = _DEVICE_TYPES.get(self._provider, DeviceType.CPU)
+        if self._provider == _CPU:  # what was measured on a CPU is not what another device can do
+            self.capabilities_file = Path(__file__).with_name("capabilities.json")
         self._threads = ONNXRUNTIME_THREADS.read()
         self._rest = rest
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
         """Its own."""
-        return (DESCRIPTION,)
+        return (described(ONNX),)
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
-        if graph_operation(model) is not None:
+        if graph_prefix(model, ONNX) is not None:
             return [True]
         return list(survey(model).lowered)
 
@@ -405,12 +478,11 @@ class OnnxRuntimeExecutor(Executor):
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.base.Executor`."""
-        prefix = graph_operation(model)
-        if prefix is not None:
-            return self._prepared(model, prefix, _graph_of(model, prefix, pools), options)
-        if any(entry.name == NAME for entry in model.extension_name_to_prefix):
-            raise InvalidArgument(f"a model with {NAME} must be that one operation alone")
-        written = lower(model, pools)
+        graph = take_graph(model, pools, ONNX)
+        if graph is not None:
+            check_content(graph.content, graph.files.keys())
+            return self._prepared(model, graph, options)
+        written = lower(model, pools, by_cpu=self._provider == _CPU)
         if written is None:
             return self._rest.prepare(model, pools, options)
         try:
@@ -421,25 +493,20 @@ class OnnxRuntimeExecutor(Executor):
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Prepare what was kept; the driver has seen to it that the bytes are those that were checked."""
-        prefix = graph_operation(cached.model)
-        if prefix is None:
+        if graph_prefix(cached.model, ONNX) is None:
             if not cached.program:
                 return self._rest.prepare_from_cache(cached, options)
             written = WrittenGraph(cached.program, bytearray(cached.constants))
             return self._lowered(cached.model, written, options)
-        try:
-            graph = _decode(cached.program)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise GeneralFailure(f"a malformed program: {error}") from error
-        return self._prepared(cached.model, prefix, graph, options)
+        return self._prepared(cached.model, unpack(cached.program), options)
 
     def _lowered(self, model: Model, written: WrittenGraph, options: PrepareOptions) -> Prepared:
         provider = "" if self._provider == _CPU else self._provider
-        return NetworkPrepared(model, written, options.num_threads or self._threads, provider)
-
-    def _prepared(
-        self, model: Model, prefix: int, graph: _Graph, options: PrepareOptions
-    ) -> GraphPrepared:
-        provider = "" if self._provider == _CPU else self._provider
         threads = options.num_threads or self._threads
-        return GraphPrepared(model, prefix, graph, threads, provider)
+        files = {CONSTANTS: written.constants} if written.constants else {}
+        session = Session(written.content, files, threads, provider, _DISABLED)
+        return NetworkPrepared(model, written, session, threads, provider)
+
+    def _prepared(self, model: Model, graph: WholeGraph, options: PrepareOptions) -> GraphPrepared:
+        provider = "" if self._provider == _CPU else self._provider
+        return GraphPrepared(model, graph, options.num_threads or self._threads, provider)

@@ -1,9 +1,4 @@
-"""Writing the ONNX graph of a lowered model: values with the order of their axes, constants, nodes.
-
-NNAPI's images are [batches, height, width, channels], the engine's [batches, channels, height, width]. So a
-value has the axes of the operand that it stands for and an order in which they are stored. A transposition of
-the model changes the order and moves nothing; elements move if an operator needs another order.
-"""
+"""Writes the ONNX graph of a lowered model: values with the order of their axes, constants, nodes."""
 
 from __future__ import annotations
 
@@ -16,10 +11,10 @@ import numpy as np
 
 from nnburst.executor.graph.tensor import Array, TensorType
 from nnburst.executor.graph.translation import UnsupportedByEngine
-from nnburst.formats.onnx import writer
-from nnburst.formats.onnx.writer import Attribute
+from nnburst.formats import onnx_wire
+from nnburst.formats.onnx_wire import Attribute
 from nnburst.hal.enums import OperandType
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.model import DTYPES
 
 _T = OperandType
 
@@ -119,11 +114,15 @@ class OnnxGraph:
     """A graph being written. Not thread-safe.
 
     Attributes:
+        by_cpu: whether the engine's kernels for the CPU run it, which take some images as NHWC, too.
+        whole: whether the file has all constants, the large ones among them.
         scaled: products of an image and a number for each channel: by name the names of both.
     """
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, by_cpu: bool = True, whole: bool = False) -> None:
+        """Start empty; see the attributes."""
+        self.by_cpu = by_cpu
+        self.whole = whole
         self.scaled: dict[str, tuple[str, str]] = {}
         self._nodes: list[GraphNode] = []
         self._producers: dict[str, GraphNode] = {}
@@ -184,7 +183,7 @@ class OnnxGraph:
     ) -> list[str]:
         """Append an operator; the names of what it writes."""
         names = [self._name() for _ in range(outputs)]
-        content = writer.node(kind, inputs, names, attributes)
+        content = onnx_wire.node(kind, inputs, names, attributes)
         made = GraphNode(kind, tuple(inputs), tuple(names), content)
         self._nodes.append(made)
         self._producers.update(dict.fromkeys(names, made))
@@ -265,18 +264,18 @@ class OnnxGraph:
         read = {name for node in nodes for name in node.inputs}
         constants = bytearray()
         initializers = [
-            _initializer(name, constant, constants)
+            _initializer(name, constant, None if self.whole else constants)
             for name, constant in self._constants.items()
             if name in read
         ]
         described = [
-            writer.described(name, ELEMENTS[value.meta.type], value.shape)
+            onnx_wire.described(name, ELEMENTS[value.meta.type], value.shape)
             for name, value in zip(names, outputs, strict=True)
         ]
-        content = writer.model(
+        content = onnx_wire.model(
             [node.content for node in nodes],
             initializers,
-            [writer.described(*each) for each in self._inputs],
+            [onnx_wire.described(*each) for each in self._inputs],
             described,
             opset=_OPSET,
             version=_VERSION,
@@ -301,18 +300,19 @@ def _element(meta: TensorType) -> int:
     return ELEMENTS[meta.type]
 
 
-def _initializer(name: str, constant: _Constant, constants: bytearray) -> bytes:
-    """The constant as the file has it; large real ones go to the end of `constants`."""
+def _initializer(name: str, constant: _Constant, constants: bytearray | None) -> bytes:
+    """The constant as the file has it; large real ones go to the end of `constants` if that is given."""
     array = np.ascontiguousarray(constant.make().reshape(constant.extents))
     if constant.element == ELEMENTS[_T.TENSOR_BOOL8]:
         array = array != 0
-    if constant.element != ELEMENTS[_T.TENSOR_FLOAT32] or array.nbytes < _SMALLEST:
-        return writer.tensor(name, constant.element, constant.extents, array.tobytes())
+    is_small = constant.element != ELEMENTS[_T.TENSOR_FLOAT32] or array.nbytes < _SMALLEST
+    if constants is None or is_small:
+        return onnx_wire.tensor(name, constant.element, constant.extents, array.tobytes())
     assert array.dtype == DTYPES[_T.TENSOR_FLOAT32]
     constants.extend(bytes(-len(constants) % _ALIGNMENT))
     place = (CONSTANTS, len(constants), array.nbytes)
     constants.extend(array.reshape(-1).view(np.uint8).data)
-    return writer.tensor_elsewhere(name, constant.element, constant.extents, place)
+    return onnx_wire.tensor_elsewhere(name, constant.element, constant.extents, place)
 
 
 def _moves(permutation: Sequence[int], extents: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""What a lowering function sees: one operation's operands, and the ONNX graph that it adds to.
+"""One operation while it is lowered to ONNX: its operands, and the graph that it adds to.
 
 A lowering function reads the operation by the names of its signature and returns the values that stand for
 its outputs. Numbers of ONNX's axes are positions in the stored order, `StoredValue.order`:
@@ -26,9 +26,9 @@ from nnburst.executor.graph.translation import (
     require,
 )
 from nnburst.executor.onnxruntime.graph import OnnxGraph, Order, StoredValue
-from nnburst.formats.onnx.writer import Attribute
+from nnburst.formats.onnx_wire import Attribute
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.registration import registers
+from nnburst.hal.utils import registers
 
 _T = OperandType
 #: Order of an NHWC image's axes when it is stored as the engine wants it.

@@ -1,4 +1,8 @@
-"""libonnxruntime.so through csrc/onnxruntime.c: sessions, and requests bound to memory where it lies."""
+"""Runs graphs by libonnxruntime.so through csrc/onnxruntime.c: sessions, and requests bound in place.
+
+Another engine that reads ONNX has functions of the same forms (csrc/openvino.c): its sessions and bindings
+are those of this module.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,15 @@ import functools
 import importlib.util
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import Any, Final, NamedTuple
 
 from nnburst._native import ffi, lib
-from nnburst.executor.base import Bytes, NativeCall
-from nnburst.executor.caching import Octets
-from nnburst.hal.enums import ErrorStatus
+from nnburst.executor.base import Bytes, NativeCall, Octets, Outcome
+from nnburst.executor.c_structs import run_native
+from nnburst.executor.graph.whole_graph import Apart
 from nnburst.hal.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -24,8 +26,8 @@ from nnburst.hal.errors import (
     NnburstError,
     ResourceExhausted,
 )
+from nnburst.hal.whole_graph import BY_NUMBER
 
-_FUNCTION: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_onnx_run")))
 _opening: Final = threading.Lock()
 #: Has the engine read options from a graph's metadata, which is a client's.
 _OPTIONS_FROM_GRAPHS: Final = "ORT_LOAD_CONFIG_FROM_MODEL"
@@ -71,8 +73,8 @@ def library() -> Library:
         status = int(lib.nnb_onnx_open(os.fsencode(found[-1]), version, providers))
     if status != lib.NNB_ONNX_OK:
         raise DeviceUnavailable(f"{found[-1].name} {_PROBLEMS[status]}")
-    names = _text(providers).split(",")
-    return Library(_text(version), tuple(name.removesuffix("ExecutionProvider") for name in names))
+    names = text(providers).split(",")
+    return Library(text(version), tuple(name.removesuffix("ExecutionProvider") for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +97,124 @@ class Room:
     """Memory of one argument.
 
     Attributes:
-        memory: exactly its bytes; None for an output whose extents the run finds out.
+        memory: exactly its bytes; room for an output whose extents the run finds out, None for no room.
         element: ONNX's number of the element type.
         extents: of the tensor as the graph sees it.
-        apart: whether the engine works on a copy.
+        apart: whether the engine works on it where it lies, or on a copy.
+        is_found: whether the run finds the extents out.
+        is_state: whether it is a state of the engine's, not an argument of the request.
     """
 
     memory: Bytes | None
     element: int
     extents: tuple[int, ...]
-    apart: bool
+    apart: Apart
+    is_found: bool = False
+    is_state: bool = False
 
 
-class Session:
-    """A graph ready to run. Its bindings may run on several threads at once on the CPU."""
+class EngineFunctions(NamedTuple):
+    """C functions of an engine that runs ONNX graphs, as csrc/onnxruntime.h has them.
+
+    Attributes:
+        name: of the engine, for messages.
+        count: of inputs or outputs.
+        describe: one of them.
+        bind: a request.
+        call_free: what `bind` makes.
+        run: address of the function that runs it.
+        stop: has a run end.
+        copied_bytes: of each run.
+    """
+
+    name: str
+    count: Callable[..., int]
+    describe: Callable[..., int]
+    bind: Callable[..., Any]
+    call_free: Callable[..., None]
+    run: int
+    stop: Callable[..., None]
+    copied_bytes: Callable[..., int]
+
+
+_ENGINE: Final = EngineFunctions(
+    "onnxruntime",
+    lib.nnb_onnx_count,
+    lib.nnb_onnx_describe,
+    lib.nnb_onnx_bind,
+    lib.nnb_onnx_call_free,
+    int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_onnx_run"))),
+    lib.nnb_onnx_stop,
+    lib.nnb_onnx_copied_bytes,
+)
+
+
+class EngineSession:
+    """A graph ready to run. Its bindings may run on several threads at once on the CPU.
+
+    Attributes:
+        handle: the engine's struct, as long as this object is there.
+        engine: what runs it.
+        inputs: of the graph.
+        outputs: of the graph.
+    """
+
+    def __init__(self, handle: Any, engine: EngineFunctions, kept: Sequence[object] = ()) -> None:  # noqa: ANN401
+        """Own `handle`, a cffi pointer that frees itself; keep what the engine may use where it is.
+
+        Raises:
+            InvalidArgument: an input or output cannot be described.
+        """
+        self.handle = handle
+        self.engine = engine
+        self._kept = kept
+        self.inputs = self._borders(0)
+        self.outputs = self._borders(1)
+
+    def _borders(self, outputs: int) -> tuple[Border, ...]:
+        found = []
+        for at in range(int(self.engine.count(self.handle, outputs))):
+            border = ffi.new("struct nnb_onnx_border *")
+            if self.engine.describe(self.handle, outputs, at, border) != 0:
+                raise InvalidArgument(
+                    f"{'output' if outputs else 'input'} {at} has too many axes, or cannot be described"
+                )
+            extents = tuple(int(border.dimensions[axis]) for axis in range(border.rank))
+            found.append(Border(text(border.name), int(border.element), extents))
+        return tuple(found)
+
+    def bind(self, inputs: Sequence[Room], outputs: Sequence[Room]) -> GraphBinding:
+        """Bind memory, which stays as long as the binding.
+
+        Raises:
+            GeneralFailure: the engine refuses an argument.
+        """
+        message = ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
+        call = self.engine.bind(self.handle, _arguments(inputs), _arguments(outputs), message)
+        if call == ffi.NULL:
+            raise GeneralFailure(f"{self.engine.name} refuses an argument: {text(message)}")
+        return GraphBinding(self, ffi.gc(call, self.engine.call_free), (*inputs, *outputs))
+
+
+class Session(EngineSession):
+    """A graph that onnxruntime runs."""
 
     def __init__(
-        self, content: bytes, files: Mapping[str, Octets], threads: int, provider: str = ""
+        self,
+        content: bytes,
+        files: Mapping[str, Octets],
+        threads: int,
+        provider: str = "",
+        disabled: Sequence[str] = (),
     ) -> None:
-        """Make it from a graph that was checked (`checks.py`).
+        """Make it from a graph that was checked (`executor.py`).
 
         Args:
             content: the file.
             files: other files that it names.
             threads: that compute.
             provider: that executes it; the CPU unless given.
+            disabled: passes of the engine's optimiser that are left out.
 
         Raises:
             InvalidArgument: the engine refuses the graph.
@@ -142,76 +237,48 @@ class Session:
             external,
             len(files),
             provider.encode(),
+            ";".join(disabled).encode(),
             message,
         )
         if found == ffi.NULL:
-            raise _refusal(_text(message), provider)
-        self._handle = ffi.gc(found, lib.nnb_onnx_session_free)
-        self._kept = kept  # the engine may use other files' bytes where they are
-        self.inputs = self._borders(0)
-        self.outputs = self._borders(1)
-
-    def _borders(self, outputs: int) -> tuple[Border, ...]:
-        found = []
-        for at in range(int(lib.nnb_onnx_count(self._handle, outputs))):
-            border = ffi.new("struct nnb_onnx_border *")
-            if lib.nnb_onnx_describe(self._handle, outputs, at, border) != lib.NNB_ONNX_OK:
-                raise InvalidArgument(
-                    f"{'output' if outputs else 'input'} {at} has too many axes, or cannot be described"
-                )
-            extents = tuple(int(border.dimensions[axis]) for axis in range(border.rank))
-            found.append(Border(_text(border.name), int(border.element), extents))
-        return tuple(found)
-
-    def bind(self, inputs: Sequence[Room], outputs: Sequence[Room]) -> GraphBinding:
-        """Bind memory, which stays as long as the binding.
-
-        Raises:
-            GeneralFailure: the engine refuses an argument.
-        """
-        message = ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
-        call = lib.nnb_onnx_bind(self._handle, _arguments(inputs), _arguments(outputs), message)
-        if call == ffi.NULL:
-            raise GeneralFailure(f"onnxruntime refuses an argument: {_text(message)}")
-        return GraphBinding(self, ffi.gc(call, lib.nnb_onnx_call_free), (*inputs, *outputs))
+            raise _refusal(text(message), provider)
+        # The engine may use other files' bytes where they are.
+        super().__init__(ffi.gc(found, lib.nnb_onnx_session_free), _ENGINE, kept)
 
 
 class GraphBinding:
     """A request bound to a session. One thread runs it at a time; any thread may stop it.
 
     Attributes:
+        engine: what runs it.
         native: how the burst loop runs it.
         copied_bytes: what each run copies.
     """
 
-    def __init__(self, session: Session, call: Any, rooms: Sequence[Room]) -> None:  # noqa: ANN401
-        """Own `call`, a cffi struct nnb_onnx_call *; keep the session and the memory alive."""
+    def __init__(self, session: EngineSession, call: Any, rooms: Sequence[Room]) -> None:  # noqa: ANN401
+        """Own `call`, a cffi pointer that frees itself; keep the session and the memory alive."""
         self.call = call
+        self.engine: Final = session.engine
         self._kept: tuple[object, ...] = (session, rooms)
-        self.native = NativeCall(_FUNCTION, int(ffi.cast("uintptr_t", call)))
-        self.copied_bytes = int(lib.nnb_onnx_copied_bytes(call))
+        execution = int(ffi.cast("uintptr_t", call))
+        self.native = NativeCall(self.engine.run, execution, reports_shapes=True)
+        self.copied_bytes = int(self.engine.copied_bytes(call))
 
-    def run(self) -> str:
-        """Run once, without Python's lock; why it failed, or ""."""
-        if lib.nnb_onnx_run_unlocked(self.call) == ErrorStatus.NONE:
-            return ""
-        message = ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
-        lib.nnb_onnx_message(self.call, message)
-        return _text(message) or "the engine failed"
+    def run(self, deadline_ns: int | None = None) -> Outcome:
+        """Run once, without Python's lock; shapes are reported if a run finds them out.
+
+        Args:
+            deadline_ns: moment on CLOCK_BOOTTIME at which the caller calls `cancel`; None if it does not.
+        """
+        return run_native(self.native, deadline_ns)
+
+    def keep(self, kept: object) -> None:
+        """Keep more alive as long as the binding."""
+        self._kept = (*self._kept, kept)
 
     def cancel(self, stop: bool) -> None:
         """Have the run that is under way end soon, and later ones at once; or no longer."""
-        lib.nnb_onnx_stop(self.call, stop)
-
-    def result(self, output: int, itemsize: int) -> tuple[Bytes, tuple[int, ...]]:
-        """What the last run gave an output that had no memory: its bytes, until the next run; its extents."""
-        elements, rank = ffi.new("uint64_t *"), ffi.new("uint32_t *")
-        dimensions = ffi.new("int64_t[]", int(lib.NNB_ONNX_MAX_RANK))
-        data = lib.nnb_onnx_result(self.call, output, elements, rank, dimensions)
-        extents = tuple(int(dimensions[axis]) for axis in range(rank[0]))
-        if data == ffi.NULL:
-            return np.zeros(0, np.uint8), extents
-        return np.frombuffer(ffi.buffer(data, elements[0] * itemsize), np.uint8), extents
+        self.engine.stop(self.call, stop)
 
     def close(self) -> None:
         """Free the binding and let go of the memory."""
@@ -227,6 +294,14 @@ def _arguments(rooms: Sequence[Room]) -> Any:  # noqa: ANN401 - a cffi struct nn
             argument.memory = ffi.cast("uint8_t *", room.memory.ctypes.data)
             argument.bytes = room.memory.nbytes
         argument.element = room.element
+        argument.element_bytes = BY_NUMBER[room.element].size
+        argument.place = (
+            lib.NNB_ONNX_STATE
+            if room.is_state
+            else lib.NNB_ONNX_ROOM
+            if room.is_found
+            else lib.NNB_ONNX_WHOLE
+        )
         argument.apart = room.apart
         argument.rank = len(room.extents)
         argument.dimensions[0 : len(room.extents)] = list(room.extents)
@@ -238,7 +313,7 @@ def _refusal(message: str, provider: str) -> NnburstError:
         return ResourceExhausted(f"onnxruntime: {message}")
     if provider and provider in message:
         return DeviceUnavailable(f"onnxruntime refuses the provider {provider}: {message}")
-    return InvalidArgument(f"onnxruntime refuses the graph: {message}")
+    return InvalidArgument(f"onnxruntime {library().version} refuses the graph: {message}")
 
 
 def is_short_of_memory(message: str) -> bool:
@@ -246,5 +321,6 @@ def is_short_of_memory(message: str) -> bool:
     return "bad_alloc" in message or "allocate memory" in message or "out of memory" in message
 
 
-def _text(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
+def text(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
+    """What C wrote."""
     return bytes(ffi.string(message)).decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""A whole model lowered to an ONNX graph: shapes inferred by the declared rules, then every operation."""
+"""Lowers a whole model to an ONNX graph: infers shapes by the declared rules, then lowers every operation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def survey(model: Model) -> Claims:
     The bytes of its pools are not known. So what steers an operation has to be among the small constants.
     """
     try:
-        translation = _OnnxTranslation(model, None)
+        translation = _OnnxTranslation(model, None, OnnxGraph())
     except (NnburstError, *REFUSALS) as error:
         log.debug("onnxruntime runs no operation of the model: %s", error)
         count = len(model.main.operations)
@@ -57,10 +57,19 @@ def survey(model: Model) -> Claims:
     return Claims(lowered, translation.refusals)
 
 
-def lower(model: Model, pools: Sequence[Bytes]) -> WrittenGraph | None:
-    """A validated model as an ONNX graph; None if an operation cannot be lowered."""
+def lower(
+    model: Model, pools: Sequence[Bytes], *, by_cpu: bool = True, whole: bool = False
+) -> WrittenGraph | None:
+    """A validated model as an ONNX graph; None if an operation cannot be lowered.
+
+    Args:
+        model: what is to be computed.
+        pools: bytes of its pools.
+        by_cpu: see `OnnxGraph`.
+        whole: likewise.
+    """
     try:
-        translation = _OnnxTranslation(model, pools)
+        translation = _OnnxTranslation(model, pools, OnnxGraph(by_cpu, whole))
         if all(translation.step(n) for n in range(len(translation.graph.steps))):
             return translation.finish()
     except (NnburstError, *REFUSALS) as error:
@@ -71,9 +80,9 @@ def lower(model: Model, pools: Sequence[Bytes]) -> WrittenGraph | None:
 class _OnnxTranslation(Translation):
     """The main graph while it is lowered."""
 
-    def __init__(self, model: Model, pools: Sequence[Bytes] | None) -> None:
+    def __init__(self, model: Model, pools: Sequence[Bytes] | None, writer: OnnxGraph) -> None:
         super().__init__(model, pools)
-        self._writer = OnnxGraph()
+        self._writer = writer
         self._values: OperandValues[StoredValue] = OperandValues(self.stored, self._real)
         for index in self.graph.inputs:
             self._feed(index)

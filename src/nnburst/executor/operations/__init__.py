@@ -1,6 +1,7 @@
-"""Every operation's declaration: signature and shape rule, one file per family.
+"""Declares every operation: which operands it takes, and the shapes and types of its results.
 
-Importing this package fills the registry of `nnburst.executor.graph.operation`; it loads no kernel.
+There is one module for each family of operations. Importing this package fills the registry of
+`nnburst.executor.graph.operation`; it loads no kernel.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from nnburst.executor.graph.operation import REGISTRY
-from nnburst.hal.imports.folders import import_modules_of
+from nnburst.hal.utils import import_modules_of
 
 import_modules_of(__name__, __path__)
 
-#: What every operation accepts: what validation takes.
+#: The signatures of all operations; validation reads them.
 SIGNATURES: Final = {kind: definition.signature for kind, definition in REGISTRY.items()}

@@ -1,4 +1,4 @@
-"""IF and WHILE: signatures and shape rules.
+"""Declares IF and WHILE, which execute referenced models, by their signatures and shape rules.
 
 NNAPI: CpuExecutor.cpp executeIfOperation, executeWhileOperation. That branches, conditions and
 bodies fit their callers is a rule about whole models (validation:P10, P11), not checked here.
@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnburst.executor.graph.declarations import B8, SUBGRAPH, V1_3, control, data, row, signature
 from nnburst.executor.graph.operation import declare
-from nnburst.executor.graph.signatures import (
-    B8,
-    SUBGRAPH,
-    V1_3,
-    control,
-    data,
-    row,
-    signature,
-)
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import ELEMENT_CODES
+from nnburst.hal.model import ELEMENT_CODES, Operand
 from nnburst.hal.signature import Match
 
 _ANY = [kind for kind in ELEMENT_CODES if kind is not OperandType.TENSOR_OEM_BYTE]

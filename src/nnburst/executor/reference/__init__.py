@@ -1,1 +1,1 @@
-"""The reference executor: every operation, in numpy, right to the last bit."""
+"""The reference executor: computes every operation in numpy, exact to the last bit."""

@@ -1,25 +1,267 @@
-"""A bound request: the main graph over the request's memory."""
+"""Runs a bound request in numpy: the main graph, and every graph that it calls.
+
+A `Frame` has the values of one graph and runs its steps. `MainFrame` puts results into the request's
+memory; `CalledGraph` runs a branch or a body in memory of its own. `ReferenceExecution` is what the
+driver runs.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
 
 import numpy as np
 
 from nnburst.executor.base import Argument, Execution, Outcome
-from nnburst.executor.graph.arena import byte_size, carve
-from nnburst.executor.graph.layout import Layout
+from nnburst.executor.graph.binding import Layout, bind, compute, infer, lay_out
+from nnburst.executor.graph.memory import Scratch, aligned_bytes, byte_size, carve
+from nnburst.executor.graph.operation import Binding, Run
 from nnburst.executor.graph.plan import Graph, Plan, Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType, read_only
-from nnburst.executor.reference.evaluator import Evaluator
-from nnburst.executor.reference.frame import Frame
-from nnburst.hal.diagnostics import vlog
-from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal import vlog
+from nnburst.hal.enums import ErrorStatus, OperandType, operation_name
+from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.types import OutputShape, has_passed
+from nnburst.tracing.slices import Layer, Phase, traced
+
+
+class FrameEvaluation(Protocol):
+    """The part of an execution that its frames use."""
+
+    deadline_ns: int | None
+
+    def binding(self, step: Step) -> Binding:
+        """The memory and caches that `step` is bound with."""
+
+    def check_deadline(self) -> None:
+        """Raise MissedDeadline once the execution's deadline has passed."""
+
+
+class Frame:
+    """One graph while it runs: the values of its operands, and its bound steps.
+
+    Attributes:
+        values: value of each operand that has one by now; None if it is omitted.
+        declared: declarations that differ from the graph's own (outputs, by index).
+        kept: operands whose values stay when no step reads them any more.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        evaluator: FrameEvaluation,
+        inputs: Mapping[int, Tensor | None],
+        declared: Mapping[int, TensorType],
+    ) -> None:
+        """Start with constants and inputs; nothing is bound yet."""
+        self.graph = graph
+        self.evaluator = evaluator
+        self.values: dict[int, Tensor | None] = {**graph.constants, **inputs}
+        self.declared = dict(declared)
+        self.kept: set[int] = {*graph.constants, *graph.inputs, *graph.outputs}
+        self._runs: list[Run] = []
+
+    def bind(self, layout: Layout) -> None:
+        """Bind the static steps; `layout` was made for the types of the inputs.
+
+        Raises:
+            OperationFailed: a kernel refuses its operands.
+        """
+        arena = aligned_bytes(layout.arena_bytes)
+        runs: list[Callable[[], None]] = []
+        for number, step in enumerate(self.graph.steps):
+            if number not in layout.steps:
+                runs.append(partial(self.evaluate, number))
+                continue
+            if not self.is_needed(step, [layout.types[i] for i in step.outputs]):
+                continue
+            outputs = [self._static(arena, layout, i) for i in step.outputs]
+            inputs = [self.values.get(i) for i in step.inputs]
+            declared, _ = self.declarations(step)
+            run = bind(step, inputs, outputs, declared, self.evaluator.binding(step))
+            name = operation_name(step.type)
+            runs.append(traced(run, Layer.CPU, Phase.COMPUTATION, name))
+            self.values.update(zip(step.outputs, outputs, strict=True))
+            self.kept.update(step.outputs)
+        self._runs = runs
+
+    def run(self) -> None:
+        """Run all steps.
+
+        Raises:
+            NnburstError: one fails, or the deadline has passed; `.status` has the kind.
+        """
+        evaluator = self.evaluator
+        if evaluator.deadline_ns is None:
+            for run in self._runs:
+                run()
+        else:
+            for run in self._runs:
+                evaluator.check_deadline()
+                run()
+
+    def value(self, index: int) -> Tensor:
+        """The value of an operand that an operation has written."""
+        found = self.values[index]
+        assert found is not None
+        return found
+
+    def evaluate(self, number: int) -> None:
+        """Shape, allocate, bind and run step `number`, then drop values that are not read any more.
+
+        Raises:
+            NnburstError: it fails; `.status` has the kind.
+        """
+        step = self.graph.steps[number]
+        inputs = [self.values.get(i) for i in step.inputs]
+        declared, exact = self.declarations(step)
+        binding = self.evaluator.binding(step)
+        if step.definition.shape is None:
+            made = compute(step, inputs, declared, exact, binding)
+            if self.is_needed(step, [t.meta for t in made]):
+                outputs = [
+                    self.allocate(i, t.meta) for i, t in zip(step.outputs, made, strict=True)
+                ]
+                for target, source in zip(outputs, made, strict=True):
+                    np.copyto(target.array, source.array)
+                self.values.update(zip(step.outputs, outputs, strict=True))
+        else:
+            metas = infer(step, inputs, declared, exact)
+            if self.is_needed(step, metas):
+                outputs = [self.allocate(i, m) for i, m in zip(step.outputs, metas, strict=True)]
+                bind(step, inputs, outputs, declared, binding)()
+                self.values.update(zip(step.outputs, outputs, strict=True))
+        self.release(number)
+
+    def is_needed(self, step: Step, metas: Sequence[TensorType]) -> bool:
+        """Whether results of these types have to be computed (a subclass may skip some)."""
+        del step, metas
+        return True
+
+    def declarations(self, step: Step) -> tuple[list[TensorType], list[bool]]:
+        """Outputs of a step as declared, and whether their quantisation must match exactly."""
+        declared = [self.declared.get(i, self.graph.declared[i]) for i in step.outputs]
+        return declared, [i in self.graph.outputs for i in step.outputs]
+
+    def allocate(self, index: int, meta: TensorType) -> Tensor:
+        """Memory for operand `index` (which memory may depend on the operand in a subclass)."""
+        del index
+        return Tensor(meta, np.empty(meta.dimensions, meta.dtype))
+
+    def release(self, number: int) -> None:
+        """Drop temporaries that no step after `number` reads."""
+        for index in self.graph.steps[number].inputs:
+            if self.graph.last_read[index] == number and index not in self.kept:
+                self.values.pop(index, None)
+
+    def _static(self, arena: Array, layout: Layout, index: int) -> Tensor:
+        meta = layout.types[index]
+        if index not in layout.offsets:
+            return self.allocate(index, meta)
+        return Tensor(meta, carve(arena, layout.offsets[index], meta.dimensions, meta.dtype))
+
+
+# -- Referenced subgraphs --------------------------------------------------------------------------
+
+
+class Evaluator:
+    """Scratch memory and time limits that all graphs of one execution share. For one thread."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Evaluate graphs of `plan`."""
+        self._plan = plan
+        self._called: dict[int, CalledGraph] = {}
+        self.scratch = Scratch()
+        self.deadline_ns: int | None = None
+        self.loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS
+
+    def check_deadline(self) -> None:
+        """Raise MissedDeadline once the execution's deadline has passed (CLOCK_BOOTTIME)."""
+        if has_passed(self.deadline_ns):
+            raise MissedDeadline("the execution's deadline passed between two operations")
+
+    def binding(self, step: Step) -> Binding:
+        """The memory and caches that `step` is bound with; the scratch of the step before is reused."""
+        self.scratch.reset()
+        return Binding(self.scratch.allocate, step.constants, step.cache, self)
+
+    def reaches(self, caller: int, called: int) -> bool:
+        """Whether running referenced subgraph `caller` may run `called`, which may be itself."""
+        return called in self._plan.reached_from(caller)
+
+    def call(
+        self,
+        subgraph: int,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[TensorType] | None = None,
+    ) -> list[Tensor]:
+        """Run referenced subgraph `subgraph`; its outputs stay as they are until it is called again.
+
+        It is bound once for the types of its inputs, to private copies of them, and again only when
+        they differ from those of the last call. No subgraph calls itself (validation:M5).
+        """
+        called = self._called.get(subgraph)
+        if called is None or not called.fits(inputs, outputs):
+            graph = self._plan.referenced[subgraph]
+            vlog.write("cpuexe", "subgraph %d: bound, %d operations", subgraph, len(graph.steps))
+            called = self._called[subgraph] = CalledGraph(graph, self, inputs, outputs)
+        return called.run(inputs)
+
+
+class CalledGraph:
+    """A referenced subgraph bound to private memory."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        evaluator: Evaluator,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[TensorType] | None,
+    ) -> None:
+        """Bind for inputs of these types.
+
+        Raises:
+            OperationFailed: an operation cannot compute these shapes.
+        """
+        self._types = _types(inputs)
+        self._declared = None if outputs is None else tuple(outputs)
+        self._copies = [None if t is None else np.empty_like(t.array, order="C") for t in inputs]
+        given = {
+            index: None if t is None or copy is None else Tensor(t.meta, read_only(copy))
+            for index, t, copy in zip(graph.inputs, inputs, self._copies, strict=True)
+        }
+        declared = (
+            {i: graph.declared[i] for i in graph.outputs}
+            if outputs is None
+            else dict(zip(graph.outputs, outputs, strict=True))
+        )
+        metas = dict(zip(graph.inputs, self._types, strict=True))
+        self._frame = Frame(graph, evaluator, given, declared)
+        self._frame.bind(lay_out(graph, metas, declared))
+
+    def fits(self, inputs: Sequence[Tensor | None], outputs: Sequence[TensorType] | None) -> bool:
+        """Whether a call with these types can use it."""
+        wanted = None if outputs is None else tuple(outputs)
+        return self._types == _types(inputs) and self._declared == wanted
+
+    def run(self, inputs: Sequence[Tensor | None]) -> list[Tensor]:
+        """Copy the inputs, run all steps, return the outputs."""
+        for copy, given in zip(self._copies, inputs, strict=True):
+            if copy is not None and given is not None:
+                np.copyto(copy, given.array)
+        self._frame.run()
+        return [self._frame.value(index) for index in self._frame.graph.outputs]
+
+
+def _types(inputs: Sequence[Tensor | None]) -> list[TensorType | None]:
+    return [None if t is None else t.meta for t in inputs]
+
+
+# -- The main graph, and the request that it is bound to -------------------------------------------
+
 
 log = logging.getLogger("nnburst.executor")
 
@@ -27,7 +269,7 @@ _TOO_SMALL: Final = "an output buffer is too small for what was computed"
 
 
 class OutputBuffers:
-    """Where the model's outputs go: the request's buffers, or private memory that is copied.
+    """Memory for the model's outputs: the request's buffers, or private memory that is copied there.
 
     An output that is read by an operation is computed privately, because another process may change
     the request's memory. One whose buffer is too small is computed only if another needs it.
@@ -66,12 +308,12 @@ class OutputBuffers:
         return private
 
     def copy_back(self) -> None:
-        """Copy what was computed privately to the request's buffers."""
+        """Copy privately computed outputs to the request's buffers."""
         for target, private in self._copies.values():
             np.copyto(target, private)
 
     def outcome(self) -> Outcome:
-        """What the execution reports, once every output has its memory."""
+        """The outcome that the execution reports, once every output has its memory."""
         shapes = tuple(self._shapes[i] for i in self._order)
         if all(shape.is_sufficient for shape in shapes):
             return Outcome(ErrorStatus.NONE, shapes)
@@ -113,7 +355,7 @@ class ReferenceExecution(Execution):
     """One request bound to its memory. One thread runs it at a time.
 
     Model inputs that steer an operation (axes, sizes, indexes, conditions) are copied at the start
-    of each run: another process may change them at any time.
+    of each run: another process may change them at any time. So are truth values, which become 0 and 1.
     """
 
     def __init__(
@@ -140,7 +382,7 @@ class ReferenceExecution(Execution):
         self._closed = False
         self._evaluator = Evaluator(plan)
         self._outputs = OutputBuffers(graph, arguments[1])
-        self._refresh: list[tuple[Array, Array]] = []
+        self._refresh: list[Run] = []
         values = {
             index: self._input(graph, index, meta, argument)
             for (index, meta), argument in zip(inputs.items(), arguments[0], strict=True)
@@ -183,8 +425,8 @@ class ReferenceExecution(Execution):
         evaluator = self._evaluator
         evaluator.deadline_ns = deadline_ns
         evaluator.loop_timeout_ns = loop_timeout_ns
-        for private, shared in self._refresh:
-            np.copyto(private, shared)
+        for refresh in self._refresh:
+            refresh()
         self._frame.run()
         self._outputs.copy_back()
         return self._outcome or self._outputs.outcome()
@@ -200,8 +442,15 @@ class ReferenceExecution(Execution):
                 f"validation:R11: an input of {list(meta.dimensions)} has only {argument.buffer.size} bytes"
             )
         shared = carve(argument.buffer, 0, meta.dimensions, dtype)
-        if index not in graph.steering:
+        is_truth = meta.type in (OperandType.BOOL, OperandType.TENSOR_BOOL8)
+        if index not in graph.steering and not is_truth:
             return Tensor(meta, read_only(shared))
-        private = shared.copy()
-        self._refresh.append((private, shared))
+        private = np.empty_like(shared)
+        refresh = (
+            partial(np.not_equal, shared, 0, out=private)
+            if is_truth
+            else partial(np.copyto, private, shared)
+        )
+        refresh()
+        self._refresh.append(refresh)
         return Tensor(meta, read_only(private))

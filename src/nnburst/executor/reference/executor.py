@@ -1,4 +1,8 @@
-"""The reference executor as a driver loads it."""
+"""The reference executor as a driver loads it: prepares models, keeps their layouts, and caches them.
+
+A prepared model keeps a layout for each combination of input shapes that its requests had last. Constants
+that a DEQUANTIZE operation would make real in every run are made real once, when the model is prepared.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,124 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
 from nnburst.executor.base import (
     DEFAULT_OPTIONS,
     Argument,
     Bytes,
+    Cached,
     Executor,
     Prepared,
     PrepareOptions,
 )
-from nnburst.executor.caching import Cached
+from nnburst.executor.graph.binding import Layout, bind, infer, lay_out
 from nnburst.executor.graph.extension import described_extensions
-from nnburst.executor.graph.layout import Layout, lay_out
-from nnburst.executor.graph.operation import OperationFailed
-from nnburst.executor.graph.plan import Plan
-from nnburst.executor.graph.support import supported_operations
-from nnburst.executor.graph.tensor import TensorType
-from nnburst.executor.reference.cache import to_cache
+from nnburst.executor.graph.operation import Binding, OperationFailed
+from nnburst.executor.graph.plan import Graph, Plan, Step, supported_operations
+from nnburst.executor.graph.tensor import Array, Tensor, TensorType, read_only
 from nnburst.executor.reference.execution import ReferenceExecution
-from nnburst.executor.reference.folding import folded
-from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.hal.enums import OperandLifeTime, OperationType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.extensions import Extension
-from nnburst.hal.model import Model
+from nnburst.hal.model import DataLocation, MemoryPool, Model, Operand, Subgraph
+from nnburst.hal.types import NumberOfCacheFiles
+
+_ALIGNMENT = 64
+
+
+class _Packer:
+    """Bytes of constants, one after the other, each aligned."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def add(self, array: Array) -> DataLocation:
+        self.content += bytes(-len(self.content) % _ALIGNMENT)
+        location = DataLocation(0, len(self.content), array.nbytes)
+        self.content += array.tobytes()
+        return location
+
+
+def to_cache(model: Model, plan: Plan) -> Cached:
+    """A copy of `model` with the constants of its plan, which no other process can change.
+
+    Constants that lay in the model stay there; those of all its pools move to the one pool of the new
+    model. Another process may write to that pool, so values from it are checked whenever they are used.
+    """
+    values, pool = _Packer(), _Packer()
+
+    def packed(subgraph: Subgraph, graph: Graph) -> Subgraph:
+        operands = tuple(
+            _operand(operand, graph.constants[index].array, values, pool)
+            if index in graph.constants
+            else operand
+            for index, operand in enumerate(subgraph.operands)
+        )
+        return msgspec.structs.replace(subgraph, operands=operands)
+
+    made = msgspec.structs.replace(
+        model,
+        main=packed(model.main, plan.main),
+        referenced=tuple(map(packed, model.referenced, plan.referenced)),
+    )
+    pools = (MemoryPool(len(pool.content)),) if pool.content else ()
+    made = msgspec.structs.replace(made, operand_values=bytes(values.content), pools=pools)
+    return Cached(made, constants=bytes(pool.content))
+
+
+def _operand(operand: Operand, array: Array, values: _Packer, pool: _Packer) -> Operand:
+    if operand.lifetime == OperandLifeTime.SUBGRAPH:
+        return operand
+    where = values if operand.lifetime == OperandLifeTime.CONSTANT_COPY else pool
+    return msgspec.structs.replace(operand, location=where.add(array))
+
+
+def folded(plan: Plan) -> Plan:
+    """A plan without the DEQUANTIZE operations whose input is a constant: their outputs are constants.
+
+    An output of a subgraph that one of them writes is still computed.
+    """
+    return plan.with_graphs(_folded(plan.main), tuple(map(_folded, plan.referenced)))
+
+
+def _folded(graph: Graph) -> Graph:
+    made: dict[int, Tensor] = {}
+    steps = []
+    for step in graph.steps:
+        value = None if step.outputs[0] in graph.outputs else _value(graph, step)
+        if value is None:
+            steps.append(step)
+        else:
+            made[step.outputs[0]] = value
+    if not made:
+        return graph
+    return graph.with_steps(
+        tuple(_with_constants(step, made) for step in steps), {**graph.constants, **made}
+    )
+
+
+def _value(graph: Graph, step: Step) -> Tensor | None:
+    if step.type is not OperationType.DEQUANTIZE or not step.constants:
+        return None
+    given = [graph.constants[step.inputs[0]]]
+    declared = [graph.declared[step.outputs[0]]]
+    try:
+        [meta] = infer(step, given, declared, [False])
+        out = Tensor(meta, np.empty(meta.dimensions, meta.dtype))
+        bind(step, given, [out], declared, Binding(constants=step.constants))()
+    except OperationFailed:
+        return None  # it fails where it always did: when an execution is bound
+    return Tensor(meta, read_only(out.array))
+
+
+def _with_constants(step: Step, made: dict[int, Tensor]) -> Step:
+    more = frozenset(at for at, index in enumerate(step.inputs) if index in made)
+    return replace(step, constants=step.constants | more) if more else step
+
 
 log = logging.getLogger("nnburst.executor")
 

@@ -1,14 +1,18 @@
-"""The HAL's rules: whether a model, a request or a memory description is valid.
+"""Checks whether a model, a request or a memory description is valid by the HAL's rules.
 
 Everything that another process sends passes here before it is used. Rules carry the ids of the
 project's list (M models, O operands, P operations and graphs, R requests, D memory descriptions, S
 small values); every failure is InvalidArgument whose message begins with the id. The whole work is
-linear in what is validated, sizes are exact integers, and nothing recurses.
+linear in the size of the value, sizes are exact integers, and nothing recurses.
 """
 
-from nnburst.hal.validation.memory_desc import validate_memory_desc
 from nnburst.hal.validation.model import validate_model
-from nnburst.hal.validation.request import Dimensions, RequestValidator, validate_request
+from nnburst.hal.validation.request import (
+    Dimensions,
+    RequestValidator,
+    validate_memory_desc,
+    validate_request,
+)
 
 __all__ = [
     "validate_model",

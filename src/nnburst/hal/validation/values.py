@@ -1,4 +1,4 @@
-"""Rules M6 and S1 to S11: small values by themselves. All raise InvalidArgument.
+"""Checks small values such as tokens and priorities, and names the place of a broken rule.
 
 NNAPI: Validation.cpp validate(ExecutionPreference), validate(Priority), validate(Capabilities),
 validate(Extension), validate(Timing), validate(SyncFence) and their kin.
@@ -6,17 +6,46 @@ validate(Extension), validate(Timing), validate(SyncFence) and their kin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-from nnburst.hal.capabilities import Capabilities, PerformanceInfo
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, OperandType, Priority
+from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN, NO_TIMING
 from nnburst.hal.model import ExtensionNameAndPrefix
-from nnburst.hal.timing import Timing
-from nnburst.hal.validation.broken import Broken
+from nnburst.hal.types import Capabilities, PerformanceInfo, Timing
+
+_RULE = re.compile(r"validation:([A-Z]\d+): (.*)", re.DOTALL)
+
+
+class Broken(Exception):
+    """A rule is broken; the caller that has the place turns it into InvalidArgument."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        """Keep the rule's id and the reason."""
+        super().__init__(rule, message)
+        self.rule = rule
+        self.message = message
+
+    @classmethod
+    def by(cls, error: InvalidArgument, rule: str) -> Broken:
+        """The message of `error`, under the rule that it names itself or else under `rule`."""
+        named = _RULE.fullmatch(str(error))
+        return cls(*named.groups()) if named else cls(rule, str(error))
+
+    def at(self, where: str) -> InvalidArgument:
+        """The error for the caller."""
+        return InvalidArgument(f"validation:{self.rule}: {where}: {self.message}")
+
+
+def check_range(rule: str, name: str, value: int, low: int, high: int) -> None:
+    """Refuse an integer outside [low, high] (the original's structs cannot even hold one)."""
+    if not low <= value <= high:
+        raise Broken(rule, f"{name} is {value}, expected {low} to {high}")
+
 
 _NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_.")
 _UINT16_MAX: Final = 0xFFFF

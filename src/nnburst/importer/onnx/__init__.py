@@ -1,1 +1,1 @@
-"""From ONNX files to NNAPI models."""
+"""Translates ONNX files to NNAPI models."""

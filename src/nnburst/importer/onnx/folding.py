@@ -1,7 +1,7 @@
-"""What a node computes if all its inputs are known: shapes, indices, constants of constants.
+"""Computes a node during translation if all its inputs are known: shapes, indices, constants of constants.
 
 Exporters compute shapes by nodes; with known dimensions they are constants. Only operators on shapes and
-small tables are here, and those that make weights; what a result takes is charged before it is made.
+small tables are here, and those that make weights; a result's memory is charged before it is made.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.formats.onnx.model import SparseTensor
-from nnburst.formats.onnx.tensor import DTYPES, element_name
-from nnburst.formats.onnx.wire import Malformed
+from nnburst.formats.onnx_model import SparseTensor
+from nnburst.formats.onnx_tensor import DTYPES, element_name
+from nnburst.formats.onnx_wire import Malformed
 from nnburst.importer.onnx.node import Node
 from nnburst.importer.onnx.tensor import Array
-from nnburst.importer.refused import Refused
+from nnburst.importer.tensors import Refused
 
 Fold = Callable[[Node, list[Array]], Any]
 FOLDS: Final[dict[str, Fold]] = {}
@@ -58,7 +58,7 @@ _MOST_INPUTS: Final = 4096
 
 
 def charge(node: Node, shape: Sequence[int], itemsize: int) -> None:
-    """Charge what a result of this shape takes."""
+    """Charge the memory of a result of this shape."""
     node.graph.budget.spend(max(math.prod(int(extent) for extent in shape), 1) * itemsize + 256)
 
 
@@ -218,7 +218,7 @@ def _reshape(node: Node, arrays: list[Array]) -> Array:
 
 
 def target_shape(node: Node, shape: Sequence[int], wanted: Array) -> tuple[int, ...]:
-    """What a Reshape makes of a shape: 0 keeps an extent, -1 is what is left."""
+    """The shape after a Reshape: 0 keeps an extent, -1 takes the remaining elements."""
     target = [int(extent) for extent in wanted.reshape(-1)]
     if not node.integer("allowzero"):
         for axis, extent in enumerate(target):

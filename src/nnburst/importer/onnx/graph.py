@@ -1,4 +1,4 @@
-"""The NNAPI subgraph that an ONNX graph becomes: brings tensors into the form that an operation takes."""
+"""Builds the NNAPI subgraph of an ONNX graph, and brings tensors into the form that an operation takes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,34 @@ import numpy as np
 from nnburst.formats.budget import Budget
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.limits import INT32_MAX
-from nnburst.hal.model import SymmPerChannelQuantParams
-from nnburst.hal.operand_types import DTYPES
-from nnburst.importer.constants import Constant, ConstantPool, constant_of, integers
-from nnburst.importer.onnx.layout import Order, Shape, collapsed, identity, is_same, permuted
-from nnburst.importer.onnx.tensor import Array, QuantizedConstant, Tensor, operand_type
-from nnburst.importer.refused import Refused
-from nnburst.importer.subgraph import Argument, Scalar, SubgraphWriter, Value
-from nnburst.importer.tensor_type import TensorType
+from nnburst.hal.model import DTYPES, SymmPerChannelQuantParams
+from nnburst.importer.onnx.tensor import (
+    Array,
+    Order,
+    QuantizedConstant,
+    Shape,
+    Tensor,
+    collapsed,
+    identity,
+    is_same,
+    operand_type,
+    permuted,
+)
+from nnburst.importer.subgraph import MOST_AXES, Argument, Scalar, SubgraphWriter, Value
+from nnburst.importer.tensors import (
+    Constant,
+    ConstantPool,
+    Refused,
+    TensorType,
+    constant_of,
+    integers,
+)
 
 _O = OperationType
 _T = OperandType
 
 FLOATS: Final = frozenset({_T.TENSOR_FLOAT32, _T.TENSOR_FLOAT16})
 QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED})
-#: Most axes of nearly every operation.
-MOST_AXES: Final = 4
 
 
 class OnnxGraph(SubgraphWriter):
@@ -224,8 +236,6 @@ class OnnxGraph(SubgraphWriter):
             if value.type.type == _T.TENSOR_BOOL8:
                 found = self.truth(self.reshaped(self.as_numbers(value), dims))
             else:
-                if len(value.type.dimensions) > MOST_AXES:
-                    raise Refused(f"an operand of {len(value.type.dimensions)} axes is reshaped")
                 found = self.emit(_O.RESHAPE, [value, integers(dims)], kind)
             self._forms[key] = found
         return self._forms[key]

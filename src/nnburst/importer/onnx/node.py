@@ -1,30 +1,43 @@
-"""One node of an ONNX graph while it is translated, and the table of those that can be."""
+"""Holds one node of an ONNX graph while it is translated, its quantisation, and the table of operators.
+
+Operators fill the table. A file maps integers to real numbers by its QuantizeLinear and DequantizeLinear
+nodes, from which quantised operands are made.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from nnburst.formats.onnx.model import NodeProto
-from nnburst.formats.onnx.tensor import TensorProto
-from nnburst.formats.onnx.wire import Malformed
+from nnburst.formats.onnx_model import NodeProto
+from nnburst.formats.onnx_tensor import TensorProto
+from nnburst.formats.onnx_wire import Malformed
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.registration import registers
+from nnburst.hal.model import SymmPerChannelQuantParams
+from nnburst.hal.utils import registers
 from nnburst.importer.onnx.graph import OnnxGraph
-from nnburst.importer.onnx.layout import Order, Shape, identity
-from nnburst.importer.onnx.tensor import Array, Tensor, constant
-from nnburst.importer.refused import Refused
+from nnburst.importer.onnx.tensor import (
+    Array,
+    Order,
+    QuantizedConstant,
+    Shape,
+    Tensor,
+    constant,
+    identity,
+    operand_type,
+)
 from nnburst.importer.subgraph import Argument, Value
-from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.tensors import Refused, TensorType
 
 _T = OperandType
 
 
 class Quantization:
-    """Into which integers the real numbers of an output go, if the next node makes them integers."""
+    """The integers that an output's real numbers become, if the next node quantises them."""
 
     __slots__ = ("scale", "type", "zero_point")
 
@@ -42,14 +55,14 @@ class Quantization:
 
 
 class Node:
-    """One node: its inputs as tensors, its attributes, and what it becomes.
+    """One node: its inputs as tensors, its attributes, and the operations that it becomes.
 
     Attributes:
         kind: its operator.
         version: of the operators of its domain.
         graph: the subgraph that grows.
         outputs: names that it writes.
-        quantization: into which its first output goes, if a QuantizeLinear is all that reads it.
+        quantization: of its first output, if a QuantizeLinear is the only node that reads it.
     """
 
     def __init__(
@@ -90,7 +103,7 @@ class Node:
         proto = replace(self._proto, op_type=kind, domain="")
         return Node(proto, version, self.graph, inputs, self._decode, quantization)
 
-    # What it reads
+    # -- Inputs and attributes
 
     @property
     def count(self) -> int:
@@ -135,6 +148,11 @@ class Node:
         if found is None:
             return default
         return self._decode(found.value) if isinstance(found.value, TensorProto) else found.value
+
+    def require_attributes(self, *names: str) -> None:
+        """Refuse the node if it has others: versions to come may give it some that count."""
+        for name in self._proto.attributes:
+            self.require(name in names, f"attribute {name}")
 
     def integer(self, name: str, default: int = 0) -> int:
         """An attribute that is an integer."""
@@ -193,7 +211,7 @@ class Node:
         if tensor.dtype.kind not in kinds:
             raise Refused(f"{what} is {tensor.dtype}, which NNAPI's operation does not take")
 
-    # What it becomes
+    # -- Operations and results
 
     def real(self, position: int = 0) -> Tensor:
         """Input `position` as floating-point numbers, in an operand that holds them themselves."""
@@ -244,3 +262,92 @@ TABLE: Final[dict[tuple[str, str], Translate]] = {}
 def operator(*kinds: str, domain: str = "") -> Callable[[Translate], Translate]:
     """Register the decorated function as the translation of these operators."""
     return registers(TABLE, *((domain, kind) for kind in kinds))
+
+
+def parameters(node: Node, scale: int, zero_point: int, dtype: Any = np.uint8) -> Quantization:  # noqa: ANN401
+    """The one step and zero point of a tensor, from two inputs of a node.
+
+    Raises:
+        Refused: they are computed, several, or of no type of NNAPI's.
+    """
+    steps = node.array(scale, "scale")
+    zeros = np.zeros(1, dtype)
+    if node.optional(zero_point) is not None:
+        zeros = node.array(zero_point, "zero point")
+    if steps.size != 1 or zeros.size != 1:
+        raise Refused(f"{steps.size} scales: NNAPI quantises activations by one")
+    kind = operand_type(zeros.dtype)
+    step = float(steps.reshape(-1)[0])
+    if kind not in (_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED):
+        raise Refused(f"integers of {zeros.dtype}")
+    if not (math.isfinite(step) and step > 0):
+        raise Refused(f"scale {step}, expected a positive number")
+    return Quantization(kind, step, int(zeros.reshape(-1)[0]))
+
+
+def quantized_type(into: Quantization, dims: tuple[int, ...]) -> TensorType:
+    """The operand of a quantised tensor."""
+    return TensorType(into.type, dims, into.scale, into.zero_point)
+
+
+def dequantized(tensor: Tensor, by: Quantization) -> Tensor | None:
+    """Stored integers as the real numbers that they stand for; nothing is computed for it.
+
+    None if the operand stands for others.
+    """
+    if tensor.is_known:
+        stored = tensor.array()
+        made = QuantizedConstant(
+            stored, np.array([by.scale], np.float32), np.array([by.zero_point], stored.dtype), 0
+        )
+        return Tensor(tensor.shape, np.dtype(np.float32), quantized=made)
+    if not by.matches(tensor.computed().type):
+        return None
+    return replace(tensor, dtype=np.dtype(np.float32))
+
+
+def stored_integers(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Quantised real numbers as the integers that stand for them."""
+    return replace(tensor, dtype=dtype)
+
+
+def weights(
+    graph: OnnxGraph, found: QuantizedConstant, order: tuple[int, ...], channels: int
+) -> tuple[Value, Array]:
+    """Quantised weights as a constant operand, and the scale of each channel.
+
+    NNAPI: per channel weights are int8 with zero points of 0; of one scale they have the type of what
+    they are multiplied with.
+
+    Args:
+        graph: that they belong to.
+        found: the integers.
+        order: of the operand's axes.
+        channels: the axis, in the file's order, that outputs come from.
+    """
+    stored, scale = found.stored, found.scale.reshape(-1).astype(np.float32)
+    dims = tuple(stored.shape[axis] for axis in order)
+    if scale.size == 1:
+        zero = int(found.zero_point.reshape(-1)[0]) if found.zero_point.size else 0
+        like = TensorType(_T.TENSOR_QUANT8_ASYMM, (), float(scale[0]), zero)
+        return graph.literal(stored.transpose(order), dims, like), scale
+    if stored.dtype == np.uint8:  # the same numbers by signed integers, if 128 stands for 0
+        if not np.all(found.zero_point == 128):
+            raise Refused("unsigned weights with a scale for each channel")
+        graph.budget.spend(2 * stored.size)
+        stored = (stored.astype(np.int16) - 128).astype(np.int8)
+    elif np.any(found.zero_point):
+        raise Refused("zero points for each channel, expected 0")
+    if found.axis != channels or scale.size != stored.shape[channels]:
+        raise Refused(f"{scale.size} scales for axis {found.axis} of {list(stored.shape)}")
+    value = graph.literal(stored.transpose(order), dims)
+    constant = value.constant
+    assert constant is not None
+    kind = TensorType(
+        _T.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+        dims,
+        extra_params=SymmPerChannelQuantParams(
+            tuple(float(each) for each in scale), order.index(channels)
+        ),
+    )
+    return Value(kind, None, constant.retyped(kind)), scale

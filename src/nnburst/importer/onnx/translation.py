@@ -1,16 +1,15 @@
-"""A file as a model: node by node, what is known computed on the way, functions and branches in place."""
+"""Translates an ONNX file into a model, node by node."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.formats.onnx.external_data import ExternalData
-from nnburst.formats.onnx.model import (
+from nnburst.formats.onnx_model import (
     Attribute,
     FunctionProto,
     GraphProto,
@@ -18,26 +17,122 @@ from nnburst.formats.onnx.model import (
     OnnxFile,
     ValueInfo,
 )
-from nnburst.formats.onnx.tensor import DTYPES, TensorProto
-from nnburst.formats.onnx.wire import DEEPEST, Malformed
+from nnburst.formats.onnx_tensor import DTYPES, ExternalData, TensorProto
+from nnburst.formats.onnx_wire import DEEPEST, Malformed
 from nnburst.hal.enums import OperandType
-from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.errors import InvalidArgument, NnburstError, keyed_value, spelt
 from nnburst.hal.limits import UINT32_MAX
-from nnburst.hal.model import MemoryPool, Model
-from nnburst.hal.operand_types import DTYPES as OPERAND_DTYPES
-from nnburst.hal.operand_types import size_bytes
-from nnburst.importer.constants import ConstantPool
+from nnburst.hal.model import DTYPES as OPERAND_DTYPES
+from nnburst.hal.model import MemoryPool, Model, refuse_masked, size_bytes
 from nnburst.importer.imported_model import ImportedModel, State
 from nnburst.importer.onnx import operators
 from nnburst.importer.onnx.folding import folded
 from nnburst.importer.onnx.graph import QUANT8, OnnxGraph
-from nnburst.importer.onnx.layout import identity
-from nnburst.importer.onnx.node import TABLE, Node, Quantization
-from nnburst.importer.onnx.quantization import parameters, quantized_type
-from nnburst.importer.onnx.scope import Scope
-from nnburst.importer.onnx.tensor import Array, Tensor, constant, operand_type
-from nnburst.importer.refused import Refused
-from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.onnx.node import TABLE, Node, Quantization, parameters, quantized_type
+from nnburst.importer.onnx.tensor import Array, Tensor, constant, identity, operand_type
+from nnburst.importer.subgraph import Value
+from nnburst.importer.tensors import ConstantPool, Refused, TensorType, as_graph_hint
+
+#: Operators that keep quantised numbers or limit them, so that a convolution before them may quantise.
+_PASSES: Final = frozenset(
+    {"Relu", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "MaxPool", "Identity"}
+)
+
+
+class Scope:
+    """Tensors by name; those of the scope around it are seen, too."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeProto],
+        outputs: Iterable[str],
+        initializers: Mapping[str, TensorProto],
+        decode: Callable[[TensorProto], Array],
+        outer: Scope | None = None,
+    ) -> None:
+        """Of the nodes of a graph or function with these outputs."""
+        self.nodes = nodes
+        self.outputs = tuple(outputs)
+        self._initializers = initializers
+        self._decode = decode
+        self._outer = outer
+        self._tensors: dict[str, Tensor] = {}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in nodes:
+            for name in node.inputs:
+                self._readers.setdefault(name, []).append(node)
+
+    def find(self, name: str) -> Tensor | None:
+        """The tensor that a name stands for; None if it stands for none."""
+        found = self._tensors.get(name)
+        if found is None and name in self._initializers:
+            found = self._tensors[name] = constant(self._decode(self._initializers[name]))
+        if found is None and self._outer is not None:
+            return self._outer.find(name)
+        return found
+
+    def get(self, name: str) -> Tensor:
+        """The tensor that a name stands for."""
+        found = self.find(name)
+        if found is None:
+            raise Malformed(f"{name!r} is read before it is written")
+        return found
+
+    def define(self, name: str, tensor: Tensor) -> None:
+        """Let a name stand for a tensor."""
+        if name in self._tensors:
+            raise Malformed(f"{name!r} is written twice")
+        self._tensors[name] = tensor
+
+    def holds(self, name: str) -> bool:
+        """Whether the file holds the value of a name of this scope."""
+        return name in self._initializers
+
+    def needed(self) -> list[bool]:
+        """Which nodes some output depends on."""
+        wanted = set(self.outputs)
+        found = [False] * len(self.nodes)
+        for at in reversed(range(len(self.nodes))):
+            node = self.nodes[at]
+            if any(name and name in wanted for name in node.outputs):
+                found[at] = True
+                wanted.update(node.inputs)
+                wanted.update(_captured(node))
+        return found
+
+    def quantizer(self, node: NodeProto) -> NodeProto | None:
+        """The QuantizeLinear that alone reads a node's output, maybe behind operators that keep values."""
+        for _ in range(8):
+            name = node.outputs[0] if node.outputs else ""
+            readers = self._readers.get(name, [])
+            if len(readers) != 1 or name in self.outputs or readers[0].inputs[0] != name:
+                return None
+            node = readers[0]
+            if node.op_type == "QuantizeLinear":
+                return node
+            if node.op_type not in _PASSES or node.domain:
+                return None
+        return None
+
+    def readers(self, name: str) -> list[NodeProto]:
+        """Nodes of this scope that read a name."""
+        return self._readers.get(name, [])
+
+
+def _captured(node: NodeProto) -> Iterable[str]:
+    """Names that subgraphs of a node read from around it, and more."""
+    for attribute in node.attributes.values():
+        graphs = attribute.value if isinstance(attribute.value, list) else [attribute.value]
+        for graph in graphs:
+            if isinstance(graph, GraphProto):
+                yield from (output.name for output in graph.outputs)
+                for inner in graph.nodes:
+                    yield from inner.inputs
+                    yield from _captured(inner)
+
+
+# -- The translation of a whole file ---------------------------------------------------------------
+
 
 assert operators.__all__  # importing them has filled the table
 
@@ -46,7 +141,7 @@ _NODE_COST: Final = 4096
 #: Rounds that a loop is unrolled into at most.
 _MOST_ROUNDS: Final = 256
 _OLDEST: Final = 7
-#: What a translation meets if a file's inputs and attributes are not what their operator needs.
+#: Errors of a translation whose inputs or attributes do not fit their operator.
 _UNFIT: Final = (
     ArithmeticError,
     AssertionError,
@@ -57,7 +152,6 @@ _UNFIT: Final = (
 )
 #: How operators begin that take integers followed by their step and zero point.
 _READING_INTEGERS: Final = ("DequantizeLinear", "QLinear", "QGemm")
-_HINT: Final = "nnburst.load(…, as_graph=True) runs the whole graph as one operation"
 
 
 class OnnxTranslation:
@@ -77,10 +171,10 @@ class OnnxTranslation:
 
         Args:
             file: the file.
-            external: reads what lies beside it.
+            external: reads the files beside it.
             shapes: of inputs whose dimensions are open.
             constants: values of inputs that are the same in every execution.
-            states: inputs that take, the next time, what an output gave.
+            states: inputs that take an output of the execution before.
             exact: real numbers are multiplied with 8-bit weights as real numbers.
         """
         self._file = file
@@ -96,7 +190,7 @@ class OnnxTranslation:
         """The imported model.
 
         Raises:
-            InvalidArgument: the file is not intact, or NNAPI cannot express what it holds.
+            InvalidArgument: the file is not intact, or NNAPI cannot express its network.
         """
         try:
             return self._translated()
@@ -111,16 +205,17 @@ class OnnxTranslation:
         if version < _OLDEST:
             raise Refused(f"operators of version {version}, expected {_OLDEST} or later")
         if graph.sparse:
-            raise Refused(f"sparse initializers; {_HINT}")
+            raise Refused(f"sparse initializers; {as_graph_hint()}")
         scope = Scope(
             graph.nodes, [o.name for o in graph.outputs], graph.initializers, self._decode
         )
         open_ones = [info for info in graph.inputs if info.name not in graph.initializers]
-        for name in {*self._values, *self._shapes} - {info.name for info in open_ones}:
-            names = [info.name for info in open_ones]
-            raise InvalidArgument(
-                f"{name!r} is not an input of the network, its inputs are {names}"
-            )
+        names = [info.name for info in open_ones]
+        for option, values in (("shapes", self._shapes), ("constants", self._values)):
+            for unknown in values.keys() - set(names):
+                raise InvalidArgument(
+                    f"{spelt(option, unknown)}: not an input of the network, its inputs are {names}"
+                )
         for info in open_ones:
             if info.name in self._values:
                 scope.define(info.name, self._known(info))
@@ -131,19 +226,20 @@ class OnnxTranslation:
         outputs = [self._output(scope, info.name) for info in graph.outputs]
         return self._finished(given, outputs)
 
-    # What the model has to do with others
+    # -- Inputs, outputs and states
 
     def _input(self, info: ValueInfo, scope: Scope) -> Tensor:
         if not info.is_tensor or info.element not in DTYPES:
             raise Refused(
-                f"input {info.name!r} is {info.element}, which is not a tensor type of NNAPI; {_HINT}"
+                f"input {info.name!r} is {info.element}, which is not a tensor type of NNAPI;"
+                f" {as_graph_hint()}"
             )
         shape = self._shape(info)
         dtype = DTYPES[info.element]
         try:
             kind = TensorType(operand_type(dtype), shape or (1,))
         except Refused as refused:
-            raise Refused(f"input {info.name!r}: {refused}; {_HINT}") from None
+            raise Refused(f"input {info.name!r}: {refused}; {as_graph_hint()}") from None
         if size_bytes(kind.type, kind.dimensions) > UINT32_MAX:
             raise Refused(
                 f"input {info.name!r} of shape {list(shape)} is larger than an operand can be"
@@ -156,6 +252,7 @@ class OnnxTranslation:
         """An input whose value is the same in every execution."""
         if info.element not in DTYPES:
             raise Refused(f"input {info.name!r} is {info.element}, expected a tensor of numbers")
+        refuse_masked(spelt("constants", info.name), self._values[info.name])
         array = np.asarray(self._values[info.name], DTYPES[info.element])
         if info.shape is not None:
             said = tuple(e if isinstance(e, int) and e > 0 else -1 for e in info.shape)
@@ -164,7 +261,8 @@ class OnnxTranslation:
             )
             if not fits:
                 raise InvalidArgument(
-                    f"constants[{info.name!r}] has shape {array.shape}, the file declares {list(said)}"
+                    f"{spelt('constants', info.name)} has shape {array.shape},"
+                    f" the file declares {list(said)}"
                 )
         return constant(array)
 
@@ -173,7 +271,7 @@ class OnnxTranslation:
         found = info.shape if wanted is None else tuple(wanted)
         if found is None:
             raise Refused(
-                f"input {info.name!r} has an open rank: give shapes={{{info.name!r}: (…)}}"
+                f"input {info.name!r} has an open rank: give {keyed_value('shapes', info.name, '…')}"
             )
         if wanted is not None and info.shape is not None:
             fits = len(found) == len(info.shape) and all(
@@ -182,12 +280,15 @@ class OnnxTranslation:
             )
             if not fits:
                 raise InvalidArgument(
-                    f"shapes[{info.name!r}]: {list(found)}, the file declares {list(info.shape)}"
+                    f"{spelt('shapes', info.name)}: {list(found)},"
+                    f" the file declares {list(info.shape)}"
                 )
-        if not all(isinstance(extent, int) and extent > 0 for extent in found):
+        if not all(map(_is_extent, found)):
             said = ", ".join("?" if e is None else str(e) for e in found)
+            example = ", ".join("…" if not _is_extent(e) else str(e) for e in found)
             raise Refused(
-                f"input {info.name!r} has open dimensions ({said}): give shapes={{{info.name!r}: (…)}}"
+                f"input {info.name!r} has open dimensions ({said}):"
+                f" give {keyed_value('shapes', info.name, example)}"
             )
         return tuple(int(extent) for extent in found if extent is not None)
 
@@ -210,10 +311,24 @@ class OnnxTranslation:
             )
         return found
 
+    def _stored(self, name: str, tensor: Tensor) -> Value:
+        """An output's operand, with its elements as the file sees them."""
+        try:
+            return self._graph.stored(tensor)
+        except Refused as refused:
+            raise Refused(
+                f"output {name!r} cannot be imported: {refused}; {as_graph_hint()}"
+            ) from None
+
     def _finished(self, given: Sequence[ValueInfo], outputs: Sequence[Tensor]) -> ImportedModel:
         graph = self._file.graph
         self._graph.origin = "output"
-        main = self._graph.finish([self._graph.stored(tensor) for tensor in outputs])
+        main = self._graph.finish(
+            [
+                self._stored(info.name, each)
+                for info, each in zip(graph.outputs, outputs, strict=True)
+            ]
+        )
         pools = self._constants.fill()
         names = [info.name for info in given], [info.name for info in graph.outputs]
         model = Model(
@@ -242,7 +357,7 @@ class OnnxTranslation:
         for into, out in self._states.items():
             if into not in inputs or out not in outputs:
                 names = f"the inputs are {list(inputs)}, the outputs {list(outputs)}"
-                raise InvalidArgument(f"states: {into!r} from {out!r}, {names}")
+                raise InvalidArgument(f"{spelt('states')}: {into!r} from {out!r}, {names}")
             main = model.main
             at, of = inputs.index(into), outputs.index(out)
             operand, written = (
@@ -292,9 +407,9 @@ class OnnxTranslation:
                 self._one(proto, scope, opsets, f"{where}{at}.", depth)
             except Refused as error:
                 text = str(error)
-                known = text.startswith(f"{where}{at}.") or _HINT in text
+                known = text.startswith(f"{where}{at}.") or as_graph_hint() in text
                 raise Refused(
-                    text if known else f"{said} cannot be imported: {error}; {_HINT}"
+                    text if known else f"{said} cannot be imported: {error}; {as_graph_hint()}"
                 ) from None
             except InvalidArgument as error:
                 raise InvalidArgument(f"{said}: {error}") from None
@@ -395,7 +510,7 @@ class OnnxTranslation:
     def _loop(
         self, proto: NodeProto, scope: Scope, opsets: Mapping[str, int], where: str, depth: int
     ) -> list[Tensor]:
-        """A loop whose rounds are known; what it collects over them is refused."""
+        """A loop with a known number of rounds; one that collects values over them is refused."""
         body = _subgraph(proto, "body")
         trips, going, *state = (scope.get(name) if name else None for name in proto.inputs)
         carried = [tensor for tensor in state if tensor is not None]
@@ -435,3 +550,8 @@ def _with_attributes(node: NodeProto, given: Mapping[str, Attribute]) -> NodePro
         else:
             made[name] = attribute
     return replace(node, attributes=made)
+
+
+def _is_extent(extent: object) -> bool:
+    """Whether it is known, and a number of elements."""
+    return isinstance(extent, int) and extent > 0

@@ -1,4 +1,4 @@
-"""An ONNX file as one operation: dev.nnburst.onnx, with the file's bytes in a pool."""
+"""Makes an ONNX file one operation of the extension dev.nnburst.onnx, with the file's bytes in a pool."""
 
 from __future__ import annotations
 
@@ -7,33 +7,57 @@ from typing import Any
 
 import numpy as np
 
-from nnburst.formats.onnx.external_data import ExternalData
-from nnburst.formats.onnx.model import OnnxFile, ValueInfo, tensors_of
-from nnburst.formats.onnx.rewriting import with_shapes
+from nnburst.formats.onnx_model import OnnxFile, ValueInfo, read_model, tensors_of
+from nnburst.formats.onnx_tensor import ExternalData
+from nnburst.formats.onnx_wire import with_largest, with_shapes
 from nnburst.hal.enums import OperandLifeTime
-from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.extensions.whole_graph import BY_NAME, FILE, GRAPH, NAME, Element, GraphParams
+from nnburst.hal.errors import InvalidArgument, spelt
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.model import DataLocation, ExtraParams, MemoryPool, Operand
 from nnburst.hal.model_builder import ModelBuilder, UsedExtension
+from nnburst.hal.whole_graph import (
+    BY_NAME,
+    FILE,
+    GRAPH,
+    ONNX,
+    SLOT_EXTENTS,
+    Element,
+    GraphParams,
+    GraphState,
+)
 from nnburst.importer.imported_model import ImportedModel
 
 
 def whole_graph(
-    content: bytes, file: OnnxFile, external: ExternalData, shapes: Mapping[str, Sequence[int]]
+    content: bytes,
+    file: OnnxFile,
+    external: ExternalData,
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    fixed: bool = True,
+    states: Mapping[str, str] | None = None,
+    largest: Sequence[str] = (),
 ) -> ImportedModel:
     """The model.
 
     Args:
         content: of the file.
-        file: what was read of it.
+        file: its parts.
         external: reads the files beside it, each of which becomes a pool.
         shapes: of inputs that the file leaves open, so that requests need not carry them and the engine has
             its outputs' beforehand.
+        fixed: whether the engine gets them, too. It then refuses a file if a part that these shapes never
+            reach does not fit them.
+        states: names of outputs by names of inputs, which stay in the driver.
+        largest: names of outputs whose index of the largest along the last axis is wanted in their place.
 
     Raises:
         InvalidArgument: an input or output is of no type that the extension has.
     """
+    if largest:
+        content = with_largest(content, _indexes(file, largest))
+        file = read_model(content)
+    kept = _states(file, states or {}, shapes)
     graph = file.graph
     inputs = [info for info in graph.inputs if info.name not in graph.initializers]
     others = {
@@ -41,34 +65,82 @@ def whole_graph(
         for _, tensor in tensors_of(file)
         if tensor.is_external
     }
-    if shapes:
-        content = with_shapes(content, {name: _checked(name, s) for name, s in shapes.items()})
+    wanted = {
+        name: _checked(name, shape) for name, shape in shapes.items() if name not in (states or {})
+    }
+    if wanted and fixed:
+        content = with_shapes(content, wanted)
     parts: list[bytes | memoryview] = [content, *others.values()]
     pools = tuple(np.frombuffer(part, np.uint8) for part in parts)
+    inputs = [info for info in inputs if info.name not in (states or {})]
+    staying = {state.output for state in kept}
+    outputs_of = [info for info in graph.outputs if info.name not in staying]
     params = GraphParams(
         tuple(info.name for info in inputs),
-        tuple(info.name for info in graph.outputs),
+        tuple(info.name for info in outputs_of),
         tuple(others),
+        kept,
     )
     builder = ModelBuilder()
-    used = builder.extension(NAME)
+    used = builder.extension(ONNX)
     files = [
         builder.operand(_file(used, at, pool.nbytes, params.pack() if at == 0 else None))
         for at, pool in enumerate(pools)
     ]
     given = [builder.input(*_border("input", info, used, shapes)) for info in inputs]
-    results = [builder.output(*_border("output", info, used, {})) for info in graph.outputs]
+    if kept:
+        slot = used.operand_type(BY_NAME["uint64"].extension)
+        given.append(builder.input(slot, SLOT_EXTENTS))
+    results = [builder.output(*_border("output", info, used, {})) for info in outputs_of]
     builder.operation(used.operation_type(GRAPH), [*files, *given], results)
     model = builder.build(pools=[MemoryPool(pool.nbytes, at) for at, pool in enumerate(pools)])
     return ImportedModel(
         model=model,
         pools=pools,
-        input_names=params.inputs,
+        input_names=(*params.inputs, *(["slot"] if kept else [])),
         output_names=params.outputs,
         metadata={key: value.encode() for key, value in file.metadata.items()},
         description=file.description,
         operators=("the whole graph",),
     )
+
+
+def _states(
+    file: OnnxFile, states: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
+) -> tuple[GraphState, ...]:
+    """The states; an extent that is open is 0 at first, unless `shapes` has it."""
+    inputs = {
+        info.name: info for info in file.graph.inputs if info.name not in file.graph.initializers
+    }
+    outputs = {info.name for info in file.graph.outputs}
+    found = []
+    for before, after in states.items():
+        if before not in inputs or after not in outputs:
+            side, name = ("input", before) if before not in inputs else ("output", after)
+            raise InvalidArgument(f"states: {name!r} is not an {side} of the graph")
+        info = inputs[before]
+        if info.shape is None and before not in shapes:
+            raise InvalidArgument(f"states: the rank of {before!r} is open, expected it in shapes")
+        extents = shapes.get(before)
+        if extents is None:
+            extents = [e if isinstance(e, int) and e > 0 else 0 for e in info.shape or ()]
+        found.append(GraphState(before, after, tuple(int(extent) for extent in extents)))
+    return tuple(found)
+
+
+def _indexes(file: OnnxFile, largest: Sequence[str]) -> dict[str, tuple[str, Sequence[int | str]]]:
+    """Names and extents of what takes the place of outputs."""
+    outputs = {info.name: info for info in file.graph.outputs}
+    found: dict[str, tuple[str, Sequence[int | str]]] = {}
+    for name in largest:
+        if name not in outputs or not outputs[name].shape:
+            raise InvalidArgument(
+                f"largest: {name!r}, expected an output with extents among {list(outputs)}"
+            )
+        extents = (outputs[name].shape or ())[:-1]
+        kept = [e if isinstance(e, int) and e > 0 else f"{name}_{n}" for n, e in enumerate(extents)]
+        found[name] = (f"{name}_largest", kept)
+    return found
 
 
 def _file(used: UsedExtension, pool: int, size: int, params: ExtraParams) -> Operand:
@@ -87,19 +159,19 @@ def _border(
     """Type, dimensions, scale and zero point of an input or output."""
     if not info.is_tensor or info.element not in BY_NAME:
         raise InvalidArgument(
-            f"{side} {info.name!r} is {info.element}: {NAME} has tensors of numbers"
+            f"{side} {info.name!r} is {info.element}: {ONNX} has tensors of numbers"
         )
     element: Element = BY_NAME[info.element]
     kind = element.core if element.core is not None else used.operand_type(element.extension)
     scale = 1.0 if element.name in ("uint8", "int8") else 0.0
     dims = _dimensions(info, shapes.get(info.name))
-    # What a file declares of outputs whose extents depend on data is often wrong; engines only warn.
+    # Files often declare wrong extents for outputs that depend on data; engines only warn.
     return kind, () if side == "output" and 0 in dims else dims, scale, 0
 
 
 def _checked(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     if not all(0 < extent <= INT32_MAX for extent in shape):
-        raise InvalidArgument(f"shapes[{name!r}]: {list(shape)}, expected extents above 0")
+        raise InvalidArgument(f"{spelt('shapes', name)}: {list(shape)}, expected extents above 0")
     return tuple(int(extent) for extent in shape)
 
 

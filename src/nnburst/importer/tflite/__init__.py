@@ -1,1 +1,1 @@
-"""From .tflite files to NNAPI models."""
+"""Translates .tflite files to NNAPI models."""

@@ -1,4 +1,4 @@
-"""One operator of the file while it is translated, and the table of those that can be."""
+"""One operator of the file while it is translated, and the table of operators that can be translated."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.formats.tflite.reader import File, MalformedTflite
-from nnburst.formats.tflite.schema import names, schema
+from nnburst.formats.tflite_reader import File, MalformedTflite, names, schema
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
-from nnburst.hal.registration import registers
-from nnburst.importer.constants import Constant
-from nnburst.importer.refused import Refused
+from nnburst.hal.utils import registers
 from nnburst.importer.subgraph import Argument, Missing, Opaque, Scalar, Value
-from nnburst.importer.tensor_type import TensorType
-from nnburst.importer.tflite.graph import Graph, indexes
-from nnburst.importer.tflite.state import Variables
+from nnburst.importer.tensors import Constant, Refused, TensorType
+from nnburst.importer.tflite.graph import Graph, Variables, indexes
 
 _T = OperandType
 
@@ -33,7 +29,7 @@ BOOL8: Final = frozenset({_T.TENSOR_BOOL8})
 
 
 class Operator:
-    """One operator of a file: its tensors as values, its options, and what it becomes.
+    """One operator of a file: its tensors as values, its options, and the operations that it becomes.
 
     Whatever does not fit raises Refused (NNAPI cannot express it) or MalformedTflite (the file contradicts
     itself); both are InvalidArgument, and `nnburst.load` adds the operator to the message.
@@ -65,7 +61,7 @@ class Operator:
         self.input_tensors = indexes(graph.file, raw, "Inputs")
         self.output_tensors = indexes(graph.file, raw, "Outputs")
 
-    # What it reads
+    # -- Inputs and options
 
     @property
     def variables(self) -> Variables:
@@ -198,7 +194,7 @@ class Operator:
         half = like.type.type == _T.TENSOR_FLOAT16
         return Scalar(float(value), _T.FLOAT16 if half else _T.FLOAT32)
 
-    # What it becomes
+    # -- Operations and results
 
     def output_type(self, position: int = 0) -> TensorType:
         """Type and dimensions of the operand that output `position` becomes."""
@@ -235,7 +231,7 @@ class Operator:
         Args:
             kind: the operation.
             inputs: in NNAPI's order; None for one that is left out.
-            outputs: what it writes; all of the operator's outputs unless given.
+            outputs: the tensors that it writes; all of the operator's outputs unless given.
             missing: type of the inputs that are left out.
         """
         if outputs is None:

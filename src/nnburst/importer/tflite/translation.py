@@ -1,22 +1,177 @@
-"""A file as a model: the main subgraph, then those that it refers to, one after the other."""
+"""Translates a .tflite file to a model: the main subgraph first, then those that it refers to.
+
+Shapes that a network computes from extents are computed here first: NNAPI has few operations on int32, and
+takes shapes only as constants. SHAPE becomes a constant, since extents are known; what is computed of it
+alone is known, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from nnburst.formats.tflite.reader import MalformedTflite
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.formats.tflite_reader import MalformedTflite
+from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import MemoryPool, Model, Subgraph
-from nnburst.importer.constants import ConstantPool
-from nnburst.importer.extensions import Extensions
-from nnburst.importer.imported_model import ImportedModel, SignatureDef, State
-from nnburst.importer.refused import Refused
+from nnburst.importer.imported_model import Extensions, ImportedModel, State
+from nnburst.importer.subgraph import Value
+from nnburst.importer.tensors import ConstantPool, Refused, as_graph_hint, constant_of
 from nnburst.importer.tflite import operators
-from nnburst.importer.tflite.graph import Graph, indexes
+from nnburst.importer.tflite.file import OPERATOR_COST, TfliteFile, text
+from nnburst.importer.tflite.graph import Graph, Variables, indexes
 from nnburst.importer.tflite.operator import Operator, Translate, translation
-from nnburst.importer.tflite.state import Variables
-from nnburst.importer.tflite.tflite_file import OPERATOR_COST, TfliteFile, text
+
+_Integers = npt.NDArray[np.int64]
+_Fold = Callable[[Operator, Sequence[_Integers]], _Integers]
+
+#: More elements are no shape; then the operator is translated as any other.
+_MOST_ELEMENTS: Final = 4096
+
+
+def fold(op: Operator) -> bool:
+    """Compute an operator now, if all that it reads is known; whether it was."""
+    compute = _FOLDS.get(op.name)
+    if compute is None or len(op.output_tensors) != 1:
+        return False
+    given = [_known(op, position) for position in range(len(op.input_tensors))]
+    values = [value for value in given if value is not None]
+    if not values or len(values) != len(given):
+        return False
+    kind = op.output_type()
+    if kind.type is not OperandType.TENSOR_INT32:
+        return False
+    try:
+        found = compute(op, values)
+    except (Refused, ValueError, IndexError, TypeError):
+        return False  # the translation has the reason
+    limits = np.iinfo(np.int32)
+    in_range = found.size and limits.min <= found.min() and found.max() <= limits.max
+    if found.size != kind.elements or not in_range:
+        return False
+    op.becomes(Value(kind, None, constant_of(kind, found.reshape(kind.dimensions))))
+    return True
+
+
+def _known(op: Operator, position: int) -> _Integers | None:
+    """An input with the extents that the file gives it; None unless it is a small constant of int32."""
+    value, tensor = op.optional(position), op.optional_tensor(position)
+    if value is None or tensor is None or value.constant is None:
+        return None
+    kind = value.type
+    if kind.type is not OperandType.TENSOR_INT32 or kind.elements > _MOST_ELEMENTS:
+        return None
+    is_scalar = op.graph.tensor(tensor).ShapeLength() == 0
+    found = np.array(op.integers(position, "value"), np.int64)
+    return found.reshape(() if is_scalar else kind.dimensions)
+
+
+def _axes(values: _Integers) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in values.reshape(-1))
+
+
+def _strided_slice(op: Operator, values: Sequence[_Integers]) -> _Integers:
+    x, *bounds = values
+    options = op.options("StridedSliceOptions")
+    if options.EllipsisMask() or options.NewAxisMask() or options.Offset():
+        raise Refused("a mask that is left to the translation")
+    place: list[int | slice] = []
+    for axis, (begin, end, stride) in enumerate(zip(*map(_axes, bounds), strict=True)):
+        first = None if options.BeginMask() >> axis & 1 else begin
+        last = None if options.EndMask() >> axis & 1 else end
+        is_one = options.ShrinkAxisMask() >> axis & 1
+        place.append((first or 0) if is_one else slice(first, last, stride))
+    return np.asarray(x[tuple(place)])
+
+
+def _slice(_op: Operator, values: Sequence[_Integers]) -> _Integers:
+    x, begins, sizes = values
+    place = [
+        slice(begin, None if size < 0 else begin + size)
+        for begin, size in zip(_axes(begins), _axes(sizes), strict=True)
+    ]
+    return x[tuple(place)]
+
+
+def _gather(op: Operator, values: Sequence[_Integers]) -> _Integers:
+    options = op.options("GatherOptions")
+    x, positions = values
+    if options.BatchDims() or positions.min(initial=0) < 0:
+        raise Refused("batches, or positions from the end")
+    return np.take(x, positions, axis=options.Axis())
+
+
+def _pack(op: Operator, values: Sequence[_Integers]) -> _Integers:
+    return np.stack(values, axis=op.options("PackOptions").Axis())
+
+
+def _concatenation(op: Operator, values: Sequence[_Integers]) -> _Integers:
+    options = op.options("ConcatenationOptions")
+    _require_plain(options)
+    return np.concatenate(values, axis=options.Axis())
+
+
+def _require_plain(options: Any) -> None:  # noqa: ANN401 - tables without types
+    if options.FusedActivationFunction():
+        raise Refused("an activation of integers")
+
+
+def _arithmetic(options: str, compute: Callable[..., _Integers]) -> _Fold:
+    def run(op: Operator, values: Sequence[_Integers]) -> _Integers:
+        if options:
+            _require_plain(op.options(options))
+        return compute(*values)
+
+    return run
+
+
+def _division(compute: Callable[..., _Integers]) -> _Fold:
+    def run(_op: Operator, values: Sequence[_Integers]) -> _Integers:
+        x, divisor = values
+        if not divisor.all():
+            raise Refused("a division by 0")
+        return compute(x, divisor)
+
+    return run
+
+
+def _reduction(compute: Callable[..., _Integers]) -> _Fold:
+    def run(_op: Operator, values: Sequence[_Integers]) -> _Integers:
+        x, axes = values
+        return np.asarray(compute(x, axis=_axes(axes)))
+
+    return run
+
+
+def _same_elements(_op: Operator, values: Sequence[_Integers]) -> _Integers:
+    return values[0]
+
+
+_FOLDS: Final[Mapping[str, _Fold]] = {
+    "ADD": _arithmetic("AddOptions", np.add),
+    "CAST": _same_elements,
+    "CONCATENATION": _concatenation,
+    "EXPAND_DIMS": _same_elements,
+    "FLOOR_DIV": _division(np.floor_divide),
+    "FLOOR_MOD": _division(np.mod),
+    "GATHER": _gather,
+    "MAXIMUM": _arithmetic("", np.maximum),
+    "MINIMUM": _arithmetic("", np.minimum),
+    "MUL": _arithmetic("MulOptions", np.multiply),
+    "NEG": _arithmetic("", np.negative),
+    "PACK": _pack,
+    "REDUCE_PROD": _reduction(np.prod),
+    "RESHAPE": _same_elements,
+    "SLICE": _slice,
+    "SQUEEZE": _same_elements,
+    "STRIDED_SLICE": _strided_slice,
+    "SUB": _arithmetic("SubOptions", np.subtract),
+    "SUM": _reduction(np.sum),
+}
+
 
 assert operators.__all__  # importing them has filled the table
 
@@ -41,7 +196,7 @@ class Translation:
         """The imported model.
 
         Raises:
-            InvalidArgument: the file is not intact, or NNAPI cannot express what it holds.
+            InvalidArgument: the file is not intact, or NNAPI cannot express its network.
         """
         graph = Graph(self._file, _MAIN, self._constants)
         self._translate(graph, _MAIN, self._variables)
@@ -69,7 +224,7 @@ class Translation:
             input_names=(*map(graph.name, inputs), *names),
             output_names=(*map(graph.name, outputs), *names),
             states=states,
-            signatures=_positions(self._file.signatures(_MAIN), inputs, outputs),
+            signatures=self._file.positions(_MAIN, inputs, outputs),
             metadata=self._file.metadata(),
             description=text(self._file.model.Description()),
             operators=tuple(graph.origins),
@@ -103,14 +258,18 @@ class Translation:
             name = self._file.operator_name(raw)
             try:
                 operator = Operator(name, at, raw, graph, self._reference, variables)
-                self._translation(name, raw)(operator)
+                if not fold(operator):
+                    self._translation(name, raw)(operator)
             except InvalidArgument as error:
-                how = " cannot be imported" if isinstance(error, Refused) else ""
-                raise InvalidArgument(f"operator {at}{where} ({name}){how}: {error}") from None
+                said = f"operator {at}{where} ({name})"
+                if isinstance(error, Refused):
+                    why = f"{said} cannot be imported: {error}; {as_graph_hint()}"
+                    raise Refused(why) from None
+                raise InvalidArgument(f"{said}: {error}") from None
         self._is_dynamic_range |= graph.is_dynamic_range
 
     def _translation(self, name: str, raw: Any) -> Translate:  # noqa: ANN401 - generated code
-        """What translates an operator: one of the table, or that of an extension."""
+        """The function that translates an operator: one of the table, or an extension's."""
         custom = self._file.custom_code(raw)
         claimed = None if custom is None else self._extensions.find(custom)
         if claimed is None:
@@ -132,23 +291,3 @@ def _interface(graph: Graph) -> tuple[list[int], list[int]]:
     if not outputs:
         raise MalformedTflite("a subgraph has no outputs")
     return inputs, outputs
-
-
-def _positions(
-    signatures: Sequence[SignatureDef], inputs: Sequence[int], outputs: Sequence[int]
-) -> tuple[SignatureDef, ...]:
-    """Signatures whose names stand for positions instead of tensors of the file."""
-    into = {tensor: place for place, tensor in enumerate(inputs)}
-    out_of = {tensor: place for place, tensor in enumerate(outputs)}
-    return tuple(
-        SignatureDef(s.key, _placed(s.inputs, into), _placed(s.outputs, out_of)) for s in signatures
-    )
-
-
-def _placed(tensors: Mapping[str, int], places: Mapping[int, int]) -> dict[str, int]:
-    for name, tensor in tensors.items():
-        if tensor not in places:
-            raise MalformedTflite(
-                f"a signature's {name!r} is tensor {tensor}, not an input or output"
-            )
-    return {name: places[tensor] for name, tensor in tensors.items()}

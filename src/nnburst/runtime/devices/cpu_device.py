@@ -8,15 +8,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-import nnburst
-from nnburst.client.memory.arguments import boottime_deadline_ns
-from nnburst.client.memory.memory import Memory as Pool
+from nnburst._version import __version__
+from nnburst.client.arguments import boottime_deadline_ns
+from nnburst.client.memory import Memory as Pool
 from nnburst.executor.base import Argument as ExecutorArgument
 from nnburst.executor.base import Execution, Prepared, PrepareOptions
 from nnburst.executor.base import Outcome as Computed
 from nnburst.executor.reference.executor import ReferenceExecutor
-from nnburst.hal.capabilities import Capabilities, OperandPerformance, PerformanceInfo
-from nnburst.hal.configs import NumberOfCacheFiles
 from nnburst.hal.enums import (
     DeviceType,
     ErrorStatus,
@@ -27,13 +25,17 @@ from nnburst.hal.enums import (
     Priority,
     ResultCode,
 )
-from nnburst.hal.errors import MissedDeadline, NnburstError, result_code
-from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.errors import MissedDeadline, NnburstError, ResourceExhausted, result_code
+from nnburst.hal.extensions import Extension, ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.model import Model
-from nnburst.hal.operand_types import is_extension
-from nnburst.hal.timing import has_passed
+from nnburst.hal.model import Model, is_extension
+from nnburst.hal.types import (
+    Capabilities,
+    NumberOfCacheFiles,
+    OperandPerformance,
+    PerformanceInfo,
+    has_passed,
+)
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.devices.device import CacheRequest, Use
 
@@ -53,7 +55,11 @@ def _run_on_a_thread(
     execution: Execution, deadline_ns: int | None, loop_timeout_ns: int
 ) -> Computed:
     with ThreadPoolExecutor(1, "nnburst cpu") as fresh:
-        return fresh.submit(execution.run, deadline_ns, loop_timeout_ns).result()
+        try:
+            future = fresh.submit(execution.run, deadline_ns, loop_timeout_ns)
+        except RuntimeError as error:
+            raise ResourceExhausted(f"cannot start a thread of the CPU: {error}") from error
+        return future.result()
 
 
 class CpuDevice:
@@ -88,7 +94,7 @@ class CpuDevice:
     @property
     def version_string(self) -> str:
         """That of this package."""
-        return nnburst.__version__
+        return __version__
 
     def supports_extension(self, name: str) -> bool:  # noqa: ARG002
         """It has none."""
@@ -146,7 +152,9 @@ class CpuPrepared:
         self._prepared = prepared
         self._run = run
 
-    def revive(self, seconds: float | None, began_ns: int | None) -> None:
+    died_ns: Final = None
+
+    def revive(self) -> None:
         """Nothing: it lives as long as this process."""
 
     def execute(
@@ -240,7 +248,9 @@ class CpuBurst:
         """Execute `part`, which stays the plan's."""
         self._part: Final = part
 
-    def revive(self, seconds: float | None, began_ns: int | None) -> None:
+    died_ns: Final = None
+
+    def revive(self) -> None:
         """Nothing: it lives as long as this process."""
 
     def execute(

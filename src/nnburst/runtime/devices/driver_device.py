@@ -1,27 +1,339 @@
-"""DriverDevice: a driver in another process, reconnected behind its entry when it has died."""
+"""A device behind a driver process, reconnected when the driver has died, and its prepared parts."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar, cast
 
+import numpy as np
+
+from nnburst.client.arguments import Array, ExecutionResult, Parameter, seconds_until
+from nnburst.client.burst.bound_request import RingRequest
+from nnburst.client.burst.recovering import RecoveringBurst
 from nnburst.client.compilation_cache import CachedCompilation
 from nnburst.client.device import Device as ClientDevice
+from nnburst.client.device import prepare_by, recovering_device
+from nnburst.client.execution.aidl_burst import rounded
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.memory.memory import Memory as Pool
-from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.resilient.resilient_device import ResilientDevice
-from nnburst.hal.capabilities import Capabilities
-from nnburst.hal.configs import NumberOfCacheFiles
-from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
-from nnburst.hal.errors import NnburstError
-from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.client.execution.fenced_execution import FencedExecution
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.hal import execute_fenced
+from nnburst.client.memory import Memory as Pool
+from nnburst.client.prepared_model import PreparedModel, session_bursts, without_own_bursts
+from nnburst.client.session.own_bursts import BurstUser, OwnBursts
+from nnburst.client.session.recovery import died_ns, reach, revive
+from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority, ResultCode
+from nnburst.hal.errors import DeadObject, GeneralFailure, MissedDeadline, NnburstError
+from nnburst.hal.extensions import Extension, ExtensionAttribute
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
+from nnburst.hal.types import Capabilities, NumberOfCacheFiles, OutputShape
+from nnburst.hal.utils import Closing
+from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.devices.device import CacheRequest, Use
-from nnburst.runtime.devices.driver_part import DriverPart, seconds_left
 from nnburst.runtime.planning.plan import Direction
+
+B = TypeVar("B")
+
+#: Seconds that a call or a run gets if nothing else limits how long it may take: no wait is without an end.
+PATIENCE: Final = 600.0
+_SHORTEST: Final = 1e-3
+
+
+class DriverPart:
+    """A model or step that a driver has prepared. Thread-safe; prepared again by `revive` alone.
+
+    Attributes:
+        prepared: the client's, with what it needs to be prepared again.
+        takes_fences: whether it can begin behind fences: the driver's level has them, and the shapes
+            of all outputs are known.
+    """
+
+    def __init__(self, prepared: PreparedModel, *, has_fences: bool = True) -> None:
+        """Own `prepared`."""
+        self.prepared: Final = prepared
+        self.takes_fences: Final = has_fences and all(p.known for p in prepared.outputs)
+
+    @property
+    def died_ns(self) -> int | None:
+        """When the driver's end was noticed; None while it is there."""
+        return died_ns(self.prepared)
+
+    def revive(self) -> None:
+        """Connect and prepare again if the driver has died.
+
+        Raises:
+            NnburstError: it does not come back.
+        """
+        revive(self.prepared)
+
+    def execute(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
+    ) -> Outcome:
+        """Execute over the socket: pools where they are, other memory by a copy."""
+        try:
+            current = self.prepared
+            arrays = self._arrays(inputs, outputs)
+            left = seconds_left(options.deadline_ns)
+            if options.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS:
+                result = current.execute(
+                    *arrays, measure=options.measure, timeout=left, attributes=options.attributes
+                )
+            else:
+                pending = current.execute_async(
+                    *arrays,
+                    measure=options.measure,
+                    timeout=left,
+                    loop_timeout_ns=options.loop_timeout_ns,
+                    attributes=options.attributes,
+                )
+                result = pending.result(seconds_left(options.deadline_ns))
+        except NnburstError as error:
+            return Outcome.of(error)
+        return self.outcome(result, outputs)
+
+    def execute_fenced(
+        self,
+        inputs: Sequence[Argument],
+        outputs: Sequence[Argument],
+        options: Options,
+        wait_for: Sequence[SyncFence],
+        duration: float | None,
+    ) -> FencedStep:
+        """Have it execute once fences have signalled; arguments lie in pools or in its buffers.
+
+        Args:
+            inputs: read once the fences have signalled.
+            outputs: written after that.
+            options: how.
+            wait_for: stay the caller's, who may close them.
+            duration: seconds that it may take from the last fence on; None for no limit.
+
+        Raises:
+            NnburstError: the driver refuses, or is dead.
+        """
+        fenced = execute_fenced(
+            self.prepared,
+            *self._arrays(inputs, outputs),
+            wait_for=wait_for,
+            duration=duration,
+            timeout=seconds_left(options.deadline_ns),
+            measure=options.measure,
+            attributes=options.attributes,
+        )
+        return FencedStep(self, fenced, outputs)
+
+    def _arrays(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument]
+    ) -> tuple[list[Array | Buffer | None], list[Array | Buffer | None]]:
+        prepared = self.prepared
+        return (
+            [_input(p, a) for p, a in zip(prepared.inputs, inputs, strict=True)],
+            [_output(p, a) for p, a in zip(prepared.outputs, outputs, strict=True)],
+        )
+
+    def outcome(self, result: ExecutionResult, outputs: Sequence[Argument]) -> Outcome:
+        """What an execution gave; an output that only fits what it was rounded up to is too small."""
+        shapes = []
+        for parameter, argument, shape in zip(
+            self.prepared.outputs, outputs, result.output_shapes, strict=True
+        ):
+            needed = parameter.dtype.itemsize * math.prod(shape.dimensions)
+            fits = argument.bytes is None or needed <= argument.bytes.size
+            shapes.append(OutputShape(shape.dimensions, fits))
+        enough = all(shape.is_sufficient for shape in shapes)
+        code = ResultCode.NO_ERROR if enough else ResultCode.OUTPUT_INSUFFICIENT_SIZE
+        return Outcome(code, tuple(shapes), result.timing)
+
+    @property
+    def session_bursts(self) -> OwnBursts:
+        """Those that models of its driver may open by themselves."""
+        return session_bursts(self.prepared)
+
+    def open_burst(self, *, driver_spins: bool = True) -> DriverBurst:
+        """A burst on it; see `Burst.open`."""
+        burst = self.prepared.open_burst(driver_spins=driver_spins, recover="raise")
+        assert isinstance(burst, RecoveringBurst)
+        return DriverBurst(self, burst)
+
+    def close(self) -> None:
+        """Release it."""
+        self.prepared.close()
+
+
+def open_own_burst(
+    parts: Iterable[object], open_burst: Callable[[], B], user: BurstUser
+) -> tuple[B, bool]:
+    """Open a burst on a plan that no program has asked for, if the session of each driver allows one more.
+
+    Args:
+        parts: of the plan.
+        open_burst: as for `OwnBursts.open`.
+        user: the same.
+
+    Returns:
+        The burst, and whether a part is a driver's.
+
+    Raises:
+        ResourceExhausted: a session has too many, or models of several priorities.
+        NnburstError: it cannot be opened.
+    """
+    drivers = [part for part in parts if isinstance(part, DriverPart)]
+    for part in drivers:
+        open_burst = partial(part.session_bursts.open, open_burst, user)
+    return open_burst(), bool(drivers)
+
+
+class FencedStep(Closing):
+    """An execution on a part that begins behind fences.
+
+    Attributes:
+        fence: signals when it is done; closed with this.
+    """
+
+    def __init__(
+        self, part: DriverPart, fenced: FencedExecution, outputs: Sequence[Argument]
+    ) -> None:
+        """Own `fenced`."""
+        self._part: Final = part
+        self._fenced: Final = fenced
+        self._outputs: Final = outputs
+        self.fence: Final = fenced.fence
+
+    def outcome(self, seconds: float) -> Outcome:
+        """Wait for it; MISSED_DEADLINE_TRANSIENT if it is not done after `seconds`."""
+        try:
+            result = self._fenced.result(max(seconds, 0.001))
+            fenced = rounded(self._fenced.info().fenced)
+        except NnburstError as error:
+            return Outcome.of(error)
+        return replace(self._part.outcome(result, self._outputs), fenced_timing=fenced)
+
+    def close(self) -> None:
+        """Give it up; what is under way goes on."""
+        self._fenced.close()
+
+
+class DriverBurst:
+    """A burst on a part. One execution at a time."""
+
+    def __init__(self, part: DriverPart, burst: RecoveringBurst) -> None:
+        """Own `burst`."""
+        self._part: Final = part
+        self._burst: Final = burst
+
+    @property
+    def died_ns(self) -> int | None:
+        """When the driver's end was noticed; None while it is there."""
+        return died_ns(self._burst)
+
+    def revive(self) -> None:
+        """Connect, prepare and open again if the driver has died.
+
+        Raises:
+            NnburstError: it does not come back.
+        """
+        revive(self._burst)
+
+    def execute(
+        self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
+    ) -> Outcome:
+        """Execute over the burst; what only the socket carries (loop timeout, attributes) goes there."""
+        if options.attributes or options.loop_timeout_ns != DEFAULT_LOOP_TIMEOUT_NS:
+            return self._part.execute(inputs, outputs, options)
+        try:
+            arrays = self._part._arrays(inputs, outputs)
+            result = self._burst.ring.execute(
+                *arrays, measure=options.measure, timeout=seconds_left(options.deadline_ns)
+            )
+        except NnburstError as error:
+            return Outcome.of(error)
+        return self._part.outcome(result, outputs)
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> RingRequest:
+        """Bind arguments in pools to the burst as it is now; `revive` comes before.
+
+        Raises:
+            NnburstError: an argument does not fit or lies in no pool, or the driver is dead.
+        """
+        ins, outs = self._part._arrays(inputs, outputs)
+        burst = self._burst.ring
+        if not burst.is_alive:
+            raise DeadObject("burst: its driver has died, and the next computation opens it again")
+        return burst.bind(cast("list[Array | None]", ins), cast("list[Array | None]", outs))
+
+    def holds(self, request: RingRequest) -> bool:
+        """Whether a request is bound to the burst as it is now, and can be run."""
+        burst = self._burst.ring
+        return burst.is_alive and not request.closed and burst._has(request)
+
+    def has_replaced(self, request: RingRequest) -> bool:
+        """Whether the burst that a request is bound to has died, and another is open in its place."""
+        burst = self._burst.ring
+        return burst.is_alive and not burst._has(request)
+
+    @property
+    def has_known_outputs(self) -> bool:
+        """Whether the model declares all shapes of the outputs."""
+        return all(parameter.known for parameter in self._part.prepared.outputs)
+
+    def outcome(self, result: ExecutionResult, outputs: Sequence[Argument]) -> Outcome:
+        """What a run of a bound request gave."""
+        return self._part.outcome(result, outputs)
+
+    def close(self) -> None:
+        """Close it."""
+        self._burst.close()
+
+
+def _input(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
+    if argument.buffer is not None or argument.bytes is None:
+        return argument.buffer
+    dimensions = () if parameter.scalar else argument.dimensions
+    length = parameter.dtype.itemsize * math.prod(dimensions)
+    if length > argument.bytes.size or 0 in dimensions:
+        raise GeneralFailure(
+            f"{parameter.name}: dimensions {list(dimensions)} do not fit {argument.bytes.size} bytes"
+        )
+    found: Array = argument.bytes[:length].view(parameter.dtype).reshape(dimensions)
+    return found
+
+
+def _output(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
+    """An array for an output; one for a shape that is not known is as long as its room."""
+    if argument.buffer is not None:
+        return argument.buffer
+    if argument.bytes is None:
+        raise GeneralFailure(f"{parameter.name}: it is omitted, which no driver takes")
+    if parameter.known:
+        found: Array = argument.bytes[: parameter.size].view(parameter.dtype)
+        return found.reshape(parameter.dimensions)
+    count = argument.bytes.size // parameter.dtype.itemsize
+    if not count:
+        return np.empty(1, parameter.dtype)  # less than one element: whatever comes is too much
+    room: Array = argument.bytes[: count * parameter.dtype.itemsize].view(parameter.dtype)
+    return room
+
+
+def seconds_left(deadline_ns: int | None) -> float:
+    """Until a deadline on CLOCK_BOOTTIME.
+
+    Raises:
+        MissedDeadline: it has passed.
+    """
+    if deadline_ns is None:
+        return PATIENCE
+    left = seconds_until(deadline_ns)
+    if left <= 0:
+        raise MissedDeadline("the deadline has passed before the driver was called")
+    return left
+
+
+# -- driver device ---------------------------------------------------------------------------------
 
 
 class DriverDevice:
@@ -58,9 +370,9 @@ class DriverDevice:
         Raises:
             NnburstError: it cannot be connected to, or answers badly.
         """
-        self._driver: Final = ResilientDevice(connect)
+        self._driver: Final = recovering_device(connect, "wait")
         try:
-            current = self._driver.current
+            current = self._driver
             self.name: Final = name or current.name
             self.version_string: Final = current.version_string
             self.type: Final[DeviceType] = current.type
@@ -75,7 +387,7 @@ class DriverDevice:
     @property
     def pid(self) -> int:
         """Process of the driver that is connected now."""
-        return self._driver.current.pid
+        return self._driver.pid
 
     def supports_extension(self, name: str) -> bool:
         """Whether it has an extension."""
@@ -117,7 +429,9 @@ class DriverDevice:
             return cached.prepare(seconds)
 
         part = DriverPart(
-            self._driver.prepare_by(prepare), has_fences=self.feature_level >= FeatureLevel.V1_3
+            # A plan has bursts of its own, for all of its steps together.
+            without_own_bursts(prepare_by(self._driver, prepare, waits=False)),
+            has_fences=self.feature_level >= FeatureLevel.V1_3,
         )
         deadline_ns = None  # the compilation's: what is prepared again later does not have it
         return part
@@ -126,16 +440,22 @@ class DriverDevice:
         """A buffer of its own.
 
         Raises:
+            GeneralFailure: its feature level has none (NNAPI: RTT:M1, Q1).
             NnburstError: what it answers.
         """
+        if self.feature_level < FeatureLevel.V1_3:
+            raise GeneralFailure(
+                f"device {self.name}: its feature level is {int(self.feature_level)}, memory of devices"
+                f" needs {int(FeatureLevel.V1_3)}"
+            )
         roles: dict[Direction, list[tuple[object, int]]] = {
             Direction.INPUT: [],
             Direction.OUTPUT: [],
         }
         for part, direction, index in uses:
             assert isinstance(part, DriverPart)
-            roles[direction].append((part.prepared.current, index))
-        return self._driver.current.allocate_buffer(
+            roles[direction].append((part.prepared, index))
+        return self._driver.allocate_buffer(
             roles[Direction.INPUT],  # type: ignore[arg-type]
             roles[Direction.OUTPUT],  # type: ignore[arg-type]
             dimensions=dimensions,
@@ -150,7 +470,7 @@ class DriverDevice:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                self._driver.current  # noqa: B018 - connects again
+                reach(self._driver, max(deadline - time.monotonic(), _SHORTEST))
             except NnburstError:
                 if time.monotonic() >= deadline:
                     raise

@@ -1,10 +1,9 @@
-"""EngineDevice: an executor that is installed, and a driver only once something is to be placed on it."""
+"""Devices for executors that are installed here, whose drivers start when they are needed."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,27 +12,39 @@ from urllib.parse import quote
 
 import msgspec
 
-import nnburst
+from nnburst._version import __version__
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.launch import launch
-from nnburst.client.memory.memory import Memory as Pool
-from nnburst.control.user_files import cache_directory, config_directory, state_directory
-from nnburst.hal.capabilities import Capabilities
-from nnburst.hal.configs import NumberOfCacheFiles
+from nnburst.client.memory import Memory as Pool
+from nnburst.control.address import (
+    cache_directory,
+    config_directory,
+    read_regular_file,
+    replace_file,
+    state_directory,
+)
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import Closed, GeneralFailure
-from nnburst.hal.extensions import Extension
-from nnburst.hal.extensions.attributes import ExtensionAttribute
+from nnburst.hal.extensions import Extension, ExtensionAttribute
 from nnburst.hal.model import Model
+from nnburst.hal.types import Capabilities, NumberOfCacheFiles
+from nnburst.hal.utils import ENGINES, has_engine
 from nnburst.hal.validation.values import validate_capabilities, validate_extensions
+from nnburst.runtime.devices.cpu_device import CPU_NAME, CpuDevice
 from nnburst.runtime.devices.device import CacheRequest, Use
-from nnburst.runtime.devices.driver_device import DriverDevice, clamped
-from nnburst.runtime.devices.driver_part import DriverPart
+from nnburst.runtime.devices.driver_device import DriverDevice, DriverPart, clamped
 
 logger = logging.getLogger("nnburst.runtime")
 
 #: Distributions whose version decides what a built-in executor is.
-_ENGINES: Final = {"litert": "ai-edge-litert", "reference": "", "null": ""}
+_DISTRIBUTIONS: Final = {
+    "litert": "ai-edge-litert",
+    "onnxruntime": "onnxruntime",
+    "reference": "",
+    "null": "",
+}
+#: Begins every stamp; another one if drivers of the same version report something else.
+_FACTS: Final = "2"
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
@@ -203,8 +214,10 @@ class EngineDevice:
 
 def is_installed(executor: str) -> bool:
     """Whether an executor is there: a built-in one whose engine is installed, an entry point, or a path."""
-    if executor in _ENGINES:
-        return not _ENGINES[executor] or _version_of(_ENGINES[executor]) != ""
+    if executor in ENGINES:
+        return has_engine(executor)
+    if executor in _DISTRIBUTIONS:
+        return True
     if ":" in executor:
         return True
     return executor in importlib.metadata.entry_points(group="nnburst.executors").names
@@ -219,14 +232,19 @@ def _version_of(distribution: str) -> str:
 
 def _stamp(name: str, executor: str) -> str:
     """What facts hold for."""
-    parts = [nnburst.__version__, executor]
-    if distribution := _ENGINES.get(executor):
+    parts = [_FACTS, __version__, executor]
+    if distribution := _DISTRIBUTIONS.get(executor):
         parts.append(_version_of(distribution))
-    for folder in (config_directory, state_directory):
-        path = _in(folder, "capabilities", name)
-        with_file = path is not None and path.exists()
-        parts.append(str(path.stat().st_mtime_ns) if path is not None and with_file else "")
-    return " ".join(parts)
+    folders = config_directory, state_directory
+    return " ".join([*parts, *(_changed(_in(folder, "capabilities", name)) for folder in folders)])
+
+
+def _changed(path: Path | None) -> str:
+    """When a file was changed last; empty if this user can look at none."""
+    try:
+        return "" if path is None else str(path.stat().st_mtime_ns)
+    except OSError:
+        return ""
 
 
 def _in(folder: Callable[[], Path], room: str, name: str) -> Path | None:
@@ -242,7 +260,7 @@ def _load(name: str, executor: str) -> EngineFacts | None:
     try:
         if path is None:
             return None
-        facts = _decode(path.read_bytes())
+        facts = _decode(read_regular_file(path))
         validate_capabilities(facts.capabilities)
         validate_extensions(facts.extensions)
     except (OSError, ValueError):
@@ -254,12 +272,26 @@ def _store(name: str, facts: EngineFacts) -> None:
     path = _in(cache_directory, "devices", name)
     if path is None:
         return
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.write_bytes(msgspec.json.encode(facts))
-        os.replace(temporary, path)  # noqa: PTH105 - others see the old file or the new one
+        replace_file(path, msgspec.json.encode(facts))
     except OSError as error:
         logger.info("the facts about %s are not kept, the next start asks again: %s", name, error)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+class CpuDriver(EngineDevice):
+    """The reference executor in another process: a crash there is not the program's. Thread-safe.
+
+    What the CPU device reports of itself stays the same; tensors without elements fail, as with any
+    driver.
+    """
+
+    is_cpu: Final = True  # type: ignore[misc]
+    capabilities = CpuDevice.capabilities
+    cache_files = CpuDevice.cache_files
+    extensions = ()
+
+    def __init__(self, feature_level: FeatureLevel = FeatureLevel.AIDL_V4) -> None:
+        """Launched by the first call that needs it."""
+        super().__init__(CPU_NAME, "reference", feature_level)
+
+    supported_operations = CpuDevice.supported_operations

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from re import Pattern
@@ -13,16 +14,16 @@ from typing import ClassVar, Final
 
 from nnburst.client.connect import connect
 from nnburst.control.address import SUFFIX, directory
-from nnburst.hal import environment
-from nnburst.hal.diagnostics import vlog
+from nnburst.hal import environment, vlog
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument, NnburstError, UnexpectedNull
+from nnburst.hal.utils import AUTO, ENGINES, chosen_executor
+from nnburst.hal.whole_graph import ONNX, TFLITE
 from nnburst.runtime.devices.cpu_device import CPU_NAME, CpuDevice
-from nnburst.runtime.devices.cpu_driver import CpuDriver
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.driver_device import DriverDevice
-from nnburst.runtime.devices.engine_device import EngineDevice, is_installed
-from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.devices.engine_device import CpuDriver, EngineDevice, is_installed
+from nnburst.runtime.extensions import TYPES
 from nnburst.runtime.planning.plan import PartitioningMode
 from nnburst.runtime.records import Records
 from nnburst.runtime.runtime_object import RuntimeObject
@@ -41,7 +42,8 @@ class Settings:
         partitioning: the mode of compilations without an explicit list (RT:P1).
         cpu_only: whether the CPU is the only device.
         enabled: what the whole name of a device must match.
-        engines: device name and executor of each engine.
+        engines: device name and executor of each engine; "auto" is the best one that is installed, and has
+            the other ones tried on whole models.
         strict_slicing: whether a slice that is not valid is an error (RT:S6).
         starts_inline: whether `Execution.start` computes before it returns.
         refuses_half: whether devices named sample… refuse half of what they support.
@@ -79,6 +81,10 @@ class Settings:
             environment.CPU_DRIVER.read(),
             environment.SYNCEXEC_CPU.read(),
         )
+
+
+#: The executor that runs whole files of each extension.
+_GRAPH_ENGINES: Final = {ONNX: "onnxruntime", TFLITE: "litert"}
 
 
 class Manager(RuntimeObject):
@@ -121,6 +127,7 @@ class Manager(RuntimeObject):
         )
         self._lock = threading.Lock()
         self._drivers: list[Device] = []
+        self._further: dict[str, EngineDevice] = {}
         if devices is None:
             self.refresh()
         else:
@@ -177,8 +184,10 @@ class Manager(RuntimeObject):
                     lambda: connect(path, timeout=_PATIENCE), name=name, feature_level=level
                 ),
             )
-        for name, executor in self._settings.engines:
-            if is_installed(executor):
+        for given, called in self._settings.engines:
+            executor = chosen_executor(called)
+            name = given if given != AUTO else executor
+            if is_installed(executor) and (called != AUTO or executor in ENGINES):
                 yield name, lambda n=name, e=executor: EngineDevice(n, e, level)  # type: ignore[misc]
 
     def _may_be(self, name: str) -> bool:
@@ -219,9 +228,65 @@ class Manager(RuntimeObject):
         known = ", ".join(device.name for device in self.devices)
         raise InvalidArgument(f"device: {name!r} is unknown, known are {known}")
 
+    def _graph_device(self, extension: str) -> Device | None:
+        """What runs whole files: a device that is known, else their engine, if it is installed and permitted.
+
+        An engine that is started for that is not among `devices`, so nothing else is placed on it.
+        """
+        for device in self.devices:
+            if any(each.name == extension for each in device.extensions):
+                return device
+        executor = _GRAPH_ENGINES[extension]
+        with self._lock:
+            if executor in self._further:
+                return self._further[executor]
+            if self._settings.cpu_only or not (is_installed(executor) and self._may_be(executor)):
+                return None
+            return self._keep_locked(self._engine(executor))
+
+    @contextmanager
+    def _contenders(self) -> Iterator[list[Device]]:
+        """Engines that a whole model may be tried on, those among `devices` first; none if drivers run, too.
+
+        Of the others those end with the block that `_keep` was not called with.
+        """
+        found: list[Device] = [d for d in self._drivers if isinstance(d, EngineDevice)]
+        if self._settings.cpu_only or len(found) < len(self._drivers):
+            found.clear()
+        elif any(executor == AUTO for _, executor in self._settings.engines):
+            known = [d.executor for d in self._drivers if isinstance(d, EngineDevice)]
+            for executor in ENGINES:
+                if executor in known or not (is_installed(executor) and self._may_be(executor)):
+                    continue
+                try:
+                    found.append(self._further.get(executor) or self._engine(executor))
+                except NnburstError as error:
+                    logger.warning("device %s is left out: %s", executor, error)
+        try:
+            yield found
+        finally:
+            for device in found:
+                if not self._has(device):
+                    device.close()
+
+    def _keep(self, device: Device) -> Device:
+        """One of `_contenders`, or the like of it that was kept before: it ends with the manager."""
+        if self._has(device) or not isinstance(device, EngineDevice):
+            return device
+        with self._lock:
+            return self._keep_locked(device)
+
+    def _keep_locked(self, device: EngineDevice) -> EngineDevice:
+        for each in device.extensions:
+            TYPES.register(each, device.name)
+        return self._further.setdefault(device.executor, device)
+
+    def _engine(self, executor: str) -> EngineDevice:
+        return EngineDevice(executor, executor, self._settings.feature_level)
+
     def _has(self, device: object) -> bool:
         """Whether it is one of the manager's."""
-        return any(device is known for known in self.devices)
+        return any(device is known for known in (*self.devices, *self._further.values()))
 
     def _check_devices(self, devices: Sequence[Device | None]) -> list[Device]:
         """An explicit list of devices (RT:C1, M13).
@@ -245,8 +310,24 @@ class Manager(RuntimeObject):
         return listed
 
     def _release(self) -> None:
-        for device in self.devices:
+        for device in (*self.devices, *self._further.values()):
             device.close()
+
+
+@contextmanager
+def process_manager(manager: Manager) -> Iterator[None]:
+    """Let `manager` be the one of this process in a `with` statement: for tests and benchmarks."""
+    before, Manager._one = Manager._one, manager
+    try:
+        yield
+    finally:
+        Manager._one = before
+
+
+def close_process_manager() -> None:
+    """Close the manager of this process, if there is one."""
+    if Manager._one is not None:
+        Manager._one.close()
 
 
 def _sockets() -> list[Path]:

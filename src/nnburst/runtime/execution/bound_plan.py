@@ -1,23 +1,33 @@
-"""BoundPlan: arguments bound to the bursts of a plan's steps, which then run by one call of C's."""
+"""Binds arguments to the bursts of a plan's steps, which then run by one C call."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 
+from nnburst.client.arguments import ExecutionResult
 from nnburst.client.burst.steps import BoundSteps, run_steps
-from nnburst.client.memory.arguments import ExecutionResult
-from nnburst.client.memory.memory import Memory as Pool
-from nnburst.client.memory.memory import find_memory
-from nnburst.client.memory.staging import Layout
+from nnburst.client.memory import Memory as Pool
+from nnburst.client.memory import find_memory
 from nnburst.client.session.gate import Gate
-from nnburst.hal.closing import Closing
+from nnburst.client.staging import Layout
+from nnburst.fmq.cores import each_may_spin
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    DeadObject,
+    MissedDeadline,
+    NnburstError,
+    error_for_code,
+)
+from nnburst.hal.types import OutputShape
+from nnburst.hal.utils import Closing
 from nnburst.runtime.argument import (
     SUCCESS,
     Argument,
@@ -25,14 +35,77 @@ from nnburst.runtime.argument import (
     Bytes,
     Options,
     Outcome,
+    PreparedPart,
 )
 from nnburst.runtime.devices.cpu_device import CpuBurst
-from nnburst.runtime.devices.driver_part import DriverBurst
-from nnburst.runtime.execution.bursts import Bursts
-from nnburst.runtime.execution.compound_memory import CompoundMemory
-from nnburst.runtime.execution.temporaries import Temporaries
-from nnburst.runtime.execution.values import GivenValue, Value
+from nnburst.runtime.devices.driver_device import DriverBurst, DriverPart
+from nnburst.runtime.execution.temporaries import CompoundMemory, GivenValue, Temporaries, Value
 from nnburst.runtime.planning.plan import CompoundPlan, ExecutionStep, SourceOperand
+
+logger = logging.getLogger("nnburst.runtime")
+
+
+class Bursts(Closing):
+    """The burst of each part of a plan; None for those that have none.
+
+    Attributes:
+        of_parts: in the order of the execution steps.
+        gate: what runs on them enters it.
+        temporaries: between the steps of executions that are not bound; closed with this. They stay the same
+            after one that was given up: each burst first waits for what its driver still does there.
+    """
+
+    def __init__(self, of_parts: Sequence[BurstController | None]) -> None:
+        """Own them."""
+        self.of_parts: Final = tuple(of_parts)
+        self.gate: Final = Gate()
+        self.temporaries: Temporaries | None = None
+
+    def check_temporaries(self) -> None:
+        """Give the temporaries up if a driver that has died had them: the next execution has others."""
+        if self.temporaries is not None and any(
+            burst is not None and burst.died_ns is not None for burst in self.of_parts
+        ):
+            self.temporaries.close()
+            self.temporaries = None
+
+    def close(self) -> None:
+        """Close each, whatever comes of the others."""
+        if self.temporaries is not None:
+            self.temporaries.close()
+        for burst in self.of_parts:
+            if burst is not None:
+                try:
+                    burst.close()
+                except NnburstError:
+                    continue
+
+
+def open_bursts(parts: Sequence[PreparedPart]) -> Bursts:
+    """A burst for each part that has any.
+
+    Drivers spin only if there is a core for each of them and one for this process: a spinning driver would
+    keep the next step's from running.
+    """
+    drivers = [part for part in parts if isinstance(part, DriverPart)]
+    spins = len(drivers) == 1 or each_may_spin(part.prepared.pid for part in drivers)
+    bursts: list[BurstController | None] = []
+    for part in parts:
+        try:
+            if isinstance(part, DriverPart):
+                bursts.append(part.open_burst(driver_spins=spins))
+            else:
+                bursts.append(part.open_burst())
+        except NnburstError as error:
+            logger.warning("a step has no burst (%s): it executes the ordinary way", error)
+            bursts.append(None)
+    return Bursts(bursts)
+
+
+#: What a timeout may be late by before that is looked at.
+_NOTHING_NS: Final = 100_000
+
+# -- bound plan ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +159,11 @@ class BoundPlan(Closing):
         outputs: what is copied behind it.
         arguments: of the model, inputs and outputs, as the steps have them: in pools.
         temporaries: of this plan alone; None for a plan of one step.
-        is_stale: whether the next run is to be of a plan that is bound anew: a driver may still write to the
-            temporaries, or has died.
+        is_stale: whether the next run is to be of a plan that is bound anew: a driver has died, or a run was
+            interrupted.
+        is_tainted: whether a driver may still write to the temporaries when this is closed. The next run
+        may all
+            the same: each burst first waits for the late result of its own.
         outcome: of the last run that went well.
     """
 
@@ -108,7 +184,7 @@ class BoundPlan(Closing):
         self.inputs: Final = tuple(staged.copies_in)
         self.outputs: Final = tuple(staged.copies_out)
         self.arguments: Final = staged.inputs, staged.outputs
-        self.is_stale = False
+        self.is_stale = self.is_tainted = False
         self._closed = False
         shapes = tuple(OutputShape(output.dimensions, True) for output in staged.outputs)
         self.outcome = Outcome(output_shapes=shapes)
@@ -141,6 +217,17 @@ class BoundPlan(Closing):
         """Copy the inputs and run all steps; their status, which `conclude` finishes."""
         self.copy_in()
         return run_steps(self.steps.struct)
+
+    def run_until(self, timeout_ns: int | None, began_ns: int) -> int:
+        """As `run`, with what is left of a timeout that counts from a moment on CLOCK_MONOTONIC."""
+        gone_ns = time.monotonic_ns() - began_ns
+        if timeout_ns is None or gone_ns < _NOTHING_NS:
+            return self.run()
+        try:
+            self.steps.set_timeout(max(timeout_ns - gone_ns, 1))
+            return self.run()
+        finally:
+            self.steps.set_timeout(timeout_ns)
 
     def copy_in(self) -> None:
         """Bring what lies in no pool to where the steps read it."""
@@ -179,16 +266,25 @@ class BoundPlan(Closing):
         except BurstBusy:
             raise
         except NnburstError as error:
-            self.is_stale = self.temporaries is not None or not self.is_current
             if isinstance(error, Closed):
-                raise
+                if not self.is_replaced:
+                    self.is_stale = self.is_tainted = True
+                    raise
+                error = _dead()
+            self._has_failed()
             if outcome.code == ResultCode.NO_ERROR:
                 outcome = Outcome.of(error)
             return [*([_Ended(SUCCESS)] * self.steps.at), _Ended(outcome)]
         except BaseException:
-            self.is_stale = True
+            self.is_stale = self.is_tainted = True
             raise
         return None
+
+    def _has_failed(self) -> None:
+        """A step has: what comes of the next run, and of the temporaries."""
+        self.is_tainted = True
+        by_bursts = self._memory is None or self._memory.all_go_by_bursts
+        self.is_stale = not (by_bursts and self.is_current)
 
     def run_step(self, number: int, timeout: float) -> Sequence[BurstController] | None:
         """Run one step; the steps before it have been run.
@@ -209,15 +305,17 @@ class BoundPlan(Closing):
                 raise MissedDeadline(f"the deadline has passed before step {number}")
             outcome = step.burst.outcome(request.run(timeout), step.outputs)
         except Closed:
-            self.is_stale = True
-            raise
+            if not self.is_replaced:
+                self.is_stale = self.is_tainted = True
+                raise
+            outcome = Outcome.of(_dead())
         except NnburstError as error:
             outcome = Outcome.of(error)
         if outcome.code == ResultCode.NO_ERROR:
             if len(self._each) == 1:
                 self.outcome = outcome
             return None
-        self.is_stale = self.temporaries is not None or not self.is_current
+        self._has_failed()
         return [*([_Ended(SUCCESS)] * number), _Ended(outcome)]
 
     def close(self) -> None:
@@ -227,7 +325,12 @@ class BoundPlan(Closing):
         self._closed = True
         self._staged.close()
         if self.temporaries is not None and self._memory is not None:
-            self._memory.release(self.temporaries, usable=not self.is_stale)
+            self._memory.release(self.temporaries, usable=not self.is_tainted)
+
+
+def _dead() -> DeadObject:
+    """Why a burst was closed that another is open in the place of."""
+    return DeadObject("the driver has died; another burst is open in the place of this one")
 
 
 class _Ended:
@@ -236,7 +339,9 @@ class _Ended:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome: Final = outcome
 
-    def revive(self, seconds: float | None, began_ns: int | None) -> None:
+    died_ns: Final = None
+
+    def revive(self) -> None:
         """Nothing: it has ended."""
 
     def execute(

@@ -8,29 +8,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from nnburst.hal.diagnostics import vlog
+from nnburst.hal import vlog
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.limits import INT32_MAX
-from nnburst.hal.operand_types import SCALARS
-from nnburst.hal.timing import OutputShape
+from nnburst.hal.model import SCALARS
+from nnburst.hal.types import OutputShape
 from nnburst.runtime.argument import (
     Argument,
     BurstController,
     Options,
     Outcome,
     PreparedPart,
+    checked_outcome,
 )
-from nnburst.runtime.execution.shapes import checked_outcome
 from nnburst.runtime.execution.temporaries import (
+    GivenValue,
+    PooledValue,
     SourceModels,
     Temporaries,
+    Value,
     element_size,
     known_size,
     padded,
 )
-from nnburst.runtime.execution.values import GivenValue, PooledValue, Value
-from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.runtime.extensions import TYPES
 from nnburst.runtime.planning.plan import (
     CompoundPlan,
     ExecutionStep,
@@ -115,7 +117,9 @@ class CompoundComputation:
         self._models: Final = models
         self._temporaries: Final = temporaries
         self._parts: Final = parts
-        self._options: Final = Options(False, options.deadline_ns, options.loop_timeout_ns)
+        self._options: Final = Options(
+            False, options.deadline_ns, options.loop_timeout_ns, is_final=options.is_final
+        )
         self._values: Final[dict[SourceOperand, Value]] = {}
         self._numbers: Final = {step.index: n for n, step in enumerate(plan.execution_steps)}
         self._loops: Final[dict[int, _Loop]] = {}
@@ -185,7 +189,7 @@ class CompoundComputation:
         outcome = self._attempt(step, on_cpu=False)
         if outcome.has_result:
             return self._unless_empty(step, outcome, allow_fallback=allow_fallback)
-        if not allow_fallback:
+        if not allow_fallback or self._options.is_over:
             return outcome, False
         name = self._parts.name(step.device)
         if self._parts.is_cpu(step.device):

@@ -1,48 +1,153 @@
-"""Executable: a plan with its prepared parts, ready to compute."""
+"""Computes a plan whose parts are prepared, on the CPU if need be, and counts executions.
+
+Executing on the CPU what has arguments in buffers of drivers (RT:R14).
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
 
-from nnburst.client.memory.arguments import seconds_until
-from nnburst.hal.diagnostics import vlog
+import numpy as np
+
+from nnburst.client.execution.buffer import Buffer, parameter_of
+from nnburst.hal import vlog
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import NnburstError, error_for_code
+from nnburst.hal.errors import Closed, GeneralFailure, NnburstError, error_for_code
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Operand
 from nnburst.runtime.argument import (
     Argument,
     BurstController,
+    Bytes,
+    Mortal,
     Options,
     Outcome,
     PreparedPart,
 )
 from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.device import Device, Use
-from nnburst.runtime.devices.driver_part import PATIENCE
+from nnburst.runtime.devices.driver_device import PATIENCE
+from nnburst.runtime.execution.background import Background, Errand
 from nnburst.runtime.execution.bound_plan import (
     BoundPlan,
+    Bursts,
     bind_compound,
     bind_simple,
     bursts_to_bind,
+    open_bursts,
 )
-from nnburst.runtime.execution.bursts import Bursts, open_bursts
 from nnburst.runtime.execution.compound import CompoundComputation
-from nnburst.runtime.execution.compound_memory import CompoundMemory, Source
-from nnburst.runtime.execution.counts import EXECUTIONS
-from nnburst.runtime.execution.fence_chain import Behind, FenceChain
-from nnburst.runtime.execution.plain_memory import on_plain_memory
-from nnburst.runtime.execution.temporaries import Temporaries
-from nnburst.runtime.planning.candidate import Candidate
-from nnburst.runtime.planning.memory_preference import MemoryPreference, of_device, of_roles
-from nnburst.runtime.planning.plan import Direction, ExecutionStep, Plan, SimplePlan, StepRole
+from nnburst.runtime.execution.fences import Behind, FenceChain
+from nnburst.runtime.execution.temporaries import CompoundMemory, Source, Temporaries
+from nnburst.runtime.planning.plan import (
+    Candidate,
+    Direction,
+    ExecutionStep,
+    MemoryPreference,
+    Plan,
+    SimplePlan,
+    StepRole,
+    of_device,
+    of_roles,
+)
 from nnburst.runtime.records import PlanRecorder
 from nnburst.tracing.slices import Layer, Phase, trace
+
+
+class ExecutionCounts:
+    """Executions that gave a result. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Count from 0."""
+        self._lock: Final = threading.Lock()
+        self._by_device: Final[Counter[str]] = Counter()
+        self._supported = 0
+        self._on_drivers = 0
+
+    def add(self, device: str) -> None:
+        """One more of a model or a step, by a device."""
+        with self._lock:
+            self._by_device[device] += 1
+
+    def add_supported(self, *, on_drivers: bool) -> None:
+        """One more of a whole model of which drivers support an operation or more.
+
+        Args:
+            on_drivers: whether a driver has executed some of it.
+        """
+        with self._lock:
+            self._supported += 1
+            self._on_drivers += on_drivers
+
+    def as_json(self) -> dict[str, object]:
+        """All counts."""
+        with self._lock:
+            return {
+                "by_device": dict(self._by_device),
+                "supported_by_drivers": self._supported,
+                "on_drivers": self._on_drivers,
+            }
+
+
+#: Of this process. What C repeats without the framework is not counted.
+EXECUTIONS: Final = ExecutionCounts()
+
+
+# -- plain memory ----------------------------------------------------------------------------------
+
+
+def on_plain_memory(
+    part: PreparedPart, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
+) -> Outcome:
+    """Execute on copies of what lies in buffers: inputs are copied out before, outputs in afterwards.
+
+    An output buffer of unknown size fails.
+    """
+    try:
+        ins = [_copied_out(argument) for argument in inputs]
+        outs = [_with_room(argument) for argument in outputs]
+        outcome = part.execute(ins, outs, options)
+        if outcome.code == ResultCode.NO_ERROR:
+            for given, used in zip(outputs, outs, strict=True):
+                if given.buffer is not None and used.bytes is not None:
+                    _copy_in(given.buffer, used.bytes)
+    except NnburstError as error:
+        return Outcome.of(error)
+    return outcome
+
+
+def _copied_out(argument: Argument) -> Argument:
+    if argument.buffer is None:
+        return argument
+    content: Bytes = np.ascontiguousarray(argument.buffer.copy_to()).reshape(-1).view(np.uint8)
+    return Argument(content, argument.buffer.dimensions)
+
+
+def _with_room(argument: Argument) -> Argument:
+    if argument.buffer is None:
+        return argument
+    parameter = parameter_of(argument.buffer)
+    if not parameter.known:
+        raise GeneralFailure("output: its buffer was made without knowing its size")
+    room = np.zeros(parameter.dtype.itemsize * math.prod(parameter.dimensions), np.uint8)
+    return Argument(room, parameter.dimensions)
+
+
+def _copy_in(buffer: Buffer, content: Bytes) -> None:
+    parameter = parameter_of(buffer)
+    buffer.copy_from(content.view(parameter.dtype).reshape(parameter.dimensions))
+
+
+# -- executable ------------------------------------------------------------------------------------
+
 
 logger = logging.getLogger("nnburst.runtime")
 
@@ -76,6 +181,9 @@ class Executable:
         is_explicit: whether the compilation lists its devices.
         recorder: is given each computation once it has ended.
         fell_back: whether the CPU has the whole model since planning failed (RT:P2).
+        waits_for_drivers: whether a computation that finds a driver dead waits until it is there again, as
+        long
+            as it may; else the step fails at once.
     """
 
     def __init__(
@@ -91,6 +199,7 @@ class Executable:
         recorder: PlanRecorder,
         fell_back: bool = False,
         drivers_support: bool = False,
+        waits_for_drivers: bool = True,
     ) -> None:
         """Own the parts.
 
@@ -105,6 +214,7 @@ class Executable:
             recorder: see the attributes.
             fell_back: see the attributes.
             drivers_support: whether a driver supports an operation of the model, for the counts.
+            waits_for_drivers: see the attributes.
         """
         self.plan: Final = plan
         self.interface: Final = interface
@@ -114,11 +224,16 @@ class Executable:
         self.is_explicit: Final = is_explicit
         self.recorder: Final = recorder
         self.fell_back: Final = fell_back
+        self.waits_for_drivers: Final = waits_for_drivers
         self._drivers_support: Final = drivers_support
         self._prepare_on_cpu: Final = prepare_on_cpu
-        self._fallback: PreparedPart | None = None
         self._measured: Final[dict[int, float]] = {}
-        self._steps_on_cpu: Final[dict[int, PreparedPart]] = {}
+        #: What the CPU has prepared to stand in: a step by its number, or the whole model by None.
+        self._stand_ins: Final[dict[int | None, PreparedPart]] = {}
+        self._closed = False
+        #: Makes again what has died; and prepares what stands in for it, which need not wait for the former.
+        self._recovery: Final = Background()
+        self._preparing: Final = Background()
         self._compound: Final = (
             None if isinstance(plan, SimplePlan) else CompoundMemory(plan, source)
         )
@@ -132,7 +247,7 @@ class Executable:
         inputs: list[Argument],
         outputs: list[Argument],
         options: Options,
-        bursts: Sequence[BurstController | None] = (),
+        bursts: Bursts | Sequence[BurstController | None] = (),
         temporaries: Temporaries | None = None,
         chain: FenceChain | None = None,
     ) -> Outcome:
@@ -142,10 +257,16 @@ class Executable:
             inputs: one for each of the model.
             outputs: one for each of the model.
             options: how.
-            bursts: of each part, from `open_bursts`; none to execute the ordinary way.
-            temporaries: the caller's; some of the plan's own unless given.
+            bursts: from `open_bursts`, or what stands for the burst of each part; none to execute the
+            ordinary
+                way.
+            temporaries: the caller's; those of the bursts, or some of the plan's own, unless given.
             chain: that the bursts begin steps behind; None if a step has ended when its burst returns.
         """
+        lender = None
+        if isinstance(bursts, Bursts):
+            lender = bursts if self._goes_by(bursts, options) else None
+            bursts = bursts.of_parts
         if isinstance(self.plan, SimplePlan):
             executor = (bursts[0] if bursts else None) or self.parts[0]
             began = time.perf_counter()
@@ -163,11 +284,15 @@ class Executable:
                 self._count(on_drivers=not on_cpu)
         else:
             parts = _Parts(self, bursts, chain, options)
-            outcome, whole = self._execute_steps(inputs, outputs, options, parts, temporaries)
+            outcome, whole = self._execute_steps(
+                inputs, outputs, options, parts, temporaries, lender
+            )
         if whole and chain is not None:
             chain.settle(options.deadline_ns)
             whole = chain.may_fall_back
-        if not whole:
+        if outcome.code == ResultCode.DEAD_OBJECT:
+            self._begin_recovery(bursts if chain is None else ())
+        if not whole or options.is_over:
             return outcome
         logger.warning(
             "the plan failed (%s: %s): the CPU computes the whole model",
@@ -176,28 +301,64 @@ class Executable:
         )
         return self.fall_back(inputs, outputs, options, outcome)
 
+    def _goes_by(self, bursts: Bursts, options: Options) -> bool:
+        """Whether nothing of a computation goes over a socket, which no later one comes behind."""
+        return (
+            self._compound is not None
+            and self._compound.all_go_by_bursts
+            and all(bursts.of_parts)
+            and not options.attributes
+            and options.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS
+        )
+
     def revive(
         self,
         deadline_ns: int | None,
-        began_ns: int | None,
-        bursts: Sequence[BurstController | None] = (),
+        began_ns: int,
+        bursts: Bursts | None = None,
+        *,
+        waits: bool | None = None,
     ) -> None:
-        """Have prepared again what died with its driver, before anything is computed.
+        """Have made again, behind this call, what died with its driver before anything is computed.
 
-        A driver that is not there again, or has died since the computation began, stays dead for it: its
-        steps fail as DEAD_OBJECT.
+        A driver that is not there again when this returns, or has died since the computation began, stays
+        dead for it: its steps fail as DEAD_OBJECT.
 
         Args:
-            deadline_ns: on CLOCK_BOOTTIME; None if it may take as long as it takes.
-            began_ns: when the computation began, on CLOCK_MONOTONIC; None for one that is still to begin.
-            bursts: as for `execute`.
+            deadline_ns: on CLOCK_BOOTTIME: how long this waits, if it waits; None for as long as it takes.
+            began_ns: when the computation began, on CLOCK_MONOTONIC.
+            bursts: that it is to compute on.
+            waits: whether this waits; as `waits_for_drivers` has it unless given.
         """
-        for number, part in enumerate(self.parts):
-            executor = (bursts[number] if bursts else None) or part
-            try:
-                executor.revive(_seconds_left(deadline_ns), began_ns)
-            except NnburstError as error:
-                logger.warning("a step has no driver (%s): this computation goes on without", error)
+        if waits is None:
+            waits = self.waits_for_drivers
+        for died_ns, errand in self._begin_recovery(() if bursts is None else bursts.of_parts):
+            if waits and died_ns <= began_ns:
+                try:
+                    errand.wait(deadline_ns)
+                except NnburstError as error:
+                    logger.info("a step has no driver, this computation goes on without: %s", error)
+
+    def _executors(
+        self, bursts: Sequence[BurstController | None]
+    ) -> list[PreparedPart | BurstController]:
+        """What executes each step."""
+        return [(bursts[n] if bursts else None) or part for n, part in enumerate(self.parts)]
+
+    def _begin_recovery(self, bursts: Sequence[BurstController | None]) -> list[tuple[int, Errand]]:
+        """Have made again what is dead, and do not wait for it: when each has died, and what is under way."""
+        begun = []
+        for each in self._executors(bursts):
+            died_ns = each.died_ns
+            if died_ns is not None:
+                try:
+                    begun.append((died_ns, self._recover(each)))
+                except NnburstError as error:
+                    logger.warning("a driver is not started again, the next call tries: %s", error)
+        return begun
+
+    def _recover(self, each: Mortal) -> Errand:
+        return self._recovery.begin(id(each), "the driver has died and is made again", each.revive)
 
     def _execute_steps(
         self,
@@ -206,13 +367,17 @@ class Executable:
         options: Options,
         parts: _Parts,
         lent: Temporaries | None,
+        lender: Bursts | None,
     ) -> tuple[Outcome, bool]:
         """Run the steps; whether the CPU is to compute the whole model comes second."""
         assert self._compound is not None
         try:
-            temporaries = lent or self._compound.take()
+            kept = lent if lender is None else lender.temporaries
+            temporaries = kept or self._compound.take()
         except NnburstError as error:
             return Outcome.of(error), self.allows_fallback
+        if lender is not None:
+            lender.temporaries = temporaries
         computation = CompoundComputation(
             self._compound.plan,
             self._compound.models,
@@ -227,7 +392,9 @@ class Executable:
         finally:
             for device in computation.executed:
                 EXECUTIONS.add(CPU_NAME if device < 0 else self.devices[device].name)
-            if lent is None:
+            if lender is not None:
+                lender.check_temporaries()
+            elif lent is None:
                 self._compound.release(temporaries, usable=is_done)
             if is_done and parts.end_when_they_return:
                 self._measured.update(computation.seconds)
@@ -314,6 +481,7 @@ class Executable:
         if ended is None:
             outcome = bound.outcome
         else:
+            self._begin_recovery(bursts.of_parts)
             outcome = self.go_on(bound, [*ended, *bursts.of_parts[len(ended) :]], options)
         if outcome.code == ResultCode.NO_ERROR:
             bound.copy_out()
@@ -337,42 +505,62 @@ class Executable:
         options: Options,
         failure: Outcome,
     ) -> Outcome:
-        """Have the CPU compute the whole model, without deadline (RT:R14).
+        """Have the CPU compute the whole model, without deadline unless that is final (RT:R14).
 
         What it cannot prepare, such as operations of extensions, stays the failure that it was.
         """
+        limits = Options(loop_timeout_ns=options.loop_timeout_ns)
+        if options.is_final:
+            limits = replace(limits, deadline_ns=options.deadline_ns, is_final=True)
         try:
-            with self._lock:
-                if self._fallback is None:
-                    assert self._prepare_on_cpu is not None
-                    self._fallback = self._prepare_on_cpu(None)
-            self._fallback.revive(None, None)  # the CPU may be a driver
+            stand_in = self._stand_in(None, limits.deadline_ns)
         except NnburstError as error:
+            if limits.is_over:
+                return Outcome.of(error)
             logger.warning("the CPU cannot stand in, the first failure counts: %s", error)
             return failure
-        unlimited = Options(loop_timeout_ns=options.loop_timeout_ns)
         with trace(Layer.RUNTIME, Phase.EXECUTION, "the whole model on the CPU"):
-            outcome = on_plain_memory(self._fallback, inputs, outputs, unlimited)
+            outcome = on_plain_memory(stand_in, inputs, outputs, limits)
         if outcome.has_result:
             EXECUTIONS.add(CPU_NAME)
             self._count(on_drivers=False)
         return outcome
 
-    def step_on_cpu(self, number: int) -> PreparedPart:
+    def step_on_cpu(self, number: int, options: Options) -> PreparedPart:
         """Execution step `number` as the CPU prepares it, once.
 
         Raises:
+            MissedDeadline: it is still preparing, and the deadline is final.
             NnburstError: it does not.
         """
-        assert self._prepare_on_cpu is not None
-        with self._lock:
-            if number not in self._steps_on_cpu:
-                assert not isinstance(self.plan, SimplePlan)
-                step = self.plan.execution_steps[number]
-                self._steps_on_cpu[number] = self._prepare_on_cpu(step)
-            part = self._steps_on_cpu[number]
-        part.revive(None, None)  # the CPU may be a driver
+        return self._stand_in(number, options.deadline_ns if options.is_final else None)
+
+    def _stand_in(self, number: int | None, deadline_ns: int | None) -> PreparedPart:
+        """What the CPU prepares of a step, or for None of the whole model; behind this call, which waits."""
+        part = self._stand_ins.get(number)
+        if part is None:
+            work = partial(self._prepare_stand_in, number)
+            self._preparing.begin(number, "the CPU prepares the model", work).wait(deadline_ns)
+            part = self._stand_ins[number]
+        if part.died_ns is not None:  # the CPU may be a driver
+            self._recover(part).wait(deadline_ns)
         return part
+
+    def _prepare_stand_in(self, number: int | None) -> None:
+        if number in self._stand_ins:
+            return
+        assert self._prepare_on_cpu is not None
+        step = None
+        if number is not None:
+            assert not isinstance(self.plan, SimplePlan)
+            step = self.plan.execution_steps[number]
+        part = self._prepare_on_cpu(step)
+        with self._lock:
+            if not self._closed:
+                self._stand_ins[number] = part
+                return
+        part.close()
+        raise Closed("the compilation was closed while the CPU prepared the model")
 
     def open_bursts(self) -> Bursts:
         """A burst for each part; None for those that have none (RT:B1)."""
@@ -407,15 +595,12 @@ class Executable:
 
     def close(self) -> None:
         """Release the parts."""
-        for part in (*self.parts, self._fallback, *self._steps_on_cpu.values()):
-            if part is not None:
-                part.close()
+        with self._lock:
+            self._closed = True
+        for part in (*self.parts, *self._stand_ins.values()):
+            part.close()
         if self._compound is not None:
             self._compound.close()
-
-
-def _seconds_left(deadline_ns: int | None) -> float | None:
-    return None if deadline_ns is None else max(0.0, seconds_until(deadline_ns))
 
 
 def _release_temporaries(memory: CompoundMemory, temporaries: Temporaries, usable: bool) -> None:
@@ -435,7 +620,7 @@ class _Parts:
         self._executable = executable
         self._bursts = bursts
         self._chain = chain
-        self._deadline_ns = options.deadline_ns
+        self._options = options
 
     @property
     def end_when_they_return(self) -> bool:
@@ -443,7 +628,7 @@ class _Parts:
 
     def settle(self) -> None:
         if self._chain is not None:
-            before = self._chain.settle(self._deadline_ns)
+            before = self._chain.settle(self._options.deadline_ns)
             if before.code != ResultCode.NO_ERROR:
                 raise error_for_code(before.code, before.message)
 
@@ -454,7 +639,7 @@ class _Parts:
         return self._bursts[step] if self._bursts else None
 
     def on_cpu(self, step: int) -> PreparedPart:
-        return self._executable.step_on_cpu(step)
+        return self._executable.step_on_cpu(step, self._options)
 
     def is_cpu(self, device: int) -> bool:
         return self._executable.devices[device].is_cpu

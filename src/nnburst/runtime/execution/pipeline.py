@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final
 
+from nnburst.client.arguments import seconds_until
 from nnburst.client.session.gate import entries, leave
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import BurstBusy, NnburstError
+from nnburst.hal.errors import BurstBusy, GeneralFailure, NnburstError, OutOfMemory
+from nnburst.hal.utils import start_thread
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
-from nnburst.runtime.execution.bound_plan import BoundPlan
-from nnburst.runtime.execution.bursts import Bursts
+from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
 
 #: Executes the rest of a plan: what stands for the bursts of the steps, and the time that is left.
 GoOn = Callable[[BoundPlan, Sequence[BurstController | None], Options], Outcome]
@@ -22,27 +22,49 @@ GoOn = Callable[[BoundPlan, Sequence[BurstController | None], Options], Outcome]
 class PlanInFlight:
     """A request that is under way. Any thread may wait for it."""
 
-    def __init__(self, bound: BoundPlan, timeout: float, settled: Callable[[], None]) -> None:
-        """Execute `bound` within `timeout` seconds; `settled` is called when that is over."""
+    def __init__(self, bound: BoundPlan, deadline_ns: int, settled: Callable[[], None]) -> None:
+        """Execute `bound` until a moment on CLOCK_BOOTTIME; `settled` is called when that is over."""
         self.bound: Final = bound
-        self._deadline: Final = time.monotonic() + timeout
+        self.deadline_ns: Final = deadline_ns
         self._settled: Final = settled
         self._done: Final = threading.Event()
+        self._claim: Final = threading.Lock()  # taken once, by who decides whether it runs
+        self._is_cancelled = False
         self._ended: Sequence[BurstController] | None = None
         self._outcome: Outcome | NnburstError | None = None
+        #: Called when it is settled, by the thread that settles it; for event loops.
+        self.settled_callbacks: Final[list[Callable[[], None]]] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is known what came of it."""
+        return self._done.is_set()
+
+    def begin(self) -> bool:
+        """Be run by the calling thread from now on; False if its submission has failed."""
+        return self._claim.acquire(blocking=False)
+
+    def cancel(self) -> bool:
+        """Have no thread run it; False if one has begun.
+
+        A signal handler may raise anywhere in a submission, and then only this tells what became of it.
+        """
+        if self._claim.acquire(blocking=False):
+            self._is_cancelled = True
+        return self._is_cancelled
 
     @property
     def seconds_left(self) -> float:
         """Until its deadline."""
-        return self._deadline - time.monotonic()
+        return seconds_until(self.deadline_ns)
 
     def run(self, step: int) -> None:
         """Run a step, unless one before it has failed. Never raises for what comes of it."""
         if self._ended is None and self._outcome is None:
             try:
                 self._ended = self.bound.run_step(step, self.seconds_left)
-            except NnburstError as error:
-                self._outcome = error
+            except Exception as error:
+                self._outcome = _failure(error)
 
     def settle(self, go_on: Callable[[PlanInFlight, Sequence[BurstController]], Outcome]) -> None:
         """Note what came of it; `go_on` executes the rest if a step has failed."""
@@ -54,22 +76,34 @@ class PlanInFlight:
                     self._outcome = self.bound.outcome
                 if self._outcome.code == ResultCode.NO_ERROR:
                     self.bound.copy_out()
-            except NnburstError as error:
-                self._outcome = error
+            except Exception as error:
+                self._outcome = _failure(error)
         self._settled()
         self._done.set()
+        for tell in tuple(self.settled_callbacks):
+            tell()
 
     def wait(self, timeout: float) -> Outcome | None:
-        """What came of it, as soon as that is known; None if it is not in `timeout` seconds.
+        """What came of it, as soon as that is known; None if it is not in `timeout` seconds or its own time.
+
+        So one that still waits behind others when its time is over is not waited for.
 
         Raises:
             Closed: the burst or a pool was closed.
         """
-        if not self._done.wait(timeout):
+        if not self._done.wait(max(min(timeout, self.seconds_left), 0.0)):
             return None
         if isinstance(self._outcome, NnburstError):
             raise self._outcome
         return self._outcome
+
+
+def _failure(error: Exception) -> NnburstError:
+    """What a request that failed so ends with; the thread goes on with those behind it."""
+    if isinstance(error, NnburstError):
+        return error
+    kind = OutOfMemory if isinstance(error, MemoryError) else GeneralFailure
+    return kind(f"a step of the plan failed: {error!r}")
 
 
 class Pipeline:
@@ -85,40 +119,66 @@ class Pipeline:
         self._go_on: Final = go_on
         self._locks: Final = [threading.Lock() for _ in bursts.of_parts]
         self._inboxes: Final = [SimpleQueue[PlanInFlight | None]() for _ in bursts.of_parts]
-        self._threads: list[threading.Thread] = []
+        #: Of each step those that were started: more than one if a handler has raised in a start.
+        self._threads: Final[list[list[threading.Thread]]] = [[] for _ in bursts.of_parts]
+        self._is_served: Final = [False] * len(self._inboxes)
         self._lock: Final = threading.Lock()
         self._entry = 0
-        self._count = 0
+        self._under_way: Final[set[PlanInFlight]] = set()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be under way."""
+        return len(self._under_way) < self._most
 
     def submit(self, request: PlanInFlight) -> None:
         """Begin a request; its inputs are not to be changed until it is settled.
 
         Raises:
             BurstBusy: as many as agreed are under way, or another execution computes on the bursts.
+            ResourceExhausted: the process may have no more threads.
         """
-        with self._lock:
-            if self._count >= self._most:
-                raise BurstBusy(f"{self._most} requests are under way, as many as agreed")
-            if not self._count:
-                self._entry = next(entries)
-                self._bursts.gate.enter(self._entry)
-            self._count += 1
-            if not self._threads:
-                self._start()
-        request.bound.copy_in()
-        self._inboxes[0].put(request)
+        try:
+            with self._lock:
+                self._admit(request)
+                if not all(self._is_served):
+                    self._start()
+            request.bound.copy_in()
+            self._inboxes[0].put(request)
+        except BaseException:  # also a signal handler's, when a thread may have it already
+            if request.cancel():
+                self._release(request)
+            raise
+
+    def _admit(self, request: PlanInFlight) -> None:
+        if len(self._under_way) >= self._most:
+            raise BurstBusy(f"{self._most} requests are under way, as many as agreed")
+        if not self._under_way:
+            self._entry = next(entries)
+            self._bursts.gate.enter(self._entry)
+        self._under_way.add(request)
 
     def _start(self) -> None:
-        for step in range(len(self._inboxes)):
+        """Start the threads that are missing: all, or those that an earlier call could not start."""
+        for step, threads in enumerate(self._threads):
+            if any(thread.is_alive() for thread in threads):
+                continue
             thread = threading.Thread(
                 target=self._serve, args=(step,), name=f"nnburst step {step}", daemon=True
             )
-            self._threads.append(thread)
-            thread.start()
+            threads.append(thread)
+            start_thread(thread)
 
     def _serve(self, step: int) -> None:
-        is_last = step + 1 == len(self._inboxes)
+        with self._lock:
+            if self._is_served[step]:
+                return  # a handler has raised while the first one began
+            self._is_served[step] = True
+        is_first, is_last = step == 0, step + 1 == len(self._inboxes)
         while (request := self._inboxes[step].get()) is not None:
+            if is_first and not request.begin():
+                self._release(request)  # its submission has failed
+                continue
             with self._locks[step]:
                 request.run(step)
             if is_last:
@@ -132,10 +192,14 @@ class Pipeline:
         try:
             request.settle(self._rest)
         finally:
-            with self._lock:
-                self._count -= 1
-                if not self._count:
-                    leave(self._bursts.gate.struct, self._entry)
+            self._release(request)
+
+    def _release(self, request: PlanInFlight) -> None:
+        """It is not under way any more, if it ever was."""
+        with self._lock:
+            self._under_way.discard(request)
+            if not self._under_way:
+                leave(self._bursts.gate.struct, self._entry)
 
     def _rest(self, request: PlanInFlight, ended: Sequence[BurstController]) -> Outcome:
         """Execute what a failed step leaves, between the steps of the requests that follow."""
@@ -143,8 +207,7 @@ class Pipeline:
         bursts: list[BurstController | None] = [
             None if burst is None else _InTurn(burst, lock) for burst, lock in pairs
         ]
-        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        options = Options(deadline_ns=now + int(request.seconds_left * 1e9))
+        options = Options(deadline_ns=request.deadline_ns, is_final=True)
         return self._go_on(request.bound, [*ended, *bursts[len(ended) :]], options)
 
     def close_soon(self) -> None:
@@ -153,12 +216,10 @@ class Pipeline:
 
     def close(self) -> None:
         """End the threads, once the bursts are closed, so that nothing waits any more."""
-        with self._lock:
-            threads, self._threads = self._threads, []
-        if threads:
-            self._inboxes[0].put(None)
-        for thread in threads:
-            thread.join()
+        self._inboxes[0].put(None)
+        for thread in [thread for threads in self._threads for thread in threads]:
+            if thread.is_alive():
+                thread.join()
 
 
 class _InTurn:
@@ -168,7 +229,9 @@ class _InTurn:
         self._burst: Final = burst
         self._lock: Final = lock
 
-    def revive(self, seconds: float | None, began_ns: int | None) -> None:
+    died_ns: Final = None
+
+    def revive(self) -> None:
         """Nothing: a driver that died is there again for the requests that are submitted later."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:

@@ -1,20 +1,28 @@
-"""Temporaries: the memory between the steps of a compound plan (RT:R2, R3)."""
+"""Keeps the temporaries of a plan and finds where each of its values lies.
+
+Temporaries: the memory between the steps of a compound plan (RT:R2, R3).
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from nnburst.hal.closing import Closing
+from nnburst.client.memory import pool_over
+from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import OperandLifeTime, OperandType
+from nnburst.hal.errors import GeneralFailure, ResourceExhausted
 from nnburst.hal.model import Model, Operand, Subgraph
-from nnburst.runtime.argument import Bytes
-from nnburst.runtime.execution.values import PooledValue, TemporaryPool
-from nnburst.runtime.extensions.type_registry import TYPES
+from nnburst.hal.utils import Closing
+from nnburst.runtime.argument import Argument, Bytes
+from nnburst.runtime.extensions import TYPES
 from nnburst.runtime.planning.plan import (
     CompoundPlan,
     ExecutionStep,
@@ -23,6 +31,137 @@ from nnburst.runtime.planning.plan import (
     SourceOperand,
     WhileStep,
 )
+
+
+class TemporaryPool(Closing):
+    """A pool that some devices may write and all others only read.
+
+    Two attachments of one memfd: drivers that write get it as it is, readers a descriptor that is open for
+    reading only, so that a driver cannot change what another has computed.
+    """
+
+    def __init__(self, size: int, writers: frozenset[int]) -> None:
+        """New zeroed memory.
+
+        Args:
+            size: bytes, at least 1.
+            writers: positions of the devices that may write.
+
+        Raises:
+            ResourceExhausted: there is not so much memory.
+        """
+        self.size: Final = size
+        self.writers: Final = writers
+        shared = SharedMemory.create(size, name="temporaries")
+        try:
+            reader = SharedMemory(_read_only(shared.fd), size)
+        except BaseException:
+            shared.close()
+            raise
+        self._for_writers: Final = pool_over(shared, writable=True)
+        self._for_readers: Final = pool_over(reader, writable=False)
+
+    def view(self, device: int | None, offset: int, length: int) -> Bytes:
+        """Bytes as a device gets them; None stands for this process."""
+        writes = device is None or device in self.writers
+        pool = self._for_writers if writes else self._for_readers
+        found: Bytes = pool.array(np.uint8, (length,), offset)
+        return found
+
+    def close(self) -> None:
+        """Give both attachments up."""
+        self._for_writers.close()
+        self._for_readers.close()
+
+
+def _read_only(fd: int) -> int:
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ResourceExhausted(f"temporaries cannot be opened for reading: {error}") from error
+
+
+class Value:
+    """Where one operand lies, and its dimensions as far as they are known.
+
+    Attributes:
+        dimensions: 0 is unknown.
+    """
+
+    def __init__(self, dimensions: tuple[int, ...]) -> None:
+        """Start with what the model, or the argument, declares."""
+        self.dimensions = dimensions
+
+    def argument(self, device: int | None) -> Argument:
+        """It as a device gets it; None stands for the CPU, which is this process."""
+        raise NotImplementedError
+
+    @property
+    def room(self) -> int:
+        """Bytes that it may have."""
+        raise NotImplementedError
+
+    def bytes(self, length: int) -> Bytes:
+        """Its first bytes, in this process.
+
+        Raises:
+            GeneralFailure: this process does not have them.
+        """
+        found = self.argument(None).bytes
+        if found is None:
+            raise GeneralFailure(
+                "control flow: an operand is omitted, or lies in a driver's buffer"
+            )
+        return found[:length]
+
+
+class GivenValue(Value):
+    """An argument of the application's."""
+
+    def __init__(self, argument: Argument) -> None:
+        """Lie where the application has put it."""
+        super().__init__(argument.dimensions)
+        self._argument: Final = argument
+
+    def argument(self, device: int | None) -> Argument:  # noqa: ARG002 - it is the same for all
+        """Where it lies, with the dimensions as they are known now."""
+        given = self._argument
+        return Argument(given.bytes, self.dimensions, given.buffer)
+
+    @property
+    def room(self) -> int:
+        """Bytes of the argument; 0 in a buffer."""
+        given = self._argument.bytes
+        return 0 if given is None else given.size
+
+
+class PooledValue(Value):
+    """A temporary in a pool."""
+
+    def __init__(
+        self, pool: TemporaryPool, offset: int, length: int, dimensions: tuple[int, ...]
+    ) -> None:
+        """Lie in `length` bytes from `offset` on."""
+        super().__init__(dimensions)
+        self._place: Final = pool, offset, length
+        self._views: Final[dict[int | None, Bytes]] = {}
+
+    def argument(self, device: int | None) -> Argument:
+        """Its view for a device, made once: the same arrays again cost a burst nothing."""
+        view = self._views.get(device)
+        if view is None:
+            pool, offset, length = self._place
+            view = self._views[device] = pool.view(device, offset, length)
+        return Argument(view, self.dimensions)
+
+    @property
+    def room(self) -> int:
+        """Bytes that were laid out for it."""
+        return self._place[2]
+
+
+# -- temporaries -----------------------------------------------------------------------------------
+
 
 #: Devices like their memory so (RT:P19); more than one of them may read a temporary.
 ALIGNMENT: Final = 64
@@ -211,3 +350,75 @@ def known_size(operand: Operand, dimensions: Sequence[int]) -> int:
     if not dimensions or 0 in dimensions:
         return 0
     return element_size(operand) * math.prod(dimensions)
+
+
+# -- compound memory -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The model that a plan was made for.
+
+    Attributes:
+        model: the client's, finished.
+        pools: bytes of its pools.
+    """
+
+    model: Model
+    pools: Sequence[Bytes]
+
+
+#: A request has ten datums for each operand at most, and a burst's channel has 1,024.
+_MOST_OPERANDS: Final = 100
+
+
+class CompoundMemory(Closing):
+    """Temporaries for as many computations as run at once. Thread-safe.
+
+    Attributes:
+        plan: that they are for.
+        models: whose operands they are.
+        all_go_by_bursts: whether the requests of all steps surely fit the channels of bursts. Then a
+        burst's next
+            computation may use the temporaries of one that was given up: it comes behind it in each driver.
+    """
+
+    def __init__(self, plan: CompoundPlan, source: Source) -> None:
+        """Lay them out; nothing is allocated before the first computation."""
+        self.plan: Final = plan
+        self.all_go_by_bursts: Final = all(
+            len(step.inputs) + len(step.outputs) <= _MOST_OPERANDS for step in plan.execution_steps
+        )
+        self.models: Final = SourceModels(plan, source.model)
+        self._source: Final = source
+        self._layout: Final = TemporaryLayout(plan, self.models)
+        self._lock: Final = threading.Lock()
+        self._free: list[Temporaries] = []
+        self._closed = False
+
+    def take(self) -> Temporaries:
+        """Some that no computation uses; those used last come first.
+
+        Raises:
+            ResourceExhausted: there is not so much memory.
+        """
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+        return Temporaries(self._layout, self.models, self._source.model, self._source.pools)
+
+    def release(self, temporaries: Temporaries, *, usable: bool = True) -> None:
+        """Keep them for the next computation, or give them up if a driver may still write to them."""
+        with self._lock:
+            if usable and not self._closed:
+                self._free.append(temporaries)
+                return
+        temporaries.close()
+
+    def close(self) -> None:
+        """Free all that no computation uses; the others go when theirs ends."""
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for temporaries in free:
+            temporaries.close()

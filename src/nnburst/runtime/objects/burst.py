@@ -1,14 +1,21 @@
-"""Burst: repeated computations of one compilation, a burst of each device that has any."""
+"""A burst of the framework's: repeated computations over the bursts of its devices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from nnburst.client.session.gate import entries, leave
-from nnburst.hal.errors import BadState, BurstBusy
-from nnburst.runtime.argument import BurstController
+from nnburst.hal.errors import BadState, BurstBusy, NnburstError
+from nnburst.hal.utils import Closing
+from nnburst.runtime.argument import Argument
+from nnburst.runtime.devices.driver_device import PATIENCE
+from nnburst.runtime.execution.background import Background
+from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.runtime_object import RuntimeObject
 
@@ -32,7 +39,7 @@ class Burst(RuntimeObject):
         self.bursts: Final = executable.open_bursts()
 
     @contextmanager
-    def _alone(self) -> Iterator[Sequence[BurstController | None]]:
+    def _alone(self) -> Iterator[Bursts]:
         """The bursts of the parts, for one execution at a time.
 
         Raises:
@@ -45,9 +52,93 @@ class Burst(RuntimeObject):
                 gate.enter(me)
             except BurstBusy:
                 raise BadState("burst: another execution computes on it") from None
-            yield self.bursts.of_parts
+            yield self.bursts
         finally:
             leave(gate.struct, me)
 
     def _release(self) -> None:
         self.bursts.close()
+
+
+logger = logging.getLogger("nnburst.runtime")
+
+
+class Bindings(Closing):
+    """One bound plan for each burst that an execution has computed on. Used by one thread at a time."""
+
+    def __init__(self, executable: Executable) -> None:
+        """Bind executions of `executable`."""
+        self._executable: Final = executable
+        #: Empty for a burst that the execution cannot be bound to.
+        self._bound: Final[WeakKeyDictionary[Bursts, tuple[BoundPlan, ...]]] = WeakKeyDictionary()
+        self._own: Burst | None = None
+        self._opening: Final = Background()
+        self._closed = False
+        self._lock: Final = threading.Lock()
+
+    def bound_to(
+        self, burst: Burst, arguments: tuple[list[Argument], list[Argument]], timeout: float | None
+    ) -> BoundPlan | None:
+        """Arguments bound to a burst as it is now; None if they cannot be.
+
+        Args:
+            burst: of the same compilation.
+            arguments: inputs and outputs, which are the same for each burst.
+            timeout: seconds of each run; None for no limit of the application's.
+        """
+        self.close_stale(burst)
+        known = self._bound.get(burst.bursts)
+        if known is None:
+            try:
+                seconds = PATIENCE if timeout is None else timeout
+                bound = self._executable.bind(*arguments, burst.bursts, seconds)
+            except NnburstError as error:
+                logger.info("an execution is not bound to its burst: %s", error)
+                return None
+            known = (bound,) if bound is not None and bound.is_known else ()
+            self._bound[burst.bursts] = known
+        return known[0] if known else None
+
+    def close_stale(self, burst: Burst) -> None:
+        """Give up what is bound to a burst if it cannot be run again."""
+        known = self._bound.get(burst.bursts)
+        if known and not known[0].is_current:
+            del self._bound[burst.bursts]
+            known[0].close()
+
+    def own_burst(self, *, waits: bool) -> Burst | None:
+        """A burst for computations that are given none, opened once, behind them.
+
+        Args:
+            waits: whether to wait for it; else None until it is there.
+        """
+        if self._own is None:
+            errand = self._opening.begin("burst", "a burst is opened", self._open)
+            if waits:
+                errand.wait(None)
+        return self._own
+
+    def _open(self) -> None:
+        if self._own is not None:
+            return
+        burst = Burst(self._executable)
+        with self._lock:
+            if not self._closed:
+                self._own = burst
+                return
+        burst.close()
+
+    def close(self) -> None:
+        """Give up what is bound, and the burst."""
+        with self._lock:
+            self._closed = True
+        for bound in self._bound.values():
+            for plan in bound:
+                plan.close()
+        if self._own is not None:
+            self._own.close()
+
+
+def executable_of(burst: Burst) -> Executable:
+    """What a burst computes."""
+    return burst._executable

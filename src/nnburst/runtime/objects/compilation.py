@@ -1,34 +1,65 @@
-"""Compilation: a model, the devices that it may run on, and the plan for them."""
+"""A compilation: its settings, and `finish`, which places the model and has it prepared."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
-from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference
-from nnburst.hal.errors import BadState, InvalidArgument, UnexpectedNull
+import numpy as np
+
+from nnburst.hal import vlog
+from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, OperationType, ResultCode
+from nnburst.hal.environment import GRAPH_DIR
+from nnburst.hal.errors import BadState, InvalidArgument, NnburstError, UnexpectedNull
+from nnburst.hal.graph_dump import write_picture
 from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
 from nnburst.hal.model import Operand
-from nnburst.runtime.devices.device import Device
+from nnburst.runtime.argument import PreparedPart
+from nnburst.runtime.devices.device import Device, PartOptions, PlacedDevices
 from nnburst.runtime.devices.manager import Manager
-from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.extensions.attribute_list import AttributeList
-from nnburst.runtime.measuring.measuring import Measuring
-from nnburst.runtime.measuring.placement_report import PlacementReport
+from nnburst.runtime.execution.executable import Executable, Interface
+from nnburst.runtime.execution.temporaries import Source
+from nnburst.runtime.extensions import AttributeList
+from nnburst.runtime.measured_placement import (
+    MeasuredPlacement,
+    Measuring,
+    PlacementReport,
+    WholePlan,
+    within,
+)
 from nnburst.runtime.objects.burst import Burst
-from nnburst.runtime.objects.compile_plan import recorded_plan
-from nnburst.runtime.objects.durations import nanoseconds
 from nnburst.runtime.objects.execution import Execution
-from nnburst.runtime.objects.model import Model
-from nnburst.runtime.objects.plan_compiler import CompileOptions
-from nnburst.runtime.planning.drawing.estimates import reported_estimates, shares
-from nnburst.runtime.planning.memory_preference import MemoryPreference
-from nnburst.runtime.planning.plan import Direction, PartitioningMode, Plan
+from nnburst.runtime.objects.execution_settings import nanoseconds
+from nnburst.runtime.objects.model import Model, pools_of
+from nnburst.runtime.part_timer import CostFile, PartTimer
+from nnburst.runtime.planning.drawing import plan_dot, plan_table
+from nnburst.runtime.planning.placement import reported_estimates, shares
+from nnburst.runtime.planning.plan import (
+    CompoundPlan,
+    Direction,
+    MemoryPreference,
+    PartitioningMode,
+    Plan,
+)
+from nnburst.runtime.planning.planner import DeclaredPlacement, Placement, Planner, PreparedPlan
+from nnburst.runtime.records import CompilationRecord, PlanFacts, PlanRecorder, operand_class
 from nnburst.runtime.runtime_object import RuntimeObject
+from nnburst.tracing.recording import record_if_asked
+from nnburst.tracing.slices import Layer, Phase, trace
 
+_CONTROL_FLOW: Final = (OperationType.IF, OperationType.WHILE)
+
+
+_log: Final = logging.getLogger("nnburst.runtime")
+#: Engines are tried on a whole model within so many seconds, and execute it so often at most: an engine's
+#: first hundred executions of a small network may all take twice as long as the later ones.
+_TRIAL_SECONDS: Final = 10.0
+_TRIAL_ROUNDS: Final = 10_000
 _PRIORITIES: Final = {code: priority for priority, code in NDK_PRIORITIES.items()}
 
 
@@ -79,6 +110,8 @@ class Compilation(RuntimeObject):
         self._caching: tuple[str, bytes] | None = None
         self._completed = False
         self._measuring: Measuring | None = None
+        self._may_fall_back = self._waits_for_drivers = True
+        self._limits_steps = self._tries_engines = False
         self._attributes: Final = AttributeList()
         self._placement_report: PlacementReport | None = None
         self._executable: Executable | None = None
@@ -201,6 +234,15 @@ class Compilation(RuntimeObject):
         self._check_building("place_by_measurement")
         self._measuring = Measuring() if measuring is None else measuring
 
+    def _behave(self, *, may_fall_back: bool, waits_for_drivers: bool) -> None:
+        """Do as `nnburst.compile` was asked to; `limit` is then that of steps, too."""
+        self._may_fall_back, self._waits_for_drivers = may_fall_back, waits_for_drivers
+        self._limits_steps = True
+
+    def _try_engines(self) -> None:
+        """Let `finish` time installed engines on the whole model, and take the quickest."""
+        self._tries_engines = True
+
     def finish(self) -> None:
         """Place the model and have its parts prepared.
 
@@ -212,23 +254,200 @@ class Compilation(RuntimeObject):
         """
         self._check_building("finish")
         self._completed = True
+        began_ns, code = time.monotonic_ns(), ResultCode.OP_FAILED
+        try:
+            self._executable, self._placement_report = self._placed_and_prepared()
+            code = ResultCode.NO_ERROR
+        except NnburstError as error:
+            code = error.code
+            raise
+        finally:
+            self._record(code, time.monotonic_ns() - began_ns)
+
+    def _placed_and_prepared(self) -> tuple[Executable, PlacementReport | None]:
+        """The plan, ready to compute (RT:P1 to P20); and what was measured, if placement measures."""
+        record_if_asked()
         deadline_ns = None
         if self._timeout_ns is not None:
             deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
-        options = CompileOptions(
-            self._preference,
-            _PRIORITIES[self._priority],
-            PartitioningMode.WITHOUT_FALLBACK
-            if self._is_explicit
-            else self._manager._settings.partitioning,
-            deadline_ns,
-            self._caching,
-            self._is_explicit,
-            self._measuring,
-            self._attributes.added,
+        tried = self._tried(deadline_ns) if self._tries_engines else None
+        if tried is not None:
+            return tried
+        devices = self._placed(self.devices, deadline_ns, limits_steps=self._limits_steps)
+        planner = self._planner(devices)
+        declared = DeclaredPlacement(self._mode, devices.cpu)
+        if self._measuring is None:
+            placement: Placement = declared
+            report = None
+        else:
+            measuring = within(self._measuring, deadline_ns)
+            placement = measured = self._measured(
+                measuring, PartTimer(), devices, planner, declared
+            )
+            report = measured.report
+        with trace(Layer.RUNTIME, Phase.COMPILATION, "place and prepare"):
+            prepared = placement.place(planner)
+        return self._shown(prepared, devices), report
+
+    def _tried(self, deadline_ns: int | None) -> tuple[Executable, PlacementReport] | None:
+        """The whole model on the engine that is quickest at it; None if there is nothing to choose."""
+        if self._mode is PartitioningMode.NONE or self._preference == ExecutionPreference.LOW_POWER:
+            return None
+        with self._manager._contenders() as contenders:
+            if len(contenders) < 2:
+                return None
+            budget = within(Measuring(budget=_TRIAL_SECONDS), deadline_ns)
+            now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            end_ns = now_ns + int(budget.budget * 1e9)
+            devices = self._placed(contenders, end_ns, limits_steps=True)
+            timer = PartTimer(rounds=_TRIAL_ROUNDS, deadline_ns=end_ns)
+            with trace(Layer.RUNTIME, Phase.COMPILATION, "try engines on the whole model"):
+                trial = self._measured(budget, timer, devices, self._planner(devices))
+                schedule = trial.find_whole()
+            if not schedule:
+                return None
+            best = self._manager._keep(contenders[schedule[0].device])
+            devices = self._placed([best], deadline_ns, limits_steps=self._limits_steps)
+            try:
+                prepared = self._planner(devices).follow((schedule[0]._replace(device=0),))
+            except NnburstError as error:
+                _log.warning(
+                    "%s is the fastest and cannot prepare the model, reports place it: %s",
+                    best.name,
+                    error,
+                )
+                return None
+            return self._shown(prepared, devices), trial.report
+
+    def _placed(
+        self, devices: Sequence[Device], deadline_ns: int | None, *, limits_steps: bool
+    ) -> PlacedDevices:
+        """Devices for this model, with the CPU behind them."""
+        return PlacedDevices(
+            devices,
+            self._manager.cpu,
+            pools_of(self.model._memories),
+            PartOptions(
+                self._preference,
+                _PRIORITIES[self._priority],
+                deadline_ns,
+                limits_steps,
+                self._caching,
+                self._attributes.added,
+            ),
+            refuses_half=self._manager._settings.refuses_half,
         )
-        self._executable, self._placement_report = recorded_plan(
-            self.model, self.devices, self._manager, options
+
+    def _planner(self, devices: PlacedDevices) -> Planner[PreparedPart]:
+        return Planner(
+            self.model._finished_model,
+            devices.candidates,
+            prepare=devices.prepare,
+            release=PreparedPart.close,
+            preference=self._preference,
+            strict_slicing=self._manager._settings.strict_slicing,
+        )
+
+    def _shown(self, prepared: PreparedPlan[PreparedPart], devices: PlacedDevices) -> Executable:
+        """A plan that was chosen, ready to compute; logged and drawn if that was asked for."""
+        executable = self._executable_of(
+            prepared, devices, may_fall_back=self._mode is PartitioningMode.WITH_FALLBACK
+        )
+        plan = prepared.plan
+        if vlog.on("compilation"):
+            vlog.write_all("compilation", plan_table(plan, self.model._finished_model))
+        if GRAPH_DIR.is_set:
+            write_picture("plan", plan_dot(plan, self.model._finished_model))
+        return executable
+
+    @property
+    def _mode(self) -> PartitioningMode:
+        """Whether parts may run on other devices, and whether the CPU stands behind them."""
+        if self._is_explicit or not self._may_fall_back:
+            return PartitioningMode.WITHOUT_FALLBACK
+        return self._manager._settings.partitioning
+
+    def _measured(
+        self,
+        measuring: Measuring,
+        timer: PartTimer,
+        devices: PlacedDevices,
+        planner: Planner[PreparedPart],
+        declared: DeclaredPlacement | None = None,
+    ) -> MeasuredPlacement:
+        """Placement by measurement; plans that are only timed have no CPU behind them."""
+        return MeasuredPlacement(
+            self.model._finished_model,
+            devices.candidates,
+            prepare=devices.prepare,
+            assemble=lambda schedule: WholePlan(
+                self._executable_of(planner.follow(schedule), devices, may_fall_back=False)
+            ),
+            timer=timer,
+            files=[
+                CostFile(measuring.directory, each.name, each.version_string)
+                for each in devices.candidates
+            ],
+            budget=measuring.budget,
+            progress=measuring.progress,
+            otherwise=declared,
+        )
+
+    def _executable_of(
+        self, prepared: PreparedPlan[PreparedPart], devices: PlacedDevices, *, may_fall_back: bool
+    ) -> Executable:
+        """A plan with its prepared parts, ready to compute; the CPU may compute what a step fails."""
+        source = self.model._finished_model
+        return Executable(
+            prepared.plan,
+            Interface(
+                self.model.inputs,
+                self.model.outputs,
+                self._is_explicit and len(self.devices) == 1,
+                self._manager._settings.starts_inline,
+            ),
+            devices.by_position,
+            prepared.prepared,
+            partial(devices.prepare_on_cpu, source) if may_fall_back else None,
+            source=Source(
+                source.model, [np.asarray(pool) for pool in pools_of(self.model._memories)]
+            ),
+            is_explicit=self._is_explicit,
+            fell_back=prepared.fell_back,
+            waits_for_drivers=self._waits_for_drivers,
+            drivers_support=devices.drivers_support,
+            recorder=PlanRecorder(self._manager.records, self._facts(prepared.plan)),
+        )
+
+    def _record(self, code: ResultCode, duration_ns: int) -> None:
+        """Give the application a record of `finish`, if it takes any."""
+        if self._manager.records.callback is None:
+            return
+        executable = self._executable
+        record = CompilationRecord(
+            facts=self._facts(None if executable is None else executable.plan),
+            code=code,
+            duration_ns=duration_ns,
+            fell_back_to_cpu=executable is not None and executable.fell_back,
+        )
+        self._manager.records._emit(record)
+
+    def _facts(self, plan: Plan | None) -> PlanFacts:
+        """What records say of a plan; None if planning failed."""
+        source = self.model._finished_model
+        graphs = (source.model.main, *source.model.referenced)
+        operations = {operation.type for graph in graphs for operation in graph.operations}
+        versions = {f"{device.name}={device.version_string}" for device in self.devices}
+        return PlanFacts(
+            architecture_hash=source.architecture_hash,
+            device_id=",".join(sorted(versions)),
+            input_class=operand_class(self.model.inputs),
+            output_class=operand_class(self.model.outputs),
+            is_explicit=self._is_explicit,
+            has_caching=self._caching is not None,
+            has_control_flow=not operations.isdisjoint(_CONTROL_FLOW),
+            has_dynamic_temporaries=isinstance(plan, CompoundPlan)
+            and bool(plan.dynamic_temporaries),
         )
 
     # -- what it has become ----------------------------------------------------------------------------------

@@ -1,19 +1,39 @@
-"""Event: what becomes of a computation that was started."""
+"""An event that a computation signals, and how its outcome becomes an exception."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
+from nnburst.client.arguments import seconds_until
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.memory.arguments import seconds_until
 from nnburst.control.fences import FenceStatus
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, error_for_code
+from nnburst.hal.utils import start_thread
 from nnburst.runtime.argument import Outcome
-from nnburst.runtime.execution.foreign_fence import adopt_foreign_fence
-from nnburst.runtime.objects.outcomes import succeeded
+from nnburst.runtime.execution.fences import import_fence
 from nnburst.runtime.runtime_object import RuntimeObject
+
+INTERRUPTED: Final = Outcome(ResultCode.OP_FAILED, message="it was interrupted")
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """What an exception in the middle of a computation comes to."""
+    return Outcome.of(error) if isinstance(error, NnburstError) else INTERRUPTED
+
+
+def succeeded(outcome: Outcome) -> Outcome:
+    """The outcome itself.
+
+    Raises:
+        NnburstError: it is not a success.
+    """
+    if outcome.code != ResultCode.NO_ERROR:
+        raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+    return outcome
+
 
 #: Seconds between two looks at a fence that has no deadline.
 _LONG = 3600.0
@@ -42,6 +62,9 @@ class Event(RuntimeObject):
             fence: signals the end.
             outcome: what is known already.
             deadline_ns: on CLOCK_BOOTTIME: then `work` is called if the fence has not signalled.
+
+        Raises:
+            ResourceExhausted: the process may have no more threads.
         """
         super().__init__()
         self._fence = fence
@@ -54,7 +77,7 @@ class Event(RuntimeObject):
             self._thread = threading.Thread(
                 target=self._run, args=(work,), name="nnburst computation", daemon=True
             )
-            self._thread.start()
+            start_thread(self._thread)
         else:
             self._finish = work
 
@@ -73,7 +96,7 @@ class Event(RuntimeObject):
         """
         if not isinstance(fd, int) or fd <= 0:
             raise InvalidArgument(f"fd: {fd!r}, expected a descriptor above 0")
-        return cls(fence=adopt_foreign_fence(fd))
+        return cls(fence=import_fence(fd))
 
     @property
     def fence(self) -> SyncFence | None:

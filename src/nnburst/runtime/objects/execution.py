@@ -6,10 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, NoReturn
 
 from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.session.gate import entries
 from nnburst.hal.enums import DurationCode, ResultCode
 from nnburst.hal.errors import (
     BadState,
@@ -20,34 +20,34 @@ from nnburst.hal.errors import (
     error_for_code,
 )
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.timing import OutputShape
-from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
-from nnburst.runtime.execution.bound_plan import BoundPlan
+from nnburst.hal.types import OutputShape
+from nnburst.runtime.argument import Argument, Options, Outcome
+from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
 from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.execution.fence_chain import FenceChain
-from nnburst.runtime.execution.fenced import FencedComputation
-from nnburst.runtime.objects.arguments.argument_info import (
+from nnburst.runtime.execution.fences import FenceChain
+from nnburst.runtime.objects.arguments import (
     ArgumentInfo,
+    ArgumentList,
     checked,
     input_arguments,
     output_arguments,
 )
-from nnburst.runtime.objects.arguments.argument_list import ArgumentList
-from nnburst.runtime.objects.arguments.bindings import Bindings
-from nnburst.runtime.objects.buffers import Readable
-from nnburst.runtime.objects.burst import Burst
-from nnburst.runtime.objects.computing.fenced_start import (
+from nnburst.runtime.objects.burst import Bindings, Burst
+from nnburst.runtime.objects.event import INTERRUPTED, Event, outcome_of, succeeded
+from nnburst.runtime.objects.execution_settings import (
+    ExecutionSettings,
+    State,
+    measured_nanoseconds,
+    nanoseconds,
+)
+from nnburst.runtime.objects.fenced import (
+    FencedComputation,
     check_dependencies,
     fences_of,
     start_fenced,
 )
-from nnburst.runtime.objects.computing.settings import ExecutionSettings
-from nnburst.runtime.objects.computing.state import State
-from nnburst.runtime.objects.durations import measured_nanoseconds, nanoseconds
-from nnburst.runtime.objects.event import Event
 from nnburst.runtime.objects.memory import Memory
-from nnburst.runtime.objects.operand_description import OperandDescription
-from nnburst.runtime.objects.outcomes import INTERRUPTED, outcome_of, succeeded
+from nnburst.runtime.objects.operands import OperandDescription, Readable
 from nnburst.runtime.planning.plan import Direction
 from nnburst.runtime.records import ExecutionMode
 
@@ -72,6 +72,7 @@ class Execution(ExecutionSettings):
         self._outputs: Final = ArgumentList(executable, Direction.OUTPUT, self._check_preparation)
         self._lock = threading.Lock()
         self._mode, self._began_ns = ExecutionMode.SYNC, 0
+        self._entry = 0  # of the call that has begun the computation under way
         self._outcome = Outcome()
         self._shapes: list[tuple[int, ...]] = []
         self._sufficient: list[bool] = []
@@ -165,10 +166,14 @@ class Execution(ExecutionSettings):
         own = self._own_burst() if self._reusable else None
         bound = None if own is None else self._bound_to(own)
         if own is not None and bound is not None:
-            self._compute_bound(bound, own)
+            self._compute_bound(bound, own, began_ns)
             return
-        self._begin(ExecutionMode.SYNC, began_ns)
-        succeeded(self._compute())
+        me = next(entries)
+        try:
+            self._begin(ExecutionMode.SYNC, began_ns, me)
+            succeeded(self._compute())
+        finally:
+            self._abandon(me)
 
     def burst_compute(self, burst: Burst) -> None:
         """Compute over a burst of the same compilation.
@@ -187,11 +192,15 @@ class Execution(ExecutionSettings):
             raise InvalidArgument("burst: it belongs to another compilation")
         bound = self._bound_to(burst) if self._reusable else None
         if bound is not None:
-            self._compute_bound(bound, burst)
+            self._compute_bound(bound, burst, began_ns)
             return
-        with burst._alone() as controllers:
-            self._begin(ExecutionMode.BURST, began_ns)
-            succeeded(self._compute(controllers))
+        me = next(entries)
+        try:
+            with burst._alone() as controllers:
+                self._begin(ExecutionMode.BURST, began_ns, me)
+                succeeded(self._compute(controllers))
+        finally:
+            self._abandon(me)
 
     def _bound_to(self, burst: Burst) -> BoundPlan | None:
         """Its arguments bound to the steps of a burst, to be computed by one C call.
@@ -206,47 +215,63 @@ class Execution(ExecutionSettings):
         return self._bindings.bound_to(burst, arguments, self.timeout)
 
     def _own_burst(self) -> Burst | None:
-        """The burst that it computes on if it is given none, once it can be bound; None before."""
-        return None if self._repeated_arguments is None else self._bindings.own_burst()
+        """The burst that it computes on if it is given none, once it can be bound; None before.
 
-    def _compute_bound(self, bound: BoundPlan, burst: Burst, code: int | None = None) -> None:
+        An execution with a timeout computes without one until it is open.
+        """
+        if self._repeated_arguments is None:
+            return None
+        return self._bindings.own_burst(waits=self._timeout_ns is None)
+
+    def _compute_bound(
+        self,
+        bound: BoundPlan,
+        burst: Burst,
+        began_ns: int,
+        code: int | None = None,
+        mode: ExecutionMode = ExecutionMode.BURST,
+    ) -> None:
         """Compute by the steps bound to a burst, or finish what a run of them from C has begun.
 
         Args:
             bound: from `bound_to`.
             burst: that it is bound to.
+            began_ns: when the computation began, on CLOCK_MONOTONIC: what went by since is not left.
             code: what the run ended with; None to run it now.
+            mode: that it is recorded as.
 
         Raises:
             NnburstError: as `compute`.
         """
-        before = self._outcome
+        before, me = self._outcome, next(entries)
         try:
-            self._begin(ExecutionMode.BURST, time.monotonic_ns())
-        except BaseException:
-            if code is not None:
+            try:
+                self._begin(mode, began_ns, me)
+            except BaseException:
+                if code is not None:
+                    bound.steps.abandon()
+                raise
+            infos = self._outputs.given
+            options = Options(False, self._deadline_ns(), self._loop_timeout_ns)
+            try:
+                if code is None:
+                    code = bound.run_until(self._timeout_ns, began_ns)
+                outcome = self._executable.conclude(bound, code, options, burst.bursts)
+                outcome = checked(outcome, infos)
+            except BurstBusy:
+                self._complete(before, infos)
+                raise BadState("burst: another execution computes on it") from None
+            except NnburstError as error:
+                outcome = Outcome.of(error)
+            except BaseException:
                 bound.steps.abandon()
-            raise
-        infos = self._outputs.given
-        options = Options(False, self._deadline_ns(), self._loop_timeout_ns)
-        try:
-            if code is None:
-                code = bound.run()
-            outcome = self._executable.conclude(bound, code, options, burst.bursts)
-            outcome = checked(outcome, infos)
-        except BurstBusy:
-            self._complete(before, infos)
-            raise BadState("burst: another execution computes on it") from None
-        except NnburstError as error:
-            outcome = Outcome.of(error)
-        except BaseException:
-            bound.steps.abandon()
-            self._complete(INTERRUPTED, infos)
-            raise
-        self._bindings.close_stale(burst)
-        succeeded(self._recorded(self._complete(outcome, infos)))
+                raise
+            self._bindings.close_stale(burst)
+            succeeded(self._recorded(self._complete(outcome, infos)))
+        finally:
+            self._abandon(me)
 
-    def _finish_bound(self, bound: BoundPlan, burst: Burst, code: int) -> bool:
+    def _finish_bound(self, bound: BoundPlan, burst: Burst, code: int, mode: ExecutionMode) -> bool:
         """Finish what a run of bound steps from C has begun.
 
         C may run steps whose driver has died since, and been replaced for another execution on the burst:
@@ -256,6 +281,7 @@ class Execution(ExecutionSettings):
             bound: that was run.
             burst: that it is bound to.
             code: what the run ended with.
+            mode: by which call it began: SYNC, or BURST.
 
         Returns:
             Whether the outputs are in the bound plan's arguments; if not, they are in this execution's.
@@ -265,15 +291,22 @@ class Execution(ExecutionSettings):
         """
         if bound.is_replaced:
             bound.steps.abandon()
-            self.burst_compute(burst)
+            if mode == ExecutionMode.SYNC:
+                self.compute()
+            else:
+                self.burst_compute(burst)
             return False
-        self._compute_bound(bound, burst, code)
+        self._compute_bound(bound, burst, time.monotonic_ns(), code, mode)
         return True
 
     def _has_computed(self) -> None:
         """Be completed: its arguments have been computed well without it."""
-        self._begin(ExecutionMode.BURST, time.monotonic_ns())
-        self._complete(Outcome(), self._outputs.given)
+        me = next(entries)
+        try:
+            self._begin(ExecutionMode.BURST, time.monotonic_ns(), me)
+            self._complete(Outcome(), self._outputs.given)
+        finally:
+            self._abandon(me)
 
     @property
     def _repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
@@ -311,16 +344,24 @@ class Execution(ExecutionSettings):
 
         Raises:
             BadState, InvalidArgument: as for `compute`; then there is no event.
+            NnburstError: there is no thread left, or a driver is dead; the execution is completed.
         """
-        self._begin(ExecutionMode.ASYNC, time.monotonic_ns())
-        if self._executable.interface.starts_inline:
-            return Event(outcome=self._compute())
+        me = next(entries)
         try:
-            options = self._ready()
-        except BaseException:
-            self._complete(INTERRUPTED, [])
+            self._begin(ExecutionMode.ASYNC, time.monotonic_ns(), me)
+            if self._executable.interface.starts_inline:
+                return Event(outcome=self._compute())
+            return self._on_a_thread(self._ready())
+        except BaseException as error:
+            self._abandon(me, outcome_of(error), began=False)
             raise
-        return Event(partial(self._compute, options=options))
+
+    def _on_a_thread(self, options: Options) -> Event:
+        """Compute on a thread, which completes this once it has begun to."""
+        me = self._entry
+        return Event(
+            lambda: self._compute(options=options) if self._takes_over(me) else INTERRUPTED
+        )
 
     def start_after(self, dependencies: Sequence[Event] = (), duration: float = 0.0) -> Event:
         """Compute once other computations are done (NNAPI: startComputeWithDependencies).
@@ -342,21 +383,22 @@ class Execution(ExecutionSettings):
             BadState: as for `compute`.
             InvalidArgument: an argument is not set, an output is not fully specified, or there is a duration
                 without one explicit device; BAD_DATA, and the execution is completed.
-            NnburstError: the device refuses it, or what was computed in this call failed.
+            NnburstError: the device refuses it, there is no thread, or what was computed in this call failed.
         """
         check_dependencies(dependencies)
-        self._begin(ExecutionMode.ASYNC_WITH_DEPS, time.monotonic_ns())
         limit = nanoseconds("duration", duration)
-        if limit is not None and not self._executable.interface.is_one_explicit_device:
-            self._fail(InvalidArgument("duration: needs a compilation for one explicit device"))
-        outputs = self._outputs.given
-        if not all(output.is_fully_specified for output in outputs):
-            self._fail(InvalidArgument("outputs: the dimensions of each must be fully specified"))
+        me = next(entries)
         try:
+            self._begin(ExecutionMode.ASYNC_WITH_DEPS, time.monotonic_ns(), me)
+            if limit is not None and not self._executable.interface.is_one_explicit_device:
+                self._fail(InvalidArgument("duration: needs a compilation for one explicit device"))
+            if not all(output.is_fully_specified for output in self._outputs.given):
+                self._fail(
+                    InvalidArgument("outputs: the dimensions of each must be fully specified")
+                )
             return self._start_behind(fences_of(dependencies), limit)
         except BaseException as error:
-            if self._state == State.COMPUTATION:
-                self._complete(outcome_of(error), outputs)
+            self._abandon(me, outcome_of(error))
             raise
 
     def _start_behind(self, fences: Sequence[SyncFence], duration_ns: int | None) -> Event:
@@ -373,35 +415,53 @@ class Execution(ExecutionSettings):
         before = chain.settle(options.deadline_ns)
         if before.code != ResultCode.NO_ERROR:
             self._fail(error_for_code(before.code, before.message))
-        self._began_ns = time.monotonic_ns()  # so that drivers that died meanwhile are there again
+        now_ns = time.monotonic_ns()  # so that drivers that died meanwhile are there again
+        self._executable.revive(options.deadline_ns, now_ns)
         if not self._executable.has_known_temporaries:
-            return Event(partial(self._compute, options=self._ready()))
-        return Event(outcome=succeeded(self._compute()))
+            return self._on_a_thread(options)
+        return Event(outcome=succeeded(self._compute(options=options)))
 
     def _concluded(self, outcome: Outcome) -> Outcome:
         """What a computation behind fences came to, noted."""
         infos = self._outputs.given
         return self._recorded(self._complete(checked(outcome, infos), infos))
 
-    def _begin(self, mode: ExecutionMode, began_ns: int) -> None:
-        """RT:E4: become computing, with all arguments set; `began_ns` is on CLOCK_MONOTONIC."""
+    def _begin(self, mode: ExecutionMode, began_ns: int, me: int) -> None:
+        """RT:E4: become computing, with all arguments set; `began_ns` is on CLOCK_MONOTONIC.
+
+        `me` is new and stands for this call, which ends with `_abandon` if with an exception.
+        """
         self._check_open()
         with self._lock:
             if self._state == State.COMPUTATION:
                 raise BadState("execution: it is computing")
             if self._state == State.COMPLETED and not self._reusable:
                 raise BadState("execution: it has computed and is not reusable")
-            self._state = State.COMPUTATION
             self._mode, self._began_ns = mode, began_ns
+            self._entry = me
+            self._state = State.COMPUTATION
         for arguments in (self._inputs, self._outputs):
             if arguments.missing is not None:
                 self._fail(InvalidArgument(f"{arguments.missing}: it is not set"))
+
+    def _takes_over(self, me: int) -> bool:
+        """Whether the call `me` began what is under way; the first one that asks ends it."""
+        with self._lock:
+            found = self._state == State.COMPUTATION and self._entry == me
+            if found:
+                self._entry = 0
+        return found
+
+    def _abandon(self, me: int, outcome: Outcome = INTERRUPTED, *, began: bool = True) -> None:
+        """Be completed if an exception has ended what `me` has begun; outputs are lost if it `began`."""
+        if self._takes_over(me):
+            self._complete(outcome, self._outputs.given if began else [])
 
     def _fail(self, error: NnburstError) -> NoReturn:
         self._complete(Outcome.of(error), [])
         raise error
 
-    def _ready(self, bursts: Sequence[BurstController | None] = ()) -> Options:
+    def _ready(self, bursts: Bursts | None = None) -> Options:
         """From here on the deadline counts; drivers that died before it began are connected to first."""
         deadline_ns = self._deadline_ns()
         self._executable.revive(deadline_ns, self._began_ns, bursts)
@@ -410,9 +470,7 @@ class Execution(ExecutionSettings):
     def _options(self, deadline_ns: int | None) -> Options:
         return Options(self._measure, deadline_ns, self._loop_timeout_ns, self._attributes.added)
 
-    def _compute(
-        self, bursts: Sequence[BurstController | None] = (), options: Options | None = None
-    ) -> Outcome:
+    def _compute(self, bursts: Bursts | None = None, options: Options | None = None) -> Outcome:
         """Compute; never raises for what comes of it."""
         infos = self._outputs.given
         arguments: list[Argument] = []
@@ -436,18 +494,17 @@ class Execution(ExecutionSettings):
         self._executable.recorder.executed(self._mode, outcome.code, took, outcome.timing)
         return outcome
 
-    def _execute(
-        self, outputs: list[Argument], bursts: Sequence[BurstController | None], options: Options
-    ) -> Outcome:
+    def _execute(self, outputs: list[Argument], bursts: Bursts | None, options: Options) -> Outcome:
         outputs += output_arguments(self._outputs.given)
         inputs = input_arguments(self._inputs.given)
-        return self._executable.execute(inputs, outputs, options, bursts)
+        return self._executable.execute(inputs, outputs, options, bursts or ())
 
     def _deadline_ns(self) -> int | None:
-        """Of a computation that begins now."""
+        """Of the computation that has begun."""
         if self._timeout_ns is None:
             return None
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._timeout_ns
+        left_ns = self._timeout_ns - (time.monotonic_ns() - self._began_ns)
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + left_ns
 
     def _complete(self, outcome: Outcome, outputs: Sequence[ArgumentInfo]) -> Outcome:
         """RT:E10: note shapes and states, and be completed."""
@@ -557,3 +614,47 @@ class Execution(ExecutionSettings):
         self._bindings.close()
         self._inputs.clear()
         self._outputs.clear()
+
+
+class NativeView:
+    """An execution as the C interface sees it: what its arguments and its bound steps are.
+
+    Attributes:
+        executable: of its compilation.
+        inputs: its input arguments.
+        outputs: its output arguments.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        """View an execution, which is kept alive."""
+        self._execution: Final = execution
+        self.executable: Final = execution._executable
+        self.inputs: Final = execution._inputs
+        self.outputs: Final = execution._outputs
+
+    def bound_to(self, burst: Burst) -> BoundPlan | None:
+        """Its arguments bound to the steps of a burst; None if only Python can compute it."""
+        return self._execution._bound_to(burst)
+
+    def own_burst(self) -> Burst | None:
+        """The burst that it computes on if it is given none; None before there is one."""
+        return self._execution._own_burst()
+
+    def finish_bound(
+        self,
+        bound: BoundPlan,
+        burst: Burst,
+        code: int,
+        mode: ExecutionMode = ExecutionMode.BURST,
+    ) -> bool:
+        """Finish what a run of bound steps from C has begun; see `Execution._finish_bound`."""
+        return self._execution._finish_bound(bound, burst, code, mode)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is set of it but arguments and what lets it compute again."""
+        return self._execution._is_plain
+
+    def complete(self) -> None:
+        """Be completed: its arguments have been computed well without it."""
+        self._execution._has_computed()

@@ -1,4 +1,4 @@
-"""Memory: bytes that constants, inputs and outputs of executions lie in."""
+"""A memory that constants, inputs and outputs lie in, and the roles that it was made for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import contextlib
 import mmap
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from nnburst.client.execution.buffer import Buffer
-from nnburst.client.memory.memory import Memory as Pool
-from nnburst.hal.diagnostics import vlog
+from nnburst.client.execution.buffer import Buffer, parameter_of
+from nnburst.client.memory import Memory as Pool
+from nnburst.hal import vlog
+from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import (
     GeneralFailure,
     InvalidArgument,
@@ -19,18 +21,80 @@ from nnburst.hal.errors import (
     UnexpectedNull,
     Unmappable,
 )
-from nnburst.hal.validation.broken import Broken
-from nnburst.hal.validation.memory_desc import combine_dimensions
-from nnburst.runtime.memory.roles import MemoryRoles, Role
-from nnburst.runtime.memory.stores import (
+from nnburst.hal.model import Operand, is_extension, size_bytes
+from nnburst.hal.validation.request import combine_dimensions
+from nnburst.hal.validation.values import Broken
+from nnburst.runtime.objects.memory_stores import (
     Bytes,
+    MemoryStore,
     PoolStore,
-    Store,
     adopt,
     filled_pool,
     new_pool,
 )
+from nnburst.runtime.planning.plan import Direction
 from nnburst.runtime.runtime_object import RuntimeObject
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One use: an input or an output of a compilation.
+
+    Attributes:
+        compilation: identity of the compilation.
+        direction: input or output.
+        index: which of its inputs or outputs.
+    """
+
+    compilation: object
+    direction: Direction
+    index: int
+
+    @property
+    def key(self) -> tuple[int, Direction, int]:
+        """What distinguishes it from others."""
+        return id(self.compilation), self.direction, self.index
+
+    def __str__(self) -> str:
+        return f"{self.direction.value.lower()} {self.index} of this compilation"
+
+
+@dataclass(frozen=True)
+class MemoryRoles:
+    """All uses of one memory.
+
+    Attributes:
+        roles: keeps the compilations alive.
+        operand: type and quantisation of all, and the dimensions that they give together.
+    """
+
+    roles: tuple[Role, ...]
+    operand: Operand
+    keys: frozenset[tuple[int, Direction, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Collect the keys."""
+        object.__setattr__(self, "keys", frozenset(role.key for role in self.roles))
+
+    def size_bytes(self, dimensions: tuple[int, ...]) -> int:
+        """Bytes that an operand with these dimensions has; 0 if they are not known in full."""
+        if is_extension(self.operand.type):
+            return 0
+        return size_bytes(OperandType(self.operand.type), dimensions)
+
+    def same_operand(self, other: MemoryRoles) -> bool:
+        """Whether type and quantisation are the same."""
+        a, b = self.operand, other.operand
+        return (a.type, a.scale, a.zero_point, a.extra_params) == (
+            b.type,
+            b.scale,
+            b.zero_point,
+            b.extra_params,
+        )
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
 
 _BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 
@@ -50,7 +114,7 @@ class Memory(RuntimeObject):
     def __init__(
         self,
         size: int,
-        store: Store | None,
+        store: MemoryStore | None,
         roles: MemoryRoles | None = None,
         buffer: Buffer | None = None,
     ) -> None:
@@ -324,7 +388,7 @@ class Memory(RuntimeObject):
                 self._store.write(0, content)
             return
         assert self._buffer is not None
-        parameter = self._buffer._parameter
+        parameter = parameter_of(self._buffer)
         shape = dimensions or parameter.dimensions
         self._buffer.copy_from(content.view(parameter.dtype).reshape(shape))
 

@@ -14,16 +14,15 @@ from nnburst.hal.errors import (
     UnexpectedNull,
 )
 from nnburst.hal.model import Operand
-from nnburst.hal.validation.broken import Broken
-from nnburst.hal.validation.memory_desc import combine_dimensions
+from nnburst.hal.validation.request import combine_dimensions
+from nnburst.hal.validation.values import Broken
 from nnburst.runtime.devices.device import Device, Use
 from nnburst.runtime.execution.executable import Executable
-from nnburst.runtime.extensions.type_registry import TYPES
-from nnburst.runtime.memory.roles import MemoryRoles, Role
-from nnburst.runtime.memory.stores import new_pool
+from nnburst.runtime.extensions import TYPES
 from nnburst.runtime.objects.compilation import Compilation
-from nnburst.runtime.objects.memory import Memory
-from nnburst.runtime.objects.operand_description import is_scalar_operand
+from nnburst.runtime.objects.memory import Memory, MemoryRoles, Role
+from nnburst.runtime.objects.memory_stores import new_pool
+from nnburst.runtime.objects.operands import is_scalar_operand
 from nnburst.runtime.planning.plan import Direction
 from nnburst.runtime.runtime_object import RuntimeObject
 

@@ -1,58 +1,220 @@
-"""Model: a network that an application builds call by call."""
+"""A model that an application builds call by call, and its form for drivers."""
 
 from __future__ import annotations
 
 import logging
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 from msgspec.structs import replace
 
+from nnburst.client.memory import Memory as Pool
 from nnburst.executor.operations import SIGNATURES
-from nnburst.hal.diagnostics.graph_files import dump_model
 from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType, OperationType
 from nnburst.hal.errors import BadState, InvalidArgument, UnexpectedNull
+from nnburst.hal.extensions import extension_code, number_of, prefix_of
+from nnburst.hal.graph_dump import dump_model
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import (
     DataLocation,
+    ExtensionNameAndPrefix,
     ExtensionParams,
+    MemoryPool,
     Operand,
     Operation,
     Subgraph,
     SymmPerChannelQuantParams,
+    is_extension,
 )
 from nnburst.hal.model import Model as HalModel
-from nnburst.hal.operand_types import is_extension
-from nnburst.hal.validation.broken import Broken
-from nnburst.hal.validation.control_flow import ControlFlow
-from nnburst.hal.validation.operand import Surroundings, validate_extra_params
-from nnburst.hal.validation.operation import CONTROL_FLOW, validate_operation
-from nnburst.runtime.devices.asked_device import AskedDevice
-from nnburst.runtime.devices.device import Device
+from nnburst.hal.validation.model import ControlFlow
+from nnburst.hal.validation.operation import (
+    CONTROL_FLOW,
+    Surroundings,
+    validate_extra_params,
+    validate_operation,
+)
+from nnburst.hal.validation.values import Broken
+from nnburst.runtime.devices.device import CandidateDevice, Device
 from nnburst.runtime.devices.manager import Manager
-from nnburst.runtime.extensions.permission import check_permission
-from nnburst.runtime.extensions.type_registry import TYPES
-from nnburst.runtime.objects.buffers import Readable, byte_view
-from nnburst.runtime.objects.hal_model import HalModelBuilder, pools_of, with_process_prefixes
+from nnburst.runtime.extensions import TYPES, check_permission
 from nnburst.runtime.objects.memory import Memory
-from nnburst.runtime.objects.model_operand import (
+from nnburst.runtime.objects.operands import (
     MAX_IMMEDIATELY_COPIED,
     BuiltModel,
     MemoryRange,
     ModelOperand,
+    OperandDescription,
+    Readable,
+    byte_view,
+    is_fully_specified,
 )
-from nnburst.runtime.objects.operand_description import OperandDescription, is_fully_specified
-from nnburst.runtime.planning.models.finish import finish
-from nnburst.runtime.planning.models.finished_model import FinishedModel
-from nnburst.runtime.planning.models.hal_model import hal_model
-from nnburst.runtime.planning.models.slices import SliceableModel
-from nnburst.runtime.planning.placement.support import supported_operations
+from nnburst.runtime.planning.finished_model import FinishedModel, finish
+from nnburst.runtime.planning.placement import supported_operations
+from nnburst.runtime.planning.slices import SliceableModel, hal_model
 from nnburst.runtime.runtime_object import RuntimeObject
+
+_L = OperandLifeTime
+#: Constants start at multiples of this, so that their arrays are aligned.
+_ALIGNMENT: Final = 16
+
+
+class ModelBuild:
+    """Collects what the operands of one model refer to.
+
+    Attributes:
+        memories: of the pools, in order.
+        relaxed: of the main and each referenced model, whether float32 may be computed as float16.
+    """
+
+    def __init__(self) -> None:
+        self._values = bytearray()
+        self.memories: list[Memory] = []
+        self.relaxed: list[bool] = []
+        self._referenced: list[Subgraph] = []
+
+    def build(
+        self,
+        operands: Sequence[ModelOperand],
+        operations: Sequence[Operation],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        *,
+        relaxed: bool,
+    ) -> HalModel:
+        """The HAL's model with all operands, operations in the given order."""
+        self.relaxed.append(relaxed)
+        uses = Counter(index for operation in operations for index in operation.inputs)
+        self._copy_large_values(operands)
+        described = tuple(
+            replace(
+                operand.description,
+                lifetime=operand.lifetime,
+                location=self._location(operand),
+                extra_params=operand.extra_params,
+                number_of_consumers=uses[index],
+            )
+            for index, operand in enumerate(operands)
+        )
+        main = Subgraph(described, tuple(operations), tuple(inputs), tuple(outputs))
+        codes = [
+            code
+            for graph in (main, *self._referenced)
+            for code in (*(o.type for o in graph.operands), *(o.type for o in graph.operations))
+        ]
+        return HalModel(
+            main=main,
+            referenced=tuple(self._referenced),
+            operand_values=bytes(self._values),
+            pools=tuple(MemoryPool(memory.size, n) for n, memory in enumerate(self.memories)),
+            relax_computation_float32_to_float16=relaxed,
+            extension_name_to_prefix=TYPES.used_by(codes),
+        )
+
+    def _copy_large_values(self, operands: Sequence[ModelOperand]) -> None:
+        """Move values whose pointer was kept to one new memory (RT:M10)."""
+        large = [(o, o.value) for o in operands if isinstance(o.value, memoryview)]
+        if not large:
+            return
+        memory = Memory.allocate(sum(_aligned(value.nbytes) for _, value in large))
+        offset = 0
+        for operand, value in large:
+            memory.bytes[offset : offset + value.nbytes] = np.frombuffer(value, np.uint8)
+            operand.give(_L.CONSTANT_REFERENCE, MemoryRange(memory, offset, value.nbytes))
+            offset += _aligned(value.nbytes)
+
+    def _location(self, operand: ModelOperand) -> DataLocation:
+        value = operand.value
+        if isinstance(value, MemoryRange):
+            return DataLocation(self._pool(value.memory), value.offset, value.length)
+        if isinstance(value, bytes):
+            self._values.extend(b"\0" * (-len(self._values) % _ALIGNMENT))
+            self._values.extend(value)
+            return DataLocation(offset=len(self._values) - len(value), length=len(value))
+        if isinstance(value, BuiltModel):
+            return DataLocation(offset=self._flatten(value))
+        return DataLocation()
+
+    def _pool(self, memory: Memory) -> int:
+        for index, known in enumerate(self.memories):
+            if known is memory:
+                return index
+        self.memories.append(memory)
+        return len(self.memories) - 1
+
+    def _flatten(self, value: BuiltModel) -> int:
+        """Add a referenced model and those that it refers to; one that is mentioned twice is there twice."""
+        self._values.extend(b"\0" * (-len(self._values) % _ALIGNMENT))
+        values, first = len(self._values), len(self._referenced)
+        model = value.model
+        self._values.extend(model.operand_values)
+        pools = [self._pool(memory) for memory in value.memories]
+
+        def moved(operand: Operand) -> Operand:
+            at = operand.location
+            if operand.lifetime == _L.CONSTANT_COPY:
+                at = replace(at, offset=at.offset + values)
+            elif operand.lifetime == _L.CONSTANT_REFERENCE:
+                at = replace(at, pool_index=pools[at.pool_index])
+            elif operand.lifetime == _L.SUBGRAPH:
+                at = replace(at, offset=at.offset + first + 1)
+            return replace(operand, location=at)
+
+        for graph in (model.main, *model.referenced):
+            self._referenced.append(replace(graph, operands=tuple(map(moved, graph.operands))))
+        self.relaxed += value.relaxed
+        return first
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def with_process_prefixes(model: HalModel) -> HalModel:
+    """The model with the prefixes that stand for its extensions in this process.
+
+    Raises:
+        InvalidArgument: no device has one of them.
+    """
+    entries = model.extension_name_to_prefix
+    if not entries:
+        return model
+    prefixes = {entry.prefix: TYPES.prefix(entry.name) for entry in entries}
+
+    def code(code: int) -> int:
+        known = is_extension(code) and prefixes.get(prefix_of(code))
+        return extension_code(known, number_of(code)) if known else code
+
+    def translated(graph: Subgraph) -> Subgraph:
+        return replace(
+            graph,
+            operands=tuple(replace(o, type=code(o.type)) for o in graph.operands),
+            operations=tuple(replace(o, type=code(o.type)) for o in graph.operations),
+        )
+
+    return replace(
+        model,
+        main=translated(model.main),
+        referenced=tuple(map(translated, model.referenced)),
+        extension_name_to_prefix=tuple(
+            ExtensionNameAndPrefix(entry.name, prefixes[entry.prefix]) for entry in entries
+        ),
+    )
+
+
+def pools_of(memories: Sequence[Memory]) -> list[Pool]:
+    """Pools with the memories' present contents, for constants."""
+    return [memory._constants() for memory in memories]
+
+
+# -- model -----------------------------------------------------------------------------------------
+
 
 logger = logging.getLogger("nnburst.runtime")
 
-_L = OperandLifeTime
 _OEM: Final = (OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 
 
@@ -353,7 +515,7 @@ class Model(RuntimeObject):
         """
         self._check_building("finish")
         self._completed = True
-        builder = HalModelBuilder()
+        builder = ModelBuild()
         built = builder.build(
             self._operands, self._operations, self._inputs, self._outputs, relaxed=self._relaxed
         )
@@ -384,7 +546,7 @@ class Model(RuntimeObject):
         sliceable = SliceableModel(model)
         answers = [False] * len(self._operations)
         for device in listed:
-            asked = AskedDevice(device, pools, refuses_half=known._settings.refuses_half)
+            asked = CandidateDevice(device, pools, refuses_half=known._settings.refuses_half)
             found = supported_operations(asked, sliceable, used)
             for position, supported in zip(self._finished_model.run_orders[0], found, strict=True):
                 answers[position] |= supported

@@ -1,17 +1,21 @@
-"""What planning comes to: which device runs what, in which steps (RT:P9 to P20).
+"""Plans as data: which device runs which operation in which step, and how its memory is aligned.
 
 Plain values: they name devices by position and hold no process, memory or thread. Operations are
 positions in run order (RT:M11), operands the client's numbers. A device is its position among the devices
-that were planned for; the CPU that was not among them counts behind the last.
+that were planned for; the CPU counts behind the last if it was not among them. Plans also have the best
+alignment and padding of memories for main inputs and outputs (RT:P19).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.model import Model
+from nnburst.hal.types import Capabilities
 
 
 class PartitioningMode(Enum):
@@ -247,3 +251,77 @@ class CompoundPlan:
 Plan = SimplePlan | CompoundPlan
 #: What a device is asked to prepare: a whole model or a step's.
 Part = SimplePlan | ExecutionStep
+
+
+class DeviceFacts(Protocol):
+    """What a device reports of itself, asked for once (RT:D2)."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the devices."""
+        ...
+
+    @property
+    def version_string(self) -> str:
+        """Opaque; part of cache tokens (RT:K1)."""
+        ...
+
+    @property
+    def feature_level(self) -> FeatureLevel:
+        """Not above the runtime's (RT:D6)."""
+        ...
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is the CPU device (RT:D3), which also takes the runtime's own features (RT:D5)."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Its speed, as it reports it."""
+        ...
+
+
+class Candidate(DeviceFacts, Protocol):
+    """A device that a plan may use."""
+
+    def supported_operations(self, model: Model, pools: Sequence[int]) -> Sequence[bool]:
+        """Which operations of the main subgraph it can run.
+
+        Args:
+            model: the client's model, a model that it refers to, or a slice of either.
+            pools: which of the client model's pools each pool of `model` is.
+
+        Any NnburstError, or another number of answers, counts as all False (RT:S2).
+        """
+        ...
+
+
+class MemoryPreference(NamedTuple):
+    """What a device likes best.
+
+    Attributes:
+        alignment: of the address, in bytes; a power of two.
+        padding: bytes that the length should be a multiple of; a power of two.
+    """
+
+    alignment: int
+    padding: int
+
+
+_LEAST: Final = MemoryPreference(16, 1)
+
+
+def of_device(device: Candidate) -> MemoryPreference:
+    """A device's preference; drivers below AIDL have no padding."""
+    knows_padding = device.is_cpu or device.feature_level >= FeatureLevel.AIDL_V1
+    return MemoryPreference(64, 64 if knows_padding else 1)
+
+
+def of_roles(
+    plan: CompoundPlan, devices: Sequence[Candidate], roles: Iterable[StepRole]
+) -> MemoryPreference:
+    """The least that suits every role."""
+    used = {step.index: step.device for step in plan.execution_steps}
+    found = [_LEAST, *(of_device(devices[used[role.step]]) for role in roles)]
+    return MemoryPreference(max(p.alignment for p in found), max(p.padding for p in found))

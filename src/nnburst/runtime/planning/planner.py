@@ -1,38 +1,69 @@
-"""Planner: from a finished model and its devices to a plan whose parts are prepared (RT:P1 to P3, P9)."""
+"""Plans a finished model and has the parts of the plan prepared (RT:P1 to P3, P9).
+
+Which device gets which operation is decided by a `Placement`: by the costs that devices declare
+(`DeclaredPlacement`), or by times measured on this model (`nnburst.runtime.measured_placement`). Either asks
+the planner for a plan once it has decided.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
 
-from nnburst.hal.diagnostics import vlog
+from nnburst.hal import vlog
 from nnburst.hal.enums import ExecutionPreference, OperationType, ResultCode, operation_name
 from nnburst.hal.errors import InvalidArgument, NnburstError
-from nnburst.hal.model import Model, Operation
-from nnburst.hal.operand_types import is_extension
-from nnburst.runtime.planning.candidate import Candidate
-from nnburst.runtime.planning.models.finished_model import FinishedModel
-from nnburst.runtime.planning.models.hal_model import hal_model
-from nnburst.runtime.planning.placement.best_devices import BestDevices
-from nnburst.runtime.planning.placement.schedule_search import Schedule
+from nnburst.hal.model import Model, Operation, is_extension
+from nnburst.runtime.planning.finished_model import FinishedModel
+from nnburst.runtime.planning.placement import BestDevices
 from nnburst.runtime.planning.plan import (
+    Candidate,
     CompoundPlan,
     ExecutionStep,
+    Part,
     PartitioningMode,
     Plan,
     SimplePlan,
     SourceOperand,
     Step,
 )
-from nnburst.runtime.planning.planned import Planned, Prepare, Release
-from nnburst.runtime.planning.steps.boundaries import Boundaries
-from nnburst.runtime.planning.steps.partitioner import Partitioner, RawStep
-from nnburst.runtime.planning.steps.roles import StepRoles
-from nnburst.runtime.planning.steps.scheduled_steps import scheduled_steps
-from nnburst.runtime.planning.steps.step_builder import StepBuilder
+from nnburst.runtime.planning.schedule_search import Schedule
+from nnburst.runtime.planning.slices import hal_model
+from nnburst.runtime.planning.steps import (
+    Boundaries,
+    Partitioner,
+    RawStep,
+    StepBuilder,
+    StepRoles,
+    scheduled_steps,
+)
 
 T = TypeVar("T")
+
+#: Has a device prepare a part and returns what came of it. A step gets no deadline and no attributes, a
+#: simple plan gets the compilation's (RT:P9, P16).
+Prepare = Callable[[Part], T]
+#: Gives back what a thrown-away plan had prepared.
+Release = Callable[[T], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPlan(Generic[T]):
+    """A plan whose parts are prepared.
+
+    Attributes:
+        plan: simple or compound.
+        prepared: what `Prepare` returned: one for a simple plan, else one for each execution step, in order.
+        fell_back: the whole model was given to the CPU after planning had failed (RT:P2).
+    """
+
+    plan: Plan
+    prepared: tuple[T, ...]
+    fell_back: bool = False
+
+
 _log: Final = logging.getLogger("nnburst.runtime")
 #: The caller's own errors, after which nothing is tried on the CPU (RT:P2).
 _FINAL: Final = (ResultCode.BAD_DATA, ResultCode.UNEXPECTED_NULL)
@@ -74,7 +105,7 @@ class Planner(Generic[T]):
         self._strict = strict_slicing
         self._review = review
 
-    def plan(self, mode: PartitioningMode, cpu: Candidate | None = None) -> Planned[T]:
+    def plan(self, mode: PartitioningMode, cpu: Candidate | None = None) -> PreparedPlan[T]:
         """A plan by the rules of a mode (RT:P1, P2).
 
         Args:
@@ -101,7 +132,7 @@ class Planner(Generic[T]):
             _log.warning("the whole model goes to the CPU device: %s", error)
         return self._on_cpu(cpu, fell_back=True)
 
-    def partition(self) -> Planned[T]:
+    def partition(self) -> PreparedPlan[T]:
         """A plan of best devices, with no regard to modes.
 
         Raises:
@@ -129,7 +160,7 @@ class Planner(Generic[T]):
         layout.lay_out_main(best)
         return self._compound(layout.steps, layout.source_models)
 
-    def follow(self, schedule: Schedule) -> Planned[T]:
+    def follow(self, schedule: Schedule) -> PreparedPlan[T]:
         """The plan that a schedule asks for; one step is a simple plan. No regard to modes.
 
         Args:
@@ -143,7 +174,7 @@ class Planner(Generic[T]):
             return self._reviewed(_simple(schedule[0].device, self._names, whole))
         return self._compound(scheduled_steps(self._source, schedule), [0])
 
-    def _on_cpu(self, cpu: Candidate | None, *, fell_back: bool) -> Planned[T]:
+    def _on_cpu(self, cpu: Candidate | None, *, fell_back: bool) -> PreparedPlan[T]:
         """The whole model as a simple plan on the CPU device."""
         listed = (n for n, device in enumerate(self._devices) if device.is_cpu)
         position = next(listed, len(self._devices))
@@ -153,9 +184,9 @@ class Planner(Generic[T]):
                 raise InvalidArgument("cpu: not given, and no listed device is the CPU device")
             names = (*names, cpu.name)
         plan = _simple(position, names, hal_model(self._source))
-        return Planned(plan, (self._prepare(plan),), fell_back)
+        return PreparedPlan(plan, (self._prepare(plan),), fell_back)
 
-    def _reviewed(self, plan: SimplePlan) -> Planned[T]:
+    def _reviewed(self, plan: SimplePlan) -> PreparedPlan[T]:
         prepared: list[T] = []
         try:
             prepared.append(self._prepare(plan))
@@ -163,9 +194,9 @@ class Planner(Generic[T]):
         except BaseException:
             self._release_all(prepared)
             raise
-        return Planned(plan, tuple(prepared))
+        return PreparedPlan(plan, tuple(prepared))
 
-    def _compound(self, raw: Sequence[RawStep], source_models: Sequence[int]) -> Planned[T]:
+    def _compound(self, raw: Sequence[RawStep], source_models: Sequence[int]) -> PreparedPlan[T]:
         prepared: list[T] = []
         try:
             plan = self._finished(raw, source_models, prepared)
@@ -173,7 +204,7 @@ class Planner(Generic[T]):
         except BaseException:
             self._release_all(prepared)
             raise
-        return Planned(plan, tuple(prepared))
+        return PreparedPlan(plan, tuple(prepared))
 
     def _finished(
         self, raw_steps: Sequence[RawStep], source_models: Sequence[int], prepared: list[T]
@@ -213,6 +244,35 @@ class Planner(Generic[T]):
     def _release_all(self, prepared: Sequence[T]) -> None:
         for each in prepared:
             self._release(each)
+
+
+class Placement(Protocol):
+    """A way to decide which device runs what."""
+
+    def place(self, planner: Planner[T]) -> PreparedPlan[T]:
+        """Decide, and have the planner make the plan.
+
+        Raises:
+            NnburstError: as `Planner.plan`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPlacement:
+    """Placement by the costs that devices declare.
+
+    Attributes:
+        mode: whether there is partitioning, and whether the CPU may stand in for a plan that failed.
+        cpu: the CPU device, needed if the mode may use it and it is not listed.
+    """
+
+    mode: PartitioningMode
+    cpu: Candidate | None = None
+
+    def place(self, planner: Planner[T]) -> PreparedPlan[T]:
+        """A plan by the rules of the mode."""
+        return planner.plan(self.mode, self.cpu)
 
 
 def _simple(

@@ -1,1 +1,1 @@
-"""Conformance: vectors, the suites that run them, the ways to an executor, and how results compare."""
+"""Conformance vectors, the suites and runners that execute them, and the comparison of results."""

@@ -1,18 +1,23 @@
-"""Whether a result is close enough to the expected one, and where it first is not.
+"""Compares results with expected ones and shows where they first differ.
 
 An element passes when |actual - expected| <= atol + rtol * |expected|, computed in double; equal
-infinities and two NaNs are equal. NNAPI: TestHarness.cpp.
+infinities and two NaNs are equal. If an infinity is expected, the largest finite number of its sign passes,
+too: the original's activations make that of it. NNAPI: TestHarness.cpp. DEVIATES: there every number passes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.hal.enums import OperandType
+from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Model
+from nnburst.hal.types import OutputShape, Timing
 from nnburst.testing.conformance.vectors import Tolerance
 
 Array = npt.NDArray[Any]
@@ -44,9 +49,9 @@ class Mismatch:
 
     Attributes:
         index: its position.
-        expected: what it should be.
-        actual: what it is.
-        limits: what it was compared with.
+        expected: its right value.
+        actual: its value.
+        limits: the allowed differences.
         count: how many elements are too far off.
         total: of how many.
     """
@@ -75,7 +80,7 @@ def limits_for(
         kind: type of the output.
         tolerance: the test's.
         half: the model is relaxed or has float16 operands, so float32 results may be that rough.
-        exact: ask for equality wherever results are not floating point.
+        exact: require equality for results that are not floating point.
     """
     if kind in _FLOAT16 or (half and kind in _FLOAT32):
         return Limits(*tolerance.float16)
@@ -89,6 +94,9 @@ def first_mismatch(expected: Array, actual: Array, limits: Limits) -> Mismatch |
     e, a = expected.astype(np.float64), actual.astype(np.float64)
     with np.errstate(invalid="ignore"):
         near = np.abs(a - e) <= limits.atol + limits.rtol * np.abs(e)
+        if not np.isfinite(e).all():  # else every number were near an infinity
+            largest = np.finfo(actual.dtype).max
+            near = np.where(np.isinf(e), (a * np.sign(e) >= largest), near)
     wrong = np.flatnonzero(~(near | (a == e) | (np.isnan(a) & np.isnan(e))))
     if not wrong.size:
         return None
@@ -120,3 +128,42 @@ def frequency_mismatch(logits: Array, samples: Array, tolerance: float) -> str |
                 f" expected {wanted[worst]:.4f}, tolerance {tolerance:g}"
             )
     return None
+
+
+class Unsupported(InvalidArgument):
+    """An executor reports beforehand that it cannot run some operation: no failure, nothing to judge."""
+
+
+def require_supported(model: Model, supported: Sequence[bool]) -> None:
+    """Refuse a model of which something is not supported (NNAPI VTS skips such tests).
+
+    Raises:
+        Unsupported: the message names the operations.
+    """
+    kinds = {o.type for o, yes in zip(model.main.operations, supported, strict=True) if not yes}
+    if kinds:
+        known = {kind.value: kind.name for kind in OperationType}
+        names = sorted(known.get(kind, f"{kind:#x}") for kind in kinds)
+        raise Unsupported(f"the executor does not support {', '.join(names)}")
+
+
+class RunResult(NamedTuple):
+    """The results of one execution.
+
+    Attributes:
+        status: its outcome.
+        shapes: reported output shapes; may be empty.
+        outputs: the bytes of each output buffer, meaningful with NONE.
+        message: why it failed, if known.
+        timing: the driver's own durations, if a driver ran it.
+        total_ns: the execution as its caller saw it.
+        changed_inputs: numbers of inputs whose memory the execution has changed.
+    """
+
+    status: ErrorStatus
+    shapes: tuple[OutputShape, ...]
+    outputs: tuple[bytes, ...]
+    message: str
+    timing: Timing = Timing()
+    total_ns: int = 0
+    changed_inputs: tuple[int, ...] = ()

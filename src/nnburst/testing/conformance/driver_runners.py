@@ -1,4 +1,4 @@
-"""Ways through a driver process: `execute` over the socket and `burst` over shared memory.
+"""Executes models through a driver process: by `execute` over the socket, or by `burst` over shared memory.
 
 Both send requests of their own making, so that a suite decides about every buffer size and sees every
 status as the driver gave it.
@@ -17,20 +17,20 @@ import numpy.typing as npt
 from nnburst.client.device import Device
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.launch import launch
-from nnburst.client.memory.memory import Memory
-from nnburst.client.memory.staging import Layout
+from nnburst.client.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.staging import Layout
 from nnburst.control.channel import Fds
-from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
+from nnburst.control.messages import Executed, ExecuteSynchronously
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, MemoryPool, Model
-from nnburst.hal.request import Request, RequestArgument
-from nnburst.hal.timing import OutputShape, Timing
+from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
+from nnburst.hal.utils import Closing
 from nnburst.serialize import deserialize_result, serialize_request
-from nnburst.testing.conformance.run_result import RunResult, Unsupported, require_supported
-from nnburst.testing.peers.raw_burst import RawBurst
+from nnburst.testing.conformance.comparison import RunResult, Unsupported, require_supported
+from nnburst.testing.raw_peer import RawBurst
 
 Array = npt.NDArray[Any]
 
@@ -40,12 +40,18 @@ _TIMEOUT = 120.0
 Answer = tuple[ErrorStatus, tuple[OutputShape, ...], Timing, str]
 
 
-class _Staged:
-    """Inputs and output buffers of one execution in one pool."""
+class DriverRequest(Closing):
+    """Inputs and output buffers of one execution in one pool, with the request for them.
+
+    Attributes:
+        memory: the pool; outputs are 0xA5 at first.
+        request: without the pool.
+    """
 
     def __init__(
         self, device: Device, inputs: Sequence[Array | None], output_sizes: Sequence[int]
     ) -> None:
+        """Lay down `inputs`; one that is None is omitted."""
         layout = Layout()
         arrays = [
             None if a is None else np.asarray(a, order="C") for a in inputs
@@ -80,6 +86,10 @@ class _Staged:
         view = np.asarray(self.memory)
         return tuple(view[offset : offset + size].tobytes() for offset, size in self._outputs)
 
+    def close(self) -> None:
+        """Close the pool; twice is fine."""
+        self.memory.close()
+
 
 def _input(array: Array | None, place: int | None) -> RequestArgument:
     if array is None or place is None:
@@ -92,7 +102,7 @@ def _room(offset: int, size: int) -> RequestArgument:
 
 
 class _DriverPrepared:
-    """A model prepared by a driver; `_answer` sends one request and reads what came back."""
+    """A model prepared by a driver; `_answer` sends one request and reads the answer."""
 
     def __init__(self, device: Device, prepared: PreparedModel, pools: Sequence[Memory]) -> None:
         self._device = device
@@ -106,15 +116,15 @@ class _DriverPrepared:
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> RunResult:
         """Execute once; see `PreparedRun`."""
-        staged = _Staged(self._device, inputs, output_sizes)
-        with staged.memory:
+        staged = DriverRequest(self._device, inputs, output_sizes)
+        with staged:
             began = time.perf_counter_ns()
             status, shapes, timing, message = self._answer(staged, loop_timeout_ns)
             total_ns = time.perf_counter_ns() - began
             outputs, changed = staged.outputs(), staged.changed_inputs()
             return RunResult(status, shapes, outputs, message, timing, total_ns, changed)
 
-    def _answer(self, staged: _Staged, loop_timeout_ns: int) -> Answer:
+    def _answer(self, staged: DriverRequest, loop_timeout_ns: int) -> Answer:
         raise NotImplementedError
 
     def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
@@ -128,7 +138,7 @@ class _DriverPrepared:
 
 
 class _ExecutePrepared(_DriverPrepared):
-    def _answer(self, staged: _Staged, loop_timeout_ns: int) -> Answer:
+    def _answer(self, staged: DriverRequest, loop_timeout_ns: int) -> Answer:
         request = Request(
             staged.request.inputs, staged.request.outputs, (MemoryPool(staged.memory.size),)
         )
@@ -175,7 +185,7 @@ class _BurstPrepared(_DriverPrepared):
         super().__init__(device, prepared, pools)
         self._burst = RawBurst(prepared)
 
-    def _answer(self, staged: _Staged, loop_timeout_ns: int) -> Answer:
+    def _answer(self, staged: DriverRequest, loop_timeout_ns: int) -> Answer:
         del loop_timeout_ns  # a burst cannot carry it (burst:§2)
         slot = self._burst.slot_of(staged.memory)
         packet = serialize_request(staged.request, [slot], MeasureTiming.YES)
@@ -212,7 +222,7 @@ class ExecuteRunner:
             np.asarray(memory)[: len(data)] = np.frombuffer(data, np.uint8)
             memories.append(memory)
         require_supported(model, self._device.supported_operations(model, pools=memories))
-        prepared = self._device.prepare(model, pools=memories)
+        prepared = self._device.prepare(model, pools=memories, bursts=False)
         return self._kind(self._device, prepared, memories)
 
     def close(self) -> None:

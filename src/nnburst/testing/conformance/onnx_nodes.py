@@ -1,11 +1,11 @@
-"""The node tests of the `onnx` package, imported and executed: what passes, what is refused and why.
+"""Imports and executes the node tests of the `onnx` package, and counts those that pass or are refused.
 
     python -m nnburst.testing.conformance.onnx_nodes [--executor litert] [--only LSTM]
 
 Only cases that NNAPI could express count: one node of ONNX's own domain, an operator in `OPERATORS`, element
-types that NNAPI has, rank at most 4, no empty tensors. Inputs are computed as long as the importer takes
-that; otherwise those that steer the node are known, as they are in real networks, and at last all but the
-first. Needs the extra `onnx`.
+types that NNAPI has, rank at most 4, no empty tensors. Inputs are computed in the model if the importer
+accepts that. If not, those that steer the node are made constants, as they are in real networks, and at last
+all but the first. Needs the extra `onnx`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nnburst.executor.built_in import BUILT_IN
 from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError
-from nnburst.hal.operand_types import DTYPES
+from nnburst.hal.model import DTYPES
 from nnburst.hal.validation import validate_model
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import load
@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 _EXECUTORS: Final = ("reference", "litert", "onnxruntime")
 
 _NAMES: Final = """
-Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Concat
+Abs Add And ArgMax ArgMin Attention AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Concat
 Constant ConstantOfShape Conv ConvTranspose Cos DepthToSpace DequantizeLinear Div Dropout Elu
 Equal Erf Exp Expand Flatten Floor GRU Gather GatherElements Gelu Gemm GlobalAveragePool
 GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity
@@ -46,7 +46,7 @@ InstanceNormalization LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log
 LpNormalization MatMul Max MaxPool Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not Or
 PRelu Pad Pow QLinearConv QLinearMatMul QuantizeLinear RMSNormalization RNN Range Reciprocal
 ReduceL1 ReduceL2 ReduceLogSum ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-ReduceSumSquare Relu Reshape Resize Round Selu Shape Sigmoid Sign Sin Size Slice Softmax
+ReduceSumSquare Relu Reshape Resize RotaryEmbedding Round Selu Shape Sigmoid Sign Sin Size Slice Softmax
 Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tanh ThresholdedRelu Tile
 TopK Transpose Unsqueeze Upsample Where Xor
 """
@@ -80,7 +80,7 @@ class NodeCase:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """What became of a case: "pass", "wrong" or "refused", and why."""
+    """The end of a case: "pass", "wrong" or "refused", and why."""
 
     case: NodeCase
     outcome: str
@@ -97,7 +97,7 @@ def cases() -> Iterator[NodeCase]:
         if graph.node[0].op_type not in OPERATORS:
             continue
         given, expected = (list(map(_plain, arrays)) for arrays in found.data_sets[0])
-        # What says a type only has no elements.
+        # A value that only names a type has no elements.
         counted = given[:1] if "castlike" in found.name else given
         if all(_can_be_said(array) for array in (*counted, *expected)):
             yield NodeCase(
@@ -118,7 +118,7 @@ def files() -> list[bytes]:
         DeviceUnavailable: the package `onnx` is not installed.
     """
     if find_spec("onnx") is None:
-        raise DeviceUnavailable("the node tests need the package onnx: pip install 'nnburst[onnx]'")
+        raise DeviceUnavailable("the node tests need the package onnx: pip install onnx")
     with warnings.catch_warnings():  # some cases divide by zero on purpose
         warnings.simplefilter("ignore", RuntimeWarning)
         return [bytes(case.model.SerializeToString()) for case in cases()]
@@ -147,7 +147,7 @@ def judge(case: NodeCase, executor: Executor) -> NodeVerdict:
     refused = ""
     for known in _frozen(case):
         try:
-            imported = load(_content(case, known))
+            imported = load(_content(case, known), as_graph=False)
             validate_model(imported.model, SIGNATURES)
             results = _executed(
                 executor, imported, [a for n, a in case.inputs.items() if n not in known]
@@ -214,7 +214,7 @@ def _argument(array: Array) -> Argument:
 
 
 def _difference(case: NodeCase, results: Sequence[Array]) -> str:
-    """How the results differ from what is expected; "" if they do not."""
+    """The difference between the results and the expected ones; "" if they are equal."""
     for at, (expected, found) in enumerate(zip(case.outputs, results, strict=True)):
         if expected.ndim and expected.shape != found.shape:
             return f"output {at} has shape {found.shape}, expected {expected.shape}"
@@ -243,7 +243,7 @@ def table(verdicts: Sequence[NodeVerdict]) -> list[tuple[str, int, int, int]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table, and what was refused or wrong; 1 if something was wrong."""
+    """Print the table, then the refused and wrong cases; 1 if a case was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--executor", default="reference", choices=_EXECUTORS)
     parser.add_argument("--only", default="", help="operator")

@@ -1,7 +1,7 @@
-"""Ways to get a model executed: the one place for how `--via` reaches an executor.
+"""Ways to have a model executed, one for each value of `--via`.
 
 `local` calls the executor in this process; `execute` and `burst` go through a driver
-(driver_runners). A further way is a class with `prepare`, listed in `RUNNERS`.
+(`driver_runners`). A further way is a class with `prepare`, listed in `RUNNERS`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.driver.executors import make_executor
-from nnburst.executor.base import Argument, Bytes, Execution, Executor, Prepared
+from nnburst.executor.base import (
+    Argument,
+    Bytes,
+    Execution,
+    Executor,
+    Prepared,
+    supported_with,
+)
 from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, Model
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.hal.validation import RequestValidator, validate_model
+from nnburst.testing.conformance.comparison import RunResult, Unsupported, require_supported
 from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.conformance.run_result import RunResult, Unsupported, require_supported
 
 Array = npt.NDArray[Any]
 
-#: What lies in memory before it is written: not a number, in every floating point type.
+#: The bytes of memory before it is written: not a number, in every floating point type.
 _STALE: Final = 0xFF
 
 
@@ -75,7 +82,7 @@ class Runner(Protocol):
         """
 
     def close(self) -> None:
-        """Release what the runner holds (processes, say)."""
+        """Release the runner's resources (processes, say)."""
 
 
 class LocalRunner:
@@ -92,8 +99,9 @@ class LocalRunner:
     def prepare(self, model: Model, pools: Sequence[bytes]) -> LocalPrepared:
         """Validate and prepare; every operation must be supported (device:P8)."""
         validate_model(model, SIGNATURES)
-        require_supported(model, self._executor.supported(model))
-        prepared = self._executor.prepare(model, [np.frombuffer(p, np.uint8) for p in pools])
+        arrays = [np.frombuffer(pool, np.uint8) for pool in pools]
+        require_supported(model, supported_with(self._executor, model, arrays))
+        prepared = self._executor.prepare(model, arrays)
         return LocalPrepared(model, prepared)
 
     def close(self) -> None:
@@ -117,7 +125,7 @@ class LocalPrepared:
         """Validate, bind, execute twice, and unbind; the second execution is reported.
 
         As over a burst, inputs are written after the request was bound, and a bound request is
-        executed again: an executor must not rely on what lay in the memory before.
+        executed again: an executor must not rely on earlier contents of the memory.
         """
         given = [None if a is None else np.full(a.nbytes, _STALE, np.uint8) for a in inputs]
         buffers = [np.empty(size, np.uint8) for size in output_sizes]
@@ -178,7 +186,7 @@ def _argument(pool: int, memory: Array | None) -> RequestArgument:
 
 
 class Observed:
-    """A runner that remembers what its last execution gave.
+    """A runner that remembers the results of its last execution.
 
     Attributes:
         last: None before the first execution.
@@ -245,7 +253,7 @@ RUNNERS: Final[dict[str, Callable[[str], Runner]]] = {
 
 
 def _plans(name: str, executor: str) -> Runner:
-    """A runner of the framework, which is imported only if it is asked for."""
-    module = import_module("nnburst.testing.framework.two_drivers")
+    """A runner of the framework, which is imported only if this runner is chosen."""
+    module = import_module("nnburst.testing.framework")
     runner: Runner = getattr(module, name)(executor)
     return runner

@@ -1,7 +1,7 @@
-"""Conformance vectors: files of models with inputs and expected outputs.
+"""Reads and writes conformance vectors: files of models with inputs and expected outputs.
 
 One file holds the tests of one specification and every distinct byte string once (`buffers`); see
-`Vector` for what a test is. Files are gzip without time or name, so that writing is reproducible.
+`Vector` for the parts of a test. Files are gzip without time or name, so that writing is reproducible.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.model import (
+    DTYPES,
     DataLocation,
     MemoryPool,
     Model,
@@ -25,7 +26,6 @@ from nnburst.hal.model import (
     Subgraph,
     SymmPerChannelQuantParams,
 )
-from nnburst.hal.operand_types import DTYPES
 
 _ALIGNMENT: Final = 16
 
@@ -45,7 +45,7 @@ class VectorOperand(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
         dimensions: 0 is unknown; of a main output with empty data, a truly empty extent.
         lifetime: name of an OperandLifeTime.
         is_ignored: an output that is not compared.
-        data: a constant's value, what to feed, what to expect, or a subgraph's number.
+        data: a constant's value, an input's, an expected output's, or a subgraph's number.
     """
 
     name: str = ""
@@ -100,14 +100,14 @@ class Tolerance(msgspec.Struct, frozen=True):
 
 
 class Vector(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One test: a model, what to feed and what to expect.
+    """One test: a model, its inputs and the expected outputs.
 
     Attributes:
         name: unique over all files.
         expect_failure: building, preparing or executing must report an error.
         relaxed: float32 may be computed as float16.
         multinomial_tolerance: for RANDOM_MULTINOMIAL, whose results are compared by frequency.
-        suites: the ways in which it is run (`nnburst.testing.conformance.suites`).
+        suites: the ways in which it is run (`nnburst.testing.conformance.campaign`).
         buffers: bytes of the operands' data; shared by all vectors of a file.
     """
 

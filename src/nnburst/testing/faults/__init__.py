@@ -1,1 +1,1 @@
-"""Faults: processes that are killed or stopped at random points, and what they leave behind."""
+"""Kills or stops processes at random points, and checks the processes and memory that remain."""

@@ -1,12 +1,17 @@
-"""What a client can be doing when a process dies: one endless generator for each.
+"""Endless activities of clients, during which a process is killed.
 
-The first step of a generator sets it up; every further one is a round, whose results it checks.
+Each is a generator, which is given the address of a driver. Its first step sets it up; every further one is
+a round, whose results it checks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
+import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -14,13 +19,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.client.burst.bound_request import BoundRequest
-from nnburst.client.burst.burst import Burst
+from nnburst.client.burst.burst import check_usable
+from nnburst.client.burst.interface import BoundRequest, Burst
+from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.memory.memory import Memory
-from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.errors import MissedDeadline
+from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
+from nnburst.client.memory import Memory
+from nnburst.control.address import socket_path
+from nnburst.control.channel import Channel, Disconnected
+from nnburst.control.messages import PROTOCOL_VERSION, Hello, Message, Ping, encode
+from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
+from nnburst.hal.errors import MissedDeadline, NnburstError
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 
@@ -66,7 +76,7 @@ def prepare(device: Device) -> Iterator[None]:
 
 def execute(device: Device) -> Iterator[None]:
     """Executes over the socket."""
-    prepared = device.prepare(sum_model())
+    prepared = device.prepare(sum_model(), bursts=False)
     for number in _rounds():
         yield
         check_sum(prepared.execute(summands(number)).outputs[0], number)
@@ -85,7 +95,7 @@ def start_preparations(device: Device) -> Iterator[None]:
 
 def start_executions(device: Device) -> Iterator[None]:
     """Starts some executions at once and drops one of them."""
-    prepared = device.prepare(sum_model())
+    prepared = device.prepare(sum_model(), bursts=False)
     for number in _rounds():
         yield
         pending = [prepared.execute_async(summands(number + n)) for n in range(3)]
@@ -96,7 +106,7 @@ def start_executions(device: Device) -> Iterator[None]:
 
 def open_bursts(device: Device) -> Iterator[None]:
     """Opens bursts and closes them."""
-    prepared = device.prepare(sum_model())
+    prepared = device.prepare(sum_model(), bursts=False)
     while True:
         yield
         prepared.open_burst().close()
@@ -114,7 +124,7 @@ def burst_runs(device: Device) -> Iterator[None]:
 
 
 def upcalls(device: Device) -> Iterator[None]:
-    """Runs requests in new pools, so that the driver asks for each (getMemories)."""
+    """Runs requests in new pools, so that the driver calls getMemories for each."""
     burst = device.prepare(sum_model()).open_burst()
     kept: list[Memory] = []
     for number in _rounds():
@@ -137,12 +147,12 @@ def free_memory(device: Device) -> Iterator[None]:
 
 def fenced_executions(device: Device) -> Iterator[None]:
     """Chains executions by their fences, the first behind one that is signalled then."""
-    prepared = device.prepare(sum_model())
+    prepared = device.prepare(sum_model(), bursts=False)
     for number in _rounds():
         yield
         fence, signaller = SyncFence.create()
-        one = prepared.execute_fenced(summands(number), wait_for=[fence])
-        two = prepared.execute_fenced(summands(number), wait_for=[one.fence])
+        one = execute_fenced(prepared, summands(number), wait_for=[fence])
+        two = execute_fenced(prepared, summands(number), wait_for=[one.fence])
         signaller.signal()
         for fenced in (two, one):
             check_sum(fenced.result().outputs[0], number)
@@ -174,9 +184,9 @@ async def _cancelled(bound: BoundRequest) -> None:
 
 def reusable_runs(device: Device) -> Iterator[None]:
     """Runs an execution object, and a burst of AIDL in turn."""
-    prepared = device.prepare(sum_model())
+    prepared = device.prepare(sum_model(), bursts=False)
     inputs = summands(0)
-    execution, burst = prepared.create_reusable_execution(inputs), prepared.open_aidl_burst()
+    execution, burst = create_reusable_execution(prepared, inputs), open_aidl_burst(prepared)
     for number in _rounds():
         yield
         inputs[0][...] = number
@@ -186,7 +196,7 @@ def reusable_runs(device: Device) -> Iterator[None]:
 
 def meets_deadlines(device: Device) -> Iterator[None]:
     """Executes every way with little time: right results, or none and right ones afterwards."""
-    prepared = device.prepare(sum_model())
+    prepared = device.prepare(sum_model(), bursts=False)
     burst = prepared.open_burst()
     bound = burst.bind()
     for number in _rounds():
@@ -246,4 +256,85 @@ ACTIVITIES: Final[dict[str, Activity]] = {
         meets_deadlines,
         idle,
     )
+}
+
+
+# -- Clients that never take what the driver has for them ------------------------------------------
+
+#: A success needs two elements of the result ring: room for two, and more requests than that.
+_ROOM: Final = 4
+_REQUESTS: Final = 8
+#: Seconds between looks at a burst.
+_PAUSE: Final = 0.05
+
+
+def reads_no_results(address: str) -> Iterator[None]:
+    """Fills the result rings of bursts; once the driver gives one up, opens another."""
+    with connect(address) as device, device.prepare(sum_model()) as prepared:
+        while True:
+            with prepared.open_burst(max_in_flight=_REQUESTS, result_channel_length=_ROOM) as burst:
+                bounds = [burst.bind() for _ in range(_REQUESTS)]
+                pending = [bound.submit() for bound in bounds]
+                yield
+                while _goes_on(burst):
+                    threading.Event().wait(_PAUSE)
+                del pending
+
+
+def _goes_on(burst: Burst) -> bool:
+    try:
+        check_usable(burst)
+    except NnburstError:
+        return False
+    return True
+
+
+def reads_no_replies(address: str) -> Iterator[None]:
+    """Asks and never listens; once the driver gives the connection up, makes another."""
+    while True:
+        with contextlib.closing(_Deaf(address)) as client:
+            yield
+            client.talk()
+
+
+def stops(address: str) -> Iterator[None]:
+    """Stops with a request under way, again whenever it is continued."""
+    with connect(address) as device, device.prepare(sum_model()).open_burst() as burst:
+        bound = burst.bind()
+        while True:
+            yield
+            pending = bound.submit()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            pending.result()
+
+
+class _Deaf:
+    """A connection on which nothing is ever received."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(address if "/" in address else str(socket_path(address)))
+        self._upcalls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel = Channel(self._socket)
+        hello = Hello(PROTOCOL_VERSION, FeatureLevel.AIDL_V4)
+        self._send(1, hello, [self._upcalls[1].fileno()])
+
+    def _send(self, number: int, message: Message, fds: list[int] | None = None) -> None:
+        self._channel.send(number, encode(message), fds or [])
+
+    def talk(self) -> None:
+        """Ask until the driver ends the connection."""
+        with contextlib.suppress(Disconnected):
+            for number in itertools.count(2):
+                with contextlib.suppress(TimeoutError):
+                    self._send(number, Ping())
+
+    def close(self) -> None:
+        self._channel.close()
+        for end in self._upcalls:
+            end.close()
+
+
+STUCK: Final[dict[str, Callable[[str], Iterator[None]]]] = {
+    activity.__name__: activity for activity in (reads_no_results, reads_no_replies, stops)
 }

@@ -1,4 +1,4 @@
-"""Descriptors that are not sealed memory of a promised size, one of each kind that a peer could send.
+"""Makes descriptors that are not sealed memory of a promised size, one of each kind that a peer could send.
 
 A kind that this machine or this user cannot have (huge pages, memfd_secret) is left out.
 """

@@ -1,25 +1,59 @@
-"""A client process: `python -m nnburst.testing.faults.client ADDRESS ACTIVITY`.
+"""A client process that runs one activity until it is killed, and times its rounds.
 
 It prints a line of JSON once it is busy. `connect` connects again and again; `stand_by` runs bursts and
-executes until its standard input ends, and prints how that went then and at each line before (`stand_by:NAME`
-does the same with one of `ACTIVITIES`); the others are `ACTIVITIES` and `STUCK`, and go on until something
-kills them. The address `launch` starts a driver of its own.
+executes until its standard input ends, and prints its results so far at each line before and at the end
+(`stand_by:NAME` does the same with one of `ACTIVITIES`). The others are `ACTIVITIES` and `STUCK`, which go on
+until the process is killed. The address `launch` starts a driver of its own.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import select
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 import nnburst
-from nnburst.testing.faults.activities import ACTIVITIES, burst_runs, execute
-from nnburst.testing.faults.latencies import Latencies
-from nnburst.testing.faults.stuck import STUCK
+from nnburst.testing.faults.activities import ACTIVITIES, STUCK, burst_runs, execute
+
+#: Durations that are kept; percentiles of so many are as good as those of all.
+_KEPT: Final = 16384
+
+
+class Latencies:
+    """A fair sample of the durations it was given. One thread at a time.
+
+    Every duration is as likely to be in it as any other, so its percentiles are those of the whole run; a
+    list of all would grow for hours in a process that is watched for growth.
+    """
+
+    def __init__(self) -> None:
+        """Take all the memory that it will ever need."""
+        self._kept = np.ones(_KEPT, np.int64)
+        self._chance = random.Random()  # noqa: S311 - nothing secret
+        #: How many there were.
+        self.count = 0
+
+    def add(self, nanoseconds: int) -> None:
+        """Count a round."""
+        at = self.count if self.count < _KEPT else self._chance.randrange(self.count + 1)
+        if at < _KEPT:
+            self._kept[at] = nanoseconds
+        self.count += 1
+
+    def microseconds(self, *percentiles: float) -> list[float]:
+        """The durations at `percentiles`; 0 if there was no round."""
+        if not self.count:
+            return [0.0 for _ in percentiles]
+        found = np.percentile(self._kept[: self.count], percentiles) / 1000
+        return [float(each) for each in found]
+
 
 #: Seconds between the executions of a client that stands by: it shall leave cores to the others.
 _PAUSE: Final = 0.001

@@ -1,4 +1,4 @@
-"""What a process holds, read from /proc: for comparing before a fault and after it."""
+"""Reads the resources of a process from /proc, for comparing them before a fault and after it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nnburst.driver.counting.counter_page import PAGE_NAME
+from nnburst.driver.counters import PAGE_NAME
 from nnburst.hal.environment import STRICT_TIMING
 
 _MAPPED_FILE: Final = re.compile(r"(?:/memfd:|/dev/|socket:)\S*")
 #: The names of a supervisor, and of workers that wait for a client: a fork has its parent's name at first.
 _SUPERVISOR: Final = "nnburst driver"
 _WAITING: Final = (_SUPERVISOR, "nnburst spare")
-#: What a supervisor holds for each worker that waits.
+#: A supervisor's descriptors for each spare worker.
 _OF_A_SPARE: Final = ("socket:", f"/memfd:{PAGE_NAME}")
 _STEP: Final = 0.001
 #: Seconds until a process must have given back what it does not need: promised is one, which only a quiet
@@ -26,7 +26,7 @@ SETTLED: Final = 1.0 if STRICT_TIMING.read() else 20.0
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a process holds. Two of one process are equal if nothing was leaked between them.
+    """The resources of a process. Two of one process are equal if nothing was leaked between them.
 
     Attributes:
         fds: descriptors, counted by kind.
@@ -46,7 +46,7 @@ class Footprint:
     children: frozenset[int]
 
     def excess(self, baseline: Footprint) -> str:
-        """What is there beyond `baseline`, in words; empty if nothing is."""
+        """The resources beyond `baseline`, in words; empty if there are no more."""
         found = {
             "fds": sum(self.fds.values()) - sum(baseline.fds.values()),
             "memfds": self.memfds - baseline.memfds,
@@ -60,7 +60,7 @@ class Footprint:
 
 
 def footprint(pid: int) -> Footprint:
-    """What process `pid` holds now.
+    """The present resources of process `pid`.
 
     Raises:
         FileNotFoundError: there is no such process.
@@ -96,6 +96,14 @@ def _all_children(pid: int) -> list[int]:
     return [int(child) for line in _of_threads(pid, "children") for child in line.split()]
 
 
+def command_line(pid: int) -> list[bytes]:
+    """The words that `pid` was started with; none if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 def _name(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
@@ -104,7 +112,7 @@ def _name(pid: int) -> str:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Resident memory of `pid`; what n processes share counts 1/n in each (Pss).
+    """Resident memory of `pid`; memory that n processes share counts 1/n in each (Pss).
 
     Raises:
         FileNotFoundError: there is no such process.
@@ -113,8 +121,12 @@ def proportional_bytes(pid: int) -> int:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of `pid`, shared or not (VmRSS); 0 for a zombie."""
-    return _kibibytes(Path(f"/proc/{pid}/status"), "VmRSS") * 1024
+    """Resident memory of `pid`, shared or not, without pages of files; 0 for a zombie.
+
+    The kernel takes a file's pages back when it likes, which would hide that the rest has grown.
+    """
+    status = Path(f"/proc/{pid}/status")
+    return (_kibibytes(status, "RssAnon") + _kibibytes(status, "RssShmem")) * 1024
 
 
 def _kibibytes(file: Path, name: str) -> int:
@@ -139,15 +151,15 @@ def settle(pid: int, baseline: Footprint, seconds: float = SETTLED) -> float:
     """Wait until process `pid` holds no more than `baseline`.
 
     Args:
-        pid: of a process that lives on.
-        baseline: what it held before.
+        pid: of a process that goes on.
+        baseline: its resources before.
         seconds: until then.
 
     Returns:
         Seconds that it took.
 
     Raises:
-        AssertionError: it holds more after that time; the message names what.
+        AssertionError: it holds more after that time; the message names the difference.
     """
     began = time.monotonic()
     while excess := footprint(pid).excess(baseline):
@@ -170,7 +182,7 @@ def _of_threads(pid: int, name: str) -> list[str]:
 
 
 def _kinds(folder: Path) -> list[str]:
-    """What each descriptor is, without numbers; the one that reads the folder may be among them."""
+    """The kind of each descriptor; the one that reads the folder may be among them."""
     kinds = []
     for link in folder.iterdir():
         try:

@@ -1,10 +1,11 @@
-"""Clients that take all that their quotas give: `python -m nnburst.testing.faults.greedy ADDRESS CLIENTS`.
+"""Clients that use up their quotas: `python -m nnburst.testing.faults.greedy ADDRESS CLIENTS`.
 
-Prints a line of JSON when all of them have what they get, and keeps it until standard input ends. The clients
-are forked from this process, so that hundreds of them fit into a machine; a few at a time take their share.
+Prints a line of JSON when all of them have as much as they are allowed, and keeps it until standard input
+ends. The clients are forked from this process, so that hundreds of them fit into a machine; only a few at a
+time take their share.
 
-What they take is small: this is about counts. Bytes have quotas of their own, which need a bigger machine to
-be reached by many clients at once.
+Each thing that they take is small: this is about counts. Bytes have quotas of their own, which need a bigger
+machine to be reached by many clients at once.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import nnburst
-from nnburst.control.limits import MAX_BURSTS
+from nnburst.control.channel import MAX_BURSTS
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import GeneralFailure, MissedDeadline, NnburstError, ResourceExhausted
 from nnburst.hal.model import DataLocation
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.serialize import deserialize_result, serialize_request
 from nnburst.testing.faults.activities import sum_model
-from nnburst.testing.peers.raw_burst import RawBurst
+from nnburst.testing.raw_peer import RawBurst
 
 #: Slots that a request brings: as many as a reply to getMemories has room for.
 _SLOTS: Final = 64
@@ -44,7 +45,7 @@ def take_everything(device: nnburst.Device, bursts: int, kept: ExitStack) -> dic
     Args:
         device: a new connection.
         bursts: that it may open at most: each costs the machine a thread.
-        kept: keeps what was taken.
+        kept: holds everything that was taken.
 
     Raises:
         NnburstError: a call was refused for another reason than a quota.

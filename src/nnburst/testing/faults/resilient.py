@@ -1,4 +1,4 @@
-"""A client that outlives its drivers: its worker is killed, it learns of that once, and goes on."""
+"""A client that goes on after its driver's workers are killed: it gets one error for each, and recovers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
+from nnburst.client.burst.interface import BoundRequest
 from nnburst.client.connect import connect
-from nnburst.client.resilient.resilient_burst import ResilientBoundRequest
-from nnburst.client.resilient.resilient_device import ResilientDevice
-from nnburst.client.resilient.resilient_prepared_model import ResilientPreparedModel
+from nnburst.client.device import Device
+from nnburst.client.prepared_model import PreparedModel
 from nnburst.hal.errors import DeadObject
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 
@@ -20,11 +20,11 @@ from nnburst.testing.faults.activities import check_sum, sum_model, summands
 _PATIENCE = 10.0
 
 
-class Recovery(NamedTuple):
+class RecoveryTimes(NamedTuple):
     """One death and what came after it.
 
     Attributes:
-        told_ms: from the kill to the end of the first execution, which learns of it or recovers already.
+        told_ms: from the kill to the end of the first execution, which fails or recovers already.
         right_ms: from the kill to the first right result.
         errors: executions that raised DeadObject.
     """
@@ -38,21 +38,21 @@ class BrokenLife(Exception):
     """A client was to go on, and did not."""
 
 
-def outlive(address: str, *, fatal: bool = False) -> Generator[Recovery, None, None]:
+def outlive(address: str, *, fatal: bool = False) -> Generator[RecoveryTimes, None, None]:
     """One death for each step, by turns before an execution over the socket and one over a burst.
 
     Args:
         address: of a driver.
-        fatal: it runs `nnburst.testing.faults.fatal:FatalExecuting`, and is to die of the executions
-            themselves. Without it the worker is killed before an execution, which learns of it or not.
+        fatal: it runs `nnburst.testing.faults.executors:FatalExecuting`, and is to die of the executions
+            themselves. Without it the worker is killed before an execution, which may fail or not.
 
     Raises:
         BrokenLife: more than one error for a death, or more or fewer recoveries than deaths; with `fatal`,
             none, or an execution that was repeated.
-        WrongResult: what came after a death is wrong.
+        WrongResult: a result after a death is wrong.
     """
     with (
-        ResilientDevice(lambda: connect(address)) as device,
+        connect(address, recover=True) as device,
         device.prepare(sum_model()) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -65,17 +65,14 @@ def outlive(address: str, *, fatal: bool = False) -> Generator[Recovery, None, N
             first, other = ways if deaths % 2 else ways[::-1]
             first(deaths)
             yield _recover(device, first, deaths, fatal=fatal)
-            other(deaths)  # finds that all of it has been made again, or makes its part
-            found = device.recoveries, prepared.recoveries, burst.recoveries
-            if found[:2] != (deaths, deaths) or found[2] not in (deaths, deaths - 1):
-                raise BrokenLife(
-                    f"{found} recoveries of device, model and burst after {deaths} deaths"
-                )
+            other(deaths)  # finds that all of it has been made again
+            if device.recoveries != deaths:
+                raise BrokenLife(f"{device.recoveries} recoveries after {deaths} deaths")
 
 
 def _recover(
-    device: ResilientDevice, work: Callable[[float], None], deaths: int, *, fatal: bool
-) -> Recovery:
+    device: Device, work: Callable[[float], None], deaths: int, *, fatal: bool
+) -> RecoveryTimes:
     killed = time.perf_counter_ns()
     told, errors = 0, 0
     if fatal:
@@ -83,7 +80,7 @@ def _recover(
         told, errors = time.perf_counter_ns(), 1
     else:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(device.current.pid, signal.SIGKILL)
+            os.kill(device.pid, signal.SIGKILL)
     while True:
         try:
             work(deaths + 1)
@@ -93,12 +90,12 @@ def _recover(
                 raise BrokenLife(f"a second error for one death: {error}") from error
         else:
             right = time.perf_counter_ns()
-            return Recovery(((told or right) - killed) / 1e6, (right - killed) / 1e6, errors)
+            return RecoveryTimes(((told or right) - killed) / 1e6, (right - killed) / 1e6, errors)
         finally:
             told = told or time.perf_counter_ns()
 
 
-def _die_of(device: ResilientDevice, work: Callable[[float], None], deaths: int) -> None:
+def _die_of(device: Device, work: Callable[[float], None], deaths: int) -> None:
     """An execution that its driver dies of, and no driver after that one."""
     try:
         work(float("nan"))
@@ -109,11 +106,11 @@ def _die_of(device: ResilientDevice, work: Callable[[float], None], deaths: int)
         raise BrokenLife("an execution that kills its driver succeeded")
 
 
-def _execute(prepared: ResilientPreparedModel, number: float) -> None:
+def _execute(prepared: PreparedModel, number: float) -> None:
     check_sum(prepared.execute(summands(number), timeout=_PATIENCE).outputs[0], number)
 
 
-def _run(bound: ResilientBoundRequest, number: float) -> None:
+def _run(bound: BoundRequest, number: float) -> None:
     for array, value in zip(bound.inputs, summands(number), strict=True):
         if array is None:
             raise BrokenLife("a request without an input")

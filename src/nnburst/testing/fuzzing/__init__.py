@@ -1,1 +1,1 @@
-"""Fuzzing: mutated packets, control messages, models and network files against drivers and importer."""
+"""Sends mutated packets, control messages, models and network files to drivers and the importer."""

@@ -1,35 +1,143 @@
-"""Mutated control messages against a live driver: each is answered, and nothing is left behind."""
+"""Sends mutated control messages to a live driver and checks that each is answered."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import msgspec
+from msgspec import inspect
 
-from nnburst.control.limits import MAX_FDS
-from nnburst.control.messages.aidl_burst import OpenAidlBurst
-from nnburst.control.messages.buffer import Allocated
-from nnburst.control.messages.device import (
+from nnburst.control.channel import MAX_FDS
+from nnburst.control.messages import (
+    CALLS,
+    PROTOCOL_VERSION,
+    Allocated,
+    Call,
+    Fenced,
+    Handle,
+    OpenAidlBurst,
+    Opened,
+    Ping,
     PrepareModel,
+    Release,
+    encode,
 )
-from nnburst.control.messages.fenced_execution import Fenced
-from nnburst.control.messages.session import Opened, Ping, Release
-from nnburst.control.protocol import encode
-from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.closing import Closing
+from nnburst.fmq.shared_memory import SharedMemory, layout
+from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import NnburstError
-from nnburst.testing.fuzzing.honest_calls import POOL_BYTES, honest_calls
+from nnburst.hal.model import DataLocation, MemoryPool
+from nnburst.hal.types import NO_CACHE_TOKEN, BufferRole, Request, RequestArgument
+from nnburst.hal.utils import Closing
+from nnburst.serialize import DATUM_BYTES
 from nnburst.testing.fuzzing.packet_fuzzer import small_model
-from nnburst.testing.peers.raw_connection import PATIENCE, RawConnection
+from nnburst.testing.raw_peer import PATIENCE, RawConnection
+
+# -- Valid calls: one of every kind of the protocol ------------------------------------------------
+# Each is made from the fields' types alone, as an honest client might make it. So a new message is fuzzed
+# without being listed here: a field without an entry below gets the smallest value that its type allows.
+
+
+#: Bytes of the memory that honest calls name; more of it is there.
+POOL_BYTES: Final = 4096
+
+_QUEUE: Final = msgspec.Raw(msgspec.msgpack.encode(layout(DATUM_BYTES, 64)))
+_AT: Final = tuple(RequestArgument(location=DataLocation(0, n * 64, 16)) for n in (0, 1))
+#: The value of a field with this name.
+_WORDS: Final[Mapping[str, object]] = {
+    "protocol": PROTOCOL_VERSION,
+    "feature_level": int(FeatureLevel.AIDL_V4),
+    "model": small_model(),
+    "request": Request((_AT[0],), (_AT[1],), (MemoryPool(POOL_BYTES),)),
+    "size": POOL_BYTES,
+    "callback": 1,
+    "request_channel": _QUEUE,
+    "result_channel": _QUEUE,
+    "token": NO_CACHE_TOKEN,
+    "input_roles": (BufferRole(0, 0),),
+    "memory_identifiers": (-1,),
+    "model_cache": 1,
+    "data_cache": 1,
+    "wait_for": 1,
+}
+
+
+@functools.lru_cache(maxsize=8)
+def honest_calls(handle: int) -> tuple[Call, ...]:
+    """One of each kind, and a second one if a kind has optional fields with an entry above.
+
+    Args:
+        handle: of the object that each of them is about.
+    """
+    return tuple(
+        call
+        for kind in sorted(CALLS, key=lambda kind: kind.__name__)
+        for call in _variants(kind, handle)
+    )
+
+
+def takes_a_handle(kind: type[Call]) -> bool:
+    """Whether calls of this kind name an object of the driver's."""
+    types = get_type_hints(kind, include_extras=True).values()
+    return any(wanted in types for wanted in (Handle, tuple[Handle, ...]))
+
+
+def _variants(kind: type[Call], handle: int) -> Iterator[Call]:
+    words = {**_WORDS, "handle": handle, "prepared_models": (handle,)}
+    fields = msgspec.structs.fields(kind)
+    required = {
+        field.name: words.get(field.name, _smallest(inspect.type_info(field.type)))
+        for field in fields
+        if field.required
+    }
+    yield kind(**required)
+    optional = {f.name: words[f.name] for f in fields if not f.required and f.name in words}
+    if optional:
+        yield kind(**required, **optional)
+
+
+def _smallest(kind: inspect.Type) -> object:
+    """The smallest value of a type that messages have."""
+    match kind:
+        case inspect.Metadata():
+            return _smallest(kind.type)
+        case inspect.IntType():
+            return max(kind.ge or 0, 0)
+        case inspect.RawType():
+            return msgspec.Raw(msgspec.msgpack.encode(None))
+        case inspect.EnumType():
+            return next(iter(kind.cls))
+        case inspect.StructType():
+            required = (field for field in kind.fields if field.required)
+            return kind.cls(**{field.name: _smallest(field.type) for field in required})
+        case inspect.VarTupleType():
+            return ()
+        case inspect.UnionType():
+            return _smallest(kind.types[0])
+        case inspect.BoolType() | inspect.StrType() | inspect.BytesType() | inspect.FloatType():
+            return _PLAIN[type(kind)]
+    raise TypeError(f"messages have no fields of type {kind}")
+
+
+_PLAIN: Final[Mapping[type, object]] = {
+    inspect.BoolType: False,
+    inspect.StrType: "",
+    inspect.BytesType: b"",
+    inspect.FloatType: 0.0,
+}
+
+
+# -- The fuzzer ------------------------------------------------------------------------------------
+
 
 #: Messages between two looks at what the driver holds, and descriptors that it may hold more then.
 _BATCH: Final = 500
@@ -60,12 +168,12 @@ _MESSAGES: Final = (
 
 @dataclass
 class ControlReport:
-    """What a campaign did.
+    """The counts and failures of a campaign.
 
     Attributes:
         messages: how many were sent.
         outcomes: how many were answered with which status.
-        failures: what should not have happened, described.
+        failures: descriptions of everything that must not happen.
         rss_growth: bytes by which the driver grew.
     """
 
@@ -83,12 +191,12 @@ def fuzz_control(
 ) -> ControlReport:
     """Send `count` mutated messages to a driver of its own.
 
-    Every one must be answered within seconds; in between, what a message has made is released, and the
-    driver must hold no more descriptors than before.
+    Every one must be answered within seconds; in between, objects that a message has made are released, and
+    the driver must hold no more descriptors than before.
 
     Args:
         count: how many.
-        seed: message `number` of a run depends on it and on what the driver answered before.
+        seed: message `number` of a run depends on it and on the driver's answers before.
         executor: the driver's.
         progress: called with how many were sent, now and then.
     """
@@ -151,7 +259,7 @@ class _Campaign:
         return True
 
     def _settled_fds(self) -> int:
-        """Descriptors that the driver holds when what waited for fences has ended."""
+        """Descriptors that the driver holds once no execution waits for fences."""
         deadline = time.monotonic() + _PATIENCE
         while (held := self._driver.count_fds()) > self._fds + _SLACK_FDS:
             if time.monotonic() > deadline:
@@ -160,7 +268,7 @@ class _Campaign:
         return held
 
     def _begin_again(self) -> None:
-        """End fences, release what notifications brought, and prepare again what a message released."""
+        """End fences, release objects of notifications, and prepare models again that a message released."""
         self._descriptors.fail_fences()
         while self._driver.prepared:
             handle = self._driver.prepared.popleft()
@@ -289,7 +397,7 @@ class _Descriptors(Closing):
     def fail_fences(self) -> None:
         """Put the fences into the error state, and have others from now on.
 
-        They are signalled by no other process, so what waits for one would otherwise wait for ever.
+        No other process signals them, so an execution that waits for one would otherwise wait for ever.
         """
         for fence in self._fences:
             with contextlib.suppress(OSError):  # the first one's end was the other one's, too

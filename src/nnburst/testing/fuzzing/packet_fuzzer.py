@@ -1,4 +1,4 @@
-"""Mutated request packets against a live driver: each is answered, and the burst goes on."""
+"""Sends mutated request packets to a live driver: each must be answered, and the burst must go on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.model_builder import ModelBuilder
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.serialize import DATUM_BYTES, RESULT_DATUM, deserialize_result, serialize_request
 from nnburst.serialize.wire import RESULT
 from nnburst.testing.faults.footprint import resident_bytes
@@ -31,7 +31,7 @@ from nnburst.testing.fuzzing.packet_mutators import (
     random_structure,
     suite_mutations,
 )
-from nnburst.testing.peers.raw_burst import RawBurst
+from nnburst.testing.raw_peer import RawBurst
 
 #: Mutations made by one generator before the next seed.
 _BATCH: Final = 500
@@ -54,12 +54,12 @@ Expected = tuple[Mutation, frozenset[ErrorStatus]]
 
 @dataclass
 class PacketFuzzReport:
-    """What a campaign did.
+    """The counts and failures of a campaign.
 
     Attributes:
         packets: mutated packets sent.
         outcomes: how many of them were answered with which status.
-        failures: what should not have happened, described.
+        failures: descriptions of everything that must not happen.
         rss: resident bytes of the driver at the end; 0 if it has ended.
         rss_growth: bytes by which it grew.
     """
@@ -143,7 +143,7 @@ def valid_packet(slot: int) -> Packet:
 def _exchange(
     report: PacketFuzzReport, bursts: Sequence[RawBurst], expected: Sequence[Expected]
 ) -> None:
-    """Have each burst exchange a packet, all at once, and note what is wrong with the answers."""
+    """Have each burst exchange a packet, all at once, and note the faults of the answers."""
     pairs = list(zip(bursts, expected, strict=False))
     for burst, (mutation, _) in pairs:
         burst.send(mutation.packet)
@@ -161,7 +161,7 @@ def _exchange(
 
 
 def judge(answer: bytes, allowed: Container[ErrorStatus]) -> tuple[ErrorStatus, list[str]]:
-    """The status of a result packet, and what is wrong with the packet.
+    """The status of a result packet, and the faults of the packet.
 
     Raises:
         MalformedPacket: it cannot be decoded.
@@ -179,7 +179,8 @@ def judge(answer: bytes, allowed: Container[ErrorStatus]) -> tuple[ErrorStatus, 
         problems.append(f"{status.name} with shapes")
     if status != _OK and durations_sent != _UNKNOWN:
         problems.append(f"{status.name} with a timing")
-    if status == _OK and timing.measured and timing.time_on_device > timing.time_in_driver:
+    has_both = timing.measured and timing.time_on_device != NO_TIMING
+    if status == _OK and has_both and timing.time_on_device > timing.time_in_driver:
         problems.append(f"{timing}")
     if nonzero_padding(np.frombuffer(answer, RESULT_DATUM)):
         problems.append("padding is not 0")

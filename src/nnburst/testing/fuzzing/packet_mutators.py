@@ -1,4 +1,4 @@
-"""Mutated burst packets: the suite's own mutations (validation:VB1 to VB6) and random ones.
+"""Mutates burst packets: the suite's own mutations (validation:VB1 to VB6) and random ones.
 
 Every generator takes one valid packet, an array of REQUEST_DATUM or RESULT_DATUM, and yields
 changed copies; the packet itself is left alone. The same arguments give the same mutations.
@@ -19,7 +19,7 @@ Packet = npt.NDArray[Any]
 
 
 class Mutation(NamedTuple):
-    """A mutated packet and, for reports, what was done to it."""
+    """A mutated packet and, for reports, a description of the change."""
 
     description: str
     packet: Packet

@@ -1,1 +1,1 @@
-"""Models to test with: random graphs, small models of every operation, network files, naive evaluator."""
+"""Models to test with: random graphs, small models of every operation, files, a naive evaluator."""

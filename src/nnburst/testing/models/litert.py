@@ -1,7 +1,7 @@
-"""LiteRT as a second opinion: the same network, run by LiteRT's plain reference kernels.
+"""Runs a model by LiteRT's plain reference kernels, as a second opinion on results.
 
 Needs `ai-edge-litert` (extra `peers`), whose wheel carries the classes of the .tflite format. Only
-what the two have in common is translated: NHWC images, implicit padding, operations in
+features that both have are translated: NHWC images, implicit padding, operations in
 `_TRANSLATIONS`.
 """
 
@@ -17,8 +17,14 @@ import numpy as np
 from nnburst.executor.litert.interpreter import quiet_once
 from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
-from nnburst.hal.model import Model, Operand, Operation, SymmPerChannelQuantParams
-from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
+from nnburst.hal.model import (
+    DTYPES,
+    QUANTIZED_RANGES,
+    Model,
+    Operand,
+    Operation,
+    SymmPerChannelQuantParams,
+)
 from nnburst.hal.signature import Role
 
 _Values = Mapping[str, Any]

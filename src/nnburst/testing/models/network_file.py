@@ -1,4 +1,4 @@
-"""A file of a network, as its engine reads it and as NNAPI sees it."""
+"""Reads a file of a network, as its engine sees it and as NNAPI does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network and what its user sees of it: inputs and outputs that are not states.
+    """A network with the inputs and outputs that its user sees, which are not states.
 
     Attributes:
         name: of the file, without suffix.
@@ -29,8 +29,8 @@ class NetworkFile:
         imported: the model, whose inputs and outputs hold the states, too.
         inputs: operands.
         outputs: operands.
-        input_names: as the file calls them.
-        output_names: as the file calls them.
+        input_names: as in the file.
+        output_names: as in the file.
         output_positions: which of the model's outputs these are.
         reading: makes the model of the file again.
         constants: values of inputs of an .onnx file that are the same in every execution.
@@ -73,7 +73,7 @@ class NetworkFile:
             name: of the network.
             content: the file.
             imported: the model.
-            reading: what makes it of the content.
+            reading: makes it from the content.
         """
         main = imported.model.main
         given = {state.input_index for state in imported.states}

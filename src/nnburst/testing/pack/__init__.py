@@ -1,1 +1,1 @@
-"""Single operations of every type, rank and extent, with results computed on the spot."""
+"""Tests of single operations, of every type, rank and extent, with results that are computed at once."""

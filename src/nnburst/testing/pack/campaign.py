@@ -1,22 +1,28 @@
-"""The pack on one driver."""
+"""Tries all cases and random graphs on one driver, and names the operations without cases."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from nnburst.client.device import Device
+from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError
-from nnburst.testing.conformance.run_result import Unsupported
+from nnburst.testing.conformance.comparison import Unsupported
 from nnburst.testing.conformance.runners import Runner
-from nnburst.testing.conformance.vectors import write
-from nnburst.testing.models.random_graphs.as_vector import as_vector
-from nnburst.testing.models.random_graphs.check import tolerance_for
+from nnburst.testing.conformance.vectors import build, write
+from nnburst.testing.models.random_graphs.builder import SIZES, TEMPLATES, GraphBuilder, RandomGraph
+from nnburst.testing.models.random_graphs.check import as_vector, check, tolerance_for
+from nnburst.testing.models.random_graphs.generate import PRIMARY, draw
+from nnburst.testing.models.random_graphs.pairs import SHAPES, Pair, graph_of, pairs
 from nnburst.testing.pack.cases import Case, Triple, cases
 from nnburst.testing.pack.trial import problem_of
-from nnburst.testing.report.results import Failure, TripleResult
+from nnburst.testing.report import FAILED, PASSED, SKIPPED, CheckResult, Failure, TripleResult
 
 #: Cases that a driver must refuse before the others of a triple are not even drawn: the small ones,
 #: plain and not, with constants and without.
@@ -25,7 +31,7 @@ SCREENED: Final = 9
 _ENOUGH: Final = 5
 
 
-class Options(NamedTuple):
+class PackOptions(NamedTuple):
     """How much is tried.
 
     Attributes:
@@ -39,7 +45,7 @@ class Options(NamedTuple):
     dump: Path | None = None
 
 
-class Session:
+class PackSession:
     """A runner that is made again when its driver has died."""
 
     def __init__(self, make: Callable[[], Runner]) -> None:
@@ -65,7 +71,7 @@ class Session:
 
 
 def run(
-    triples: Iterable[Triple], session: Session, options: Options
+    triples: Iterable[Triple], session: PackSession, options: PackOptions
 ) -> Iterator[tuple[TripleResult, list[Case]]]:
     """Try the cases of each triple; yields its result and the cases that passed."""
     for triple in triples:
@@ -73,7 +79,7 @@ def run(
 
 
 def _try_triple(
-    triple: Triple, session: Session, options: Options
+    triple: Triple, session: PackSession, options: PackOptions
 ) -> tuple[TripleResult, list[Case]]:
     skipped: Counter[str] = Counter()
     passed: list[Case] = []
@@ -100,7 +106,7 @@ def _try_triple(
     return result, passed
 
 
-def _problem(case: Case, session: Session) -> str | None:
+def _problem(case: Case, session: PackSession) -> str | None:
     try:
         return problem_of(case, session.runner)
     except Unsupported:
@@ -119,3 +125,200 @@ def _dumped(case: Case, folder: Path | None) -> str:
     path = folder / f"{case.name}.json.gz"
     write(path, as_vector(case.graph, tolerance=tolerance_for(case.graph, [0])))
     return str(path)
+
+
+#: Graphs of each class.
+SEEDS: Final = 5
+#: Operations drawn for each that a graph is to have.
+_DRAWS: Final = 8
+
+
+def generate_supported(
+    size: str,
+    kind: OperandType,
+    seed: int,
+    operations: Collection[OperationType],
+    is_supported: Callable[[RandomGraph, list[int]], bool],
+) -> RandomGraph | None:
+    """A random graph of supported operations; None if hardly any drawn operation is supported.
+
+    Args:
+        size: key of SIZES.
+        kind: primary type.
+        seed: the same seed gives the same graph for the same answers.
+        operations: those to draw from.
+        is_supported: whether a part of a graph is (operation numbers, as for `as_vector`).
+    """
+    usable = [o for o in operations if kind in TEMPLATES[o].kinds]
+    if not usable:
+        return None
+    rng = np.random.default_rng([list(SIZES).index(size), int(kind), seed, len(usable)])
+    builder = GraphBuilder(rng, SIZES[size])
+    wanted = builder.size.operations
+    for _ in range(_DRAWS * wanted):
+        before = len(builder.operands)
+        if draw(builder, builder.choice(usable), kind):
+            last = len(builder.operations) - 1
+            part = RandomGraph("", size, tuple(builder.operands), tuple(builder.operations), ())
+            if not is_supported(part, [last]):
+                builder.operations.pop()
+                del builder.operands[before:]
+        if len(builder.operations) == wanted:
+            break
+    if not builder.operations:
+        return None
+    return builder.finish(f"supported_{size}_{kind.name.lower()}_{seed}", size)
+
+
+def try_graphs(
+    device: Device,
+    runner: Runner,
+    operations: Collection[OperationType],
+    advance: Callable[[int, int], None],
+) -> Iterator[CheckResult]:
+    """Execute graphs drawn from these operations; one result for each size and type."""
+
+    def is_supported(graph: RandomGraph, keep: list[int] | None = None) -> bool:
+        built = build(as_vector(graph, keep))
+        return not built.pools and all(device.supported_operations(built.model))
+
+    classes = [(size, kind) for size in PRIMARY for kind in PRIMARY[size]]
+    for number, (size, kind) in enumerate(classes):
+        graphs = [
+            graph
+            for seed in range(SEEDS)
+            if (graph := generate_supported(size, kind, seed, operations, is_supported))
+        ]
+        yield _tried(f"{size} {kind.name}", graphs, runner)
+        advance(number + 1, len(classes))
+
+
+def _tried(name: str, graphs: list[RandomGraph], runner: Runner) -> CheckResult:
+    executed = 0
+    for graph in graphs:
+        try:
+            problem = check(graph, runner)
+        except Unsupported:
+            continue
+        executed += 1
+        if problem is not None:
+            kinds = ", ".join(sorted({o.kind.name for o in graph.operations}))
+            return CheckResult("graphs", name, FAILED, f"{graph.name} of {kinds}: {problem}")
+    if not executed:
+        reason = "no random graph of this type is supported whole"
+        return CheckResult("graphs", name, SKIPPED, reason)
+    return CheckResult("graphs", f"{name} ({executed} graphs)", PASSED)
+
+
+# -- Operations with what reads their results ------------------------------------------------------
+
+
+class Joined(NamedTuple):
+    """What has become of graphs of two or more operations.
+
+    Attributes:
+        executed: how many.
+        refused: how many the driver does not support whole.
+        failures: of those that it supports.
+    """
+
+    executed: int
+    refused: int
+    failures: tuple[Failure, ...]
+
+
+def try_joined(graphs: Iterable[RandomGraph | None], runner: Runner) -> Joined:
+    """Execute graphs; None among them, which could not be drawn, are passed over."""
+    executed = refused = 0
+    failures = []
+    for graph in graphs:
+        if graph is None:
+            continue
+        try:
+            reason = check(graph, runner)
+        except Unsupported:
+            refused += 1
+            continue
+        except Exception as error:
+            reason = f"raised {type(error).__name__}: {error}"
+        executed += 1
+        if reason is not None:
+            failures.append(Failure(graph.name, reason))
+    return Joined(executed, refused, tuple(failures))
+
+
+def graphs_of(found: Iterable[Pair]) -> Iterator[RandomGraph | None]:
+    """All graphs of these pairs."""
+    return (graph_of(pair, number) for pair in found for number in range(SHAPES))
+
+
+def some_pairs(
+    kind: OperandType, most: int, operations: Collection[OperationType] | None = None, seed: int = 0
+) -> list[Pair]:
+    """Pairs in a random order.
+
+    Args:
+        kind: primary type of their first operations.
+        most: how many at most.
+        operations: those to take both from; all unless given.
+        seed: the same seed gives the same pairs.
+    """
+    known = set(TEMPLATES) if operations is None else set(operations)
+    found = [p for p in pairs([kind], sorted(known & set(TEMPLATES))) if p.producer in known]
+    order = np.random.default_rng(seed).permutation(len(found))
+    return [found[i] for i in order[:most]]
+
+
+#: Pairs of each type that an assessment tries, of the operations that a driver supports.
+_PAIRS: Final = 50
+
+
+def try_pairs(
+    runner: Runner, operations: Collection[OperationType], advance: Callable[[int, int], None]
+) -> Iterator[CheckResult]:
+    """Execute some pairs of these operations; one result for each type."""
+    kinds = PRIMARY["single"]
+    for number, kind in enumerate(kinds):
+        tried = try_joined(graphs_of(some_pairs(kind, _PAIRS, operations)), runner)
+        name = f"pairs {kind.name}"
+        if tried.failures:
+            first = tried.failures[0]
+            yield CheckResult("graphs", name, FAILED, f"{first.case}: {first.reason}")
+        elif not tried.executed:
+            reason = "no pair of operations of this type is supported whole"
+            yield CheckResult("graphs", name, SKIPPED, reason)
+        else:
+            yield CheckResult("graphs", f"{name} ({tried.executed} graphs)", PASSED)
+        advance(number + 1, len(kinds))
+
+
+_O = OperationType
+#: Operations without cases.
+EXCLUSIONS: Final = {
+    _O.LSH_PROJECTION: "hashes of seeds: agreement means copying the hash, not a second way",
+    _O.LSTM: "a step of UNIDIRECTIONAL_SEQUENCE_LSTM, which has cases",
+    _O.BOX_WITH_NMS_LIMIT: "which boxes stay depends on ties of scores: needs exact float32 order",
+    _O.DETECTION_POSTPROCESSING: "as BOX_WITH_NMS_LIMIT",
+    _O.GENERATE_PROPOSALS: "as BOX_WITH_NMS_LIMIT",
+    _O.HEATMAP_MAX_KEYPOINT: "solves for a maximum between pixels; ties decide the pixel",
+    _O.QUANTIZED_16BIT_LSTM: "defined by its integer arithmetic, which real numbers do not reproduce",
+    _O.QUANTIZED_LSTM: "defined by its integer arithmetic, which real numbers do not reproduce",
+    _O.RANDOM_MULTINOMIAL: "draws: only frequencies could be compared",
+    _O.IF: "chooses between graphs, which cases of one operation do not have",
+    _O.WHILE: "repeats graphs, which cases of one operation do not have",
+    _O.RANK: "its result is known without executing",
+}
+#: Types without cases of operations that have some.
+LEFT_OUT_TYPES: Final = {
+    (
+        _O.DIV,
+        OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+    ): "models with it are valid, NNAPI computes none",
+}
+
+
+def left_out() -> dict[str, str]:
+    """Reasons by OPERATION and by OPERATION:TYPE, as reports list them."""
+    operations = {operation.name: why for operation, why in sorted(EXCLUSIONS.items())}
+    types = {f"{o.name}:{kind.name}": why for (o, kind), why in sorted(LEFT_OUT_TYPES.items())}
+    return {**operations, **types}

@@ -1,20 +1,67 @@
-"""One case on a driver: four executions of one prepared model, and what they must have in common."""
+"""Tries one case on a driver in four executions, and has the tolerances of results.
+
+Tolerances are NNAPI's (NNAPI: TestHarness.cpp, TestRandomGraph.cpp). Operations whose results need no sum or
+function have the tolerance of conformance vectors; the others have that times a factor, which is far less
+than float16 arithmetic would need.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.errors import NnburstError
-from nnburst.hal.operand_types import DTYPES
-from nnburst.testing.conformance.run_result import Unsupported
+from nnburst.hal.model import DTYPES, QUANTIZED_RANGES
+from nnburst.testing.conformance.comparison import Limits, Unsupported, first_mismatch, limits_for
 from nnburst.testing.conformance.runners import PreparedRun, Runner
-from nnburst.testing.conformance.vectors import BuiltModel, build
-from nnburst.testing.models.naive.values import Array
-from nnburst.testing.models.random_graphs.as_vector import as_vector, cut
-from nnburst.testing.models.random_graphs.templates import TEMPLATES
-from nnburst.testing.pack.bounds import largest, problem
+from nnburst.testing.conformance.vectors import BuiltModel, Tolerance, build
+from nnburst.testing.models.naive.registry import Array
+from nnburst.testing.models.random_graphs.builder import TEMPLATES, Template
+from nnburst.testing.models.random_graphs.check import CRITERIA, as_vector, cut
 from nnburst.testing.pack.cases import Case, Feed
+
+_VECTORS: Final = Tolerance()
+#: For sums and transcendental functions, by an operation's criteria.
+_FACTORS: Final = {"strict": 1.0, "medium": 1.0, "relaxed": 10.0, "conv": 10.0}
+
+
+def problem(
+    template: Template, kind: OperandType, expected: Array, actual: Array, size: float
+) -> str | None:
+    """Why a result is too far off; None if it is not.
+
+    Args:
+        template: of the operation.
+        kind: of the output.
+        expected: elements.
+        actual: as many.
+        size: of the largest finite input: sums of such numbers lose digits that their result has not.
+    """
+    mismatch = first_mismatch(expected, actual, limits(template, kind, size))
+    return None if mismatch is None else str(mismatch)
+
+
+def limits(template: Template, kind: OperandType, size: float) -> Limits:
+    """The largest difference of one element; see `problem`."""
+    if kind in QUANTIZED_RANGES:
+        return Limits(CRITERIA[template.criteria].quantised.atol, 0)
+    if DTYPES[kind].kind != "f":
+        return Limits(0 if template.exact else 1, 0)
+    found = limits_for(kind, _VECTORS)
+    factor = _FACTORS[template.criteria]
+    return Limits(found.atol * factor * max(1.0, size if factor > 1 else 1.0), found.rtol * factor)
+
+
+def largest(arrays: list[Array]) -> float:
+    """The largest finite number in floating point arrays."""
+    finite = [
+        np.abs(a[np.isfinite(a)].astype(np.float64)).max(initial=0.0)
+        for a in arrays
+        if a.dtype.kind == "f"
+    ]
+    return float(max(finite, default=0.0))
 
 
 def model_of(case: Case) -> BuiltModel:
@@ -23,7 +70,7 @@ def model_of(case: Case) -> BuiltModel:
 
 
 def inputs_of(case: Case, feed: Feed) -> list[Array | None]:
-    """What a request feeds, in the order of the model's inputs; None if it omits one."""
+    """The inputs of a request, in the order of the model's; None if it omits one."""
     indexes = cut(case.graph, range(len(case.graph.operations))).inputs
     found = [feed.inputs.get(i) for i in indexes]
     return [None if array is None or not array.size else array for array in found]
@@ -38,7 +85,7 @@ def problem_of(case: Case, runner: Runner) -> str | None:
     """Run a case: three sets of inputs, then the first again, with equal bits.
 
     Returns:
-        What is wrong; None if nothing is.
+        A description of the fault; None without one.
 
     Raises:
         Unsupported: the driver reports beforehand that it cannot run the operation.

@@ -1,4 +1,7 @@
-"""Plans that are known from the original, and the devices that they were made for."""
+"""Checks plans against those of the original, on the devices that they were made for.
+
+Random plans are executed, too, and compared with the whole model.
+"""
 
 from nnburst.testing.partitioning.run import SUITE, run_partitioning
 

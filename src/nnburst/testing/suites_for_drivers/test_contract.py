@@ -1,4 +1,4 @@
-"""What every driver owes its clients, whatever it computes with."""
+"""Tests the promises that every driver makes to its clients, independent of its executor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.control.channel import Fds
-from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
+from nnburst.control.messages import Executed, ExecuteSynchronously
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.model import DataLocation, MemoryPool, Model
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.hal.validation.values import validate_device_type, validate_timing
 from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
 from nnburst.testing.conformance.vectors import build
@@ -25,7 +25,7 @@ from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 from nnburst.testing.faults.footprint import footprint, settle
 from nnburst.testing.models.random_graphs import PRIMARY, generate
-from nnburst.testing.models.random_graphs.as_vector import as_vector
+from nnburst.testing.models.random_graphs.check import as_vector
 from nnburst.testing.models.small_models import SmallModel, all_models, some_per_operation
 
 #: A worker may keep the threads that it has started for calls.
@@ -51,7 +51,7 @@ def test_driver_reports_what_it_is(nnburst_device: Device) -> None:
 
 
 def test_driver_supports_something(nnburst_device: Device) -> None:
-    # What it does not support is skipped: one that refuses everything would pass untested.
+    # Unsupported operations are skipped: a driver that refuses everything would pass untested.
     assert any(any(nnburst_device.supported_operations(model)) for model in _asked())
 
 
@@ -87,7 +87,7 @@ def test_what_is_supported_is_prepared_and_executed_and_the_rest_refused(
 
 
 def _supported(address: str, small: SmallModel) -> list[bool]:
-    """What the driver reports beforehand, operation by operation."""
+    """The driver's report on support, operation by operation."""
     with connect(address) as device:
         pools = []
         for data in small.pools:

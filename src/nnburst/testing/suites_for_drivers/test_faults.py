@@ -1,4 +1,4 @@
-"""Processes that are killed and stopped: only they are hurt, and nothing hangs."""
+"""Tests that killing and stopping processes hurts only those processes, and that nothing hangs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Final
 
 import pytest
 
+from nnburst.client.burst.burst import check_usable
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.client.launch import driver_environment
@@ -44,7 +45,7 @@ def started(nnburst_driver: DriverUnderTest) -> DriverUnderTest:
 
 
 def _end_of(steps: Iterator[None]) -> tuple[threading.Thread, list[Exception]]:
-    """Go on with an activity on a thread; what it ends with is added to the list."""
+    """Go on with an activity on a thread; its final error is added to the list."""
     errors: list[Exception] = []
 
     def run() -> None:
@@ -101,7 +102,7 @@ def test_killed_client_leaves_nothing_behind(started: DriverUnderTest, activity:
 
 
 def _without_workers(pid: int) -> Footprint:
-    """What a supervisor holds without a client."""
+    """The resources of a supervisor without a client."""
     settle(pid, replace(footprint(pid), children=frozenset()), _HANG)
     return footprint(pid)
 
@@ -143,7 +144,7 @@ def test_client_that_reads_no_results_loses_that_burst_alone(nnburst_device: Dev
         deadline = time.monotonic() + _HANG
         with pytest.raises(GeneralFailure):
             while time.monotonic() < deadline:
-                stuck._core.check_open()
+                check_usable(stuck)
                 threading.Event().wait(0.01)
         del pending
     check_sum(prepared.execute(summands(5)).outputs[0], 5)

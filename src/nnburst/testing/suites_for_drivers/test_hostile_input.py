@@ -1,14 +1,14 @@
-"""What no honest client would send is refused with the right status, and the driver goes on."""
+"""Tests that hostile messages are refused with the right status, and that the driver goes on."""
 
 from __future__ import annotations
 
 import pytest
 
 from nnburst.client.device import Device
-from nnburst.control.messages.prepared_model import Executed, ExecuteSynchronously
+from nnburst.control.messages import Executed, ExecuteSynchronously
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import DataLocation, MemoryPool
-from nnburst.hal.request import Request, RequestArgument
+from nnburst.hal.types import Request, RequestArgument
 from nnburst.testing.faults.activities import sum_model, summands
 from nnburst.testing.faults.bad_descriptors import bad_descriptors
 from nnburst.testing.fuzzing.model_fuzzer import fuzz

@@ -1,4 +1,4 @@
-"""Results: random graphs against a naive evaluator, and the conformance vectors of `--nnburst-vectors`."""
+"""Tests results: random graphs against a naive evaluator, and the vectors of `--nnburst-vectors`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from nnburst.client.connect import connect
+from nnburst.hal import environment
 from nnburst.hal.enums import OperandType
 from nnburst.testing.conformance.campaign import Selection, find_files, run_file
+from nnburst.testing.conformance.comparison import Unsupported
 from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.conformance.run_result import Unsupported
 from nnburst.testing.conformance.runners import Runner
 from nnburst.testing.models.random_graphs import PRIMARY, check, generate
+from nnburst.testing.pack.campaign import graphs_of, some_pairs, try_joined
 
 pytestmark = pytest.mark.nnburst_values
 
@@ -57,6 +59,20 @@ def test_random_graphs_give_what_a_naive_evaluator_gives(
         assert problem is None, f"graph {graph.name} of {names}: {problem}"
     if skipped == _SEEDS:
         pytest.skip("the driver supports none of the graphs")
+
+
+@pytest.mark.parametrize("kind", PRIMARY["single"], ids=lambda kind: kind.name)
+def test_what_reads_the_result_of_an_operation_gets_the_right_numbers(
+    nnburst_address: str, kind: OperandType
+) -> None:
+    runner = BurstRunner.over(connect(nnburst_address))
+    try:
+        tried = try_joined(graphs_of(some_pairs(kind, environment.PAIRS.read())), runner)
+    finally:
+        runner.close()
+    assert not tried.failures, "\n".join(f"{f.case}: {f.reason}" for f in tried.failures)
+    if not tried.executed:
+        pytest.skip(f"the driver supports none of {tried.refused} graphs of two operations")
 
 
 def test_vectors_give_their_expected_results(runner: Runner, vectors: Path) -> None:

@@ -5,17 +5,7 @@ from nnburst.executor.litert.operations import (
     elementwise,
     movement,
     normalization,
-    pooling,
     recurrence,
-    reduction,
 )
 
-__all__ = [
-    "convolution",
-    "elementwise",
-    "movement",
-    "normalization",
-    "pooling",
-    "recurrence",
-    "reduction",
-]
+__all__ = ["convolution", "elementwise", "movement", "normalization", "recurrence"]

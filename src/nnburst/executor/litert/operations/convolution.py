@@ -1,4 +1,4 @@
-"""CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D, TRANSPOSE_CONV_2D, FULLY_CONNECTED, BATCH_MATMUL."""
+"""Lowers convolutions, matrix products and pooling to LiteRT."""
 
 from __future__ import annotations
 
@@ -8,23 +8,81 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from nnburst.executor.graph.sliding_window import Window, read_window
 from nnburst.executor.graph.tensor import TensorType, float32_products
 from nnburst.executor.graph.translation import require
+from nnburst.executor.graph.windows import SAME as NNAPI_SAME
+from nnburst.executor.graph.windows import Axis, Window, implicit_padding, read_window
 from nnburst.executor.litert.graph import Value
-from nnburst.executor.litert.lowering import (
-    Q8,
-    Q8S,
-    QUANTISED,
-    Lowering,
-    lowers,
-    twin,
-)
-from nnburst.executor.litert.operations.windows import nhwc_result, padded, strides
-from nnburst.executor.operations.transpose_conv import window_of as transposed_window
+from nnburst.executor.litert.lowering import Q8, Q8S, QUANTISED, Lowering, lowers, twin
+from nnburst.executor.operations.convolution import window_of as transposed_window
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.imports import late_numpy as np
-from nnburst.hal.model import SymmPerChannelQuantParams
+from nnburst.hal.model import QUANTIZED_RANGES, SymmPerChannelQuantParams
+
+#: Padding schemes of the format.
+SAME: Final = 0
+VALID: Final = 1
+
+
+def scheme_of(window: Window) -> int | None:
+    """The scheme that pads as the window does; None if only PAD can.
+
+    With SAME the engine's fast kernels compute nonsense if windows skip cells at the end of an axis.
+    """
+    axes = (window.height, window.width)
+    if not window.pads:
+        return VALID
+    if all((a.head, a.tail) == _same(a) and a.padded >= a.size for a in axes):
+        return SAME
+    return None
+
+
+def _same(axis: Axis) -> tuple[int, int]:
+    head, tail = implicit_padding(NNAPI_SAME, axis.size, axis.filter, axis.stride, axis.dilation)
+    return head, tail
+
+
+def pad(op: Lowering, image: Value, window: Window, filling: Value | None = None) -> Value:
+    """An NHWC image with the window's padding around it.
+
+    Args:
+        op: the operation.
+        image: as NHWC.
+        window: its paddings.
+        filling: what to pad with; the number 0 unless given.
+    """
+    height, width = window.height, window.width
+    paddings = (0, 0, height.head, height.tail, width.head, width.tail, 0, 0)
+    both = zip(paddings[::2], paddings[1::2], strict=True)
+    dimensions = [n + head + tail for n, (head, tail) in zip(image.shape, both, strict=True)]
+    meta = replace(image.meta, dimensions=tuple(dimensions))
+    sides = op.pairs(paddings)
+    if filling is None:
+        return op.emit("PAD", [image, sides], meta, "Pad")
+    return op.emit("PADV2", [image, sides, filling], meta, "PadV2")
+
+
+def padded(op: Lowering, image: Value, window: Window) -> tuple[Value, int]:
+    """The image, padded if no scheme does it, and the scheme for the operator."""
+    scheme = scheme_of(window)
+    if scheme is None:
+        return pad(op, image, window), VALID
+    return image, scheme
+
+
+def strides(window: Window) -> dict[str, int]:
+    """Fields of the operator's options."""
+    return {"strideW": window.width.stride, "strideH": window.height.stride}
+
+
+def nhwc_result(op: Lowering, window: Window) -> tuple[int, ...]:
+    """Extents of the output as NHWC."""
+    dimensions = op.result().dimensions
+    return tuple(dimensions[i] for i in (0, 2, 3, 1)) if window.nchw else dimensions
+
+
+# -- convolution -----------------------------------------------------------------------------------
+
 
 _PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 _LOWEST: Final = {Q8: 0, Q8S: -128}
@@ -248,3 +306,112 @@ def transpose_conv_2d(op: Lowering) -> Value:
         cut = replace(out.meta, dimensions=wanted)
         out = op.emit("SLICE", [out, begin, size], cut, "Slice")
     return _finished(op, out, window.nchw)
+
+
+# -- pooling ---------------------------------------------------------------------------------------
+
+
+def _window(op: Lowering) -> Window:
+    return read_window(op.node, int(op.number("filter_height")), int(op.number("filter_width")))
+
+
+def _pool(op: Lowering, name: str, image: Value, window: Window, scheme: int) -> Value:
+    return op.emit(
+        name,
+        [image],
+        replace(image.meta, dimensions=nhwc_result(op, window)),
+        "Pool2D",
+        padding=scheme,
+        filterWidth=window.width.filter,
+        filterHeight=window.height.filter,
+        fusedActivationFunction=0 if image.meta.type != op.result().type else op.activation(),
+        **strides(window),
+    )
+
+
+@lowers(OperationType.MAX_POOL_2D)
+def max_pool_2d(op: Lowering) -> Value:
+    """MAX_POOL_2D; padding cells of explicit padding are as low as numbers get."""
+    window = _window(op)
+    image = op.to_front(op.value("input"), window.nchw)
+    scheme = scheme_of(window)
+    if scheme is None:
+        quantised = QUANTIZED_RANGES.get(image.meta.type)
+        lowest = quantised[0] if quantised else np.finfo(np.float32).min
+        filling = op.constant(np.array([lowest]), image.meta)
+        image, scheme = pad(op, image, window, filling), VALID
+    return op.to_back(_pool(op, "MAX_POOL_2D", image, window, scheme), window.nchw)
+
+
+@lowers(OperationType.AVERAGE_POOL_2D)
+def average_pool_2d(op: Lowering) -> Value:
+    """AVERAGE_POOL_2D; with explicit padding the mean of padded windows, without the padding's share."""
+    window = _window(op)
+    image = op.to_front(op.value("input"), window.nchw)
+    scheme = scheme_of(window)
+    if scheme is not None:
+        return op.to_back(_pool(op, "AVERAGE_POOL_2D", image, window, scheme), window.nchw)
+    if image.meta.type in QUANTISED:
+        return _quantised_average(op, image, window)
+    mean = _pool_without_padding(op, image, window)
+    return op.to_back(_activated(op, mean), window.nchw)
+
+
+def _quantised_average(op: Lowering, image: Value, window: Window) -> Value:
+    mean = _pool_without_padding(op, op.floats(image), window)
+    mean = _activated(op, mean)
+    return op.to_back(op.requantize(mean, op.result()), window.nchw)
+
+
+def _pool_without_padding(op: Lowering, image: Value, window: Window) -> Value:
+    out = replace(image.meta, dimensions=nhwc_result(op, window))
+    mean = op.emit(
+        "AVERAGE_POOL_2D",
+        [pad(op, image, window)],
+        out,
+        "Pool2D",
+        padding=VALID,
+        filterWidth=window.width.filter,
+        filterHeight=window.height.filter,
+        **strides(window),
+    )
+    area = window.height.filter * window.width.filter
+    cells = np.outer(_counts(window.height), _counts(window.width))
+    share = op.constant((area / cells)[None, :, :, None].astype(np.float32), image.meta)
+    return op.binary("MUL", mean, share)
+
+
+def _counts(axis: Axis) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """How many real cells each window has along an axis."""
+    starts = np.arange(axis.output) * axis.stride - axis.head
+    ends = np.minimum(starts + axis.filter, axis.size)
+    return ends - np.maximum(starts, 0)
+
+
+def _activated(op: Lowering, x: Value) -> Value:
+    name = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}.get(op.activation())
+    return op.emit(name, [x], x.meta) if name else x
+
+
+@lowers(OperationType.L2_POOL_2D)
+def l2_pool_2d(op: Lowering) -> Value:
+    """The root of the average of squares: the engine's own operator takes no explicit padding."""
+    window = _window(op)
+    image = op.to_front(op.value("input"), window.nchw)
+    squares = op.binary("MUL", image, image)
+    scheme = scheme_of(window)
+    if scheme is None:
+        mean = _pool_without_padding(op, squares, window)
+    else:
+        mean = op.emit(
+            "AVERAGE_POOL_2D",
+            [squares],
+            replace(image.meta, dimensions=nhwc_result(op, window)),
+            "Pool2D",
+            padding=scheme,
+            filterWidth=window.width.filter,
+            filterHeight=window.height.filter,
+            **strides(window),
+        )
+    root = op.emit("SQRT", [mean], mean.meta)
+    return op.to_back(_activated(op, root), window.nchw)

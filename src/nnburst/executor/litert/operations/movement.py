@@ -1,4 +1,4 @@
-"""Elements moved about: shapes, slices, joins, blocks, resizing."""
+"""Lowers operations that move elements to LiteRT: shapes, slices, joins, blocks, resizing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import QUANTISED, Lowering, lowers
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import OperationType
-from nnburst.hal.imports import late_numpy as np
 
 
 @lowers(OperationType.RESHAPE, OperationType.EXPAND_DIMS, OperationType.SQUEEZE)

@@ -1,4 +1,4 @@
-"""LSTM: steps, each from a product and elementwise operators."""
+"""Lowers LSTMs to LiteRT: time steps, each from a product and elementwise operators."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nnburst.executor.graph.tensor import Array
 from nnburst.executor.graph.translation import require
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Lowering, lowers
-from nnburst.executor.operations.families.lstm_operands import GATES, LstmOperands
+from nnburst.executor.operations.lstm import GATES, LstmOperands
+from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.imports import late_numpy as np
 
 #: Operators by NNAPI's codes of an LSTM's activation.
 _ACTIVATIONS: Final = {1: "RELU", 3: "RELU6", 4: "TANH", 6: "LOGISTIC"}

@@ -1,16 +1,15 @@
-"""CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D, TRANSPOSE_CONV_2D, FULLY_CONNECTED, BATCH_MATMUL."""
+"""Lowers convolutions, matrix products and pooling to ONNX."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
-from nnburst.executor.graph.geometry import Axis
-from nnburst.executor.graph.sliding_window import Window, read_window
 from nnburst.executor.graph.translation import require
+from nnburst.executor.graph.windows import Axis, Window, read_window
 from nnburst.executor.onnxruntime.graph import Order, StoredValue
 from nnburst.executor.onnxruntime.lowering import NCHW, OnnxLowering, lowers
-from nnburst.executor.operations.transpose_conv import window_of as transposed_window
+from nnburst.executor.operations.convolution import window_of as transposed_window
 from nnburst.hal.enums import OperationType
 
 #: The engine's filters are [outputs, inputs, height, width], NNAPI's depthwise [1, height, width, outputs].
@@ -111,3 +110,51 @@ def batch_matmul(op: OnnxLowering) -> StoredValue:
         swapped = (*range(rank - 2), rank - 1, rank - 2)
         names.append(op.plain(op.transposed(x, swapped) if op.number(flag) else x))
     return op.emit("MatMul", names, op.result())
+
+
+def _window(op: OnnxLowering) -> Window:
+    op.require_real()
+    return read_window(op.node, int(op.number("filter_height")), int(op.number("filter_width")))
+
+
+def _pool(op: OnnxLowering, kind: str, image: str, window: Window) -> StoredValue:
+    height, width = window.height, window.width
+    return op.emit(
+        kind,
+        [image],
+        op.front_result(window.nchw),
+        NCHW,
+        kernel_shape=(height.filter, width.filter),
+        strides=(height.stride, width.stride),
+        pads=pads(height, width),
+    )
+
+
+def _image(op: OnnxLowering, window: Window) -> StoredValue:
+    return op.to_front(op.value("input"), window.nchw)
+
+
+@lowers(OperationType.MAX_POOL_2D)
+def max_pool_2d(op: OnnxLowering) -> StoredValue:
+    """MAX_POOL_2D."""
+    window = _window(op)
+    out = _pool(op, "MaxPool", op.image(_image(op, window)), window)
+    return op.to_back(op.activated(out), window.nchw)
+
+
+@lowers(OperationType.AVERAGE_POOL_2D)
+def average_pool_2d(op: OnnxLowering) -> StoredValue:
+    """AVERAGE_POOL_2D."""
+    window = _window(op)
+    out = _pool(op, "AveragePool", op.image(_image(op, window)), window)
+    return op.to_back(op.activated(out), window.nchw)
+
+
+@lowers(OperationType.L2_POOL_2D)
+def l2_pool_2d(op: OnnxLowering) -> StoredValue:
+    """The root of the average of squares."""
+    window = _window(op)
+    image = op.image(_image(op, window))
+    (squares,) = op.graph.node("Mul", [image, image])
+    root = op.same("Sqrt", _pool(op, "AveragePool", squares, window))
+    return op.to_back(op.activated(root), window.nchw)

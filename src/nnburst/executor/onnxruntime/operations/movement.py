@@ -1,4 +1,4 @@
-"""Elements moved about: shapes, slices, joins, padding, picking."""
+"""Lowers to ONNX the operations that move elements about, and the resizing of images."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import numpy as np
 
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.graph.translation import require
-from nnburst.executor.onnxruntime.graph import ELEMENTS, StoredValue
-from nnburst.executor.onnxruntime.lowering import OnnxLowering, lowers
-from nnburst.executor.operations.shape_pad import paddings_of
-from nnburst.executor.operations.shape_permute import permutation_of
-from nnburst.executor.operations.shape_slice import slice_ranges_of, strides_of
+from nnburst.executor.onnxruntime.graph import ELEMENTS, Order, StoredValue
+from nnburst.executor.onnxruntime.lowering import NCHW, OnnxLowering, lowers
+from nnburst.executor.operations.shape import (
+    block_paddings_of,
+    block_shape_of,
+    block_size_of,
+    extents_of,
+    permutation_of,
+)
+from nnburst.executor.operations.slicing import paddings_of, slice_ranges_of, strides_of
 from nnburst.hal.enums import OperandType, OperationType
 
 _T = OperandType
@@ -214,3 +219,160 @@ def topk(op: OnnxLowering) -> list[StoredValue]:
     (places,) = op.graph.node("Sub", [op.graph.longs([x.shape[last] - 1]), places])
     indices = op.emit("Cast", [places], op.result(1), x.order, to=ELEMENTS[_T.TENSOR_INT32])
     return [StoredValue(values, op.result(0), x.order), indices]
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+@lowers(OperationType.DEPTH_TO_SPACE)
+def depth_to_space(op: OnnxLowering) -> StoredValue:
+    """DEPTH_TO_SPACE: the place in the block comes before the channel."""
+    nchw, block = bool(op.number("nchw")), block_size_of(op.node)
+    image = op.image(op.to_front(op.value("input"), nchw))
+    result = op.front_result(nchw)
+    out = op.emit("DepthToSpace", [image], result, NCHW, blocksize=block, mode="DCR")
+    return op.to_back(out, nchw)
+
+
+@lowers(OperationType.SPACE_TO_DEPTH)
+def space_to_depth(op: OnnxLowering) -> StoredValue:
+    """SPACE_TO_DEPTH."""
+    nchw, block = bool(op.number("nchw")), block_size_of(op.node)
+    image = op.image(op.to_front(op.value("input"), nchw))
+    out = op.emit("SpaceToDepth", [image], op.front_result(nchw), NCHW, blocksize=block)
+    return op.to_back(out, nchw)
+
+
+@lowers(OperationType.BATCH_TO_SPACE_ND)
+def batch_to_space(op: OnnxLowering) -> StoredValue:
+    """BATCH_TO_SPACE_ND: blocks come first among the batches."""
+    nchw = bool(op.number("nchw"))
+    n, h, w, c = extents_of(op.node)
+    bh, bw = block_shape_of(op.node)
+    image = op.to_front(op.value("input"), nchw)
+    parts = op.graph.reshaped(image, (bh, bw, n // (bh * bw), h, w, c))
+    apart = op.transposed(parts, (2, 3, 0, 4, 1, 5))
+    out = op.graph.reshaped(apart, op.front_result(nchw).dimensions)
+    return op.to_back(out, nchw)
+
+
+@lowers(OperationType.SPACE_TO_BATCH_ND)
+def space_to_batch(op: OnnxLowering) -> StoredValue:
+    """SPACE_TO_BATCH_ND."""
+    op.require_real()
+    nchw = bool(op.number("nchw"))
+    n, h, w, c = extents_of(op.node)
+    bh, bw = block_shape_of(op.node)
+    top, bottom, left, right = block_paddings_of(op.node)
+    image = op.to_front(op.value("input"), nchw)
+    if top or bottom or left or right:
+        h, w = h + top + bottom, w + left + right
+        heads, tails = (0, top, left, 0), (0, bottom, right, 0)
+        sides = [side[axis] for side in (heads, tails) for axis in image.order]
+        padded = TensorType(image.meta.type, (n, h, w, c))
+        names = [image.name, op.graph.longs(sides), op.graph.real(0.0)]
+        image = op.emit("Pad", names, padded, image.order, mode="constant")
+    parts = op.graph.reshaped(image, (n, h // bh, bh, w // bw, bw, c))
+    apart = op.transposed(parts, (2, 4, 0, 1, 3, 5))
+    out = op.graph.reshaped(apart, op.front_result(nchw).dimensions)
+    return op.to_back(out, nchw)
+
+
+@lowers(OperationType.CHANNEL_SHUFFLE)
+def channel_shuffle(op: OnnxLowering) -> StoredValue:
+    """A transposed matrix of groups and their channels."""
+    x, groups = op.value("input"), int(op.number("groups"))
+    axis = op.axis(len(x.shape))
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    parts = op.graph.reshaped(x, (*before, groups, x.shape[axis] // groups, *after))
+    order = list(range(len(parts.shape)))
+    order[axis], order[axis + 1] = axis + 1, axis
+    return op.graph.reshaped(op.transposed(parts, order), x.shape)
+
+
+# -- resizing --------------------------------------------------------------------------------------
+
+
+_PLAIN: Final = "asymmetric"
+#: Order of an NHWC image's axes when it is stored as it is.
+NHWC: Final[Order] = (0, 1, 2, 3)
+
+
+def _mode(op: OnnxLowering) -> str:
+    """How the engine calls the place of an output element in the input."""
+    if op.number("half_pixel_centers"):
+        return "half_pixel"
+    return "align_corners" if op.number("align_corners") else _PLAIN
+
+
+@lowers(OperationType.RESIZE_BILINEAR)
+def resize_bilinear(op: OnnxLowering) -> StoredValue:
+    """RESIZE_BILINEAR to the extents that the shape rule has found."""
+    op.require_real()
+    nchw = bool(op.number("nchw"))
+    image = op.to_front(op.value("input"), nchw)
+    return op.to_back(_resized(op, image, nchw, _mode(op), mode="linear"), nchw)
+
+
+def _resized(
+    op: OnnxLowering, image: StoredValue, nchw: bool, place: str, **fields: str
+) -> StoredValue:
+    result = op.front_result(nchw)
+    order = NHWC if _lies_well(op, image, fields["mode"]) else NCHW
+    (height, width), (rows, columns) = image.shape[1:3], result.dimensions[1:3]
+    names = [op.graph.ordered(image, order), ""]
+    if rows % height == 0 and columns % width == 0:
+        factors = np.array([1, rows // height, columns // width, 1], np.float32)
+        names.append(op.plain(op.constant(factors[list(order)])))
+    else:
+        names += ["", op.graph.longs([result.dimensions[axis] for axis in order])]
+    fields["coordinate_transformation_mode"] = place
+    return op.emit("Resize", names, result, order, **fields)
+
+
+def _lies_well(op: OnnxLowering, image: StoredValue, mode: str) -> bool:
+    """Whether a resize takes the least time if the image stays NHWC; only the CPU's linear kernel takes that.
+
+    It computes all channels of an element at once: from 8 on that is faster than to move the elements.
+    """
+    return op.graph.by_cpu and mode == "linear" and image.order == NHWC and image.shape[3] >= 8
+
+
+@lowers(OperationType.RESIZE_NEAREST_NEIGHBOR)
+def resize_nearest_neighbor(op: OnnxLowering) -> StoredValue:
+    """RESIZE_NEAREST_NEIGHBOR: enlarged by whole numbers, else rows and columns picked by number."""
+    op.require_real()
+    nchw = bool(op.number("nchw"))
+    image = op.to_front(op.value("input"), nchw)
+    result = op.front_result(nchw).dimensions
+    taken = [_nearest(op, image.shape[axis], result[axis]) for axis in (1, 2)]
+    repeated = all(
+        result[axis] % image.shape[axis] == 0
+        and np.array_equal(
+            rows, np.repeat(np.arange(image.shape[axis]), result[axis] // image.shape[axis])
+        )
+        for axis, rows in zip((1, 2), taken, strict=True)
+    )
+    if repeated:
+        out = _resized(op, image, nchw, _PLAIN, mode="nearest", nearest_mode="floor")
+        return op.to_back(out, nchw)
+    for axis, rows in zip((1, 2), taken, strict=True):
+        extents = tuple(rows.size if at == axis else n for at, n in enumerate(image.shape))
+        meta = TensorType(image.meta.type, extents)
+        names = [image.name, op.plain(op.constant(rows))]
+        image = op.emit("Gather", names, meta, image.order, axis=image.order.index(axis))
+    return op.to_back(image, nchw)
+
+
+def _nearest(
+    op: OnnxLowering, size: int, target: int
+) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """The input element that each output element takes. NNAPI: all coordinates are float32."""
+    align = bool(op.number("align_corners")) and target > 1
+    scale = np.float32(size - align) / np.float32(target - align)
+    at = np.arange(target, dtype=np.float32)
+    if op.number("half_pixel_centers"):
+        at = at + np.float32(0.5)
+    at = at * scale
+    whole = np.floor(at + np.float32(0.5)) if op.number("align_corners") else np.floor(at)
+    return np.clip(whole, 0, size - 1).astype(np.int32)

@@ -1,4 +1,4 @@
-"""LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM: plain cells, which are the engine's."""
+"""Lowers LSTM and UNIDIRECTIONAL_SEQUENCE_LSTM to ONNX: plain cells become the engine's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.graph.translation import require
 from nnburst.executor.onnxruntime.graph import StoredValue
 from nnburst.executor.onnxruntime.lowering import OnnxLowering, lowers
-from nnburst.executor.operations.families.lstm_operands import LstmOperands
+from nnburst.executor.operations.lstm import LstmOperands
 from nnburst.hal.enums import OperandType, OperationType
 
 #: The order in which the engine has the gates.

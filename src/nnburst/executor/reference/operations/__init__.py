@@ -1,4 +1,7 @@
-"""All kernels, one file per family. Importing this package adds them to the declared operations."""
+"""Computes every operation in numpy: one module of kernels for each family.
+
+Importing this package adds the kernels to the declared operations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IF and WHILE: they run subgraphs of the model.
+"""Kernels of IF and WHILE, which run other graphs of the model.
 
 NNAPI: CpuExecutor.cpp executeIfOperation, executeWhileOperation. That branches, conditions and
 bodies fit their callers is a rule about whole models (validation:P10, P11), not checked here.
@@ -13,7 +13,7 @@ import time
 
 from nnburst.executor.graph.operation import Node, kernel
 from nnburst.executor.graph.tensor import Tensor
-from nnburst.hal.diagnostics import vlog
+from nnburst.hal import vlog
 from nnburst.hal.enums import ErrorStatus, OperationType
 
 

@@ -1,11 +1,4 @@
-"""AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D: one number out of every window.
-
-Windows are reduced along the width first and along the height then: a filter of h x w cells takes
-h + w steps over whole images. Enormous filters, whose cells may be padding in all windows but one, take a
-step for each window instead. Padding cells are left out of sums, counts and maxima.
-
-NNAPI: Pooling.cpp.
-"""
+"""Kernels that pool windows of an image or resize it."""
 
 from __future__ import annotations
 
@@ -13,22 +6,33 @@ from typing import Any, Final
 
 import numpy as np
 
-from nnburst.executor.graph.geometry import Axis, cells_in_reach, meetings, seen_by_windows
+from nnburst.executor.graph.memory import Workspace, in_order
 from nnburst.executor.graph.operation import Node, Run, kernel
-from nnburst.executor.graph.sliding_window import (
-    Window,
-    image_views,
-)
 from nnburst.executor.graph.tensor import Array
-from nnburst.executor.graph.workspace import Workspace, in_order
-from nnburst.executor.operations.pooling import window_of
-from nnburst.executor.reference.arithmetic.fixed_point import (
+from nnburst.executor.graph.windows import (
+    Axis,
+    Window,
+    cells_in_reach,
+    image_views,
+    meetings,
+    seen_by_windows,
+)
+from nnburst.executor.operations.pooling import axes_of, window_of
+from nnburst.executor.reference.quantized import (
     activation_range,
     float_activation_range,
+    round_half_away,
 )
-from nnburst.executor.reference.arithmetic.sums import largest_magnitude
+from nnburst.executor.reference.sums import largest_magnitude
 from nnburst.hal.enums import OperationType
-from nnburst.hal.operand_types import QUANTIZED_RANGES
+from nnburst.hal.model import QUANTIZED_RANGES
+
+# -- AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D: one number out of every window ----------------------
+# Windows are reduced along the width first and along the height then: a filter of h x w cells takes
+# h + w steps over whole images. Enormous filters, whose cells may be padding in all windows but one, take a
+# step for each window instead. Padding cells are left out of sums, counts and maxima.
+#
+# NNAPI: Pooling.cpp.
 
 #: Cells of a filter that are always taken one by one. A filter is two numbers of the request, so beyond
 #: this the steps must not be more than the windows, whose results the client has memory for.
@@ -178,5 +182,124 @@ def _clamp(node: Node, values: Array, out: Array) -> Run:
     def run() -> None:
         np.clip(values, low, high, out=values)
         np.copyto(out, values, casting="unsafe")
+
+    return run
+
+
+# -- RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR ---------------------------------------------------
+# NNAPI: ResizeImageOps.cpp. All coordinates are float32, as there.
+
+
+def _coordinates(node: Node, axis: int, shift: float) -> Array:
+    """Where each output element lies in the input: `(k + 0.5) * s - shift`, or `k * s`."""
+    have, wanted = node.tensor("input").shape[axis], node.output().shape[axis]
+    align = node.value("align_corners") and wanted > 1
+    scale = np.float32(have - align) / np.float32(wanted - align)
+    k = np.arange(wanted, dtype=np.float32)
+    if node.value("half_pixel_centers"):
+        return np.asarray((k + np.float32(0.5)) * scale - np.float32(shift))
+    return np.asarray(k * scale)
+
+
+def _columns_first(node: Node) -> bool:
+    """Whether to resize columns before rows: if images get higher and narrower.
+
+    Otherwise the image in between would be larger than the input and the output.
+    """
+    rows, columns = axes_of(node)
+    before, after = node.tensor("input").shape, node.output().shape
+    return after[rows] > before[rows] and after[columns] < before[columns]
+
+
+def _half_way(node: Node, axis: int) -> tuple[int, ...]:
+    """Shape of the input after one axis has been resized."""
+    shape = list(node.tensor("input").shape)
+    shape[axis] = node.output().shape[axis]
+    return tuple(shape)
+
+
+def _neighbours(node: Node, axis: int) -> tuple[Array, Array, Array, Array]:
+    """Indices of both neighbours along `axis`, and their weights shaped to broadcast over it."""
+    last = node.tensor("input").shape[axis] - 1
+    at = _coordinates(node, axis, 0.5)
+    low = np.clip(np.floor(at), 0, last)
+    high = np.clip(np.ceil(at), 0, last)
+    shape = [1, 1, 1, 1]
+    shape[axis] = -1
+    to_high = (at - low).reshape(shape)
+    return low.astype(np.intp), high.astype(np.intp), np.float32(1) - to_high, to_high
+
+
+@kernel(OperationType.RESIZE_BILINEAR)
+def resize_bilinear(node: Node) -> Run:
+    """Weight rows first, then columns: each of the four products is the same as pixel by pixel.
+
+    The order of the weights decides how the products are rounded, that of the axes taken does not.
+
+    Quantised: on stored values, rounded by floor(v + 0.5). NNAPI: the signed kernel of the original
+    may truncate instead, which differs for negative values; published results follow the floor.
+    """
+    x, y = node.tensor("input").array, node.output().array
+    rows_axis, columns_axis = axes_of(node)
+    upper, lower, to_upper, to_lower = _neighbours(node, rows_axis)
+    left, right, to_left, to_right = _neighbours(node, columns_axis)
+    columns_first = _columns_first(node)
+    wide = x if x.dtype == np.float32 else node.scratch(x.shape, np.float32)
+    first_axis = columns_axis if columns_first else rows_axis
+    band = node.scratch(_half_way(node, first_axis), np.float32)
+    product = node.scratch(y.shape, np.float32)
+    total = y if y.dtype == np.float32 else node.scratch(y.shape, np.float32)
+    # The order of the sum is the original's: down the left column, then down the right one.
+    corners = [
+        (row_at, row_weight, column_at, column_weight)
+        for column_at, column_weight in ((left, to_left), (right, to_right))
+        for row_at, row_weight in ((upper, to_upper), (lower, to_lower))
+    ]
+
+    def run() -> None:
+        if wide is not x:
+            np.copyto(wide, x)
+        total.fill(0)
+        for row_at, row_weight, column_at, column_weight in corners:
+            if columns_first:
+                np.take(wide, column_at, axis=columns_axis, out=band, mode="clip")
+                np.take(band, row_at, axis=rows_axis, out=product, mode="clip")
+                np.multiply(product, row_weight, out=product)
+            else:
+                np.take(wide, row_at, axis=rows_axis, out=band, mode="clip")
+                np.multiply(band, row_weight, out=band)
+                np.take(band, column_at, axis=columns_axis, out=product, mode="clip")
+            np.multiply(product, column_weight, out=product)
+            np.add(total, product, out=total)
+        if total is not y:
+            np.add(total, np.float32(0.5), out=total)
+            np.copyto(y, np.floor(total, out=total), casting="unsafe")
+
+    return run
+
+
+def _nearest(node: Node, axis: int) -> Array:
+    at = _coordinates(node, axis, 0)
+    whole = round_half_away(at) if node.value("align_corners") else np.floor(at)
+    return np.clip(whole, 0, node.tensor("input").shape[axis] - 1).astype(np.intp)
+
+
+@kernel(OperationType.RESIZE_NEAREST_NEIGHBOR, half=True)
+def resize_nearest_neighbor(node: Node) -> Run:
+    """Take rows, then columns, or the other way round."""
+    x, y = node.tensor("input").array, node.output().array
+    rows_axis, columns_axis = axes_of(node)
+    first, second = (
+        (rows_axis, _nearest(node, rows_axis)),
+        (columns_axis, _nearest(node, columns_axis)),
+    )
+    if _columns_first(node):
+        first, second = second, first
+    (first_axis, first_at), (second_axis, second_at) = first, second
+    band = node.scratch(_half_way(node, first_axis), x.dtype)
+
+    def run() -> None:
+        np.take(x, first_at, axis=first_axis, out=band, mode="clip")
+        np.take(band, second_at, axis=second_axis, out=y, mode="clip")
 
     return run

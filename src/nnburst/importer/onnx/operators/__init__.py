@@ -1,33 +1,31 @@
-"""What each operator of ONNX becomes. Importing this fills the table."""
+"""Translates the operators of ONNX, by families. Importing this package fills the table of operators."""
 
 from __future__ import annotations
 
 from nnburst.importer.onnx.operators import (
     activation,
+    attention,
     convolution,
     elementwise,
     matmul,
-    normalization,
     pooling,
     quantized,
-    recurrent,
+    recurrence,
     reduction,
-    resize,
     shape,
     slicing,
 )
 
 __all__ = [
     "activation",
+    "attention",
     "convolution",
     "elementwise",
     "matmul",
-    "normalization",
     "pooling",
     "quantized",
-    "recurrent",
     "reduction",
-    "resize",
     "shape",
     "slicing",
+    "recurrence",
 ]

@@ -1,4 +1,4 @@
-"""Activations: by NNAPI's operation if there is one, else by parts."""
+"""Translates ONNX's activation functions: by NNAPI's operation if there is one, else by several."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.onnx.layout import identity, permuted
-from nnburst.importer.onnx.node import Node, operator
-from nnburst.importer.onnx.operators.axes import along
+from nnburst.importer.onnx.node import Node, operator, quantized_type
 from nnburst.importer.onnx.operators.elementwise import activated, broadcast, filled, unary
-from nnburst.importer.onnx.quantization import quantized_type
-from nnburst.importer.onnx.tensor import Tensor, constant
+from nnburst.importer.onnx.operators.shape import along
+from nnburst.importer.onnx.tensor import Tensor, constant, identity, permuted
 from nnburst.importer.subgraph import Argument
-from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.tensors import TensorType
 
 _O = OperationType
 _T = OperandType
@@ -277,6 +275,13 @@ def _round(node: Node) -> None:
 def _cos(node: Node) -> None:
     """sin(x + pi / 2)."""
     node.put(unary(node, _O.SIN, add(node, node.real(), math.pi / 2)))
+
+
+def softmax(node: Node, x: Tensor) -> Tensor:
+    """The softmax of real numbers along the last axis."""
+    form = along(node, x, [x.rank - 1])
+    one = node.graph.number(1.0, TensorType(_float_of(x), ()))
+    return form.restored(node.emit(_O.SOFTMAX, [form.value, one, form.axis], form.value.type))
 
 
 @operator("Softmax", "LogSoftmax")

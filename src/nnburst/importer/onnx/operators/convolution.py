@@ -1,30 +1,33 @@
-"""Convolutions: images as N×H×W×C, filters as NNAPI wants them; signals are images of one row."""
+"""Translates ONNX's convolutions: images become N×H×W×C, signals become images of one row.
+
+Filters are stored as NNAPI expects them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from nnburst.formats.onnx.wire import Malformed
+from nnburst.formats.onnx_wire import Malformed
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.onnx.layout import NHWC, Order
-from nnburst.importer.onnx.node import Node, Quantization, operator
-from nnburst.importer.onnx.operators.shape import one_more
-from nnburst.importer.onnx.operators.slicing import concatenated, padded, sliced
-from nnburst.importer.onnx.quantization import (
+from nnburst.importer.onnx.node import (
+    Node,
+    Quantization,
     dequantized,
+    operator,
     parameters,
     quantized_type,
     stored_integers,
     weights,
 )
-from nnburst.importer.onnx.tensor import Array, QuantizedConstant, Tensor, constant
-from nnburst.importer.refused import Refused
+from nnburst.importer.onnx.operators.shape import one_more
+from nnburst.importer.onnx.operators.slicing import concatenated, padded, sliced
+from nnburst.importer.onnx.tensor import NHWC, Array, Order, QuantizedConstant, Tensor, constant
 from nnburst.importer.subgraph import Argument, Value
-from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.tensors import Refused, TensorType
 
 _O = OperationType
 _T = OperandType
@@ -45,7 +48,7 @@ class Window:
         strides: steps.
         dilations: between its elements.
         pads: before and behind.
-        output: extents of what comes out.
+        output: extents of the result.
     """
 
     size: tuple[int, int]
@@ -144,10 +147,24 @@ def convolution(
     quantized = into is not None and _fits(image, kernel, into)
     if not quantized:
         image, into = node.graph.real(image), None
+    image, window = _within_filter(node, image, window)
     made = _emitted(node, image, kernel, bias, window, group, into)
     shape = (image.shape[0], outputs, *window.output)
     found = Tensor(shape, x.dtype, value=made, order=NHWC)
     node.put(_as_signal(found) if signal else found)
+
+
+def _within_filter(node: Node, image: Tensor, window: Window) -> tuple[Tensor, Window]:
+    """The image with its paddings around it if one is as wide as the filter reaches.
+
+    NNAPI: the paddings of a convolution are smaller than its filter.
+    """
+    reaches = [(size - 1) * d + 1 for size, d in zip(window.size, window.dilations, strict=True)]
+    if all(max(pads) < reach for pads, reach in zip(window.pads, reaches, strict=True)):
+        return image, window
+    zero = 0 if image.is_known or not image.is_quantized_real else image.computed().type.zero_point
+    wide = padded(node, image, [(0, 0), (0, 0), *window.pads], zero)
+    return wide, replace(window, pads=((0, 0), (0, 0)))
 
 
 def as_image_kernel(kernel: Tensor) -> Tensor:
@@ -300,7 +317,7 @@ def _qlinear_conv(node: Node) -> None:
 
 
 def as_integers(node: Node, into: Quantization) -> None:
-    """Let the node's output be the integers of what it computed.
+    """Let the node's output be the integers that it computed.
 
     Raises:
         Refused: it computed real numbers.
@@ -314,7 +331,7 @@ def as_integers(node: Node, into: Quantization) -> None:
 
 @operator("ConvTranspose")
 def _conv_transpose(node: Node) -> None:
-    """TRANSPOSE_CONV_2D; what NNAPI's paddings cannot express is cut off afterwards."""
+    """TRANSPOSE_CONV_2D; borders that NNAPI's paddings cannot express are cut off afterwards."""
     x, kernel, bias = node.real(0), node.graph.real(node.input(1)), node.optional(2)
     signal = x.rank == 3
     image, kernel = as_image(x), as_image(kernel)
@@ -441,7 +458,7 @@ def _transposed_window(
 def _trimmed(
     node: Node, x: Tensor, sides: Sequence[tuple[int, int]], bias: Tensor | None
 ) -> Tensor:
-    """Cut off, or put on what no filter reaches: there only the bias is."""
+    """Cut borders off, or add those that no filter reaches, which hold only the bias."""
     windows = [slice(0, extent, 1) for extent in x.shape]
     for at, (before, behind) in enumerate(sides):
         windows[2 + at] = slice(max(before, 0), x.shape[2 + at] - max(behind, 0), 1)

@@ -1,4 +1,4 @@
-"""Operators on every element: arithmetic, comparison, logic, choice."""
+"""Translates ONNX's operators on every element: arithmetic, comparison, logic, choice."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.constants import integers
-from nnburst.importer.onnx.graph import MOST_AXES
-from nnburst.importer.onnx.layout import Order, Shape, identity, merged, permuted
-from nnburst.importer.onnx.node import Node, operator
-from nnburst.importer.onnx.quantization import quantized_type
-from nnburst.importer.onnx.tensor import Tensor, constant, operand_type
-from nnburst.importer.refused import Refused
-from nnburst.importer.subgraph import Argument, Value
-from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.onnx.node import Node, operator, quantized_type
+from nnburst.importer.onnx.tensor import (
+    Order,
+    Shape,
+    Tensor,
+    constant,
+    identity,
+    merged,
+    operand_type,
+    permuted,
+)
+from nnburst.importer.subgraph import MOST_AXES, Argument, Value
+from nnburst.importer.tensors import Refused, TensorType, integers
 
 _O = OperationType
 _T = OperandType
@@ -62,7 +66,7 @@ def together(node: Node, tensors: Sequence[Tensor]) -> Together:
         shapes = [dims for _ in shapes]
     values = [
         node.graph.stored(t, order, _without_leading_ones(s))
-        if t.is_known
+        if t.is_known and leading is not None
         else node.graph.stored(t, order, s)
         for t, s in zip(padded, shapes, strict=True)
     ]
@@ -70,7 +74,7 @@ def together(node: Node, tensors: Sequence[Tensor]) -> Together:
 
 
 def _without_leading_ones(dims: Shape) -> Shape:
-    """Extents of a constant without those that broadcasting adds by itself."""
+    """Extents of a constant without leading ones, which broadcasting adds by itself."""
     at = 0
     while at < len(dims) - 1 and dims[at] == 1:
         at += 1

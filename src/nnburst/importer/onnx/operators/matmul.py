@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Translates ONNX's matrix products to FULLY_CONNECTED and BATCH_MATMUL."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnburst.formats.onnx.wire import Malformed
+from nnburst.formats.onnx_wire import Malformed
 from nnburst.hal.enums import OperationType
-from nnburst.importer.onnx.graph import MOST_AXES
-from nnburst.importer.onnx.layout import identity
-from nnburst.importer.onnx.node import Node, Quantization, operator
+from nnburst.importer.onnx.node import (
+    Node,
+    Quantization,
+    dequantized,
+    operator,
+    parameters,
+    quantized_type,
+    weights,
+)
 from nnburst.importer.onnx.operators.activation import add, mul
-from nnburst.importer.onnx.operators.axes import with_neighbours
 from nnburst.importer.onnx.operators.convolution import as_integers, integer_bias, real_bias
 from nnburst.importer.onnx.operators.elementwise import expanded
-from nnburst.importer.onnx.operators.shape import seen, transposed
-from nnburst.importer.onnx.quantization import dequantized, parameters, quantized_type, weights
-from nnburst.importer.onnx.tensor import QuantizedConstant, Tensor, operand_type
-from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.onnx.operators.shape import seen, transposed, with_neighbours
+from nnburst.importer.onnx.tensor import QuantizedConstant, Tensor, identity, operand_type
+from nnburst.importer.subgraph import MOST_AXES
+from nnburst.importer.tensors import TensorType
 
 _O = OperationType
 
@@ -131,7 +136,7 @@ def _batched(node: Node, x: Tensor, y: Tensor) -> Tensor:
 
 @operator("Gemm")
 def _gemm(node: Node) -> None:
-    """Alpha A B + beta C: factors go into what is known."""
+    """Alpha A B + beta C: the factors are multiplied into known operands."""
     x, y, c = node.input(0), node.input(1), node.optional(2)
     node.require_kind(x, "f")
     node.require(x.rank == 2 and y.rank == 2, f"matrices {list(x.shape)} and {list(y.shape)}")
@@ -148,9 +153,7 @@ def _gemm(node: Node) -> None:
                 c, constant=(c.array() * np.asarray(beta, c.dtype)).astype(c.dtype), quantized=None
             )
         )
-    vector = (
-        c is not None and c.is_known and c.elements == y.shape[1] and alpha == 1.0 and y.is_known
-    )
+    vector = c is not None and _is_row(c, y.shape[1]) and alpha == 1.0 and y.is_known
     bias = _as_vector(c) if vector and c is not None else None
     into = node.quantization if c is None or vector else None
     found = product(node, x, y, bias, into if alpha == 1.0 else None)
@@ -159,6 +162,11 @@ def _gemm(node: Node) -> None:
     if c is not None and not vector:
         found = add(node, found, node.graph.real(c))
     node.put(found)
+
+
+def _is_row(c: Tensor, columns: int) -> bool:
+    """Whether it is known and has a number for each column, which every row gets."""
+    return c.is_known and c.elements == columns and c.shape[-1:] in ((), (columns,))
 
 
 def _as_vector(c: Tensor) -> Tensor:

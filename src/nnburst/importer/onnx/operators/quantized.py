@@ -1,4 +1,4 @@
-"""Operators between real numbers and integers, and those of onnxruntime's domain on integers."""
+"""Translates ONNX's operators between real numbers and integers, and onnxruntime's operators on integers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.onnx.node import TABLE, Node, Quantization, operator
+from nnburst.importer.onnx.node import (
+    TABLE,
+    Node,
+    Quantization,
+    dequantized,
+    operator,
+    parameters,
+    quantized_type,
+    stored_integers,
+)
 from nnburst.importer.onnx.operators.activation import mul
 from nnburst.importer.onnx.operators.convolution import as_integers
 from nnburst.importer.onnx.operators.elementwise import broadcast, quantized_binary
 from nnburst.importer.onnx.operators.shape import converted
 from nnburst.importer.onnx.operators.slicing import concatenated
-from nnburst.importer.onnx.quantization import (
-    dequantized,
-    parameters,
-    quantized_type,
-    stored_integers,
-)
 from nnburst.importer.onnx.tensor import QuantizedConstant, Tensor, constant
-from nnburst.importer.refused import Refused
+from nnburst.importer.tensors import Refused
 
 _O = OperationType
 _T = OperandType
@@ -29,7 +32,7 @@ _T = OperandType
 
 @operator("QuantizeLinear")
 def _quantize(node: Node) -> None:
-    """Nothing, if what comes is these integers already."""
+    """QUANTIZE, or nothing if the input is these integers already."""
     x = node.input()
     into = parameters(node, 1, 2)
     dtype = np.dtype(np.uint8 if into.type == _T.TENSOR_QUANT8_ASYMM else np.int8)
@@ -201,7 +204,7 @@ def _real_constant(kept: QuantizedConstant) -> Tensor:
 
 
 def _put_real(node: Node, inner: Node, into: Quantization | None) -> None:
-    """Translate what computes on real numbers, and give its result, as integers if it becomes some."""
+    """Translate an operator on real numbers; its result is integers if it is quantised afterwards."""
     TABLE["", inner.kind](inner)
     found = inner.results[0]
     if into is None:

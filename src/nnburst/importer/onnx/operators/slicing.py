@@ -1,4 +1,4 @@
-"""Operators that join, cut, pick and pad."""
+"""Translates ONNX's operators that join, cut, pick and pad."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.constants import integers
 from nnburst.importer.onnx.folding import slices, split_sizes
-from nnburst.importer.onnx.graph import MOST_AXES
-from nnburst.importer.onnx.layout import Order, identity, permuted
-from nnburst.importer.onnx.node import Node, operator
-from nnburst.importer.onnx.operators.axes import along
+from nnburst.importer.onnx.node import Node, operator, quantized_type
 from nnburst.importer.onnx.operators.elementwise import broadcast, filled
-from nnburst.importer.onnx.operators.shape import seen
-from nnburst.importer.onnx.quantization import quantized_type
-from nnburst.importer.onnx.tensor import Array, Tensor, constant
-from nnburst.importer.refused import Refused
-from nnburst.importer.subgraph import Scalar, Value
+from nnburst.importer.onnx.operators.shape import along, seen
+from nnburst.importer.onnx.tensor import Array, Order, Tensor, constant, identity, permuted
+from nnburst.importer.subgraph import MOST_AXES, Scalar, Value
+from nnburst.importer.tensors import Refused, integers
 
 _O = OperationType
 _T = OperandType
 
-#: What CONCATENATION, PAD and TRANSPOSE do not take.
+#: Types that CONCATENATION, PAD and TRANSPOSE do not take.
 _BY_PLACE: Final = frozenset({_T.TENSOR_INT32})
 
 
@@ -91,7 +86,7 @@ def _joined(node: Node, values: list[Value], axis: int, dims: tuple[int, ...]) -
 
 
 def _chosen(node: Node, value: Value, places: Array, otherwise: Value | None) -> Value:
-    """Elements by their place; what has none (-1) from another operand of the result's shape."""
+    """Elements by their place; those without one (-1) come from another operand of the result's shape."""
     found = node.graph.picked(value, np.maximum(places, 0))
     if otherwise is None:
         return found
@@ -166,8 +161,12 @@ def _fewer(
 
 @operator("Gather")
 def _gather(node: Node) -> None:
-    x, index = node.input(0), node.input(1)
-    axis = node.axis(node.integer("axis"), x.rank)
+    x = node.input(0)
+    node.put(taken(node, x, node.input(1), node.axis(node.integer("axis"), x.rank)))
+
+
+def taken(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    """Slices of a tensor along an axis by indices, known or computed, which may count from the end."""
     extent = x.shape[axis]
     if index.is_known:
         places = index.array().astype(np.int64)
@@ -175,11 +174,9 @@ def _gather(node: Node) -> None:
             bool(np.all((places >= -extent) & (places < extent))),
             "a constant index lies outside of its axis",
         )
-        node.put(gathered(node, x, np.where(places < 0, places + extent, places), axis))
-        return
-    node.put(
-        _gathered(node, x, node.graph.stored(from_start(node, index, extent)), index.shape, axis)
-    )
+        return gathered(node, x, np.where(places < 0, places + extent, places), axis)
+    stored = node.graph.stored(from_start(node, index, extent))
+    return _gathered(node, x, stored, index.shape, axis)
 
 
 def from_start(node: Node, index: Tensor, extent: int) -> Tensor:
@@ -275,7 +272,7 @@ def _pad(node: Node) -> None:
 
 
 def _padded_by_index(node: Node, x: Tensor, sides: Sequence[tuple[int, int]], mode: str) -> Tensor:
-    """What lies beside is copied from within."""
+    """Pad with elements copied from within the tensor."""
     modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
     node.require(mode in modes, f"mode is {mode}, expected one of {', '.join(sorted(modes))}")
     for axis, (before, behind) in enumerate(sides):

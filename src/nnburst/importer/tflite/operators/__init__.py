@@ -1,39 +1,13 @@
-"""The operators that can be translated, one table entry each; importing this registers them all."""
+"""Translates the operators of .tflite files, by families.
+
+Importing this package fills the table of operators.
+"""
 
 from nnburst.importer.tflite.operators import (
-    control_flow,
     convolution,
     elementwise,
-    fully_connected,
-    join,
-    lookup,
-    normalization,
-    pooling,
-    quantization,
-    recurrent,
-    reduction,
-    reshape,
-    resize,
-    slicing,
-    spatial,
-    variables,
+    movement,
+    recurrence,
 )
 
-__all__ = [
-    "control_flow",
-    "convolution",
-    "elementwise",
-    "fully_connected",
-    "join",
-    "lookup",
-    "normalization",
-    "pooling",
-    "quantization",
-    "recurrent",
-    "reduction",
-    "reshape",
-    "resize",
-    "slicing",
-    "spatial",
-    "variables",
-]
+__all__ = ["convolution", "elementwise", "movement", "recurrence"]

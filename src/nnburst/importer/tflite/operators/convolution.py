@@ -1,13 +1,85 @@
-"""CONV_2D, DEPTHWISE_CONV_2D and TRANSPOSE_CONV."""
+"""Translates the convolutions, matrix products and poolings of a .tflite file.
+
+Helpers bring weights and biases into the form that NNAPI's convolutions and FULLY_CONNECTED expect.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from nnburst.hal.enums import OperationType
-from nnburst.importer.subgraph import Value
-from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, Operator, operator
-from nnburst.importer.tflite.operators.weights import bias_input, weights_input
+import numpy as np
+
+from nnburst.formats.tflite_reader import names
+from nnburst.hal.enums import OperandType, OperationType, PaddingScheme
+from nnburst.hal.model import DTYPES, SymmPerChannelQuantParams
+from nnburst.importer.subgraph import Argument, Value
+from nnburst.importer.tensors import Constant, Refused, TensorType, integers
+from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, SIGNED, Operator, operator
+
+_POOLS: Final = {
+    "AVERAGE_POOL_2D": (OperationType.AVERAGE_POOL_2D, FLOAT | QUANT8),
+    "MAX_POOL_2D": (OperationType.MAX_POOL_2D, FLOAT | QUANT8),
+    "L2_POOL_2D": (OperationType.L2_POOL_2D, FLOAT),
+}
+
+
+@operator(*_POOLS)
+def _pool(op: Operator) -> None:
+    kind, types = _POOLS[op.name]
+    op.require_type(op.input(), types, "input")
+    options = op.options("Pool2DOptions")
+    window = [
+        op.padding(options),
+        options.StrideW(),
+        options.StrideH(),
+        options.FilterWidth(),
+        options.FilterHeight(),
+    ]
+    op.emit(kind, [op.input(), *window, op.activation(options)])
+
+
+_T = OperandType
+
+
+def weights_input(op: Operator, x: Value) -> Value:
+    """Input 1, the weights that input `x` is multiplied with."""
+    weights = op.real_input(1, x)
+    accepted = {x.type.type}
+    if x.type.is_quantized:
+        accepted.add(_T.TENSOR_QUANT8_SYMM_PER_CHANNEL)
+    op.require_type(weights, frozenset(accepted), "input 1 (weights)")
+    return weights
+
+
+def bias_input(op: Operator, position: int, x: Value, weights: Value, channels: int) -> Argument:
+    """The bias in the form that NNAPI requires: never omitted, and with the scale of the products.
+
+    Args:
+        op: the operator.
+        position: of its bias, which may be left out.
+        x: the input that is multiplied with the weights.
+        weights: quantised like NNAPI's if `x` is.
+        channels: elements that a bias has.
+    """
+    kind = TensorType(x.type.type, (channels,))
+    if x.type.is_quantized:
+        kind = TensorType(_T.TENSOR_INT32, (channels,), _bias_scale(x, weights))
+    if op.optional(position) is None:
+        return Constant(kind, lambda: np.zeros(channels, DTYPES[kind.type]), 8 * channels)
+    bias = op.real_input(position, x)
+    op.require_type(bias, frozenset({kind.type}), f"input {position} (bias)")
+    op.require(bias.type.elements == channels, f"{bias.type.elements} biases, expected {channels}")
+    if bias.constant is not None:
+        return bias.constant.retyped(kind)
+    op.require(not x.type.is_quantized, "the bias is computed, its scale would not be known")
+    return bias
+
+
+def _bias_scale(x: Value, weights: Value) -> float:
+    """NNAPI: "bias_scale == input_scale * filter_scale", 0 if the filter has a scale per channel."""
+    if isinstance(weights.type.extra_params, SymmPerChannelQuantParams):
+        return 0.0
+    return float(np.float32(x.type.scale) * np.float32(weights.type.scale))
 
 
 @operator("CONV_2D")
@@ -75,3 +147,70 @@ def _transpose_conv(op: Operator) -> None:
 def _require_images(op: Operator, x: Value, weights: Value) -> None:
     ranks = len(x.type.dimensions), len(weights.type.dimensions)
     op.require(ranks == (4, 4), f"input and filter have ranks {ranks}, expected 4 and 4")
+
+
+@operator("FULLY_CONNECTED")
+def _fully_connected(op: Operator) -> None:
+    x = op.input(0)
+    op.require_type(x, FLOAT | QUANT8, "input")
+    options = op.options("FullyConnectedOptions")
+    layout = names("FullyConnectedOptionsWeightsFormat").get(options.WeightsFormat())
+    op.require(layout == "DEFAULT", f"weights are in format {layout}")
+    weights = weights_input(op, x)
+    op.require(len(weights.type.dimensions) == 2, "weights do not have two dimensions")
+    units, size = weights.type.dimensions
+    op.require(x.type.elements % size == 0, f"{x.type.elements} elements in rows of {size}")
+    batch = x.type.elements // size
+    bias = bias_input(op, 2, x, weights, units)
+    if weights.type.type == _T.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+        _as_convolution(op, x, weights, bias, op.activation(options))
+        return
+    operands = [x, weights, bias]
+    kind = op.output_type()
+    flat = kind.reshaped(batch, units)
+    activation = op.activation(options)
+    if kind.dimensions == flat.dimensions:
+        op.emit(OperationType.FULLY_CONNECTED, [*operands, activation])
+        return
+    op.require(kind.elements == flat.elements, f"output shape {kind.dimensions}")
+    rows = op.temporary(flat)
+    op.emit(OperationType.FULLY_CONNECTED, [*operands, activation], [rows])
+    op.emit(OperationType.RESHAPE, [rows, integers(kind.dimensions)])
+
+
+def _as_convolution(
+    op: Operator, x: Value, weights: Value, bias: Argument, activation: int
+) -> None:
+    """Weights with a scale per unit: NNAPI has them in convolutions only, here of single pixels."""
+    units, size = weights.type.dimensions
+    batch = x.type.elements // size
+    params = weights.type.extra_params
+    assert isinstance(params, SymmPerChannelQuantParams)
+    op.require(params.channel_dim == 0, f"scales along dimension {params.channel_dim}, expected 0")
+    if weights.constant is None:
+        raise Refused("weights with a scale per unit are computed")
+    kind = op.output_type()
+    op.require(kind.elements == batch * units, f"output shape {kind.dimensions}")
+    pixels = op.temporary(x.type.reshaped(batch, 1, 1, size))
+    op.emit(OperationType.RESHAPE, [x, integers(pixels.type.dimensions)], [pixels])
+    image = weights.type.reshaped(units, 1, 1, size)
+    window = [int(PaddingScheme.VALID), 1, 1, activation]
+    results = op.temporary(kind.reshaped(batch, 1, 1, units))
+    op.emit(
+        OperationType.CONV_2D,
+        [pixels, weights.constant.retyped(image), bias, *window],
+        [results],
+    )
+    op.emit(OperationType.RESHAPE, [results, integers(kind.dimensions)])
+
+
+@operator("BATCH_MATMUL")
+def _batch_matmul(op: Operator) -> None:
+    x = op.input(0)
+    op.require_type(x, FLOAT | INT32 | SIGNED, "input 0")
+    y = op.real_input(1, x)
+    op.require_type(y, frozenset({x.type.type}), "input 1")
+    ranks = len(x.type.dimensions), len(y.type.dimensions)
+    op.require(ranks[0] == ranks[1], f"ranks {ranks} differ")
+    options = op.options("BatchMatMulOptions")
+    op.emit(OperationType.BATCH_MATMUL, [x, y, bool(options.AdjX()), bool(options.AdjY())])

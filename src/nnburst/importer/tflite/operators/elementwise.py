@@ -1,4 +1,4 @@
-"""Operators on every element: arithmetic, comparison, logic, activations."""
+"""Translates the operators of a .tflite file that work on single elements, reductions and normalisations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.constants import constant_of
 from nnburst.importer.subgraph import Value
-from nnburst.importer.tensor_type import TensorType
+from nnburst.importer.tensors import TensorType, constant_of, integers
 from nnburst.importer.tflite.operator import (
     BOOL8,
     FLOAT,
@@ -22,7 +21,55 @@ from nnburst.importer.tflite.operator import (
     Translate,
     operator,
 )
-from nnburst.importer.tflite.operators.quantization import requantize
+
+_T = OperandType
+
+
+@operator("DEQUANTIZE")
+def _dequantize(op: Operator) -> None:
+    x = op.input()
+    if x.constant is not None:
+        op.becomes(op.real_constant(x.constant))
+        return
+    if x.type.type == _T.TENSOR_FLOAT16:
+        op.emit(OperationType.CAST, [x])
+        return
+    op.require_type(x, QUANT8, "input")
+    op.emit(OperationType.DEQUANTIZE, [x])
+
+
+@operator("DENSIFY")
+def _densify(op: Operator) -> None:
+    """Constants are dense wherever they are read, so nothing is left to do."""
+    x = op.input()
+    op.require(x.constant is not None, "the input is computed, expected a constant")
+    op.becomes(x)
+
+
+@operator("QUANTIZE")
+def _quantize(op: Operator) -> None:
+    """From integers to integers: nothing if nothing changes, else through real numbers.
+
+    NNAPI quantises real numbers only. With equal scales, as at the uint8 border of an int8 network,
+    the way through float32 is exact.
+    """
+    x, kind = op.input(), op.output_type()
+    op.require_type(x, FLOAT | QUANT8, "input")
+    op.require(kind.type in QUANT8, f"output is {kind.type.name}, expected 8 bits")
+    if x.type.is_float:
+        op.emit(OperationType.QUANTIZE, [x])
+    elif x.type.type == kind.type and x.type.same_quantization(kind):
+        op.becomes(x)
+    else:
+        requantize(op, x)
+
+
+def requantize(op: Operator, x: Value) -> None:
+    """Let the operator's output be `x` with the output's quantisation."""
+    real = op.temporary(TensorType(_T.TENSOR_FLOAT32, x.type.dimensions))
+    op.emit(OperationType.DEQUANTIZE, [x], [real])
+    op.emit(OperationType.QUANTIZE, [real])
+
 
 _O = OperationType
 _Types = frozenset[OperandType]
@@ -195,3 +242,71 @@ def _cast(op: Operator) -> None:
         f"{x.type.type.name} to {kind.type.name} is not a conversion of NNAPI",
     )
     op.emit(_O.CAST, [x])
+
+
+_REDUCTIONS: Final = {
+    "MEAN": (OperationType.MEAN, FLOAT | QUANT8),
+    "SUM": (OperationType.REDUCE_SUM, FLOAT),
+    "REDUCE_PROD": (OperationType.REDUCE_PROD, FLOAT),
+    "REDUCE_MAX": (OperationType.REDUCE_MAX, FLOAT | QUANT8),
+    "REDUCE_MIN": (OperationType.REDUCE_MIN, FLOAT | QUANT8),
+    "REDUCE_ANY": (OperationType.REDUCE_ANY, BOOL8),
+    "REDUCE_ALL": (OperationType.REDUCE_ALL, BOOL8),
+}
+_POSITIONS: Final = {"ARG_MAX": OperationType.ARGMAX, "ARG_MIN": OperationType.ARGMIN}
+
+
+@operator(*_REDUCTIONS)
+def _reduce(op: Operator) -> None:
+    kind, types = _REDUCTIONS[op.name]
+    x = op.input(0)
+    op.require_type(x, types, "input")
+    axes = [op.axis(axis, len(x.type.dimensions)) for axis in op.integers(1, "axes")]
+    keep = bool(op.options("ReducerOptions").KeepDims())
+    flag = int(keep) if kind == OperationType.MEAN else keep  # NNAPI: an INT32 for MEAN alone
+    op.emit(kind, [x, integers(axes), flag])
+
+
+@operator(*_POSITIONS)
+def _position(op: Operator) -> None:
+    x = op.input(0)
+    op.require_type(x, FLOAT | QUANT8 | INT32, "input")
+    op.require_type(Value(op.output_type()), INT32, "output")
+    axis = op.axis(op.integer(1, "axis"), len(x.type.dimensions))
+    op.emit(_POSITIONS[op.name], [x, axis])
+
+
+@operator("TOPK_V2")
+def _top_k(op: Operator) -> None:
+    op.require_type(op.input(0), FLOAT | QUANT8 | INT32, "input")
+    op.emit(OperationType.TOPK_V2, [op.input(0), op.integer(1, "k")])
+
+
+@operator("SOFTMAX")
+def _softmax(op: Operator) -> None:
+    op.require_type(op.input(), FLOAT | QUANT8, "input")
+    beta = op.real(op.options("SoftmaxOptions").Beta(), op.input())
+    op.emit(OperationType.SOFTMAX, [op.input(), beta])
+
+
+@operator("LOG_SOFTMAX")
+def _log_softmax(op: Operator) -> None:
+    op.require_type(op.input(), FLOAT, "input")
+    op.emit(OperationType.LOG_SOFTMAX, [op.input(), op.real(1.0, op.input()), -1])
+
+
+@operator("L2_NORMALIZATION")
+def _l2_normalization(op: Operator) -> None:
+    op.require_type(op.input(), FLOAT | QUANT8, "input")
+    activation = op.activation(op.options("L2NormOptions"))
+    op.require(activation == 0, "an activation is fused, expected NONE")
+    op.emit(OperationType.L2_NORMALIZATION, [op.input()])
+
+
+@operator("LOCAL_RESPONSE_NORMALIZATION")
+def _local_response_normalization(op: Operator) -> None:
+    x = op.input()
+    op.require_type(x, FLOAT, "input")
+    options = op.options("LocalResponseNormalizationOptions")
+    numbers = [op.real(value, x) for value in (options.Bias(), options.Alpha(), options.Beta())]
+    op.emit(OperationType.LOCAL_RESPONSE_NORMALIZATION, [x, options.Radius(), *numbers])

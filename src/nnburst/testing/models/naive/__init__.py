@@ -5,30 +5,7 @@ kernels, no integer arithmetic, no shape rules. Quantised tensors are turned int
 results back again, so they may differ from exact integer arithmetic by a step.
 """
 
-from nnburst.testing.models.naive import (
-    elementwise,
-    lookup,
-    movement,
-    normalization,
-    recurrent,
-    reduction,
-    regions,
-    spatial,
-)
-from nnburst.testing.models.naive.registry import NAIVE, evaluate
-from nnburst.testing.models.naive.values import Meta, Value
+from nnburst.testing.models.naive import elementwise, movement, recurrence, spatial
+from nnburst.testing.models.naive.registry import NAIVE, Meta, Value, evaluate
 
-__all__ = [
-    "NAIVE",
-    "evaluate",
-    "Meta",
-    "Value",
-    "elementwise",
-    "lookup",
-    "movement",
-    "normalization",
-    "recurrent",
-    "reduction",
-    "regions",
-    "spatial",
-]
+__all__ = ["NAIVE", "evaluate", "Meta", "Value", "elementwise", "movement", "spatial", "recurrence"]

@@ -1,15 +1,17 @@
-"""Elementwise arithmetic, activations, comparisons, logic."""
+"""Computes arithmetic, activations, normalisations, reductions and look-ups naively."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from nnburst.hal.enums import OperationType
-from nnburst.testing.models.naive.registry import NAIVE, naive
-from nnburst.testing.models.naive.values import Array, activated, each
+from nnburst.testing.models.naive.registry import NAIVE, Array, Index, activated, build, each, naive
 
 _T = OperationType
 
@@ -84,11 +86,167 @@ def select(condition: Array, x: Array, y: Array) -> Array:
 
 @naive(_T.CAST, of_elements=True)
 def cast(x: Array) -> Array:
-    """Elements stay; what keeps them rounds or truncates."""
+    """Elements stay; storing them rounds or truncates."""
     return x
 
 
 @naive(_T.QUANTIZE, _T.DEQUANTIZE)
 def requantised(x: Array) -> Array:
-    """Numbers stay; what stores them quantises."""
+    """Numbers stay; storing them quantises."""
     return x
+
+
+def _along(x: Array, axis: int, line: Callable[[list[float]], list[float]]) -> Array:
+    """Every line along an axis, computed from its elements."""
+    axis %= x.ndim
+    result = np.empty(x.shape, object)
+    for at in np.ndindex(*x.shape[:axis], *x.shape[axis + 1 :]):
+        place = (*at[:axis], slice(None), *at[axis:])
+        result[place] = line(list(x[place]))
+    return result
+
+
+def _weights(line: list[float], beta: float) -> list[float]:
+    top = max(line)
+    return [math.exp((v - top) * beta) for v in line]
+
+
+@naive(_T.SOFTMAX)
+def softmax(x: Array, beta: float, axis: int = -1) -> Array:
+    """Shares that add up to 1."""
+
+    def shares(line: list[float]) -> list[float]:
+        weights = _weights(line, beta)
+        total = math.fsum(weights)
+        return [w / total for w in weights]
+
+    return _along(x, axis, shares)
+
+
+@naive(_T.LOG_SOFTMAX)
+def log_softmax(x: Array, beta: float, axis: int) -> Array:
+    """Logarithms of the shares."""
+
+    def log_shares(line: list[float]) -> list[float]:
+        top, total = max(line), math.log(math.fsum(_weights(line, beta)))
+        return [(v - top) * beta - total for v in line]
+
+    return _along(x, axis, log_shares)
+
+
+@naive(_T.L2_NORMALIZATION)
+def l2_normalization(x: Array, axis: int = -1) -> Array:
+    """Vectors of length 1."""
+
+    def unit(line: list[float]) -> list[float]:
+        length = max(math.sqrt(math.fsum(v * v for v in line)), 1e-6)
+        return [v / length for v in line]
+
+    return _along(x, axis, unit)
+
+
+@naive(_T.LOCAL_RESPONSE_NORMALIZATION)
+def local_response_normalization(
+    x: Array, radius: int, bias: float, alpha: float, beta: float, axis: int = -1
+) -> Array:
+    """Each element by the squares around it."""
+
+    def response(line: list[float], k: int) -> float:
+        near = line[max(0, k - radius) : k + radius + 1]
+        return line[k] * math.pow(bias + alpha * math.fsum(v * v for v in near), -beta)
+
+    return _along(x, axis, lambda line: [response(line, k) for k in range(len(line))])
+
+
+@naive(_T.INSTANCE_NORMALIZATION)
+def instance_normalization(
+    x: Array, gamma: float, beta: float, epsilon: float, nchw: bool
+) -> Array:
+    """Each channel of each batch with mean beta and deviation gamma."""
+    result = np.empty(x.shape, object)
+    for n, c in np.ndindex(x.shape[0], x.shape[1 if nchw else 3]):
+        place = (n, c) if nchw else (n, slice(None), slice(None), c)
+        pixels = [float(v) for v in x[place].flat]
+        mean = math.fsum(pixels) / len(pixels)
+        variance = math.fsum((v - mean) ** 2 for v in pixels) / len(pixels)
+        result[place] = (x[place] - mean) * (gamma / math.sqrt(variance + epsilon)) + beta
+    return result
+
+
+def _reduce(f: Callable[[list[Any]], Any]) -> Callable[[Array, Array, bool], Array]:
+    def compute(x: Array, axes: Array, keep: bool) -> Array:
+        gone = {int(a) % x.ndim for a in axes}
+        kept = [1 if d in gone else n for d, n in enumerate(x.shape)]
+        result = build(kept, lambda at: f([x[i] for i in _slice(x, at, gone)]))
+        if keep:
+            return result
+        return result.reshape([n for d, n in enumerate(kept) if d not in gone] or [1])
+
+    return compute
+
+
+def _slice(x: Array, at: Index, gone: set[int]) -> list[Index]:
+    ranges = [range(n) if d in gone else (at[d],) for d, n in enumerate(x.shape)]
+    return list(itertools.product(*ranges))
+
+
+NAIVE[_T.REDUCE_SUM] = _reduce(math.fsum)
+NAIVE[_T.REDUCE_PROD] = _reduce(math.prod)
+NAIVE[_T.REDUCE_MAX] = _reduce(max)
+NAIVE[_T.REDUCE_MIN] = _reduce(min)
+NAIVE[_T.REDUCE_ALL] = _reduce(all)
+NAIVE[_T.REDUCE_ANY] = _reduce(any)
+NAIVE[_T.MEAN] = _reduce(lambda values: math.fsum(values) / len(values))
+
+
+@naive(_T.ARGMAX)
+def argmax(x: Array, axis: int) -> Array:
+    """Index of the largest element along an axis; the first of equals."""
+    return _arg(x, axis, max)
+
+
+@naive(_T.ARGMIN)
+def argmin(x: Array, axis: int) -> Array:
+    """Index of the smallest element along an axis; the first of equals."""
+    return _arg(x, axis, min)
+
+
+def _arg(x: Array, axis: int, best: Callable[[list[Any]], Any]) -> Array:
+    axis %= x.ndim
+
+    def element(at: Index) -> int:
+        line = [x[(*at[:axis], k, *at[axis:])] for k in range(x.shape[axis])]
+        return line.index(best(line))
+
+    found = build(x.shape[:axis] + x.shape[axis + 1 :], element)
+    return found.reshape(found.shape or (1,))
+
+
+@naive(_T.EMBEDDING_LOOKUP)
+def embedding_lookup(lookups: Array, values: Array) -> Array:
+    """The rows with the given indices."""
+    return build((*lookups.shape, *values.shape[1:]), lambda at: values[(lookups[at[0]], *at[1:])])
+
+
+@naive(_T.HASHTABLE_LOOKUP, of_elements=True)
+def hashtable_lookup(lookups: Array, keys: Array, values: Array) -> list[Array]:
+    """The rows under these keys, or elements 0; and whether the key was there."""
+    rows = {key: number for number, key in enumerate(keys)}
+
+    def element(at: Index) -> float:
+        row = rows.get(lookups[at[0]])
+        return 0 if row is None else values[(row, *at[1:])]
+
+    found = build((*lookups.shape, *values.shape[1:]), element)
+    return [found, build(lookups.shape, lambda at: int(lookups[at] in rows))]
+
+
+@naive(_T.TOPK_V2)
+def topk(x: Array, k: int) -> list[Array]:
+    """The k largest of the last axis, descending, and where they are; of equals the later first."""
+    places = np.empty((*x.shape[:-1], k), object)
+    for at in np.ndindex(*x.shape[:-1]):
+        line = list(x[at])
+        order = [place for _, place in sorted(zip(line, range(len(line)), strict=True))]
+        places[at] = order[::-1][:k]
+    return [build(places.shape, lambda at: x[(*at[:-1], places[at])]), places]

@@ -1,4 +1,4 @@
-"""Operations that move elements without computing."""
+"""Computes operations that move elements naively."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nnburst.hal.enums import OperationType
-from nnburst.testing.models.naive.registry import naive
-from nnburst.testing.models.naive.values import Array, Index, build, build_flat
+from nnburst.testing.models.naive.registry import Array, Index, build, build_flat, naive
 
 _T = OperationType
 

@@ -1,12 +1,154 @@
-"""Which operations have a naive implementation, and how one is evaluated."""
+"""Evaluates an operation naively, one element at a time, in real numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from nnburst.hal.enums import OperationType
-from nnburst.testing.models.naive.values import Array, Meta, Value, elements, kept, real, stored
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.model import DTYPES, QUANTIZED_RANGES, is_scalar
+
+Array = npt.NDArray[Any]
+Index = tuple[int, ...]
+
+_BOOLEAN = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Operand type and quantisation.
+
+    Attributes:
+        kind: operand type.
+        scale: of all elements; 0 without one.
+        zero_point: the element that stands for 0.
+        scales: one for each entry of an axis instead, and of the bias that belongs to such weights.
+        channel: that axis.
+    """
+
+    kind: OperandType
+    scale: float = 0.0
+    zero_point: int = 0
+    scales: tuple[float, ...] = ()
+    channel: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Stored elements with their type and quantisation."""
+
+    meta: Meta
+    array: Array
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """Extents; () for scalars."""
+        return self.array.shape
+
+
+def real(value: Value) -> Any:  # noqa: ANN401 - a number for scalars, an array otherwise
+    """The real values of the stored elements.
+
+    Returns:
+        None without any: the operand is omitted. A Python number for a scalar. For tensors
+        an array of Python objects: bool for booleans, int for integers without a scale, float
+        otherwise.
+    """
+    meta = value.meta
+    if not value.array.size:
+        return None
+    if meta.kind in _BOOLEAN:
+        numbers = value.array.astype(bool)
+    elif meta.kind in QUANTIZED_RANGES:
+        # Reals of quantised elements are float32 numbers; comparisons depend on it.
+        numbers = (value.array.astype(np.float32) - meta.zero_point) * _steps(value, np.float32)
+    elif meta.kind is OperandType.TENSOR_INT32 and (meta.scale > 0 or meta.scales):
+        numbers = value.array * _steps(value, np.float64)
+    else:
+        numbers = value.array
+    return numbers.item() if is_scalar(meta.kind) else _objects(numbers)
+
+
+def _steps(value: Value, dtype: type[np.floating[Any]]) -> Array:
+    """The factor of each element."""
+    meta = value.meta
+    if not meta.scales:
+        return np.asarray(meta.scale, dtype)
+    shape = [-1 if axis == meta.channel else 1 for axis in range(value.array.ndim)]
+    return np.array(meta.scales, dtype).reshape(shape)
+
+
+def elements(value: Value) -> Any:  # noqa: ANN401 - as `real`
+    """The stored elements themselves, whatever they stand for; as `real` otherwise."""
+    if not value.array.size:
+        return None
+    return value.array.item() if is_scalar(value.meta.kind) else _objects(value.array)
+
+
+def stored(numbers: Array, meta: Meta) -> Array:
+    """The elements that stand for `numbers` (Python objects or scalars), rounded once."""
+    dtype = DTYPES[meta.kind]
+    if meta.kind in QUANTIZED_RANGES:
+        low, high = QUANTIZED_RANGES[meta.kind]
+        least, most = low - meta.zero_point, high - meta.zero_point
+        return each(
+            lambda x: _half_away(min(max(x / meta.scale, least), most)) + meta.zero_point, numbers
+        ).astype(dtype)
+    with np.errstate(over="ignore"):
+        if dtype.kind == "f":
+            # float16 results are computed in float32 and then rounded again.
+            return numbers.astype(np.float64).astype(np.float32).astype(dtype)
+        return numbers.astype(np.int64).astype(dtype)
+
+
+def kept(numbers: Array, meta: Meta) -> Array:
+    """The elements `numbers`: cut to the range of a type that has one, and without their fractions."""
+    if meta.kind not in QUANTIZED_RANGES:
+        return stored(numbers, meta)
+    low, high = QUANTIZED_RANGES[meta.kind]
+    return each(lambda x: int(min(max(x, low), high)), numbers).astype(DTYPES[meta.kind])
+
+
+def _half_away(x: float) -> int:
+    return math.floor(abs(x) + 0.5) * (1 if x > 0 else -1)
+
+
+def _objects(array: Array) -> Array:
+    return build(array.shape, lambda index: array[index].item())
+
+
+def build(shape: Sequence[int], element: Callable[[Index], Any]) -> Array:
+    """The array of Python objects whose element at each index is `element(index)`."""
+    result = np.empty(tuple(shape), object)
+    for index in np.ndindex(*result.shape):
+        result[index] = element(index)
+    return result
+
+
+def each(f: Callable[..., Any], *arrays: Array) -> Array:
+    """`f` of corresponding elements, broadcasting."""
+    pairs = np.broadcast(*arrays)
+    return build_flat([f(*elements) for elements in pairs], pairs.shape)
+
+
+def build_flat(elements: Sequence[Any], shape: Sequence[int]) -> Array:
+    """The array of Python objects with these elements in row-major order."""
+    result = np.empty(len(elements), object)
+    for position, element in enumerate(elements):
+        result[position] = element
+    return result.reshape(tuple(shape))
+
+
+def activated(code: int) -> Callable[[float], float]:
+    """The fused activation NONE, RELU, RELU1 or RELU6."""
+    low, high = [(-math.inf, math.inf), (0, math.inf), (-1, 1), (0, 6)][code]
+    return lambda x: min(max(x, low), high)
+
 
 #: Gets real numbers (see `values.real`), returns arrays of Python objects.
 NaiveOperation = Callable[..., "Array | list[Array]"]

@@ -1,4 +1,4 @@
-"""Random models with known results: seeded, grown forwards, every value computed naively.
+"""Grows random models whose results are known, from templates of operations.
 
 Operations are drawn from `random_operations`, their inputs from what is already there or from fresh
 inputs and constants. Each result is computed at once by `nnburst.testing.models.naive`; an operation whose
@@ -9,16 +9,16 @@ RandomGraphGenerator.cpp.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.operand_types import DTYPES, QUANTIZED_RANGES, is_scalar
+from nnburst.hal.model import DTYPES, QUANTIZED_RANGES, is_scalar
 from nnburst.testing.models.naive import Meta, Value, evaluate
-from nnburst.testing.models.naive.values import Array
+from nnburst.testing.models.naive.registry import Array
 
 _T = OperandType
 _SCALES: Final = (1.0, 0.5, 0.25, 0.1, 1 / 128)
@@ -34,7 +34,7 @@ _LATEST: Final = 6
 
 
 class Unsuitable(Exception):
-    """What was drawn cannot be used; draw again."""
+    """The drawn operation cannot be used; draw again."""
 
 
 class Size(NamedTuple):
@@ -57,6 +57,7 @@ SIZES: Final = {
     "large": Size(40, 4, 120),
     "wide": Size(10, 1000, 4000),
     "long": Size(600, 10, 200),
+    "pair": Size(2, 5, 300),
 }
 
 
@@ -71,12 +72,15 @@ class RandomOperand:
         exact: computed without rounding that two implementations could do differently, so that
             decisions (comparing, rounding down) may depend on it.
         declared: the dimensions that the model declares; 0 and () if it leaves them open.
+        slack: how far elements may be off beyond the operation's bounds, because what leads to them
+            may be rounded otherwise.
     """
 
     value: Value
     source: str
     exact: bool
     declared: tuple[int, ...]
+    slack: float = 0.0
 
     @property
     def kind(self) -> OperandType:
@@ -142,7 +146,7 @@ class GraphBuilder:
         return int(self.rng.integers(low, high + 1))
 
     def extent(self, low: int, high: int) -> int:
-        """An extent of a tensor; those who ask about sizes ask here, not `between`."""
+        """An extent of a tensor; sizes are drawn here and not by `between`."""
         return self.between(low, high)
 
     def dims(self, rank: int) -> tuple[int, ...]:
@@ -151,6 +155,15 @@ class GraphBuilder:
         while math.prod(extents) > self.size.elements // 2:
             extents[int(np.argmax(extents))] -= 1
         return tuple(extents)
+
+    def activation(self, kind: OperandType) -> int:
+        """The code of a fused activation; integers take none."""
+        without = kind is _T.TENSOR_INT32 or self.plain or self.chance(0.6)
+        return 0 if without else self.between(1, 3)
+
+    def further(self) -> int:
+        """How many tensors follow the first one of an operation that takes any number."""
+        return self.between(0, 2)
 
     def shape(self, index: int) -> tuple[int, ...]:
         """Extents of an operand."""
@@ -322,3 +335,89 @@ def _within(array: Array, low: float, high: float) -> bool:
 
 def _float32(value: float) -> float:
     return float(np.float32(value))
+
+
+# -- Templates of operations -----------------------------------------------------------------------
+
+
+_O = OperationType
+F32, F16, I32, B8, Q8, Q8S, QSYM8, QPC, Q16A, Q16S = (
+    _T.TENSOR_FLOAT32,
+    _T.TENSOR_FLOAT16,
+    _T.TENSOR_INT32,
+    _T.TENSOR_BOOL8,
+    _T.TENSOR_QUANT8_ASYMM,
+    _T.TENSOR_QUANT8_ASYMM_SIGNED,
+    _T.TENSOR_QUANT8_SYMM,
+    _T.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+    _T.TENSOR_QUANT16_ASYMM,
+    _T.TENSOR_QUANT16_SYMM,
+)
+FLOATS: Final = (F32, F16)
+QUANTISED: Final = (Q8, Q8S)
+REALS: Final = (*FLOATS, *QUANTISED)
+NUMBERS: Final = (*REALS, I32)
+
+Made = tuple[list[int], list[Meta]]
+Make = Callable[[GraphBuilder, OperandType], Made]
+
+
+class Template(NamedTuple):
+    """How an operation is drawn.
+
+    Attributes:
+        make: chooses inputs and the types of the outputs for a primary type.
+        kinds: primary types.
+        criteria: how close results must be (`graph_check.CRITERIA`).
+        exact: results are as exact as the inputs.
+    """
+
+    make: Make
+    kinds: Sequence[OperandType]
+    criteria: str
+    exact: bool
+
+
+TEMPLATES: Final[dict[OperationType, Template]] = {}
+
+
+def template(
+    *operations: OperationType,
+    kinds: Sequence[OperandType],
+    criteria: str = "strict",
+    exact: bool = True,
+) -> Callable[[Make], Make]:
+    """Register how these operations are drawn; see `Template`."""
+
+    def register(make: Make) -> Make:
+        for operation in operations:
+            TEMPLATES[operation] = Template(make, kinds, criteria, exact)
+        return make
+
+    return register
+
+
+def free(g: GraphBuilder, *inputs: int, factor: float = 1.0) -> Meta:
+    """The type of input 0, with a scale of its own that is not much finer than the inputs'."""
+    meta = g.meta(inputs[0])
+    if meta.kind not in QUANTISED:
+        return Meta(meta.kind)
+    coarse = max(g.meta(i).scale for i in inputs) * factor
+    scale = float(np.float32(coarse * g.rng.uniform(1.05, 4)))
+    return Meta(meta.kind, scale, g.quantised(meta.kind).zero_point)
+
+
+def number(g: GraphBuilder, kind: OperandType, low: float, high: float) -> int:
+    """A scalar of the float type that belongs to `kind` (float32 for quantised tensors)."""
+    value = float(g.rng.uniform(low, high))
+    return g.scalar(value, _T.FLOAT16 if kind is F16 else _T.FLOAT32)
+
+
+def activation(g: GraphBuilder, kind: OperandType) -> int:
+    """A fused activation as an operand."""
+    return g.scalar(g.activation(kind))
+
+
+def random_axis(g: GraphBuilder, rank: int) -> int:
+    """An axis, counted from the front or the back."""
+    return g.between(-rank, rank - 1)

@@ -1,4 +1,4 @@
-"""Drawing whole graphs."""
+"""Draws whole graphs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.testing.models.random_graphs import (
-    elementwise,
-    lookup,
-    movement,
-    normalization,
-    recurrent,
-    spatial,
-)
+from nnburst.testing.models.random_graphs import elementwise, movement, recurrence, spatial
 from nnburst.testing.models.random_graphs.builder import (
+    B8,
+    F16,
+    F32,
+    I32,
+    Q8,
+    Q8S,
     SIZES,
+    TEMPLATES,
     GraphBuilder,
     RandomGraph,
     Unsuitable,
 )
-from nnburst.testing.models.random_graphs.templates import B8, F16, F32, I32, Q8, Q8S, TEMPLATES
 
 #: The families, whose import registers their templates.
-FAMILIES: Final = (elementwise, normalization, movement, spatial, lookup, recurrent)
+FAMILIES: Final = (elementwise, elementwise, movement, spatial, movement, recurrence)
 
 #: Primary types of graphs. Quantised graphs have one operation: an unequal rounding of one step
 #: would grow along a chain without meaning anything.
@@ -52,7 +51,7 @@ def generate(size: str, kind: OperandType, seed: int) -> RandomGraph:
 
 
 def draw(builder: GraphBuilder, operation: OperationType, kind: OperandType) -> bool:
-    """Add one operation; False, and nothing added, if what was drawn cannot be used."""
+    """Add one operation; False, and nothing added, if the drawn one cannot be used."""
     template = TEMPLATES[operation]
     before = len(builder.operands)
     try:

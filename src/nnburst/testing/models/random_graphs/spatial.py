@@ -1,4 +1,4 @@
-"""Convolutions, pools, matrix products, resizing."""
+"""Templates of convolutions, pools, matrix products and resizing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.testing.models.naive import Meta
-from nnburst.testing.models.random_graphs.builder import GraphBuilder
-from nnburst.testing.models.random_graphs.templates import (
+from nnburst.testing.models.random_graphs.builder import (
     F16,
     FLOATS,
     I32,
     Q8S,
     QUANTISED,
     REALS,
+    GraphBuilder,
     Made,
     activation,
     free,
@@ -68,7 +68,7 @@ def _weights(
     """Weights and bias, and an output type whose range suits the sums.
 
     Args:
-        g: what they are added to.
+        g: the graph that they are added to.
         kind: of the input.
         x: the input.
         dims: of the weights.

@@ -1,0 +1,313 @@
+#include "native_execution.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/nnburst/capi/include/android/NeuralNetworks.h"
+#include "handles.h"
+#include "interpreter.h"
+#include "log.h"
+
+/* The slot of a native execution, locked; NULL for any other, and while C computes it: then `*computes`. */
+static struct nnb_slot *lock_native(uint64_t execution, bool *computes) {
+    struct nnb_slot *slot;
+    *computes = false;
+    while ((slot = nnb_handle_slot(execution, NNB_EXECUTION)) != NULL) {
+        *computes = nnb_slot_computes(slot);
+        if (*computes || nnb_slot_native(slot) == NULL) {
+            return NULL;
+        }
+        if (nnb_handle_try_lock(execution, NNB_EXECUTION) == slot) {
+            if (nnb_slot_native(slot) != NULL) {
+                return slot;
+            }
+            nnb_handle_unlock(slot); /* the Python side has got it meanwhile */
+            return NULL;
+        }
+        (void)sched_yield();
+    }
+    return NULL;
+}
+
+/* A compilation's argument sizes, which stay until its last native execution is dropped; NULL if it has none. */
+static struct nnb_argument_sizes *take_sizes(uint64_t compilation) {
+    struct nnb_slot *slot = nnb_handle_try_lock(compilation, NNB_COMPILATION);
+    if (slot == NULL) {
+        return NULL;
+    }
+    struct nnb_argument_sizes *sizes = slot->fast.sizes;
+    if (sizes != NULL) {
+        (void)nnb_count_u32(&sizes->executions, 1);
+    }
+    nnb_handle_unlock(slot);
+    return sizes;
+}
+
+static bool create(uint64_t compilation, uint64_t *room) {
+    struct nnb_argument_sizes *sizes = room == NULL ? NULL : take_sizes(compilation);
+    if (sizes == NULL) {
+        return false;
+    }
+    size_t count = (size_t)sizes->input_count + sizes->output_count;
+    struct nnb_native_execution *native = calloc(1, sizeof *native + count * sizeof *native->arguments);
+    uint64_t handle = native == NULL ? 0 : nnb_handle_new(NNB_EXECUTION);
+    struct nnb_slot *slot = nnb_handle_slot(handle, NNB_EXECUTION);
+    if (slot == NULL) {
+        (void)nnb_count_u32(&sizes->executions, UINT32_MAX);
+        free(native);
+        return false; /* the Python side finds no room either */
+    }
+    native->sizes = sizes;
+    nnb_slot_set_native(slot, native);
+    *room = handle;
+    return true;
+}
+
+static bool is_set(const struct nnb_place *argument) {
+    return argument->address != NULL || argument->memory != 0;
+}
+
+/* The argument that a call sets, if it is as long as the model declares and has not been set; NULL if the Python side
+ * must check it. */
+static struct nnb_place *unset_argument(struct nnb_native_execution *native, bool is_output, int64_t index,
+                                        bool has_type, uint64_t length) {
+    const struct nnb_argument_sizes *sizes = native->sizes;
+    uint32_t count = is_output ? sizes->output_count : sizes->input_count;
+    if (native->completed || has_type || index < 0 || index >= count) {
+        return NULL;
+    }
+    size_t at = (size_t)index + (is_output ? sizes->input_count : 0);
+    if (length == 0 || sizes->bytes[at] != length || is_set(&native->arguments[at])) {
+        return NULL;
+    }
+    return &native->arguments[at];
+}
+
+/* Notes an argument at an address; false if the Python side must do it. */
+static bool note_address(struct nnb_native_execution *native, bool is_output, const int64_t *words) {
+    struct nnb_place *argument =
+        unset_argument(native, is_output, words[1], words[2] != 0, (uint64_t)words[4]);
+    if (argument == NULL || words[3] == 0) {
+        return false;
+    }
+    argument->address = (void *)(uintptr_t)words[3];
+    native->set++;
+    return true;
+}
+
+/* Bytes of a memory that arguments of native executions may lie in; 0 if the Python side must check each argument. */
+static uint64_t size_of_memory(uint64_t memory) {
+    struct nnb_slot *slot = nnb_handle_slot(memory, NNB_MEMORY);
+    /* SYNC POINT Y: see offer_memory. If the memory is freed meanwhile, the size may be another memory's: no cached
+     * request is bound to a handle that has ended. TRUST: memory of this process. */
+    return slot == NULL ? 0 : nnb_load_acquire_u64(&slot->fast.size);
+}
+
+/* Notes an argument in a memory; false if the Python side must do it. */
+static bool note_range(struct nnb_native_execution *native, bool is_output, const int64_t *words) {
+    uint64_t memory = (uint64_t)words[3];
+    uint64_t offset = (uint64_t)words[4];
+    uint64_t length = (uint64_t)words[5];
+    uint64_t size = size_of_memory(memory);
+    if (offset > size || length > size - offset) {
+        return false;
+    }
+    struct nnb_place *argument = unset_argument(native, is_output, words[1], words[2] != 0, length);
+    if (argument == NULL) {
+        return false;
+    }
+    argument->memory = memory;
+    argument->offset = offset;
+    native->set++;
+    return true;
+}
+
+static void copy_in(const struct nnb_native_execution *native, const struct nnb_cached_request *cached) {
+    const struct nnb_argument_sizes *sizes = native->sizes;
+    for (uint32_t i = 0; i < sizes->input_count; i++) {
+        if (native->arguments[i].memory == 0) {
+            memcpy(cached->places[i].address, native->arguments[i].address, sizes->bytes[i]);
+        }
+    }
+}
+
+static void copy_out(const struct nnb_native_execution *native, const struct nnb_cached_request *cached) {
+    const struct nnb_argument_sizes *sizes = native->sizes;
+    for (uint32_t i = sizes->input_count; i < sizes->input_count + sizes->output_count; i++) {
+        if (native->arguments[i].memory == 0) {
+            memcpy(native->arguments[i].address, cached->places[i].address, sizes->bytes[i]);
+        }
+    }
+}
+
+/* Whether a cached request fits a native execution whose arguments are all set. */
+static bool suits(const struct nnb_cached_request *cached, const struct nnb_native_execution *native) {
+    const struct nnb_argument_sizes *sizes = native->sizes;
+    bool same = cached->sizes == sizes;
+    for (uint32_t i = 0; same && i < sizes->input_count + sizes->output_count; i++) {
+        same = cached->places[i].memory == native->arguments[i].memory &&
+               cached->places[i].offset == native->arguments[i].offset;
+    }
+    return same;
+}
+
+/* The cached request of a burst that fits a native execution, marked as busy. NULL if no request fits, or another
+ * execution runs it: then `*is_busy`. */
+static struct nnb_cached_request *take(uint64_t burst, const struct nnb_native_execution *native, bool *is_busy) {
+    *is_busy = false;
+    struct nnb_slot *slot = nnb_handle_try_lock(burst, NNB_BURST);
+    if (slot == NULL) {
+        return NULL; /* freed, or just being looked at by another thread: the Python side sorts that out */
+    }
+    struct nnb_cached_request *cached = NULL;
+    for (uint32_t i = 0; cached == NULL && i < slot->fast.cached_count; i++) {
+        cached = suits(slot->fast.cached[i], native) ? slot->fast.cached[i] : NULL;
+    }
+    /* SYNC POINT V: what the execution before has done to the pool is over. */
+    if (cached != NULL && !nnb_try_lock(&cached->busy)) {
+        *is_busy = true;
+        cached = NULL;
+    }
+    nnb_handle_unlock(slot);
+    return cached;
+}
+
+/* Runs a request that was taken for a native execution whose slot is locked, and releases it. False if the burst
+ * computes for another one: then nothing was done. */
+static bool run(struct nnb_slot *slot, uint64_t execution, struct nnb_cached_request *cached, int *result) {
+    struct nnb_native_execution *native = nnb_slot_native(slot);
+    int code = ANEURALNETWORKS_NO_ERROR;
+    bool is_in_place = false;
+    copy_in(native, cached);
+    nnb_slot_set_computing(slot, true);
+    int status = cached->run(cached->bound);
+    if (status == NNB_RUN_BUSY) {
+        code = ANEURALNETWORKS_BAD_STATE; /* and it stays as it is */
+    } else if (status != 0) {
+        int64_t finished = nnb_services.finish_cached(execution, native, cached, status);
+        code = (int)(finished & ~(int64_t)NNB_IN_PLACE);
+        is_in_place = (finished & NNB_IN_PLACE) != 0;
+    }
+    if (code == ANEURALNETWORKS_NO_ERROR && !is_in_place) {
+        copy_out(native, cached);
+    }
+    native->completed = code == ANEURALNETWORKS_NO_ERROR;
+    if (native->adopted) {
+        nnb_slot_drop_native(slot);
+    }
+    nnb_slot_set_computing(slot, false);
+    /* SYNC POINT V: the pool is the next execution's. */
+    nnb_unlock(&cached->busy);
+    *result = code;
+    return status != NNB_RUN_BUSY;
+}
+
+/* Computes a native execution that is locked over a burst. False if nothing was done: the Python side must do it, or
+ * the burst computes for another execution, then `*is_busy`. */
+static bool compute_over(uint64_t burst, struct nnb_slot *slot, const int64_t *words, int *code, bool *is_busy) {
+    const struct nnb_native_execution *native = nnb_slot_native(slot);
+    const struct nnb_argument_sizes *sizes = native->sizes;
+    *is_busy = false;
+    if (native->completed || native->set != sizes->input_count + sizes->output_count) {
+        return false;
+    }
+    struct nnb_cached_request *cached = take(burst, native, is_busy);
+    if (cached != NULL) {
+        *is_busy = !run(slot, (uint64_t)words[0], cached, code);
+    }
+    return cached != NULL && !*is_busy;
+}
+
+static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code) {
+    bool is_busy;
+    bool done = compute_over((uint64_t)words[1], slot, words, code, &is_busy);
+    if (is_busy) {
+        *code = ANEURALNETWORKS_BAD_STATE; /* RT:B2 */
+    }
+    return done || is_busy;
+}
+
+/* The burst that the Python side has given this thread for computations that name none; 0 if it has none. */
+static uint64_t burst_of_thread(const struct nnb_argument_sizes *sizes) {
+    uint64_t me = (uint64_t)pthread_self(); /* Python calls it the thread's identity, too */
+    for (uint32_t i = 0; i < sizes->thread_count; i++) {
+        struct nnb_thread_burst *row = &sizes->threads[i];
+        /* SYNC POINT M: see nnb_thread_burst_set. If it is taken from this thread meanwhile, the burst may be another
+         * thread's: each computes right or finds it busy. TRUST: memory of this process. */
+        if (nnb_load_acquire_u64(&row->thread) == me) {
+            if (nnb_load_relaxed_u32(&row->used) == 0) { /* TRUST: memory of this process */
+                nnb_store_release_u32(&row->used, 1); /* SYNC POINT M: see nnb_thread_burst_was_used */
+            }
+            return nnb_load_acquire_u64(&row->burst); /* SYNC POINT M: see above. TRUST: the same */
+        }
+    }
+    return 0;
+}
+
+static bool compute(struct nnb_slot *slot, const int64_t *words, int *code) {
+    uint64_t burst = burst_of_thread(nnb_slot_native(slot)->sizes);
+    bool is_busy; /* by a call that this one interrupts: it goes the ordinary way */
+    return burst != 0 && compute_over(burst, slot, words, code, &is_busy);
+}
+
+/* A call for a native execution that is locked. */
+static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const int64_t *words, int *code) {
+    switch (function) {
+    case NNB_EXECUTION_SET_INPUT:
+        return note_address(nnb_slot_native(slot), false, words);
+    case NNB_EXECUTION_SET_OUTPUT:
+        return note_address(nnb_slot_native(slot), true, words);
+    case NNB_EXECUTION_SET_INPUT_FROM_MEMORY:
+        return note_range(nnb_slot_native(slot), false, words);
+    case NNB_EXECUTION_SET_OUTPUT_FROM_MEMORY:
+        return note_range(nnb_slot_native(slot), true, words);
+    case NNB_EXECUTION_SET_REUSABLE: /* it is not, unless that is asked for */
+        return words[1] == 0 && !nnb_slot_native(slot)->completed;
+    case NNB_EXECUTION_COMPUTE:
+        return compute(slot, words, code);
+    case NNB_EXECUTION_BURST_COMPUTE:
+        return burst_compute(slot, words, code);
+    default:
+        return false;
+    }
+}
+
+bool nnb_native_call(enum nnb_function function, const int64_t *words, int *code) {
+    *code = ANEURALNETWORKS_NO_ERROR;
+    if (function == NNB_EXECUTION_CREATE) {
+        return create((uint64_t)words[0], (uint64_t *)(uintptr_t)words[1]);
+    }
+    bool computes;
+    struct nnb_slot *slot = lock_native((uint64_t)words[0], &computes);
+    if (slot == NULL) {
+        return false; /* one that computes is refused once the arguments have been checked */
+    }
+    if (function == NNB_EXECUTION_FREE) {
+        nnb_slot_drop_native(slot);
+        nnb_handle_end_locked(slot, (uint64_t)words[0]);
+        return true;
+    }
+    bool done = call_locked(function, slot, words, code);
+    nnb_handle_unlock(slot);
+    return done;
+}
+
+int nnb_native_adopted(uint64_t execution, const char *name) {
+    bool computes;
+    struct nnb_slot *slot = lock_native(execution, &computes);
+    if (slot == NULL) {
+        if (computes) {
+            nnb_log("%s: it is computing", name);
+        }
+        return computes ? ANEURALNETWORKS_BAD_STATE : ANEURALNETWORKS_NO_ERROR; /* RT:E4 */
+    }
+    struct nnb_native_execution *native = nnb_slot_native(slot);
+    int code = (int)nnb_services.adopt(execution, native);
+    if (native->adopted) {
+        nnb_slot_drop_native(slot);
+    }
+    nnb_handle_unlock(slot);
+    return code;
+}

@@ -1,0 +1,26 @@
+/* Runs native executions: those that exist in C alone, for programs that make one for each inference.
+ *
+ * The first execution of a compilation is made in Python, each further one begins as a native execution. C notes its
+ * arguments if they have the lengths that the model declares. burstCompute then runs a cached request of the burst: it
+ * copies arguments at addresses into and out of the request's pool; arguments in shared memories are bound to the
+ * request already. compute does the same over a burst that the Python side has given the thread. Any other call has the Python side adopt the execution first, with the noted arguments: Python has
+ * all checks and codes.
+ *
+ * Any thread. */
+#ifndef NNB_CAPI_NATIVE_EXECUTION_H
+#define NNB_CAPI_NATIVE_EXECUTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "functions.h"
+
+/* Carries out a call for a native execution, or one that makes it, if C can do so alone, and stores its code. False if
+ * nothing was done and the call goes on as any other. Not to be called once the interpreter is gone. */
+bool nnb_native_call(enum nnb_function function, const int64_t *words, int *code);
+
+/* Has the Python side adopt a native execution. A ResultCode: BAD_STATE while C computes any execution of this
+ * handle. */
+int nnb_native_adopted(uint64_t execution, const char *name);
+
+#endif

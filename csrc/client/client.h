@@ -1,0 +1,184 @@
+/* What is behind the pointers of nnburst.h. Each parent owns its children and frees them with itself.
+ *
+ * Any thread may use a device and its models; `lock` of the device guards their lists and the slots of bursts, which
+ * the connection's thread looks into. A burst and its requests are one thread's at a time: csrc/gate.h refuses a second
+ * one. No lock is taken between a run and its return. */
+#ifndef NNB_CLIENT_H
+#define NNB_CLIENT_H
+
+#include <nnburst.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "atomics.h"
+#include "burst_client.h"
+#include "client/connection.h"
+#include "client/failure.h"
+#include "client/messages.h"
+#include "client/service.h"
+#include "client/shared_memory.h"
+
+struct nnburst_device {
+    struct nnb_connection connection;
+    struct nnb_service service;
+    uint32_t forks; /* nnb_forks when it was made */
+    pthread_mutex_t lock;
+    nnburst_model *models;
+    uint64_t callbacks; /* numbers that bursts were given, each once */
+    nnburst_device *next; /* of this process */
+};
+
+/* A file that a model is prepared from. */
+struct nnb_file {
+    char *name;
+    nnburst_memory *memory;
+};
+
+struct nnburst_model {
+    nnburst_device *device;
+    nnburst_model *next;
+    struct nnb_served_model served;
+    struct nnb_file *files; /* of a network that the service does not serve by name: the file, and those it names */
+    uint32_t file_count;
+    uint32_t num_threads;
+    struct nnb_region initial; /* values of the states before the first execution, one behind the other */
+    uint32_t *inputs;          /* indexes of the inputs that are no states; likewise */
+    uint32_t *outputs;
+    uint32_t input_count;
+    uint32_t output_count;
+    nnburst_burst *bursts;
+};
+
+struct nnburst_memory {
+    struct nnb_region region;
+    uint32_t forks;
+    bool is_read_only;
+    nnb_atomic_u32 references; /* the program's, and one for each slot and request */
+};
+
+/* The number of a memory in a driver. */
+struct nnb_slot {
+    nnburst_memory *memory; /* NULL while it is free, or is being forgotten */
+    uint32_t users;         /* requests that are bound to it */
+    bool is_retired;        /* the driver may still know it */
+};
+
+struct nnburst_burst {
+    nnburst_model *model;
+    nnburst_burst *next;
+    nnburst_burst_options options;
+    uint64_t handle;
+    uint64_t callback; /* guarded by the device's lock, as slots are */
+    struct nnb_slot *slots;
+    uint32_t slot_count;
+    struct nnb_region requests; /* the two rings */
+    struct nnb_region results;
+    int kicks; /* readable with a byte for a result that is awaited in an event loop, and at the end */
+    struct nnb_client client;
+    uint8_t *packet;
+    nnburst_request *open_requests;
+    nnburst_request **submitted; /* ring of options.max_in_flight; NULL for one that was freed meanwhile */
+    uint32_t first_submitted;
+    uint32_t submitted_count;
+};
+
+/* Where one argument lies. */
+struct nnb_place {
+    nnburst_memory *memory; /* NULL until it is known */
+    uint64_t offset;
+    uint64_t length;
+    uint32_t *dimensions; /* of an input whose shape the network leaves open */
+    uint32_t rank;
+    bool is_omitted;
+    bool is_set; /* by the program */
+};
+
+/* A packet and the last result that it got. */
+struct nnb_side {
+    struct nnb_bound bound;
+    uint8_t *packet;
+    uint8_t *result;
+};
+
+struct nnburst_request {
+    nnburst_burst *burst;
+    nnburst_request *next;
+    struct nnb_place *inputs; /* by the network's own indexes, states included */
+    struct nnb_place *outputs;
+    uint64_t *state_places; /* two for each state, in `own`: the first execution reads the first */
+    nnburst_memory *own;
+    int32_t *slots; /* in the order of the packet's pools */
+    uint32_t slot_count;
+    struct nnb_side sides[2]; /* the second reads what the first has written, if there are states */
+    uint32_t turn;        /* whose turn it is next */
+    uint32_t last;        /* whose the latest execution was */
+    bool is_measured;
+    bool is_bound;
+    bool is_submitted;
+};
+
+/* Forks that this process has come through as the child: what was made before the last one is the parent's. */
+extern uint32_t nnb_forks;
+
+/* Whether a device was opened by this very process. */
+static inline bool nnb_is_ours(const nnburst_device *device) { return device->forks == nnb_forks; }
+
+/* BAD_STATE in a forked child. */
+int nnb_check_ours(const nnburst_device *device);
+
+/* A message's writer over a local array `bytes`. */
+#define NNB_PACK_INTO(bytes) ((struct nnb_pack){(bytes), (bytes) + sizeof(bytes), false})
+
+/* Makes a call that has no result, and waits for it. */
+int nnb_call_for_nothing(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
+                         uint64_t timeout_ns);
+
+/* Has the driver drop a handle; whatever comes of it. */
+void nnb_release_handle(nnburst_device *device, uint64_t handle);
+
+/* -- model.c ---------------------------------------------------------------------------------------------- */
+
+/* Opens a model and its bursts again on a new connection; BAD_DATA if it looks different now. */
+int nnb_reopen_model(nnburst_model *model, uint64_t deadline_ns);
+
+/* Frees a model that is on no list, and its bursts; the driver is told by the caller, or is gone. */
+void nnb_free_model(nnburst_model *model, bool is_ours);
+
+/* -- burst.c ---------------------------------------------------------------------------------------------- */
+
+/* Opens a burst, whose model is open, over new rings; those that it had are let go of once there are new ones. */
+int nnb_attach_burst(nnburst_burst *burst, uint64_t deadline_ns);
+
+/* Frees a burst that is on no list; the driver is told by the caller, or is gone. */
+void nnb_free_burst(nnburst_burst *burst);
+
+/* Ends all runs of a burst, now and from now on. Any thread; its rings are mapped. */
+void nnb_stop_burst(nnburst_burst *burst);
+
+/* Answers an upcall. */
+void nnb_answer_upcall(void *device, const struct nnb_upcall *upcall, struct nnb_pack *answer, int *fds,
+                       uint32_t *fd_count);
+
+/* The slot of a memory, which has one more user then; -1 if memory is short. */
+int32_t nnb_slot_of(nnburst_burst *burst, nnburst_memory *memory);
+
+/* One user less; the driver forgets a slot without. */
+void nnb_release_slot(nnburst_burst *burst, int32_t slot);
+
+/* -- memory.c --------------------------------------------------------------------------------------------- */
+
+void nnb_hold_memory(nnburst_memory *memory);
+
+/* -- request.c -------------------------------------------------------------------------------------------- */
+
+/* BAD_DATA: the model has no such input or output. */
+int nnb_fail_no_such(const char *kind, uint32_t index);
+
+/* After a reconnection: nothing is out, and the next result is read whole. */
+void nnb_renew_request(nnburst_request *request);
+
+/* Frees a request that is on no list, and not its slots. */
+void nnb_drop_request(nnburst_request *request);
+
+#endif

@@ -1,0 +1,287 @@
+/* Services: finding them, connections to them, and what becomes of them in forked children. */
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/client.h"
+#include "clock.h"
+
+#define RELEASE_TIMEOUT_NS 2000000000u
+#define DRAIN_TIMEOUT_NS 1000000000u
+#define RETRY_NS 2000000
+
+/* -- forks ------------------------------------------------------------------------------------------------ */
+
+uint32_t nnb_forks;
+
+/* Devices that are open, for a child that this process may fork. */
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+static nnburst_device *devices;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void before_fork(void) {
+    (void)pthread_mutex_lock(&devices_lock);
+    for (nnburst_device *device = devices; device != NULL; device = device->next) {
+        (void)pthread_mutex_lock(&device->lock);
+    }
+}
+
+static void in_parent(void) {
+    for (nnburst_device *device = devices; device != NULL; device = device->next) {
+        (void)pthread_mutex_unlock(&device->lock);
+    }
+    (void)pthread_mutex_unlock(&devices_lock);
+}
+
+/* The driver must see the parent's end, however long the child lives. */
+static void in_child(void) {
+    nnb_forks++;
+    for (nnburst_device *device = devices; device != NULL; device = device->next) {
+        nnb_connection_abandon(&device->connection);
+        (void)pthread_mutex_unlock(&device->lock);
+        for (nnburst_model *model = device->models; model != NULL; model = model->next) {
+            for (nnburst_burst *burst = model->bursts; burst != NULL; burst = burst->next) {
+                (void)close(burst->kicks);
+                burst->kicks = -1;
+            }
+        }
+    }
+    devices = NULL;
+    (void)pthread_mutex_unlock(&devices_lock);
+}
+
+static void watch_forks(void) { (void)pthread_atfork(before_fork, in_parent, in_child); }
+
+static void list_device(nnburst_device *device) {
+    (void)pthread_once(&once, watch_forks);
+    (void)pthread_mutex_lock(&devices_lock);
+    device->next = devices;
+    devices = device;
+    (void)pthread_mutex_unlock(&devices_lock);
+}
+
+static void unlist_device(const nnburst_device *device) {
+    (void)pthread_mutex_lock(&devices_lock);
+    nnburst_device **link = &devices;
+    while (*link != NULL && *link != device) {
+        link = &(*link)->next;
+    }
+    if (*link != NULL) {
+        *link = device->next;
+    }
+    (void)pthread_mutex_unlock(&devices_lock);
+}
+
+int nnb_check_ours(const nnburst_device *device) {
+    return nnb_is_ours(device) ? NNBURST_NO_ERROR
+                               : nnb_fail(NNBURST_BAD_STATE, "it was opened by the process that forked this one");
+}
+
+/* -- services --------------------------------------------------------------------------------------------- */
+
+/* The driver is gone: every run ends. On the connection's thread. */
+static void end_bursts(void *owner) {
+    nnburst_device *device = owner;
+    (void)pthread_mutex_lock(&device->lock);
+    for (nnburst_model *model = device->models; model != NULL; model = model->next) {
+        for (nnburst_burst *burst = model->bursts; burst != NULL; burst = burst->next) {
+            nnb_stop_burst(burst);
+        }
+    }
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
+static int open_connection(nnburst_device *device, uint64_t deadline_ns) {
+    const struct nnb_upcalls upcalls = {device, nnb_answer_upcall, end_bursts};
+    int socket;
+    int code = nnb_service_reach(&device->service, deadline_ns, &socket);
+    return code != NNBURST_NO_ERROR ? code
+                                    : nnb_connection_open(&device->connection, socket, deadline_ns, &upcalls);
+}
+
+static void free_device(nnburst_device *device) {
+    nnb_connection_destroy(&device->connection);
+    (void)pthread_mutex_destroy(&device->lock);
+    nnb_service_free(&device->service);
+    free(device);
+}
+
+/* A device without a service. */
+static int make_device(nnburst_device **device) {
+    nnburst_device *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+    }
+    int code = nnb_connection_init(&made->connection);
+    if (code != NNBURST_NO_ERROR) {
+        free(made);
+        return code;
+    }
+    (void)pthread_mutex_init(&made->lock, NULL);
+    made->forks = nnb_forks;
+    *device = made;
+    return NNBURST_NO_ERROR;
+}
+
+/* Opens a device whose service is known unless `code` says otherwise; frees it if that fails. */
+static int open_device(nnburst_device *opened, int code, uint64_t deadline_ns, nnburst_device **device) {
+    if (code == NNBURST_NO_ERROR) {
+        code = open_connection(opened, deadline_ns);
+    }
+    if (code != NNBURST_NO_ERROR) {
+        nnb_service_end(&opened->service, true);
+        free_device(opened);
+        return code;
+    }
+    list_device(opened);
+    *device = opened;
+    return NNBURST_NO_ERROR;
+}
+
+int nnburst_connect(const char *name_or_path, uint32_t flags, uint64_t timeout_ns,
+                    nnburst_device **device) {
+    if (name_or_path == NULL || device == NULL) {
+        return nnb_fail_null(name_or_path == NULL ? "name_or_path" : "device");
+    }
+    if ((flags & ~NNBURST_ANY_USER) != 0) {
+        return nnb_fail(NNBURST_BAD_DATA, "flags: %u, expected 0 or NNBURST_ANY_USER", flags);
+    }
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    nnburst_device *opened;
+    int code = make_device(&opened);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    code = nnb_service_find(&opened->service, name_or_path, (flags & NNBURST_ANY_USER) != 0);
+    return open_device(opened, code, deadline, device);
+}
+
+int nnburst_launch(const char *executor, uint32_t flags, uint64_t timeout_ns, nnburst_device **device) {
+    if (executor == NULL || device == NULL) {
+        return nnb_fail_null(executor == NULL ? "executor" : "device");
+    }
+    if (flags != 0 || executor[0] == '\0') {
+        return nnb_fail(NNBURST_BAD_DATA, flags != 0 ? "flags: expected 0" : "executor: it is empty");
+    }
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    nnburst_device *opened;
+    int code = make_device(&opened);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    return open_device(opened, nnb_service_launched(&opened->service, executor), deadline, device);
+}
+
+int nnburst_is_alive(const nnburst_device *device) {
+    return device != NULL && nnb_is_ours(device) &&
+           nnb_connection_is_alive((struct nnb_connection *)(uintptr_t)&device->connection);
+}
+
+int nnburst_device_fd(const nnburst_device *device) {
+    return device == NULL ? -1 : device->connection.process;
+}
+
+int32_t nnburst_device_pid(const nnburst_device *device) {
+    return device == NULL ? 0 : device->connection.welcome.pid;
+}
+
+int nnb_call_for_nothing(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
+                         uint64_t timeout_ns) {
+    struct nnb_answer answer;
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    int code = nnb_connection_call(&device->connection, body, begin, NULL, 0, deadline, &answer);
+    if (code == NNBURST_NO_ERROR) {
+        nnb_connection_done(&device->connection, &answer);
+    }
+    return code;
+}
+
+void nnb_release_handle(nnburst_device *device, uint64_t handle) {
+    uint8_t bytes[64];
+    struct nnb_pack pack = NNB_PACK_INTO(bytes);
+    nnb_pack_release(&pack, handle);
+    (void)nnb_call_for_nothing(device, &pack, bytes, RELEASE_TIMEOUT_NS);
+}
+
+/* -- the end, and a new beginning ------------------------------------------------------------------------- */
+
+/* Lets threads into the bursts before `end` again; runs end with DEAD_OBJECT if nothing was opened. */
+static void leave_all(nnburst_device *device, const nnburst_burst *end) {
+    for (nnburst_model *model = device->models; model != NULL; model = model->next) {
+        for (nnburst_burst *burst = model->bursts; burst != NULL; burst = burst->next) {
+            if (burst == end) {
+                return;
+            }
+            nnb_gate_open(&burst->client.gate);
+        }
+    }
+}
+
+/* Ends the runs of all bursts and keeps every thread out of them; BUSY, and none is kept out, if one does not leave. */
+static int enter_all(nnburst_device *device) {
+    end_bursts(device);
+    for (nnburst_model *model = device->models; model != NULL; model = model->next) {
+        for (nnburst_burst *burst = model->bursts; burst != NULL; burst = burst->next) {
+            if (nnb_client_drain(&burst->client, DRAIN_TIMEOUT_NS) != 0) {
+                leave_all(device, burst);
+                return nnb_fail(NNBURST_BUSY, "a thread is inside a burst of the device");
+            }
+        }
+    }
+    return NNBURST_NO_ERROR;
+}
+
+/* Connects as soon as a service is there. */
+static int await_service(nnburst_device *device, uint64_t deadline_ns) {
+    int code = open_connection(device, deadline_ns);
+    while (code == NNBURST_UNAVAILABLE_DEVICE && nnb_now_ns() < deadline_ns) {
+        struct timespec pause = {.tv_nsec = RETRY_NS};
+        (void)nanosleep(&pause, NULL);
+        code = open_connection(device, deadline_ns);
+    }
+    return code;
+}
+
+int nnburst_reconnect(nnburst_device *device, uint64_t timeout_ns) {
+    if (device == NULL) {
+        return nnb_fail_null("device");
+    }
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    int code = nnb_check_ours(device);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    code = enter_all(device);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    nnb_connection_close(&device->connection);
+    code = await_service(device, deadline);
+    for (nnburst_model *model = device->models; code == NNBURST_NO_ERROR && model != NULL; model = model->next) {
+        code = nnb_reopen_model(model, deadline);
+    }
+    if (code != NNBURST_NO_ERROR) {
+        nnb_connection_close(&device->connection);
+    }
+    leave_all(device, NULL);
+    return code;
+}
+
+void nnburst_close_device(nnburst_device *device) {
+    if (device == NULL) {
+        return;
+    }
+    bool is_ours = nnb_is_ours(device);
+    if (is_ours) {
+        unlist_device(device);
+        (void)enter_all(device);
+        nnb_connection_close(&device->connection); /* the driver drops all that it held */
+    }
+    nnb_service_end(&device->service, is_ours);
+    while (device->models != NULL) {
+        nnburst_model *model = device->models;
+        device->models = model->next;
+        nnb_free_model(model, is_ours);
+    }
+    free_device(device);
+}

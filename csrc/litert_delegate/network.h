@@ -1,0 +1,37 @@
+/* A part of the engine's network as the bytes of a .tflite file. */
+#ifndef NNB_DELEGATE_NETWORK_H
+#define NNB_DELEGATE_NETWORK_H
+
+#include "litert_delegate/flat.h"
+#include "litert_delegate/tensors.h"
+#include "plugin/driver.h"
+
+/* A file, and which tensors of the engine its inputs and outputs are. */
+struct nnb_network {
+    struct nnb_flat file;
+    int *nodes;
+    int *inputs;
+    int *outputs;
+    size_t *input_tables; /* where each is in the file */
+    size_t *output_tables;
+    size_t node_count;
+    size_t input_count;
+    size_t output_count;
+};
+
+/* Whether a node can be written: its operator, its options and all its tensors. The reason names it. */
+bool nnb_node_check(struct tfl_context *context, int index, struct nnb_reason *reason);
+
+/* Writes nodes that were checked. The caller frees `*network`, also after a failure. */
+bool nnb_network_write(struct tfl_context *context, const struct tfl_partition *partition, struct nnb_network *network,
+                       struct nnb_reason *reason);
+void nnb_network_free(struct nnb_network *network);
+
+/* Takes a file that was written before, with the extents that its inputs and outputs have now. */
+bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *context, const void *file, size_t bytes,
+                         enum nnb_role output, struct nnb_reason *reason);
+
+/* Whether it was made of just these nodes. */
+bool nnb_network_has(const struct nnb_network *network, const struct tfl_ints *nodes);
+
+#endif

@@ -1,0 +1,518 @@
+#include "queue.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "event_flag.h"
+#include "trace.h"
+
+#define FIRST_POLLS 64u /* about two microseconds */
+#define POLLS_PER_CLOCK 16u
+
+_Static_assert(2 * sizeof(struct nnb_end_words) == NNB_ENDS_BYTES, "a cache line for each end");
+
+uint32_t nnb_process_generation;
+
+static void count_fork(void) { nnb_process_generation++; }
+
+static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, count_fork); }
+
+static bool may_spin_with(uint32_t pid, uint32_t quota_allows) {
+    cpu_set_t mine;
+    cpu_set_t theirs;
+    if (quota_allows == 0 || sched_getaffinity(0, sizeof mine, &mine) != 0) {
+        return false;
+    }
+    /* TRUST: a wrong process makes this one spin in vain, or not at all. */
+    if (pid != 0 && pid <= INT32_MAX && sched_getaffinity((pid_t)pid, sizeof theirs, &theirs) == 0) {
+        CPU_OR(&mine, &mine, &theirs);
+    }
+    return CPU_COUNT(&mine) >= 2; /* with fewer a spinner only keeps the other from answering */
+}
+
+static bool is_held(uint32_t value) {
+    return value != 0 && value != NNB_DEATH_WORD_LET_GO && !nnb_death_word_is_dead(value);
+}
+
+int nnb_end_look(struct nnb_end *end) {
+    if (end->theirs == NULL) {
+        return NNB_RING_OK;
+    }
+    /* SYNC POINT N: all that the other end has published is visible to who sees that it has gone.
+     * TRUST: the worst that it can claim is that it has gone. */
+    uint32_t value = nnb_load_acquire_u32(&end->theirs->holder);
+    end->waiter.peer = &end->theirs->holder;
+    end->waiter.peer_value = value;
+    uint32_t pid = nnb_end_peer(end);
+    if (pid != end->peer_pid) { /* it is there a moment after the word is held */
+        end->peer_pid = pid;
+        end->waiter.may_spin = end->spin_window_ns != 0 && may_spin_with(pid, end->quota_allows);
+    }
+    end->peer_state = nnb_death_word_is_dead(value)    ? NNB_END_PEER_DIED
+                      : value == NNB_DEATH_WORD_LET_GO ? NNB_END_PEER_CLOSED
+                                                       : NNB_RING_OK;
+    return end->peer_state;
+}
+
+uint32_t nnb_end_peer(const struct nnb_end *end) {
+    if (end->theirs == NULL) {
+        return 0;
+    }
+    /* TRUST: both are shown, and decide about spinning. SYNC POINT G: nothing but the words. */
+    return is_held(nnb_load_relaxed_u32(&end->theirs->holder)) ? nnb_load_relaxed_u32(&end->theirs->pid)
+                                                              : 0;
+}
+
+/* Takes this end's word, also from one that has gone if the queue allows it. */
+static int take_end(struct nnb_end *end) {
+    uint32_t found = 0;
+    int failed;
+    end->holder = nnb_death_word_take(&end->mine->holder, 0, &found, &failed);
+    /* TRUST: a hostile peer may give the ends of its queue away. SYNC POINT G: nothing but the word. */
+    uint32_t reopen = nnb_load_acquire_u32(&end->mine->reopen);
+    if (end->holder == NULL && failed == EBUSY && !is_held(found) && reopen != 0) {
+        end->holder = nnb_death_word_take(&end->mine->holder, found, &found, &failed);
+        bool drops = reopen == NNB_REOPEN_DROPS && end->writes == 0;
+        if (end->holder != NULL &&
+            nnb_ring_take_over(end->ring, end->writes != 0, drops) != NNB_RING_OK) {
+            nnb_death_word_let_go(end->holder, NNB_DEATH_WORD_LET_GO);
+            end->holder = NULL;
+            return NNB_RING_CORRUPT;
+        }
+    }
+    if (end->holder != NULL) {
+        /* SYNC POINT G: nothing but the number itself. */
+        nnb_store_release_u32(&end->mine->pid, (uint32_t)getpid());
+        return NNB_RING_OK;
+    }
+    if (failed != EBUSY) {
+        end->failed = failed;
+        return NNB_END_FAILED;
+    }
+    return nnb_death_word_is_dead(found)    ? NNB_END_WAS_DEAD
+           : found == NNB_DEATH_WORD_LET_GO ? NNB_END_WAS_CLOSED
+                                            : NNB_END_TAKEN;
+}
+
+int nnb_end_open(struct nnb_end *end, struct nnb_ring *ring, nnb_atomic_u32 *flag, uint8_t *words,
+                 uint32_t writes, uint32_t quota_allows, uint64_t spin_window_ns) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_forks);
+    struct nnb_end_words *both = (struct nnb_end_words *)(void *)words;
+    *end = (struct nnb_end){
+        .ring = ring,
+        .flag = flag,
+        .mine = both == NULL || !(writes || ring->synchronized) ? NULL : &both[writes ? 0 : 1],
+        .theirs = both == NULL ? NULL : &both[writes ? 1 : 0],
+        .spin_window_ns = spin_window_ns,
+        .writes = writes,
+        .quota_allows = quota_allows,
+        .generation = nnb_process_generation,
+    };
+    bool spins = spin_window_ns != 0 && may_spin_with(0, quota_allows);
+    nnb_waiter_init(&end->waiter, spins, spin_window_ns);
+    return end->mine == NULL ? NNB_RING_OK : take_end(end);
+}
+
+/* The address that a name stands for. */
+static socklen_t address_of(const uint8_t name[16], struct sockaddr_un *address) {
+    static const char digits[] = "0123456789abcdef";
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    char *at = address->sun_path + 1; /* an abstract name begins with a zero */
+    memcpy(at, NNB_WAKE_UP_PREFIX, sizeof NNB_WAKE_UP_PREFIX - 1);
+    at += sizeof NNB_WAKE_UP_PREFIX - 1;
+    for (int i = 0; i < 16; i++) {
+        *at++ = digits[name[i] >> 4];
+        *at++ = digits[name[i] & 15];
+    }
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(at - address->sun_path));
+}
+
+static int new_socket(void) { return socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }
+
+/* Sends a byte to the socket of that name; one that is full has a byte already. */
+static void send_byte(struct nnb_end *end, const uint8_t *shared_name) {
+    uint8_t name[16];
+    struct sockaddr_un address;
+    memcpy(name, shared_name, sizeof name); /* TRUST: copied once; it can only stand for a socket of a queue */
+    socklen_t length = address_of(name, &address);
+    if (end->caller == 0) {
+        end->caller = new_socket() + 1;
+    }
+    if (end->caller > 0) {
+        (void)sendto(end->caller - 1, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address, length);
+    }
+}
+
+/* Wakes the other end's event loop if it wants that. */
+static void call_loop(struct nnb_end *end) {
+    uint32_t bit = end->writes ? NNB_FMQ_ASYNC : NNB_FMQ_WRITER_ASYNC;
+    /* SYNC POINT J: the name of who has set the bit is visible; the bit is taken back with a byte alone.
+     * TRUST: a bit that is set for no reason costs a byte. */
+    if (end->theirs != NULL && (nnb_fetch_and_u32(end->flag, ~bit) & bit) != 0) {
+        send_byte(end, end->theirs->name);
+    }
+}
+
+int nnb_end_watch(struct nnb_end *end) {
+    if (end->watched == 0 && end->mine != NULL) {
+        uint8_t name[16];
+        struct sockaddr_un address;
+        int fd = new_socket();
+        if (fd < 0 || getrandom(name, sizeof name, 0) != sizeof name ||
+            bind(fd, (struct sockaddr *)&address, address_of(name, &address)) != 0) {
+            end->failed = errno;
+            if (fd >= 0) {
+                (void)close(fd);
+            }
+            return -1;
+        }
+        memcpy(end->mine->name, name, sizeof name);
+        end->watched = fd + 1;
+    }
+    return end->watched - 1;
+}
+
+void nnb_end_wake_self(struct nnb_end *end) {
+    if (end->watched != 0) {
+        send_byte(end, end->mine->name);
+    }
+}
+
+static void close_sockets(struct nnb_end *end) {
+    if (end->watched > 0) {
+        (void)close(end->watched - 1);
+    }
+    if (end->caller > 0) {
+        (void)close(end->caller - 1);
+    }
+    end->watched = 0;
+    end->caller = 0;
+}
+
+int nnb_end_close(struct nnb_end *end) {
+    if (!nnb_end_is_open(end)) {
+        close_sockets(end); /* a forked child's copies */
+        return NNB_RING_OK;
+    }
+    if (!nnb_gate_enter(&end->gate, nnb_this_thread())) {
+        nnb_waiter_call(&end->waiter, end->flag); /* its wait ends as CLOSED */
+        (void)nnb_event_flag_wake(end->flag, NNB_FMQ_WRITER_ATTENTION);
+        return NNB_END_BUSY;
+    }
+    end->closed = 1;
+    if (end->holder != NULL) {
+        nnb_death_word_let_go(end->holder, NNB_DEATH_WORD_LET_GO);
+        end->holder = NULL;
+        call_loop(end);
+    }
+    close_sockets(end);
+    nnb_gate_open(&end->gate);
+    return NNB_RING_OK;
+}
+
+/* Wakes the other end if it sleeps. */
+static inline void notify(struct nnb_end *end, uint32_t bits) {
+    if (nnb_trace_records()) {
+        nnb_trace_write(end->writes ? NNB_SITE_QUEUE_WRITE : NNB_SITE_QUEUE_READ, NNB_TRACE_INSTANT, 0, 0);
+    }
+    if (end->flag == NULL || !(end->writes || end->ring->synchronized)) {
+        return; /* an unsynchronized writer waits for no reader */
+    }
+    uint32_t loop = end->writes ? NNB_FMQ_ASYNC : NNB_FMQ_WRITER_ASYNC;
+    /* SYNC POINT C: as in nnb_event_flag_notify. SYNC POINT J: likewise for who waits in an event loop.
+     * TRUST: a peer that sets or clears bits for no reason wakes or delays only itself. */
+    nnb_fence();
+    uint32_t seen = nnb_load_relaxed_u32(end->flag) & (bits | loop);
+    if (seen != bits) {
+        if ((seen & loop) != 0) {
+            call_loop(end);
+        }
+        (void)nnb_event_flag_wake(end->flag, bits);
+    }
+}
+
+/* Why nothing may be written any more: the reader has gone, which a glance at its word shows. */
+static inline int reader_gone(struct nnb_end *end) {
+    return nnb_waiter_peer_changed(&end->waiter) || end->waiter.peer == NULL ? nnb_end_look(end)
+                                                                            : end->peer_state;
+}
+
+int nnb_end_write(struct nnb_end *end, const void *elements, uint64_t count) {
+    int status = reader_gone(end);
+    if (status == NNB_RING_OK) {
+        status = nnb_ring_write(end->ring, elements, count);
+    }
+    if (status == NNB_RING_OK) {
+        notify(end, NNB_FMQ_NOT_EMPTY);
+    }
+    return status;
+}
+
+int nnb_end_read(struct nnb_end *end, void *elements, uint64_t count) {
+    int status = nnb_ring_read(end->ring, elements, count);
+    if (status == NNB_RING_OK) {
+        notify(end, NNB_FMQ_NOT_FULL);
+    }
+    return status;
+}
+
+/* Copies into (out of) regions, from byte `at` of them on. */
+static void copy_in(const struct nnb_ring_regions *regions, uint64_t at, const void *bytes, uint64_t length) {
+    uint64_t before = at < regions->first_bytes ? regions->first_bytes - at : 0;
+    uint64_t first = length < before ? length : before;
+    if (first != 0) {
+        memcpy(regions->first + at, bytes, first);
+    }
+    if (length != first) {
+        memcpy(regions->second + (at + first - regions->first_bytes), (const uint8_t *)bytes + first,
+               length - first);
+    }
+}
+
+static void copy_out(const struct nnb_ring_regions *regions, uint64_t at, void *bytes, uint64_t length) {
+    uint64_t before = at < regions->first_bytes ? regions->first_bytes - at : 0;
+    uint64_t first = length < before ? length : before;
+    /* TRUST: copied once, within the region that this side's own counters give. */
+    if (first != 0) {
+        memcpy(bytes, regions->first + at, first);
+    }
+    if (length != first) {
+        memcpy((uint8_t *)bytes + first, regions->second + (at + first - regions->first_bytes),
+               length - first);
+    }
+}
+
+int nnb_end_send(struct nnb_end *end, const void *bytes, uint64_t length) {
+    int status = reader_gone(end);
+    if (status != NNB_RING_OK) {
+        return status;
+    }
+    if (length > UINT32_MAX || length > end->ring->capacity_bytes ||
+        length + NNB_MESSAGE_HEADER > end->ring->capacity_bytes) {
+        return NNB_RING_TOO_LARGE;
+    }
+    struct nnb_ring_regions regions;
+    uint32_t header = (uint32_t)length;
+    status = nnb_ring_begin_write(end->ring, length + sizeof header, &regions);
+    if (status != NNB_RING_OK) {
+        return status;
+    }
+    copy_in(&regions, 0, &header, sizeof header);
+    copy_in(&regions, sizeof header, bytes, length);
+    status = nnb_ring_commit_write(end->ring, length + sizeof header);
+    if (status == NNB_RING_OK) {
+        notify(end, NNB_FMQ_NOT_EMPTY);
+    }
+    return status;
+}
+
+int nnb_end_message(struct nnb_end *end, uint64_t *length) {
+    uint32_t header = 0;
+    uint64_t there = nnb_ring_available_to_read(end->ring);
+    if (there == 0) {
+        return end->ring->corrupted ? NNB_RING_CORRUPT : NNB_RING_EMPTY;
+    }
+    if (there < sizeof header) { /* a message is published whole */
+        return NNB_END_MALFORMED;
+    }
+    int status = nnb_ring_peek(end->ring, &header, sizeof header);
+    if (status != NNB_RING_OK) {
+        return status;
+    }
+    if (!end->ring->synchronized) { /* overtaken meanwhile, the header is torn */
+        uint64_t before = end->ring->read_index;
+        there = nnb_ring_available_to_read(end->ring);
+        if (end->ring->read_index != before) {
+            return NNB_RING_OVERRUN;
+        }
+    }
+    /* TRUST: the header was copied once; its message cannot be longer than what is there. */
+    if (header > there - sizeof header) {
+        return NNB_END_MALFORMED;
+    }
+    *length = header;
+    return NNB_RING_OK;
+}
+
+int nnb_end_receive(struct nnb_end *end, void *bytes, uint64_t length) {
+    struct nnb_ring_regions regions;
+    uint64_t whole = length + NNB_MESSAGE_HEADER;
+    int status = nnb_ring_begin_read(end->ring, whole, &regions);
+    if (status == NNB_RING_OK) {
+        copy_out(&regions, NNB_MESSAGE_HEADER, bytes, length);
+        status = nnb_ring_commit_read(end->ring, whole);
+    }
+    if (status == NNB_RING_OK) {
+        notify(end, NNB_FMQ_NOT_FULL);
+    }
+    return status;
+}
+
+int nnb_end_begin(struct nnb_end *end, uint64_t count, struct nnb_ring_regions *regions) {
+    if (!end->writes) {
+        return nnb_ring_begin_read(end->ring, count, regions);
+    }
+    int status = reader_gone(end);
+    return status == NNB_RING_OK ? nnb_ring_begin_write(end->ring, count, regions) : status;
+}
+
+int nnb_end_commit(struct nnb_end *end, uint64_t count) {
+    int status = end->writes ? nnb_ring_commit_write(end->ring, count)
+                             : nnb_ring_commit_read(end->ring, count);
+    if (status == NNB_RING_OK) {
+        notify(end, end->writes ? NNB_FMQ_NOT_EMPTY : NNB_FMQ_NOT_FULL);
+    }
+    return status;
+}
+
+/* Whether a call for `count` elements need not wait: it would succeed, or the ring is corrupt. */
+static bool is_ready(struct nnb_end *end, uint64_t count) {
+    uint64_t there = end->writes ? nnb_ring_available_to_write(end->ring)
+                                 : nnb_ring_available_to_read(end->ring);
+    return there >= count || end->ring->corrupted;
+}
+
+bool nnb_end_arm(struct nnb_end *end, uint64_t count) {
+    uint8_t byte;
+    while (recv(end->watched - 1, &byte, 1, MSG_DONTWAIT) > 0) {
+    }
+    /* SYNC POINT J: what is published after this finds the bit and sends a byte; what was published before is visible to
+     * the look that follows.
+     * TRUST: the bit decides about a byte, never about what is read. */
+    (void)nnb_fetch_or_u32(end->flag, end->writes ? NNB_FMQ_WRITER_ASYNC : NNB_FMQ_ASYNC);
+    nnb_fence();
+    return nnb_end_look(end) == NNB_RING_OK && !is_ready(end, count);
+}
+
+bool nnb_end_expect(struct nnb_end *end, uint64_t count) {
+    if (end->waiter.peer == NULL || nnb_waiter_peer_changed(&end->waiter)) {
+        (void)nnb_end_look(end);
+    }
+    if (!nnb_waiter_spins(&end->waiter)) {
+        return false;
+    }
+    if (!end->writes && !nnb_spin_briefly(end->ring, FIRST_POLLS)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < FIRST_POLLS; i++) {
+        if (is_ready(end, count)) {
+            return true;
+        }
+        nnb_pause();
+    }
+    return false;
+}
+
+/* Spins for a window until `count` elements can be written, or read when some are there already. */
+static bool spin_for_count(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
+    uint64_t began = nnb_now_ns();
+    if (!end->waiter.may_spin || nnb_waiter_cpu_is_contended(&end->waiter, began)) {
+        return false;
+    }
+    uint64_t until = nnb_deadline_after(began, end->waiter.window_now_ns);
+    uint64_t now = began;
+    bool ready = false;
+    while (!ready && now < until && now < deadline_ns && !nnb_waiter_has_attention(&end->waiter)) {
+        for (uint32_t i = 0; !ready && i < POLLS_PER_CLOCK; i++) {
+            ready = is_ready(end, count);
+            nnb_pause();
+        }
+        now = nnb_now_ns();
+    }
+    end->waiter.spun_ns += now - began;
+    if (!ready) {
+        nnb_cpu_contention_check(&end->waiter.contention, now);
+    }
+    return ready;
+}
+
+/* Sleeps until `count` elements can be read, of which some are there. */
+static int sleep_for_count(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
+    const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
+    struct nnb_waiter *waiter = &end->waiter;
+    for (;;) {
+        uint32_t seen = nnb_event_flag_prepare_among(end->flag, bits);
+        if (is_ready(end, count)) {
+            return NNB_WAIT_READY;
+        }
+        if (nnb_waiter_has_attention(waiter)) {
+            return NNB_WAIT_ATTENTION;
+        }
+        if (nnb_waiter_peer_changed(waiter)) {
+            return NNB_WAIT_PEER_CHANGED;
+        }
+        if (nnb_now_ns() >= deadline_ns) {
+            return NNB_WAIT_TIMED_OUT;
+        }
+        waiter->sleeps++;
+        if (nnb_event_flag_sleep_beside(end->flag, seen, bits, deadline_ns, waiter->peer,
+                                        waiter->peer_value) == NNB_EVENT_FLAG_INTERRUPTED) {
+            return is_ready(end, count) ? NNB_WAIT_READY : NNB_WAIT_INTERRUPTED;
+        }
+    }
+}
+
+static int wait_once(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
+    if (end->writes) {
+        return spin_for_count(end, count, deadline_ns)
+                   ? NNB_WAIT_READY
+                   : nnb_wait_writable(&end->waiter, end->ring, count, end->flag, deadline_ns);
+    }
+    if (!nnb_ring_poll(end->ring)) {
+        return nnb_wait_readable(&end->waiter, end->ring, end->flag, deadline_ns);
+    }
+    return spin_for_count(end, count, deadline_ns) ? NNB_WAIT_READY
+                                                   : sleep_for_count(end, count, deadline_ns);
+}
+
+static int wait_inside(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
+    for (;;) {
+        int peer = nnb_end_look(end); /* before the look at the ring: what it wrote last is there then */
+        if (is_ready(end, count)) {
+            return NNB_RING_OK;
+        }
+        if (peer != NNB_RING_OK) {
+            return peer;
+        }
+        switch (wait_once(end, count, deadline_ns)) {
+        case NNB_WAIT_TIMED_OUT:
+            return is_ready(end, count) ? NNB_RING_OK : NNB_END_TIMED_OUT;
+        case NNB_WAIT_INTERRUPTED:
+            return NNB_END_INTERRUPTED;
+        case NNB_WAIT_ATTENTION:
+            return NNB_END_CLOSED;
+        default: /* a part of what is wanted may be there, or the other end has come or gone */
+            if (is_ready(end, count)) {
+                return NNB_RING_OK;
+            }
+            if (nnb_now_ns() >= deadline_ns) {
+                return NNB_END_TIMED_OUT;
+            }
+        }
+    }
+}
+
+int nnb_end_wait(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
+    if (!nnb_end_is_open(end)) {
+        return NNB_END_CLOSED;
+    }
+    if (!nnb_gate_enter(&end->gate, nnb_this_thread())) {
+        return NNB_END_BUSY;
+    }
+    end->waits++;
+    NNB_TRACE(QUEUE_WAIT, BEGIN);
+    int status = wait_inside(end, count, deadline_ns);
+    NNB_TRACE(QUEUE_WAIT, END);
+    nnb_gate_open(&end->gate);
+    return status;
+}

@@ -1,0 +1,281 @@
+"""The cases of nnburst's own benchmark: drivers, bursts and blocks of executions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst._native import ffi, lib
+from nnburst.bench.peer import Peer
+from nnburst.client.burst.interface import BoundRequest, Burst
+from nnburst.client.device import Device
+from nnburst.client.launch import launch
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+
+Samples = npt.NDArray[np.uint64]
+
+_REQUEST_ELEMENTS: Final = 11
+_RESULT_ELEMENTS: Final = 3
+#: Exchanges before each block that are not counted.
+WARM_UP: Final = 100
+#: Blocks of which one must be answered; on a machine that others use a peer can lose its core for a second.
+_ATTEMPTS: Final = 5
+
+
+class Contestant(Protocol):
+    """One case."""
+
+    @property
+    def name(self) -> str:
+        """Of the case."""
+
+    def block(self, count: int) -> float:
+        """Exchange `count` times; nanoseconds for each, without reading a clock in between."""
+
+    def samples(self, count: int) -> Samples:
+        """Exchange `count` times; nanoseconds of each one, a clock reading included."""
+
+
+class Looped:
+    """A case that is a Python call."""
+
+    def __init__(self, name: str, call: Callable[[], object], warm_up: int = WARM_UP) -> None:
+        """Measure `call`; before each block it is called `warm_up` times."""
+        self.name = name
+        self._call = call
+        self._warm_up = warm_up
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        call = self._call
+        turns = [None] * count
+        self._wake()
+        began = time.perf_counter_ns()
+        for _ in turns:
+            call()
+        return (time.perf_counter_ns() - began) / count
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        call, clock = self._call, time.perf_counter_ns
+        stamps = [0] * (count + 1)
+        self._wake()
+        stamps[0] = clock()
+        for index in range(1, count + 1):
+            call()
+            stamps[index] = clock()
+        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+
+    def _wake(self) -> None:
+        """Exchange until the other side is awake and the lines are here, as before every block in C."""
+        for _ in range(self._warm_up):
+            self._call()
+
+
+class _InC:
+    """A case that is a loop in C against the peer."""
+
+    name: str
+    _letter: bytes
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        return self._run(count, None) / count
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        found = np.zeros(count, np.uint64)
+        self._run(count, ffi.from_buffer("uint64_t[]", found))
+        return found
+
+    def _run(self, count: int, samples: object | None) -> int:
+        for _ in range(_ATTEMPTS):
+            self._peer.begin(self._letter)
+            self._exchange(WARM_UP, ffi.NULL)  # the peer is awake and the lines are here
+            total = self._exchange(count, samples or ffi.NULL)
+            self._close_exchange()
+            self._peer.ended()
+            if total:
+                return total
+        raise TimeoutError(f"{self.name}: the peer did not answer")
+
+    def _exchange(self, count: int, samples: object) -> int:
+        raise NotImplementedError
+
+    def _close_exchange(self) -> None:
+        raise NotImplementedError
+
+
+class FloorSpin(_InC):
+    """Two processes store to one word in turn."""
+
+    name = "floor_spin"
+    _letter = b"f"
+
+    def _exchange(self, count: int, samples: object) -> int:
+        return int(lib.nnb_bench_floor_client(self._peer.exchange.floor, count, samples))
+
+    def _close_exchange(self) -> None:
+        self._peer.exchange.close_floor()
+
+
+class Fmq256(_InC):
+    """11 elements there and 3 back through the queue's C functions."""
+
+    name = "fmq_256"
+    _letter = b"q"
+
+    def _exchange(self, count: int, samples: object) -> int:
+        queues = self._peer.exchange.queues
+        return int(
+            lib.nnb_bench_queue_client(*queues, _REQUEST_ELEMENTS, _RESULT_ELEMENTS, count, samples)
+        )
+
+    def _close_exchange(self) -> None:
+        self._peer.exchange.close_queue()
+
+
+class BareFutex(_InC):
+    """A futex wake and a futex sleep on each side, nothing else."""
+
+    _letter = b"x"
+
+    def __init__(self, peer: Peer, name: str = "futex_one_core") -> None:
+        """Exchange with `peer`."""
+        super().__init__(peer)
+        self.name = name
+
+    def _exchange(self, count: int, samples: object) -> int:
+        return int(lib.nnb_bench_futex_client(self._peer.exchange.futex, count, samples))
+
+    def _close_exchange(self) -> None:
+        self._peer.exchange.close_futex()
+
+
+def empty_calls() -> list[Looped]:
+    """The cost of entering C from Python: as cffi does it, and keeping the interpreter lock."""
+    return [
+        Looped("empty_cffi_call", partial(lib.nnb_empty_call_unlocked, 1)),
+        Looped("empty_cffi_call_lock_kept", partial(lib.nnb_empty_call, 1)),
+    ]
+
+
+#: float32 elements of the large input: 150 KB, as a camera or spectrogram gives.
+LARGE = 150 * 256
+_TURNS = 32
+#: float32 elements of 256 bytes.
+SMALL = 64
+
+
+def adding_model(inputs: int, outputs: int, elements: int = 4) -> Model:
+    """A model with so many inputs and outputs; the null executor ignores its operations."""
+    builder = ModelBuilder()
+    given = [builder.input(OperandType.TENSOR_FLOAT32, (1, elements)) for _ in range(inputs)]
+    none = builder.scalar(0)
+    for index in range(outputs):
+        pair = [given[index % inputs], given[(index + 1) % inputs], none]
+        target = builder.output(OperandType.TENSOR_FLOAT32, (1, elements))
+        builder.operation(OperationType.ADD, pair, [target])
+    return builder.build()
+
+
+@contextmanager
+def pinned(core: int | None) -> Iterator[None]:
+    """Keep the calling thread on one core."""
+    before = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def null_driver(core: int, *, polling_window_us: int | None = None) -> Iterator[Device]:
+    """A driver with the null executor on one core."""
+    environment = dict(os.environ)
+    if polling_window_us is not None:
+        environment["NNBURST_BURST_SERVER_POLLING_WINDOW"] = str(polling_window_us)
+    with launch("null", cpus={core}, env=environment) as device:
+        yield device
+
+
+def open_bound(
+    stack: ExitStack, device: Device, model: Model, spin_window: float | None = None
+) -> tuple[Burst, BoundRequest]:
+    """A burst and a bound request that live as long as `stack`."""
+    prepared = stack.enter_context(device.prepare(model))
+    burst = stack.enter_context(prepared.open_burst(spin_window=spin_window))
+    return burst, burst.bind()
+
+
+def burst_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
+    """`bound.run()` on one and on many operands, on arrays, and with a large tensor."""
+    _, one = open_bound(stack, device, adding_model(1, 1))
+    _, many = open_bound(stack, device, adding_model(8, 4))
+    burst, _ = open_bound(stack, device, adding_model(1, 1, SMALL))
+    pools, placed = open_bound(stack, device, adding_model(1, 1, SMALL))
+    array = np.ones((1, SMALL), np.float32)
+    pooled = [placed.inputs[0]]
+    result = [placed.outputs[0]]
+    function = burst.function()
+    return [
+        Looped("null_1in1out", one.run),
+        Looped("null_8in4out", many.run),
+        Looped("execute_arrays", lambda: burst.execute([array])),
+        Looped("execute_pooled_arrays", lambda: pools.execute(pooled, result)),
+        Looped("burst_function", lambda: function(array)),
+        *_large_cases(stack, device),
+    ]
+
+
+def _large_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
+    """150 KB written in place for every run: into one slot, and into 32 in turn."""
+    prepared = stack.enter_context(device.prepare(adding_model(1, 1, LARGE)))
+    burst = stack.enter_context(prepared.open_burst())
+    source = np.ones((1, LARGE), np.float32)
+    bounds = [burst.bind() for _ in range(_TURNS)]
+    untouched = bounds[0]
+
+    def one_slot() -> None:
+        bounds[0].inputs[0][...] = source
+        bounds[0].run()
+
+    position = 0
+
+    def in_turn() -> None:
+        nonlocal position
+        position = (position + 1) % _TURNS
+        bound = bounds[position]
+        bound.inputs[0][...] = source
+        bound.run()
+
+    return [
+        Looped("null_150KB_not_rewritten", untouched.run),
+        Looped("null_150KB_one_slot", one_slot),
+        Looped("null_150KB_32_in_turn", in_turn),
+    ]
+
+
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started within never notice Ctrl-C, which is for the command that waits for them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # multiprocessing changes the mask itself
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

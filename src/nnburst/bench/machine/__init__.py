@@ -1,1 +1,0 @@
-"""What a machine does beside a measurement, and whether figures can be believed."""

@@ -1,0 +1,608 @@
+"""Describes the networks that are measured, and judges what they compute.
+
+A list file is a JSON array of objects, one for each network; its keys are the fields of `Entry`, and paths
+are relative to it. Inputs and outputs lie in .npy files whose first axis is the example or the frame. An
+evaluator compares outputs with the truth or with golden sequences, as the original's suite does, and returns
+figures by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.bench.model.accuracy import Compute
+from nnburst.bench.model.data_sets import DataSet, Example
+from nnburst.bench.network.networks import onnx_session
+from nnburst.demo.noise import (
+    NOISE_STATES,
+    NoiseWindows,
+    find_noise_networks,
+    noise_hops,
+    with_noise,
+)
+from nnburst.demo.speech import shipped_clip
+from nnburst.demo.voice import (
+    Frames,
+    build_voice_network,
+    find_voice_network,
+    spoken_frames,
+    voice_golden,
+    voice_hops,
+)
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.model import Operand
+from nnburst.testing.models.network_file import NetworkFile
+from nnburst.testing.models.pictures import Range, real_values, stored
+
+# -- evaluators ------------------------------------------------------------------------------------
+Array = npt.NDArray[Any]
+
+#: `top_k` looks at so many classes; the first may be right for so many fewer than expected.
+_TOPS: Final = 5
+_TOP1_SLACK: Final = 0.05
+#: Errors of an utterance's phones in parts of its frames, and of synthesised speech.
+_PHONE_ERRORS: Final = 0.05
+_MEL_CEPSTRUM: Final = 4.0
+_LOG_PITCH: Final = 0.01
+#: Of a frame of synthesised speech: amplitudes, aperiodicities, log F0, voicing.
+_AMPLITUDES: Final = 40
+_APERIODICITIES: Final = 7
+_SPEECH_FRAME: Final = _AMPLITUDES + _APERIODICITIES + 2
+#: Frames around the borders of what is spoken that do not count, and wrong decisions among the others.
+_BORDER: Final = 2
+_WRONG_DECISIONS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The findings of an evaluator.
+
+    Attributes:
+        evaluator: its name.
+        figures: by name.
+        failures: the deviations in words; empty if all is as expected.
+    """
+
+    evaluator: str
+    figures: Mapping[str, float]
+    failures: Sequence[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it."""
+        finite = {k: v if np.isfinite(v) else None for k, v in self.figures.items()}
+        return {"evaluator": self.evaluator, "figures": finite, "failures": list(self.failures)}
+
+
+class Outputs(NamedTuple):
+    """An output of one utterance, real values: frames first.
+
+    Attributes:
+        found: by the network.
+        golden: the right one.
+    """
+
+    found: Array
+    golden: Array
+
+
+def top_k(scores: Array, labels: Array, expected_top1: float | None = None) -> Findings:
+    """Shares of examples whose class is among the first 1 to 5.
+
+    Args:
+        scores: of each example and class, (examples, classes).
+        labels: the right class of each example.
+        expected_top1: fails if the first is right for 5 points fewer than this.
+    """
+    count, classes = scores.shape
+    if labels.shape != (count,) or labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
+        raise InvalidArgument(
+            f"labels: {labels.shape} from {labels.min(initial=0)} to {labels.max(initial=0)}, expected"
+            f" {count} classes below {classes}"
+        )
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :_TOPS]
+    right = order == labels[:, None]
+    figures = {
+        f"top{k}": float(right[:, :k].any(axis=1).mean()) for k in range(1, order.shape[1] + 1)
+    }
+    failures = []
+    if expected_top1 is not None and figures["top1"] < expected_top1 - _TOP1_SLACK:
+        failures.append(
+            f"top1 is {figures['top1']:.4g}, expected at least {expected_top1:g} - {_TOP1_SLACK:g}"
+        )
+    return Findings("top_k", figures, failures)
+
+
+def differences(
+    name: str,
+    pairs: Sequence[Outputs],
+    mean: float = 0.0,
+    deviation: float = 1.0,
+    largest: float | None = None,
+) -> Findings:
+    """Mean squared and largest absolute difference from the golden outputs.
+
+    DEVIATES: the original keeps the largest signed difference, which negative ones never are.
+
+    Args:
+        name: of the evaluator.
+        pairs: outputs.
+        mean: stored mean of outputs that are normalised.
+        deviation: their stored deviation; `output * deviation + mean` is the real value.
+        largest: fails if a difference is larger.
+    """
+    errors = [
+        np.abs(_real(pair.found, mean, deviation) - _real(pair.golden, mean, deviation)).reshape(-1)
+        for pair in pairs
+    ]
+    every = np.concatenate([*errors, np.zeros(0)])
+    every = np.where(np.isnan(every), np.inf, every)
+    figures = {
+        "mean_squared": float(np.mean(every**2)) if every.size else 0.0,
+        "largest": float(every.max(initial=0.0)),
+    }
+    failures = []
+    if largest is not None and not figures["largest"] <= largest:
+        failures.append(f"largest is {figures['largest']:.3g}, expected at most {largest:g}")
+    return Findings(name, figures, failures)
+
+
+def phone_error_rate(pairs: Sequence[Outputs]) -> Findings:
+    """Edits between the most likely phones of each utterance and the golden ones, by its frames."""
+    rates = [
+        _edits(pair.found.argmax(-1).reshape(-1), pair.golden.argmax(-1).reshape(-1))
+        / max(len(pair.golden), 1)
+        for pair in pairs
+    ]
+    worst = max(rates, default=0.0)
+    failures = []
+    if worst > _PHONE_ERRORS:
+        failures.append(f"worst_rate is {worst:.3g}, expected at most {_PHONE_ERRORS:g}")
+    return Findings("phone_error_rate", {"worst_rate": worst}, failures)
+
+
+def mel_cep_log_f0(pairs: Sequence[Outputs], mean: float = 0.0, deviation: float = 1.0) -> Findings:
+    """Of synthesised speech, the errors of its spectrum and of its melody, of the worst utterance."""
+    spectrum, pitch = [0.0], [0.0]
+    for pair in pairs:
+        found, golden = (_real(one, mean, deviation).reshape(-1, _SPEECH_FRAME) for one in pair)
+        spectrum.append(_root_mean_square((found - golden)[:, 1:_AMPLITUDES]))
+        voiced = (found[:, -1] > 0) & (golden[:, -1] > 0)
+        pitch.append(_root_mean_square((found - golden)[voiced, _AMPLITUDES + _APERIODICITIES]))
+    figures = {"mel_cepstrum": max(spectrum), "log_f0": max(pitch)}
+    failures = [
+        f"{name} is {figures[name]:.3g}, expected at most {most:g}"
+        for name, most in (("mel_cepstrum", _MEL_CEPSTRUM), ("log_f0", _LOG_PITCH))
+        if not figures[name] <= most
+    ]
+    return Findings("mel_cep_log_f0", figures, failures)
+
+
+def segments(probabilities: Array, spoken: Array, threshold: float = 0.5) -> Findings:
+    """Wrong decisions of a detector of speech, away from the borders of spoken segments.
+
+    Args:
+        probabilities: of each frame.
+        spoken: whether something is spoken in each.
+        threshold: from which probability on a frame counts as spoken.
+    """
+    if probabilities.reshape(-1).shape != spoken.shape:
+        raise InvalidArgument(
+            f"segments: {probabilities.size} probabilities, expected one for each of"
+            f" {spoken.size} frames"
+        )
+    wrong = (probabilities.reshape(-1) > threshold) != spoken
+    for border in np.flatnonzero(spoken[1:] != spoken[:-1]) + 1:
+        wrong[max(0, border - _BORDER) : border + _BORDER] = False
+    share = float(wrong.mean()) if wrong.size else 0.0
+    failures = []
+    if share > _WRONG_DECISIONS:
+        failures.append(f"wrong_decisions is {share:.3g}, expected at most {_WRONG_DECISIONS:g}")
+    return Findings("segments", {"wrong_decisions": share}, failures)
+
+
+def _real(values: Array, mean: float, deviation: float) -> Array:
+    real: Array = values.astype(np.float64) * deviation + mean
+    return real
+
+
+def _root_mean_square(errors: Array) -> float:
+    return float(np.sqrt(np.mean(errors**2))) if errors.size else 0.0
+
+
+def _edits(one: Array, other: Array) -> int:
+    """Fewest insertions, deletions and replacements between two rows (Levenshtein)."""
+    last = np.arange(len(other) + 1)
+    for number, item in enumerate(one, 1):
+        now = np.minimum(last[1:] + 1, last[:-1] + (other != item))
+        row = np.concatenate([[number], now])
+        # An insertion costs one more than what stands to the left of it.
+        steps = np.arange(len(row))
+        last = np.minimum.accumulate(row - steps) + steps
+    return int(last[-1])
+
+
+# -- networks --------------------------------------------------------------------------------------
+
+Evaluator = Literal["sequences", "phone_error_rate", "mel_cep_log_f0"]
+
+
+class Truth(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Inputs whose answers are known.
+
+    Attributes:
+        inputs: .npy files, one for each input of the network.
+        labels: a text file with the class of each example, as a number or by its name.
+        classes: a text file with the name of each class.
+        values: .npy files of expected real values, one for each output, instead of labels.
+        expected_top1: fails 5 points below it.
+        largest: fails if a value is further off.
+    """
+
+    inputs: tuple[str, ...]
+    labels: str = ""
+    classes: str = ""
+    values: tuple[str, ...] = ()
+    expected_top1: float | None = None
+    largest: float | None = None
+
+
+class Recorded(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """An utterance: .npy files of inputs and of golden outputs, and which frames are spoken."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    spoken: str = ""
+
+
+class ListedNetwork(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A network of a list file.
+
+    Attributes:
+        file: .tflite or .onnx.
+        name: of it; by default of the file.
+        group: of networks that belong together.
+        shapes: dimensions of inputs that an .onnx file leaves open.
+        constants: values of its inputs that never change.
+        states: inputs of it that take an output of the execution before.
+        pixel_range: real values of black and white.
+        truth: inputs whose answers are known.
+        sequences: golden ones; states are reset before each of them.
+        evaluator: of the sequences.
+        mean: stored mean of outputs that are normalised.
+        deviation: and their deviation.
+        largest: of `sequences`: fails if a value is further off.
+        relaxed: compute float32 as float16 if the device likes.
+    """
+
+    file: str
+    name: str = ""
+    group: str = ""
+    shapes: dict[str, tuple[int, ...]] = {}
+    constants: dict[str, float] = {}
+    states: dict[str, str] = {}
+    pixel_range: tuple[float, float] | None = None
+    truth: tuple[Truth, ...] = ()
+    sequences: tuple[Recorded, ...] = ()
+    evaluator: Evaluator = "sequences"
+    mean: float = 0.0
+    deviation: float = 1.0
+    largest: float | None = None
+    relaxed: bool = False
+
+
+_decode: Final = msgspec.json.Decoder(list[ListedNetwork]).decode
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """Frames that are executed one after the other from the initial states.
+
+    Attributes:
+        inputs: of the network, without states: frames first.
+        outputs: golden ones, likewise.
+        spoken: whether something is, for each frame; None if that is of no matter.
+    """
+
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    spoken: Array | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredNetwork:
+    """One network for `bench model`, with its references.
+
+    Attributes:
+        network: which.
+        group: of networks that belong together.
+        pixels: real values of black and white.
+        entry: the expectations on it; None without any.
+        folder: that the entry's paths are relative to.
+        utterances: golden sequences.
+        reference: makes the authors' engine in this process, if it is not the file's own.
+        fitting: makes any example one that the network can be given.
+    """
+
+    network: NetworkFile
+    group: str = ""
+    pixels: Range | None = None
+    entry: ListedNetwork | None = None
+    folder: Path = field(default_factory=Path)
+    utterances: tuple[Utterance, ...] = ()
+    reference: Callable[[], Compute] | None = None
+    fitting: Callable[[Example], Example] | None = None
+
+    def fitted(self, found: DataSet) -> DataSet:
+        """A data set of examples that the network can be given."""
+        if self.fitting is None:
+            return found
+        return replace(found, examples=tuple(self.fitting(one) for one in found.examples))
+
+    def evaluate(self, frame: Compute, reset: Callable[[], None]) -> list[Findings]:
+        """Compare with the truth and with golden sequences.
+
+        Args:
+            frame: computes once and keeps the states.
+            reset: goes back to the initial ones.
+
+        Raises:
+            InvalidArgument: a file does not fit the network.
+            OSError: it cannot be read.
+        """
+        truths = self.entry.truth if self.entry is not None else ()
+        found = [self._beside_truth(truth, frame, reset) for truth in truths]
+        if self.utterances:
+            found += self._beside_golden(frame, reset)
+        return found
+
+    def _beside_truth(self, truth: Truth, frame: Compute, reset: Callable[[], None]) -> Findings:
+        examples = _frames(
+            [self._read(name) for name in truth.inputs], self.network.inputs, truth.inputs
+        )
+        rows: list[list[Array]] = []
+        for example in zip(*examples, strict=True):
+            reset()
+            rows.append(self._real(frame(example)))
+        outputs = [np.stack([row[at] for row in rows]) for at in range(len(self.network.outputs))]
+        if truth.values:
+            expected = [self._read(name) for name in truth.values]
+            pairs = [
+                Outputs(mine, right.reshape(mine.shape))
+                for mine, right in zip(outputs, expected, strict=True)
+            ]
+            return differences("values", pairs, largest=truth.largest)
+        names = _lines(self.folder / truth.classes) if truth.classes else []
+        labels = _lines(self.folder / truth.labels)
+        numbers = [names.index(label) if label in names else _number(label) for label in labels]
+        return top_k(outputs[0].reshape(len(rows), -1), np.array(numbers), truth.expected_top1)
+
+    def _beside_golden(self, frame: Compute, reset: Callable[[], None]) -> list[Findings]:
+        mean, deviation, largest = 0.0, 1.0, None
+        evaluator: Evaluator = "sequences"
+        if self.entry is not None:
+            mean, deviation, largest = self.entry.mean, self.entry.deviation, self.entry.largest
+            evaluator = self.entry.evaluator
+        pairs: list[Outputs] = []
+        found: list[Findings] = []
+        for utterance in self.utterances:
+            reset()
+            rows = [self._real(frame(one)) for one in zip(*utterance.inputs, strict=True)]
+            outputs = [np.stack([row[at] for row in rows]) for at in range(len(utterance.outputs))]
+            pairs += [
+                Outputs(mine, golden.reshape(mine.shape))
+                for mine, golden in zip(outputs, utterance.outputs, strict=True)
+            ]
+            if utterance.spoken is not None:
+                found.append(segments(outputs[0], utterance.spoken))
+        if evaluator == "phone_error_rate":
+            return [phone_error_rate(pairs), *found]
+        if evaluator == "mel_cep_log_f0":
+            return [mel_cep_log_f0(pairs, mean, deviation), *found]
+        return [differences("sequences", pairs, mean, deviation, largest), *found]
+
+    def _real(self, outputs: list[Array]) -> list[Array]:
+        return [
+            real_values(values, operand)
+            for values, operand in zip(outputs, self.network.outputs, strict=True)
+        ]
+
+    def _read(self, name: str) -> Array:
+        return read_array(self.folder / name)
+
+
+def read_list(path: Path) -> list[MeasuredNetwork]:
+    """The networks of a list file.
+
+    Raises:
+        InvalidArgument: it is not such a list, or a network of it cannot be used.
+        OSError: a file cannot be read.
+    """
+    try:
+        entries = _decode(path.read_bytes())
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"--list {path}: {error}") from None
+    return [_workload(entry, path.parent) for entry in entries]
+
+
+def _workload(entry: ListedNetwork, folder: Path) -> MeasuredNetwork:
+    onnx: Mapping[str, Any] = {
+        "shapes": entry.shapes, "constants": entry.constants, "states": entry.states
+    }  # fmt: skip
+    given = {name: value for name, value in onnx.items() if value}
+    network = NetworkFile.read(folder / entry.file, **given)
+    if entry.name:
+        network = replace(network, name=entry.name)
+    if entry.relaxed:
+        network = network.relaxed()
+    utterances = tuple(
+        Utterance(
+            tuple(
+                _frames([read_array(folder / n) for n in one.inputs], network.inputs, one.inputs)
+            ),
+            tuple(read_array(folder / n) for n in one.outputs),
+            read_array(folder / one.spoken).astype(bool) if one.spoken else None,
+        )
+        for one in entry.sequences
+    )
+    return MeasuredNetwork(network, entry.group, entry.pixel_range, entry, folder, utterances)
+
+
+def read_array(path: Path) -> Array:
+    """The array of a .npy file.
+
+    Raises:
+        InvalidArgument: it is something else.
+        OSError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            found: Array = np.lib.format.read_array(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InvalidArgument(f"{path} is not a .npy file of numbers: {error}") from None
+    return found
+
+
+def _frames(
+    arrays: list[Array], operands: tuple[Operand, ...], names: tuple[str, ...]
+) -> list[Array]:
+    """Each array as frames of an input; real numbers for a quantised one are quantised."""
+    if len(arrays) != len(operands):
+        raise InvalidArgument(f"inputs: {len(arrays)} files, the network has {len(operands)}")
+    found = []
+    for array, operand, name in zip(arrays, operands, names, strict=True):
+        try:
+            shaped = array.reshape(len(array), *operand.dimensions)
+        except (ValueError, TypeError):
+            raise InvalidArgument(
+                f"{name} has the shape {array.shape}, expected frames of {operand.dimensions}"
+            ) from None
+        found.append(stored(shaped, operand) if array.dtype.kind == "f" else shaped)
+    if len({len(array) for array in found}) > 1:
+        raise InvalidArgument(f"{', '.join(names)}: not the same number of frames")
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def _number(label: str) -> int:
+    try:
+        return int(label)
+    except ValueError:
+        raise InvalidArgument(f"label {label!r}, expected a number or a name of classes") from None
+
+
+# -- The networks of the sound demos ---------------------------------------------------------------
+
+
+#: Differences between engines, which add in different orders.
+_TOLERANCE: Final = 1e-4
+#: Samples at the end of the voice network's input that its file makes itself.
+_MIRRORED: Final = 64
+
+
+def _voice() -> list[MeasuredNetwork]:
+    """silero-vad on the shipped clip, with golden probabilities and spoken segments."""
+    path = find_voice_network()
+    content = path.read_bytes()
+    imported = build_voice_network(content)
+    network = NetworkFile.of("voice", content, imported, build_voice_network)
+    clip, frames = shipped_clip(), Frames()
+    inputs = np.stack([frames.frame(hop) for hop in voice_hops(clip.samples)])
+    golden = np.array(voice_golden().probabilities)
+    utterance = Utterance((inputs,), (golden,), spoken_frames(clip.phrases, len(golden)))
+    entry = ListedNetwork(str(path), group="sound", largest=_TOLERANCE)
+    reference = partial(_voice_reference, content)
+    return [
+        MeasuredNetwork(
+            network,
+            "sound",
+            entry=entry,
+            utterances=(utterance,),
+            reference=reference,
+            fitting=_with_mirror,
+        )
+    ]
+
+
+def _with_mirror(example: Example) -> Example:
+    """A frame whose end is mirrored, as the network's file does it."""
+    frame = example[0].copy()
+    frame[..., -_MIRRORED:, :] = frame[..., -_MIRRORED - 2 : -2 * _MIRRORED - 2 : -1, :]
+    return (frame,)
+
+
+def _voice_reference(content: bytes) -> Compute:
+    """The authors' file, from the initial states each time."""
+    session = onnx_session(content)
+    nothing = np.zeros((1, 1, 128), np.float32)
+
+    def compute(example: Example) -> list[Array]:
+        frame = example[0].reshape(1, -1)[:, :-_MIRRORED]
+        (probability, *_) = session.run(None, {"input": frame, "h": nothing, "c": nothing})
+        return [np.asarray(probability)]
+
+    return compute
+
+
+def _noise() -> list[MeasuredNetwork]:
+    """Both networks of DTLN on the shipped clip with a hiss; golden outputs are the files' own."""
+    hops = list(noise_hops(with_noise(shipped_clip().samples)))
+    windows = NoiseWindows()
+    magnitudes, masks, masked, samples = [], [], [], []
+    paths = find_noise_networks()
+    mask, sound = (
+        _Stateful(path.read_bytes(), states)
+        for path, (_, states) in zip(paths, NOISE_STATES, strict=True)
+    )
+    for hop in hops:
+        magnitudes.append(windows.magnitudes(hop))
+        masks.append(mask.frame(magnitudes[-1]))
+        masked.append(windows.masked(masks[-1]))
+        samples.append(sound.frame(masked[-1]))
+    rows = ((magnitudes, masks), (masked, samples))
+    return [
+        _of_noise(name, path, dict(states), given, golden)
+        for name, path, (_, states), (given, golden) in zip(
+            ("noise_mask", "noise_samples"), paths, NOISE_STATES, rows, strict=True
+        )
+    ]
+
+
+def _of_noise(
+    name: str, path: Path, states: dict[str, str], given: Sequence[Array], golden: Sequence[Array]
+) -> MeasuredNetwork:
+    read = NetworkFile.read(path, states=states)
+    network = NetworkFile.of(name, read.content, read.imported, read.reading)
+    utterance = Utterance((np.stack(given),), (np.stack(golden),))
+    entry = ListedNetwork(str(path), group="sound", states=states, largest=_TOLERANCE)
+    return MeasuredNetwork(network, "sound", entry=entry, utterances=(utterance,))
+
+
+class _Stateful:
+    """A file of one input, one output and one state, by onnxruntime."""
+
+    def __init__(self, content: bytes, states: dict[str, str]) -> None:
+        self._session = onnx_session(content)
+        ((self._state, _),) = states.items()
+        ((self._input),) = [i.name for i in self._session.get_inputs() if i.name not in states]
+        self._left = np.zeros((1, 2, 128, 2), np.float32)
+
+    def frame(self, values: Array) -> Array:
+        """The output, which comes before the state in these files."""
+        given = {self._input: values, self._state: self._left}
+        output, self._left = self._session.run(None, given)
+        return np.asarray(output)
+
+
+#: Workloads that need no list file, by name.
+SOUNDS: Final[dict[str, Callable[[], list[MeasuredNetwork]]]] = {"voice": _voice, "noise": _noise}

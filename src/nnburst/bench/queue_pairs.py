@@ -1,0 +1,458 @@
+"""Two Python programs that exchange messages through a queue of ours, or of another library.
+
+The other program is a child that reads lines "NAME COUNT" from a socket and answers COUNT messages by the
+pair of that name, so that only one pair is busy at a time. Libraries take part if they are installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import multiprocessing
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from nnburst.bench.cases import WARM_UP, Samples, deaf_to_interrupts
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.queue_end import SPIN_WINDOW
+from nnburst.hal.utils import Closing
+
+REQUEST_BYTES: Final = 256
+RESPONSE_BYTES: Final = 64
+#: Sizes of the messages of a stream.
+STREAM_BYTES: Final = (24, 256, 4096, 1 << 20)
+#: Sizes of the messages that are exchanged, the same there and back.
+EXCHANGED_BYTES: Final = (8, 64, 1024, 16384, 1 << 18, 1 << 20)
+_CAPACITY: Final = 64
+#: Bytes of a stream's ring, and the fewest messages in it.
+_STREAM_RING: Final = 1 << 18
+_FEWEST: Final = 8
+#: Records that are written at once in a stream of batches.
+_BATCH: Final = 64
+#: Seconds that a side waits for the other one.
+_PATIENCE: Final = 20.0
+
+#: What one side calls: (send, receive).
+Side = tuple[Callable[[], object], Callable[[], object]]
+#: The queue there and the one back.
+Both = tuple[MessageQueue, MessageQueue]
+
+
+def _sizes(client: bool) -> tuple[int, int]:
+    return (REQUEST_BYTES, RESPONSE_BYTES) if client else (RESPONSE_BYTES, REQUEST_BYTES)
+
+
+def _own_queues() -> dict[str, Both]:
+    """A pair for each of our ways; a stream has none back but its acknowledgement."""
+
+    def pair(there: Any, back: Any, capacity: int = _CAPACITY, window: float = SPIN_WINDOW) -> Both:  # noqa: ANN401
+        first, second = (
+            MessageQueue.create(kind, capacity, spin_window=window) for kind in (there, back)
+        )
+        return first, second
+
+    elements = (f"V{REQUEST_BYTES}", f"V{RESPONSE_BYTES}")
+    found = {
+        "queue_bound": pair(*elements),
+        "queue_arrays": pair(*elements),
+        "queue_messages": pair(bytes, bytes, _CAPACITY * REQUEST_BYTES),
+        "queue_sleeping": pair(*elements, window=0.0),
+        "queue_await": pair(*elements),
+    }
+    for size in STREAM_BYTES:
+        capacity = max(_FEWEST, _STREAM_RING // size)
+        found[f"queue_stream_{size}"] = pair(f"V{size}", "u1", capacity)
+    for size in EXCHANGED_BYTES:
+        capacity = max(2, min(_CAPACITY, (_STREAM_RING << 2) // size))
+        found[f"queue_size_{size}"] = pair(f"V{size}", f"V{size}", capacity)
+    found["queue_batches_24"] = pair("V24", "u1", _STREAM_RING // 24)
+    found["queue_claims_1048576"] = pair("V1048576", "u1", _FEWEST)
+    return found
+
+
+def _own_side(name: str, queues: Both, *, client: bool) -> Side:
+    """What one program calls of one of our pairs."""
+    out, back = queues if client else queues[::-1]
+    if name == "queue_messages":
+        message, send, receive = bytes(_sizes(client)[0]), out.send, back.receive
+        return partial(send, message, _PATIENCE), partial(receive, _PATIENCE)
+    if name.startswith("queue_claims"):
+        return _claims(queues, client=client)
+    count = _BATCH if name.startswith("queue_batches") else 1
+    sent = np.zeros(count if client else 1, out.dtype)
+    got = np.zeros(1 if client else count, back.dtype)
+    if name == "queue_arrays":
+        write, read = out.write, back.read
+        return partial(write, sent, _PATIENCE), partial(read, 1, _PATIENCE)
+    if name == "queue_await" and client:
+        wait = back.read_async
+        return out.sender(sent, _PATIENCE), partial(wait, 1, _PATIENCE)
+    return out.sender(sent, _PATIENCE), back.receiver(got, _PATIENCE)
+
+
+def _claims(queues: Both, *, client: bool) -> Side:
+    """Records copied into a claim, and out of one."""
+    there, back = queues
+    record = np.ones(1, there.dtype)
+
+    def put() -> None:
+        with there.writing(1, _PATIENCE) as place:
+            place[:] = record
+
+    def take() -> None:
+        with there.reading(1, _PATIENCE) as found:
+            record[:] = found
+
+    word = np.zeros(1, back.dtype)
+    if client:
+        return put, back.receiver(word, _PATIENCE)
+    return back.sender(word, _PATIENCE), take
+
+
+def _cloudtoid(token: str, *, client: bool, stream: int = 0) -> Side:
+    import cloudtoid_interprocess as library
+
+    names = (f"{token}-{stream}-there", f"{token}-{stream}-back")[:: 1 if client else -1]
+    room = max(65536, 2 * _FEWEST * stream)
+    publisher = library.Publisher(names[0], room)
+    subscriber = library.Subscriber(names[1], room)
+    data = bytes((stream if client else 1) if stream else _sizes(client)[0])
+    try_send, try_receive = publisher.try_send, subscriber.try_receive
+
+    def send() -> None:
+        while not try_send(data):
+            pass
+
+    def receive() -> Any:  # noqa: ANN401 - bytes
+        while (found := try_receive()) is None:
+            pass
+        return found
+
+    return send, receive
+
+
+def _cloudtoid_arrays(token: str, *, client: bool) -> Side:
+    """The same with arrays: each received one is made over the bytes."""
+    import cloudtoid_interprocess as library
+
+    names = (f"{token}-arrays-there", f"{token}-arrays-back")[:: 1 if client else -1]
+    publisher, subscriber = library.Publisher(names[0], 65536), library.Subscriber(names[1], 65536)
+    mine, theirs = _sizes(client)
+    array, kind, from_buffer = np.zeros(1, f"V{mine}"), np.dtype(f"V{theirs}"), np.frombuffer
+    try_send, try_receive = publisher.try_send, subscriber.try_receive
+
+    def send() -> None:
+        while not try_send(array):
+            pass
+
+    def receive() -> Any:  # noqa: ANN401 - an array
+        while (found := try_receive()) is None:
+            pass
+        return from_buffer(found, kind)
+
+    return send, receive
+
+
+def _kickmsg(token: str, *, client: bool) -> Side:
+    import kickmsg as library
+
+    config = library.Config()
+    config.max_payload_size = REQUEST_BYTES
+    names = (f"{token}-there", f"{token}-back")[:: 1 if client else -1]
+    node = library.Node(f"{token}-{'client' if client else 'server'}")
+    publisher = node.advertise_or_join(names[0], config)
+    subscriber = node.subscribe_or_create(names[1], config)
+    data, try_receive = bytes(_sizes(client)[0]), subscriber.try_receive
+
+    def receive() -> Any:  # noqa: ANN401 - bytes
+        while (found := try_receive()) is None:
+            pass
+        return found
+
+    return partial(publisher.send, data), receive
+
+
+def _iceoryx2(token: str, *, client: bool) -> Side:
+    import ctypes
+
+    import iceoryx2 as library
+
+    def payload(size: int) -> type:
+        return type(
+            f"Bytes{size}", (ctypes.Structure,), {"_fields_": [("data", ctypes.c_uint8 * size)]}
+        )
+
+    library.set_log_level(library.LogLevel.Error)
+    node = library.NodeBuilder.new().create(library.ServiceType.Ipc)
+    mine, theirs = _sizes(client)
+    names = (f"{token}-there", f"{token}-back")[:: 1 if client else -1]
+    kind = payload(mine)
+    open_service = [
+        node.service_builder(library.ServiceName.new(name)).publish_subscribe(each).open_or_create()
+        for name, each in zip(names, (kind, payload(theirs)), strict=True)
+    ]
+    publisher = open_service[0].publisher_builder().create()
+    subscriber = open_service[1].subscriber_builder().create()
+    message = kind()
+    send_copy, try_receive = publisher.send_copy, subscriber.receive
+
+    def receive() -> Any:  # noqa: ANN401 - a sample
+        while (found := try_receive()) is None:
+            pass
+        return found.payload()
+
+    return lambda: send_copy(message), receive
+
+
+def _faster_fifo(queues: Sequence[Any], *, client: bool, stream: int = 0) -> Side:
+    out, back = queues[:: 1 if client else -1]
+    data = bytes((stream if client else 1) if stream else _sizes(client)[0])
+    return partial(out.put, data, timeout=_PATIENCE), partial(back.get, timeout=_PATIENCE)
+
+
+#: Queues of others by the package that has them; a pair finds itself by name.
+_RIVALS: Final[dict[str, Callable[..., Side]]] = {
+    "cloudtoid_interprocess": _cloudtoid,
+    "kickmsg": _kickmsg,
+    "iceoryx2": _iceoryx2,
+}
+
+
+class _Sides:
+    """What one program has of every pair, opened when it is first used."""
+
+    def __init__(
+        self, own: dict[str, Both], token: str, fifos: Sequence[Any], *, client: bool
+    ) -> None:
+        self._make: dict[str, Callable[[], Side]] = {
+            name: partial(_own_side, name, queues, client=client) for name, queues in own.items()
+        }
+        for name, rival in _RIVALS.items():
+            if importlib.util.find_spec(name) is not None:
+                self._make[name] = partial(rival, token, client=client)
+        if "cloudtoid_interprocess" in self._make:  # the others may lose messages of a stream
+            self._make["cloudtoid_arrays"] = partial(_cloudtoid_arrays, token, client=client)
+            for size in STREAM_BYTES:
+                make = partial(_cloudtoid, token, client=client, stream=size)
+                self._make[f"cloudtoid_stream_{size}"] = make
+        if fifos:
+            self._make["faster_fifo"] = partial(_faster_fifo, fifos, client=client)
+            for size in STREAM_BYTES:
+                make = partial(_faster_fifo, fifos, client=client, stream=size)
+                self._make[f"faster_fifo_stream_{size}"] = make
+        self._open: dict[str, Side] = {}
+
+    def names(self) -> list[str]:
+        return list(self._make)
+
+    def __getitem__(self, name: str) -> Side:
+        if name not in self._open:
+            self._open[name] = self._make[name]()
+        return self._open[name]
+
+
+def is_stream(name: str) -> bool:
+    """Whether messages go one way, and only the last one is acknowledged."""
+    return any(word in name for word in ("stream", "batches", "claims"))
+
+
+def _new_fifos() -> list[Any]:
+    """Two queues of faster-fifo, which only a child can have; none if it is not installed."""
+    if importlib.util.find_spec("faster_fifo") is None:
+        return []
+    import faster_fifo
+
+    room = 2 * _FEWEST * max(STREAM_BYTES)
+    return [faster_fifo.Queue(room), faster_fifo.Queue(room)]
+
+
+class PairPeer(Closing):
+    """The other program, pinned to a core, and this side of every pair."""
+
+    def __init__(self, core: int) -> None:
+        """Start it, with all that is installed."""
+        token = f"nnburst-bench-{os.getpid()}-{secrets.token_hex(4)}"
+        context, fifos, own = multiprocessing.get_context("spawn"), _new_fifos(), _own_queues()
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = context.Process(
+                target=_serve, args=(theirs, own, token, fifos, core), daemon=True
+            )
+            with deaf_to_interrupts():
+                self._process.start()
+        self._socket.settimeout(10 * _PATIENCE)
+        self._await()
+        self._sides = _Sides(own, token, fifos, client=True)
+
+    def pairs(self) -> list[Pair]:
+        """Every pair that exchanges messages and spins, or is of another library."""
+        apart = ("queue_sleeping", "queue_await", "queue_size")
+        names = [name for name in self._sides.names() if not is_stream(name)]
+        return [Pair(name, self) for name in names if not name.startswith(apart)]
+
+    def sizes(self) -> list[Pair]:
+        """Bound ends of every size that is exchanged."""
+        return [Pair(f"queue_size_{size}", self) for size in EXCHANGED_BYTES]
+
+    def sleepers(self) -> list[Pair | AwaitedPair]:
+        """The pair that never spins, and the one that is awaited."""
+        return [Pair("queue_sleeping", self), AwaitedPair(self)]
+
+    def streams(self) -> list[Stream]:
+        """Every stream."""
+        return [Stream(name, self) for name in self._sides.names() if is_stream(name)]
+
+    def side(self, name: str) -> Side:
+        """This program's, with the other program's open, too."""
+        self.begin(name, 0)
+        self.ended()
+        return self._sides[name]
+
+    def begin(self, name: str, count: int) -> None:
+        """Let it answer `count` messages."""
+        self._socket.sendall(f"{name} {count}".encode().ljust(64))
+
+    def ended(self) -> None:
+        """Wait until it has answered them."""
+        self._await()
+
+    def _await(self) -> None:
+        if self._socket.recv(1) != b"r":
+            raise ConnectionError("the benchmark's peer has ended")
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+        self._process.join(10)
+
+
+class Pair:
+    """One contestant (see `nnburst.bench.cases`): both programs through one library."""
+
+    def __init__(self, name: str, peer: PairPeer) -> None:
+        self.name = name
+        self._peer = peer
+        self._side = peer.side(name)
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        send, receive = self._side
+        turns = [None] * count
+        self._begin(count)
+        began = time.perf_counter_ns()
+        for _ in turns:
+            send()
+            receive()
+        took = time.perf_counter_ns() - began
+        self._peer.ended()
+        return took / count
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        send, receive = self._side
+        clock, stamps = time.perf_counter_ns, [0] * (count + 1)
+        self._begin(count)
+        stamps[0] = clock()
+        for index in range(1, count + 1):
+            send()
+            receive()
+            stamps[index] = clock()
+        self._peer.ended()
+        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+
+    def _begin(self, count: int) -> None:
+        send, receive = self._side
+        self._peer.begin(self.name, WARM_UP + count)
+        for _ in range(WARM_UP):
+            send()
+            receive()
+
+
+class AwaitedPair:
+    """The same, awaited in an event loop of this program; the other one spins or sleeps."""
+
+    def __init__(self, peer: PairPeer) -> None:
+        self.name = "queue_await"
+        self._peer = peer
+        self._side = peer.side(self.name)
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        return float(self.samples(count).mean())
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        self._peer.begin(self.name, WARM_UP + count)
+        stamps = asyncio.run(self._exchange(WARM_UP + count))
+        self._peer.ended()
+        return np.diff(np.asarray(stamps[WARM_UP:], np.int64)).astype(np.uint64)
+
+    async def _exchange(self, count: int) -> list[int]:
+        (send, receive), clock = self._side, time.perf_counter_ns
+        stamps = [clock()]
+        for _ in range(count):
+            send()
+            await receive()  # type: ignore[misc]
+            stamps.append(clock())
+        return stamps
+
+
+class Stream:
+    """Messages one way through one library; the last one is acknowledged."""
+
+    def __init__(self, name: str, peer: PairPeer) -> None:
+        self.name = name
+        self.bytes = int(name.rpartition("_")[2])
+        #: Messages that one call sends.
+        self.each = _BATCH if "batches" in name else 1
+        self._peer = peer
+        self._side = peer.side(name)
+
+    def per_second(self, count: int) -> float:
+        """Messages a second, of `count` calls."""
+        send, receive = self._side
+        turns = [None] * count
+        self._peer.begin(self.name, count)
+        began = time.perf_counter_ns()
+        for _ in turns:
+            send()
+        receive()
+        took = time.perf_counter_ns() - began
+        self._peer.ended()
+        return count * self.each * 1e9 / took
+
+
+def _answer(commands: socket.socket, sides: _Sides) -> None:
+    commands.sendall(b"r")
+    while line := commands.recv(64, socket.MSG_WAITALL):
+        name, number = line.decode().split()
+        (send, receive), count = sides[name], int(number)
+        if is_stream(name):
+            for _ in [None] * count:
+                receive()
+            _ = send() if count else None
+        else:
+            for _ in [None] * count:
+                receive()
+                send()
+        commands.sendall(b"r")
+
+
+def _serve(
+    commands: socket.socket,
+    own: dict[str, Both],
+    token: str,
+    fifos: Sequence[Any],
+    core: int,
+) -> None:
+    """The other program: answers until the socket ends."""
+    os.sched_setaffinity(0, {core})
+    with commands:
+        _answer(commands, _Sides(own, token, fifos, client=False))

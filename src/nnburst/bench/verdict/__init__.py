@@ -1,1 +1,0 @@
-"""Whether two measurements differ: blocks as samples, and no verdict if they spread too much."""

@@ -1,0 +1,383 @@
+"""Bursts and requests that the library runs without the interpreter."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from nnburst._native import ffi, lib
+from nnburst.capi.marshalling import HANDLES
+from nnburst.client.burst.thread_bursts import MOST as MOST_THREADS
+from nnburst.client.burst.thread_bursts import ThreadBurst, ThreadBursts
+from nnburst.client.memory import Memory as Pool
+from nnburst.client.request_cache import RequestCache
+from nnburst.client.staging import Layout
+from nnburst.hal.errors import ResourceExhausted
+from nnburst.hal.utils import Closing
+from nnburst.runtime.argument import Argument
+from nnburst.runtime.devices.driver_device import open_own_burst
+from nnburst.runtime.execution.bound_plan import BoundPlan
+from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.objects.arguments import ArgumentInfo, exact_length
+from nnburst.runtime.objects.burst import Burst
+
+# -- bursts of threads -----------------------------------------------------------------------------
+
+#: Threads that are remembered; those beyond count their computations anew.
+_REMEMBERED: Final = 256
+
+
+class OwnBurst(ThreadBurst[Burst]):
+    """What one thread of a program in C has: its burst, also for the library. Thread-safe.
+
+    Attributes:
+        handle: of the burst, which no program has; 0 without.
+    """
+
+    __slots__ = ("_is_used", "_of", "_row", "_thread", "handle")
+
+    def __init__(self, of: OwnBursts, thread: int) -> None:
+        """Begin without a burst."""
+        self._of: Final = of
+        self._thread: Final = thread
+        #: The burst and its row of the library's; empty without.
+        self._row: Final = deque[tuple[Burst, Any]]()
+        self._is_used = False
+        self.handle = 0
+        super().__init__()
+
+    @property
+    def burst(self) -> Burst | None:
+        """Set to None it is given up: a run that is inside goes on."""
+        return next(iter([*self._row]), (None, None))[0]
+
+    @burst.setter
+    def burst(self, burst: Burst | None) -> None:
+        if burst is not None:
+            self._of.give(self, burst)
+            return
+        try:
+            _, row = self._row.pop()
+        except IndexError:  # another thread does it, or has done it
+            return
+        self._of.take(self, row)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the library has computed over it since this was set to False."""
+        if any(lib.nnb_thread_burst_was_used(row) for _, row in [*self._row]):
+            self._is_used = True
+        return self._is_used
+
+    @is_used.setter
+    def is_used(self, value: bool) -> None:
+        self._is_used = value
+
+
+class OwnBursts:
+    """Bursts that computations of a compilation go over if they name none, one for each thread. Thread-safe.
+
+    A thread is known by what C and Python both call its identity. One that begins when another has ended may
+    have the same, and goes on with its burst.
+
+    Attributes:
+        executable: of the compilation.
+        struct: as the library has them.
+        count: of them.
+    """
+
+    def __init__(
+        self, executable: Executable, begin: Callable[[], int], end: Callable[[int], None]
+    ) -> None:
+        """Open none yet.
+
+        Args:
+            executable: of the compilation.
+            begin: a new handle for a burst; 0 if there are no more.
+            end: ends one, with the requests that are cached for it.
+        """
+        self.executable: Final = executable
+        self.struct: Any = ffi.new("struct nnb_thread_burst[]", MOST_THREADS)
+        self.count: Final = MOST_THREADS
+        self._begin: Final = begin
+        self._end: Final = end
+        self._free: Final = deque(ffi.addressof(self.struct, n) for n in range(MOST_THREADS))
+        self._threads: Final[dict[int, OwnBurst]] = {}
+        self._bursts: Final = ThreadBursts[Burst](partial(_open_own_burst, weakref.ref(self)))
+
+    def of_thread(self) -> OwnBurst:
+        """The calling thread's."""
+        thread = threading.get_ident()
+        mine = self._threads.get(thread)
+        if mine is None:
+            mine = OwnBurst(self, thread)
+            self._bursts.add(mine)
+            self._threads[thread] = mine
+            if len(self._threads) > _REMEMBERED:
+                for known, each in [*self._threads.items()]:
+                    if each is not mine and each.burst is None and not each.is_wanted:
+                        self._threads.pop(known, None)
+        return mine
+
+    def computed(self, mine: OwnBurst) -> None:
+        """The calling thread has computed the ordinary way; from its second time on a burst is opened."""
+        self._bursts.is_opening(mine)
+        mine.calls += 1
+
+    @property
+    def users(self) -> ThreadBursts[Burst]:
+        """What gives all of them up."""
+        return self._bursts
+
+    def give(self, mine: OwnBurst, burst: Burst) -> None:
+        """Give the library a burst for a thread, if there is room."""
+        handle = self._begin()
+        if not handle:
+            return
+        row = self._free.pop()  # there are as many as threads that may have a burst
+        mine.handle = handle
+        lib.nnb_thread_burst_set(row, mine._thread, handle)
+        mine._row.append((burst, row))
+
+    def take(self, mine: OwnBurst, row: Any) -> None:  # noqa: ANN401 - of cffi's
+        """Take a burst from the library, and what it has cached for it."""
+        lib.nnb_thread_burst_set(row, 0, 0)
+        handle, mine.handle = mine.handle, 0
+        self._free.append(row)
+        self._end(handle)
+
+    def close(self) -> None:
+        """Give all up, and open no more."""
+        self._bursts.close()
+
+
+def _open_own_burst(reference: weakref.ref[OwnBursts], keep: Callable[[Burst], None]) -> None:
+    """Open a burst for a thread, unless the compilation is gone.
+
+    Raises:
+        NnburstError: it cannot be opened, a driver's session allows none, or C cannot run the plan.
+    """
+    own = reference()
+    if own is None:
+        return
+    executable = own.executable
+
+    def open_burst() -> Burst:
+        burst = Burst(executable)
+        if not executable.can_bind(burst.bursts):
+            burst.close()
+            raise ResourceExhausted("the plan cannot be bound to a burst")
+        keep(burst)
+        return burst
+
+    open_own_burst(executable.parts, open_burst, own.users)
+
+
+# -- sizes of arguments ----------------------------------------------------------------------------
+
+
+class ArgumentSizes(Closing):
+    """Input and output lengths of a compilation's executions.
+
+    Attributes:
+        executable: what they execute.
+        count: of inputs and outputs.
+        are_all_exact: whether each of them has one length.
+        own: bursts of threads, for executions that compute without one of the program's.
+        struct: as the library has it.
+    """
+
+    def __init__(self, own: OwnBursts) -> None:
+        """Of executions of a compilation, whose threads have `own`."""
+        self.executable: Final = own.executable
+        self.own: Final = own
+        interface = self.executable.interface
+        lengths = [exact_length(operand) for operand in (*interface.inputs, *interface.outputs)]
+        self.are_all_exact: Final = all(lengths)
+        self.count: Final = len(lengths)
+        self._bytes = ffi.new("uint64_t[]", lengths)
+        self.struct: Any = ffi.new(
+            "struct nnb_argument_sizes *",
+            {
+                "input_count": len(interface.inputs),
+                "output_count": len(interface.outputs),
+                "bytes": self._bytes,
+                "threads": self.own.struct,
+                "thread_count": self.own.count,
+            },
+        )
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether native executions of the compilation exist."""
+        return bool(lib.nnb_argument_sizes_in_use(self.struct))
+
+    def close(self) -> None:
+        """Do nothing: it holds no more than memory of its own, and `own` is closed before."""
+
+
+# -- cached requests -------------------------------------------------------------------------------
+
+
+_RUN: Final = ffi.addressof(lib, "nnb_capi_run")
+
+#: Where the arguments of an execution lie: for each input, then each output, handle of a memory and offset;
+#: None for one at an address.
+Placing: TypeAlias = tuple[tuple[int, int] | None, ...]
+
+
+def placing_of(infos: Sequence[ArgumentInfo]) -> Placing | None:
+    """Where arguments lie; None if the framework must look at them each time anew.
+
+    Args:
+        infos: of each input, then each output.
+    """
+    places: list[tuple[int, int] | None] = []
+    for info in infos:
+        is_omitted = info.view is None and info.memory is None
+        if is_omitted or not info.is_in_place:
+            return None
+        if info.memory is None:
+            places.append(None)
+            continue
+        handle = HANDLES.find(info.memory)
+        if handle is None or info.length != exact_length(info.operand):
+            return None
+        places.append((handle, info.offset))
+    return tuple(places)
+
+
+class CachedRequest(Closing):
+    """A request of a burst that C runs for native executions with one placing of their arguments."""
+
+    def __init__(
+        self,
+        sizes: ArgumentSizes,
+        burst: Burst,
+        bound: BoundPlan,
+        pool: Pool,
+        placing: Placing,
+        mine: OwnBurst | None,
+    ) -> None:
+        self.burst: Final = burst
+        self.mine: Final = mine
+        self.bound: Final = bound
+        self.placing: Final = placing
+        self._pool: Final = pool
+        self._sizes: Final = sizes
+        self._places = ffi.new("struct nnb_place[]", len(placing))
+        arguments = (argument for group in bound.arguments for argument in group)
+        for row, argument, place in zip(self._places, arguments, placing, strict=True):
+            if place is not None:
+                row.memory, row.offset = place
+            elif argument.bytes is not None:
+                row.address = ffi.cast("void *", argument.bytes.ctypes.data)
+        self.struct: Any = ffi.new(
+            "struct nnb_cached_request *",
+            {
+                "sizes": sizes.struct,
+                "run": _RUN,
+                "bound": bound.steps.struct,
+                "places": self._places,
+            },
+        )
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a native execution runs it now."""
+        return bool(lib.nnb_cached_request_in_use(self.struct))
+
+    def close(self) -> None:
+        """Give the request and its pool up."""
+        self.bound.close()
+        self._pool.close()
+
+
+def new_cached_request(
+    sizes: ArgumentSizes,
+    burst: Burst,
+    infos: Sequence[ArgumentInfo],
+    placing: Placing,
+    mine: OwnBurst | None = None,
+) -> CachedRequest | None:
+    """A cached request of a burst; None if C cannot run the plan with such arguments.
+
+    Args:
+        sizes: of executions whose arguments all have one length.
+        burst: of the same compilation.
+        infos: of each input, then each output.
+        placing: of them.
+        mine: of the thread whose own the burst is; None for one of the program's.
+
+    Raises:
+        NnburstError: it cannot be bound.
+    """
+    layout = Layout()
+    offsets = [0 if info.memory else layout.place(exact_length(info.operand)) for info in infos]
+    pool = Pool(max(layout.size, 1))
+    try:
+        bound = _bound(sizes, burst, infos, pool, offsets)
+    except BaseException:
+        pool.close()
+        raise
+    if bound is None:
+        pool.close()
+        return None
+    return CachedRequest(sizes, burst, bound, pool, placing, mine)
+
+
+def _bound(
+    sizes: ArgumentSizes,
+    burst: Burst,
+    infos: Sequence[ArgumentInfo],
+    pool: Pool,
+    offsets: Sequence[int],
+) -> BoundPlan | None:
+    """Arguments bound to a burst, with those at addresses in the pool."""
+    arguments = [
+        info.as_argument()
+        if info.memory
+        else Argument(
+            pool.array(np.uint8, (exact_length(info.operand),), offset), info.operand.dimensions
+        )
+        for info, offset in zip(infos, offsets, strict=True)
+    ]
+    inputs = len(sizes.executable.interface.inputs)
+    bound = sizes.executable.bind(arguments[:inputs], arguments[inputs:], burst.bursts)
+    if bound is not None and (bound.needs_python or not bound.is_known):
+        bound.close()
+        return None
+    return bound
+
+
+# -- requests of one burst -------------------------------------------------------------------------
+
+#: Placings that a burst keeps requests for, and the execution with one placing that has it bound.
+MOST: Final = 8
+_BINDS_AT: Final = 2
+
+
+class BurstRequests:
+    """Requests of one burst, by where the arguments of executions lie.
+
+    Attributes:
+        requests: that the library may run; the framework computes what has another placing.
+        can_cache: whether C can run its plan.
+        array: of the requests, as the library has it.
+        gone: requests that went, and that the library may run until it has another array.
+    """
+
+    def __init__(self) -> None:
+        """Begin with no requests."""
+        self.gone: Final[list[CachedRequest]] = []
+        self.requests: Final[RequestCache[Placing, CachedRequest]] = RequestCache(
+            MOST, bind_at=_BINDS_AT, end=self.gone.append
+        )
+        self.can_cache = True
+        self.array: Any = ffi.NULL

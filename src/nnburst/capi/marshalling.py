@@ -1,0 +1,269 @@
+"""Reads and writes values at addresses that a C program passed, and keeps the objects behind its handles.
+
+Values are numbers, structs, strings and bytes. The library has refused nulls. That an address is valid and as
+long as announced is the program's responsibility, as in every C interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+from nnburst._native import ffi
+from nnburst.capi.constants import NANOSECOND, OPERAND_TYPE, PER_CHANNEL
+from nnburst.capi.functions import Argument, Function, HandleKind, Pass
+from nnburst.hal.errors import InvalidArgument, ResourceExhausted
+from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
+from nnburst.runtime.objects.operands import OperandDescription
+
+#: No list of operands or dimensions that a program passes is longer.
+MOST_ENTRIES: Final = 1 << 24
+MOST_BYTES: Final = 1 << 56
+_UINT64: Final = (1 << 64) - 1
+
+_operand_type: Final = OPERAND_TYPE.layout
+_per_channel: Final = PER_CHANNEL.layout
+
+
+def content(address: int, length: int) -> memoryview:
+    """`length` bytes in place, writable.
+
+    Raises:
+        InvalidArgument: no memory is so long.
+    """
+    if length > MOST_BYTES:
+        raise InvalidArgument(f"length: {length} bytes, no memory has more than {MOST_BYTES}")
+    return memoryview(ffi.buffer(ffi.cast("uint8_t *", address), length))
+
+
+def optional(address: int, length: int) -> memoryview | None:
+    """The same; None for a null address (whose length the library has found to be 0)."""
+    return content(address, length) if address else None
+
+
+def string(address: int) -> str:
+    """A string up to its 0.
+
+    Raises:
+        InvalidArgument: it is not UTF-8.
+    """
+    raw: bytes = ffi.string(ffi.cast("char *", address))
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"string {raw!r}: expected UTF-8") from None
+
+
+def numbers(name: str, address: int, count: int) -> tuple[int, ...]:
+    """`count` values of type uint32_t.
+
+    Raises:
+        InvalidArgument: there are more than any call has.
+    """
+    if count > MOST_ENTRIES:
+        raise InvalidArgument(f"{name}: {count} entries, the limit is {MOST_ENTRIES}")
+    return tuple(memoryview(content(address, 4 * count)).cast("I")) if count else ()
+
+
+def scales(address: int) -> tuple[list[float] | None, int]:
+    """Scales and dimension of a struct of per-channel parameters; None if null and count disagree."""
+    dimension, count, place = _per_channel.unpack(content(address, _per_channel.size))
+    if not place or not 0 < count <= MOST_ENTRIES:
+        return None, dimension
+    return list(content(place, 4 * count).cast("f")), dimension
+
+
+def operand_type(address: int) -> OperandDescription | None:
+    """The struct of an operand type; None for null. Dimensions are None if null and count disagree."""
+    if not address:
+        return None
+    kind, count, place, scale, zero_point = _operand_type.unpack(
+        content(address, _operand_type.size)
+    )
+    contradiction = bool(place) != bool(count)  # NNAPI: RT:M3
+    dimensions = None if contradiction else numbers("dimensions", place, count)
+    return OperandDescription(kind, dimensions, scale, zero_point)
+
+
+def unsigned(word: int) -> int:
+    """A uint64_t or size_t that came as a signed word."""
+    return word & _UINT64
+
+
+def store(ctype: str, address: int, value: int) -> None:
+    """Store a number if the program wants it."""
+    cast("Any", ffi.cast(f"{ctype} *", address))[0] = value
+
+
+def store_all(ctype: str, address: int, values: Sequence[int]) -> None:
+    """Store numbers one behind the other."""
+    place = cast("Any", ffi.cast(f"{ctype} *", address))
+    for index, value in enumerate(values):
+        place[index] = value
+
+
+#: Strings that programs hold pointers to, as long as the process lives.
+_strings: Final[dict[str, Any]] = {}
+
+
+def lasting_string(text: str) -> int:
+    """The address of a string that lasts as long as the process."""
+    if text not in _strings:
+        _strings[text] = ffi.new("char[]", text.encode())
+    return int(ffi.cast("uintptr_t", _strings[text]))
+
+
+# -- objects behind handles ------------------------------------------------------------------------
+
+
+class HandleTable:
+    """Objects by handle. Thread-safe as a dict is: each call is one operation on it."""
+
+    def __init__(self) -> None:
+        """Hold nothing, and make no handles before `new_handle` is set."""
+        self.new_handle: Callable[[int], int] | None = None
+        self._objects: dict[int, Any] = {}
+        self._handles: dict[int, int] = {}
+
+    def handle(self, value: object) -> int:
+        """The handle of a living object.
+
+        Raises:
+            InvalidArgument: another thread has freed it.
+        """
+        handle = self.find(value)
+        if handle is None:
+            raise InvalidArgument(f"{type(value).__name__}: it was freed meanwhile")
+        return handle
+
+    def find(self, value: object) -> int | None:
+        """The handle of an object; None if it has none."""
+        return self._handles.get(id(value))
+
+    def get(self, handle: int) -> Any:  # noqa: ANN401 - the library has checked the kind
+        """The object of a handle; None if it has ended."""
+        return self._objects.get(handle)
+
+    def __getitem__(self, handle: int) -> Any:  # noqa: ANN401 - the library has checked the kind
+        """The object of a handle.
+
+        Raises:
+            InvalidArgument: another thread has freed it.
+        """
+        try:
+            return self._objects[handle]
+        except KeyError:
+            raise InvalidArgument(f"handle {handle:#x}: it was freed meanwhile") from None
+
+    def __setitem__(self, handle: int, value: object) -> None:
+        """Let a handle stand for an object."""
+        self._objects[handle] = value
+        self._handles[id(value)] = handle
+
+    def __delitem__(self, handle: int) -> None:
+        """Forget the object of a handle."""
+        self._handles.pop(id(self._objects.pop(handle)), None)
+
+    def close(self) -> None:
+        """Forget all objects."""
+        self._objects.clear()
+        self._handles.clear()
+
+    def add(self, kind: HandleKind, value: object) -> int:
+        """A new handle for an object.
+
+        Raises:
+            ResourceExhausted: the library has no more.
+        """
+        assert self.new_handle is not None
+        handle = int(self.new_handle(int(kind)))
+        if not handle:
+            raise ResourceExhausted(f"no handle for another {kind.name}")
+        self[handle] = value
+        return handle
+
+
+HANDLES = HandleTable()
+
+
+# -- arguments and results by their C types ---------------------------------------------------------
+
+#: Makes of a call's words what one argument is, given the argument's index.
+Read = Callable[[Any, int], Any]
+_UNSIGNED: Final = {"size_t", "uint64_t"}
+_word_as_float: Final = ffi.new("uint32_t *")
+
+
+def _float(word: int) -> float:
+    _word_as_float[0] = word
+    return float(ffi.cast("float *", _word_as_float)[0])
+
+
+def _objects(address: int, count: int) -> list[Any]:
+    handles = ffi.cast("uint64_t *", address)
+    return [HANDLES[handles[index]] for index in range(count)]
+
+
+def reader(function: Function, argument: Argument) -> Read:
+    """Objects for handles; a number for all else, an address included."""
+    if argument.passing is Pass.HANDLE:
+        return lambda words, index: HANDLES[words[index]]
+    if argument.passing is Pass.HANDLES:
+        count = count_of(function, argument)
+        return lambda words, index: _objects(unsigned(words[index]), words[count])
+    if argument.ctype == "float":
+        return lambda words, index: _float(words[index])
+    if argument.ctype in _UNSIGNED or argument.passing is not Pass.VALUE:
+        return lambda words, index: unsigned(words[index])
+    return lambda words, index: words[index]
+
+
+def count_of(function: Function, argument: Argument) -> int:
+    """The position of the argument that counts another."""
+    return [other.name for other in function.arguments].index(argument.count or "")
+
+
+def value_reader(function: Function, argument: Argument) -> Read:
+    """What a method of the framework takes: as `reader`, and what lies at an address for the address."""
+    read = reader(function, argument)
+    ctype = argument.ctype
+    if ctype == "bool":
+        return lambda words, index: bool(read(words, index))
+    if argument.name == "duration":
+        return lambda words, index: read(words, index) * NANOSECOND
+    if argument.passing is not Pass.POINTER:
+        return read
+    if ctype == "const uint8_t*":
+        return lambda words, index: bytes(content(read(words, index), BYTE_SIZE_OF_CACHE_TOKEN))
+    if ctype in _AT_ADDRESS:
+        convert = _AT_ADDRESS[ctype]
+        return lambda words, index: convert(read(words, index))
+    count = count_of(function, argument)
+    if ctype == "const uint32_t*":
+        return lambda words, index: numbers(argument.name, read(words, index), words[count])
+    return lambda words, index: optional(read(words, index), unsigned(words[count]))
+
+
+_AT_ADDRESS: Final[dict[str, Callable[[int], Any]]] = {
+    "const char*": string,
+    "const ANeuralNetworksOperandType*": operand_type,
+    "const ANeuralNetworksSymmPerChannelQuantParams*": scales,
+}
+#: C's types of results that are stored as another one.
+_STORED_AS: Final = {
+    "bool": "uint8_t",
+    "const char*": "uint64_t",
+    "ANeuralNetworksOperationType": "int32_t",
+}
+
+
+def store_result(argument: Argument, address: int, value: Any) -> None:  # noqa: ANN401
+    """Store what a method of the framework has returned: a number, a string, or several numbers."""
+    ctype = argument.ctype.removesuffix("*")
+    stored = _STORED_AS.get(ctype, ctype)
+    if isinstance(value, str):
+        store(stored, address, lasting_string(value))
+    elif isinstance(value, Sequence):
+        store_all(stored, address, [int(each) for each in value])
+    else:
+        store(stored, address, int(value))

@@ -1,0 +1,434 @@
+"""Lets the library compute without the interpreter, by what it was offered.
+
+After a reusable execution has computed well over a driver's burst, its bound request is offered under its
+handle (csrc/capi/fast.h): `FastPath`. A program that makes an execution for each computation gets one that C
+keeps, once Python has offered the sizes of a compilation's arguments and cached requests of a burst:
+`NativeExecutions`. There is one request for arguments at addresses, which are copied, and one for each set of
+ranges of memories. The library runs either until a run ends in another way than the one before; Python then
+makes of that what the framework makes of it: shapes, fallback, a code. It adopts a native execution when a
+call needs Python.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+from typing import Any, Final
+
+from nnburst._native import ffi, lib
+from nnburst.capi.cached_requests import (
+    ArgumentSizes,
+    BurstRequests,
+    CachedRequest,
+    OwnBurst,
+    OwnBursts,
+    Placing,
+    new_cached_request,
+    placing_of,
+)
+from nnburst.capi.functions import HandleKind
+from nnburst.capi.marshalling import HANDLES, content
+from nnburst.hal.errors import NnburstError
+from nnburst.runtime.execution.bound_plan import BoundPlan
+from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.objects.arguments import ArgumentList
+from nnburst.runtime.objects.burst import Burst, executable_of
+from nnburst.runtime.objects.execution import Execution, NativeView
+from nnburst.runtime.records import ExecutionMode
+
+# -- reusable executions ---------------------------------------------------------------------------
+_RUN: Final = ffi.addressof(lib, "nnb_capi_run")
+
+
+class _Offer:
+    """What the library holds of an execution; lives as long as the handle, since C may be looking at it."""
+
+    def __init__(self, execution: Execution, bound: BoundPlan, burst: Burst, handle: int) -> None:
+        self.execution: Final = execution
+        self.bound: Final = bound
+        self.burst: Final = burst
+        self._copies = [_copies(bound, into=True), _copies(bound, into=False)]
+        self.run: Any = ffi.new(
+            "struct nnb_fast_run *",
+            {
+                "run": _RUN,
+                "bound": bound.steps.struct,
+                "burst": handle,
+                "copies_in": self._copies[0],
+                "copies_out": self._copies[1],
+                "copies_in_count": len(self._copies[0]),
+                "copies_out_count": len(self._copies[1]),
+            },
+        )
+
+
+def _copies(bound: BoundPlan, *, into: bool) -> Any:  # noqa: ANN401 - of cffi's
+    copies = bound.inputs if into else bound.outputs
+    rows = []
+    for copy in copies:
+        given, pooled = copy.given.ctypes.data, copy.pooled.ctypes.data
+        to, source = (pooled, given) if into else (given, pooled)
+        rows.append((ffi.cast("void *", to), ffi.cast("void *", source), copy.given.nbytes))
+    return ffi.new("struct nnb_copy[]", rows)
+
+
+class FastPath:
+    """Offers by execution. Thread-safe: calls for one execution come one at a time."""
+
+    def __init__(self) -> None:
+        """Offer nothing, and nothing before `exchange` is set."""
+        self.exchange: Any = None
+        self._offers: dict[int, list[_Offer]] = {}
+        self._latest: dict[int, _Offer] = {}
+
+    def offer(self, handle: int, execution: Execution, burst: Burst, burst_handle: int) -> None:
+        """Offer an execution that has computed over `burst`, if C can compute it again.
+
+        Args:
+            handle: of the execution.
+            execution: which has completed.
+            burst: that it ran on.
+            burst_handle: 0 for the execution's own.
+        """
+        bound = NativeView(execution).bound_to(burst)
+        if bound is None or bound.needs_python:
+            return
+        offer = self._known(handle, bound)
+        if offer is None:
+            offer = _Offer(execution, bound, burst, burst_handle)
+            self._offers.setdefault(handle, []).append(offer)
+        self._latest[handle] = offer
+        self.exchange.offer(handle, offer.run)
+
+    def _known(self, handle: int, bound: BoundPlan) -> _Offer | None:
+        return next((offer for offer in self._offers.get(handle, ()) if offer.bound is bound), None)
+
+    def finish(self, handle: int, code: int) -> bool:
+        """Make the outcome of a run from C that ended with `code` the execution's.
+
+        Returns:
+            Whether the offer stands.
+
+        Raises:
+            NnburstError: what came of it.
+        """
+        offer = self._latest[handle]
+        NativeView(offer.execution).finish_bound(offer.bound, offer.burst, code)
+        return offer.bound.is_current
+
+    def disable(self, handle: int) -> None:
+        """The next computation is Python's."""
+        if handle in self._latest:
+            self.exchange.offer(handle, ffi.NULL)
+
+    def release(self, handle: int) -> None:
+        """The handle has ended, and with it the library's hold."""
+        self._offers.pop(handle, None)
+        self._latest.pop(handle, None)
+
+    def close(self) -> None:
+        """Give all offers up, which the library does not look at any more."""
+        self._offers.clear()
+        self._latest.clear()
+
+
+FAST_PATH: Final = FastPath()
+
+
+# -- an execution for each computation -------------------------------------------------------------
+
+logger = logging.getLogger("nnburst.capi")
+
+
+class NativeExecutions:
+    """Argument sizes by compilation and cached requests by burst, both by handle. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Begin with nothing; `exchange` is set before the first call."""
+        self.exchange: Any = None
+        self._lock: Final = threading.Lock()
+        self._sizes: Final[dict[int, ArgumentSizes]] = {}
+        self._by_address: Final[dict[int, ArgumentSizes | CachedRequest]] = {}
+        self._caches: Final[dict[int, BurstRequests]] = {}
+        #: Bursts with requests that are bound to a memory, both by handle.
+        self._bound_to: Final[dict[int, set[int]]] = {}
+        #: What the library begins no more runs with.
+        self._ended: list[ArgumentSizes | CachedRequest] = []
+        #: Held while the library gets the requests of a burst, so that the latest come last.
+        self._publishing: Final = threading.Lock()
+
+    def offer(self, compilation: int, execution: Execution) -> None:
+        """Let further executions of a compilation begin as native ones.
+
+        Args:
+            compilation: its handle.
+            execution: that it has made.
+        """
+        with self._lock:
+            sizes = self._sizes.get(compilation)
+            if sizes is None:
+                executable = NativeView(execution).executable
+                sizes = ArgumentSizes(OwnBursts(executable, self._new_burst, self._end_burst))
+                self._sizes[compilation] = sizes
+                self._know(sizes)
+        self.exchange.offer_sizes(compilation, sizes.struct)
+
+    def computed(self, execution: Execution) -> None:
+        """Give the calling thread a burst for executions like this one, which was given none.
+
+        Args:
+            execution: that has computed.
+        """
+        view = NativeView(execution)
+        if not view.is_plain or view.executable.recorder.is_on:  # C keeps no records
+            return
+        with self._lock:
+            sizes = self._sizes_of(view.executable)
+        infos = (*view.inputs.given, *view.outputs.given)
+        if sizes is None or not sizes.are_all_exact or placing_of(infos) is None:
+            return
+        mine = sizes.own.of_thread()
+        burst, handle = mine.burst, mine.handle
+        if burst is None:
+            sizes.own.computed(mine)
+        else:
+            self.cache(handle, burst, execution, mine)
+
+    def _new_burst(self) -> int:
+        """A handle for a burst that no program has; 0 if there are no more."""
+        assert HANDLES.new_handle is not None
+        return int(HANDLES.new_handle(int(HandleKind.Burst)))
+
+    def _end_burst(self, handle: int) -> None:
+        self.exchange.end_burst(handle)
+        self.release(handle)
+
+    def cache(
+        self, handle: int, burst: Burst, execution: Execution, mine: OwnBurst | None = None
+    ) -> None:
+        """Cache a request for executions like this one, from the second of them on.
+
+        Args:
+            handle: of the burst.
+            burst: itself.
+            execution: that has computed on it, or would have.
+            mine: of the thread whose own it is; None for one of the program's.
+        """
+        view = NativeView(execution)
+        infos = (*view.inputs.given, *view.outputs.given)
+        placing = placing_of(infos)
+        with self._lock:
+            sizes = self._sizes_of(executable_of(burst))
+            if sizes is None or placing is None or len(placing) != sizes.count:
+                return
+            if not sizes.are_all_exact:
+                return
+            cache = self._caches.setdefault(handle, BurstRequests())
+            known = cache.requests.find(placing)
+            if known is not None:
+                is_wanted = not known.bound.is_current
+            else:
+                is_wanted = cache.can_cache and cache.requests.is_wanted(placing)
+            if not is_wanted:
+                return
+            try:
+                cached = new_cached_request(sizes, burst, infos, placing, mine)
+            except NnburstError as error:
+                logger.info("cannot cache a request, executions go through Python: %s", error)
+                return
+            if cached is None:
+                cache.can_cache = False
+                return
+            self._know(cached)
+            cache.requests.add(placing, cached)
+            memories = {place[0] for place in placing if place is not None}
+            for memory in memories:
+                self._bound_to.setdefault(memory, set()).add(handle)
+        for memory in memories:
+            self._offer_memory(memory)
+        self._publish(handle)
+        self._close_unused()
+
+    def _offer_memory(self, handle: int) -> None:
+        memory = HANDLES.get(handle)
+        if memory is None:  # another thread has freed it
+            self.release(handle)
+        else:
+            self.exchange.offer_memory(handle, memory.size)
+
+    def _publish(self, handle: int) -> None:
+        """Give the library the requests that it may run on a burst from now on."""
+        with self._publishing:
+            with self._lock:
+                cache = self._caches.get(handle)
+                if cache is None:
+                    return
+                requests = cache.requests.values()
+                gone = [*cache.gone]
+                cache.gone.clear()
+            array = ffi.new(
+                "struct nnb_cached_request *[]", [request.struct for request in requests]
+            )
+            self.exchange.cache(handle, array, len(requests))
+            cache.array = array  # the library no longer looks at the one before
+            with self._lock:
+                self._ended += gone
+
+    def _sizes_of(self, executable: Executable) -> ArgumentSizes | None:
+        return next((t for t in self._sizes.values() if t.executable is executable), None)
+
+    def adopt(self, handle: int, native: Any) -> Execution:  # noqa: ANN401 - a pointer of cffi's
+        """Make a native execution one of Python, under the handle that it has.
+
+        Args:
+            handle: of the execution.
+            native: the library's `struct nnb_native_execution`.
+
+        Raises:
+            NnburstError: it cannot be made.
+        """
+        sizes = self._by_address[_address(native.sizes)]
+        assert isinstance(sizes, ArgumentSizes)
+        execution = Execution(sizes.executable)
+        view = NativeView(execution)
+        places = [(native.arguments[at], sizes.struct.bytes[at]) for at in range(sizes.count)]
+        inputs = len(sizes.executable.interface.inputs)
+        for arguments, given in (
+            (view.inputs, places[:inputs]),
+            (view.outputs, places[inputs:]),
+        ):
+            for index, (place, length) in enumerate(given):
+                _set(arguments, index, place, length, is_done=bool(native.completed))
+        if native.completed:
+            view.complete()
+        HANDLES[handle] = execution
+        native.adopted = True
+        return execution
+
+    def finish(self, handle: int, native: Any, struct: Any, status: int) -> bool:  # noqa: ANN401
+        """Adopt a native execution after its run of a cached request, which ended with `status`.
+
+        Returns:
+            Whether outputs at addresses are still in the request's pool; if not, the program has them.
+
+        Raises:
+            NnburstError: what came of it.
+        """
+        cached = self._by_address[_address(struct)]
+        assert isinstance(cached, CachedRequest)
+        try:
+            execution = self.adopt(handle, native)
+        except BaseException:
+            cached.bound.steps.abandon()
+            raise
+        mine, view = cached.mine, NativeView(execution)
+        mode = ExecutionMode.BURST if mine is None else ExecutionMode.SYNC
+        ended_well = False
+        try:
+            is_in_pool = view.finish_bound(cached.bound, cached.burst, status, mode)
+            ended_well = cached.bound.is_current
+        finally:
+            if not cached.bound.is_current:
+                self._release_request(cached)
+            if mine is not None and not ended_well:
+                mine.burst = None  # the next computations find out by themselves what there is
+        return is_in_pool
+
+    def _release_request(self, cached: CachedRequest) -> None:
+        with self._lock:
+            bursts = [
+                handle
+                for handle, cache in self._caches.items()
+                if cache.requests.remove(cached.placing, cached)
+            ]
+            for handle in bursts:
+                self._caches[handle].gone.append(cached)
+        for handle in bursts:
+            self._publish(handle)
+        self._close_unused()
+
+    def release(self, handle: int) -> None:
+        """The handle has ended, and with it what the library was offered under it."""
+        with self._lock:
+            cache = self._caches.pop(handle, None)
+            if cache is not None:
+                cache.requests.close()
+                self._ended += cache.gone
+            sizes = self._sizes.pop(handle, None)
+            if sizes is not None:
+                self._ended.append(sizes)
+            bursts = self._bound_to.pop(handle, set()) & self._caches.keys()
+            for burst in bursts:
+                self._caches[burst].requests.release(partial(_has_memory, handle))
+        if sizes is not None:
+            sizes.own.close()
+        for burst in bursts:
+            self._publish(burst)
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close what has ended, unless the library still looks at it: then a later call does."""
+        with self._lock:
+            ended = self._ended
+            self._ended = [each for each in ended if each.is_in_use]
+            for each in ended:
+                if each not in self._ended:
+                    del self._by_address[_address(each.struct)]
+                    each.close()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the library looks at anything of it."""
+        with self._lock:
+            return any(each.is_in_use for each in self._by_address.values())
+
+    def close(self) -> None:
+        """Close all sizes and requests, none of which is in use any more."""
+        with self._lock:
+            sizes = [*self._sizes.values()]
+        for each in sizes:
+            each.own.close()
+        with self._lock:
+            self._ended = [*self._by_address.values()]
+            self._sizes.clear()
+            self._caches.clear()
+            self._bound_to.clear()
+        self._close_unused()
+
+    def _know(self, made: ArgumentSizes | CachedRequest) -> None:
+        self._by_address[_address(made.struct)] = made
+
+
+def _set(
+    arguments: ArgumentList,
+    index: int,
+    place: Any,  # noqa: ANN401 - a struct nnb_place of cffi's
+    length: int,
+    *,
+    is_done: bool,
+) -> None:
+    """Set an argument as it is set in C; nothing if it is not set there.
+
+    Raises:
+        InvalidArgument: its memory was freed before the execution has computed.
+    """
+    if place.memory and is_done and HANDLES.get(place.memory) is None:
+        arguments.set_pointer(index, None, None, None, padding=False)  # it is not computed again
+    elif place.memory:
+        memory = HANDLES[place.memory]
+        arguments.set_memory(index, memory, place.offset, length, None, padding=False)
+    elif place.address:
+        view = content(_address(place.address), length)
+        arguments.set_pointer(index, view, None, None, padding=False)
+
+
+def _has_memory(memory: int, placing: Placing) -> bool:
+    return any(place is not None and place[0] == memory for place in placing)
+
+
+def _address(pointer: Any) -> int:  # noqa: ANN401 - of cffi's
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+NATIVE_EXECUTIONS: Final = NativeExecutions()

@@ -1,0 +1,327 @@
+"""Numpy arrays against the operands of a model: what fits, what does not, and where it goes.
+
+Everything is checked here, before anything is sent; messages name the argument and the rule.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
+from nnburst.hal.extensions import Extension
+from nnburst.hal.model import Model, refuse_masked
+from nnburst.hal.signature import type_name
+from nnburst.hal.types import OutputShape, RequestArgument, Timing
+from nnburst.hal.whole_graph import ElementTypes
+
+if TYPE_CHECKING:
+    from nnburst.compat.timing import ExecutionTiming
+
+Array = npt.NDArray[Any]
+#: Bytes offered for an output of unknown size, and where offering more ends.
+_FIRST_GUESS: Final = 64 * 1024
+_LAST_GUESS: Final = 1 << 30
+#: Longest duration that a message carries, in seconds.
+_LONGEST: Final = 4e9
+#: More threads than that cannot be asked for.
+_MOST_THREADS: Final = 1024
+
+E = TypeVar("E", bound=IntEnum)
+
+
+class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
+    """The result of an execution. Immutable; its arrays are those of the request.
+
+    Attributes:
+        outputs: for each output of the model its array. A `Buffer` that was given for one stands in its
+            place, although type checkers take it for an array.
+        output_shapes: one for each output; the model's if the driver left them out (which it may
+            if the model declares them all).
+        timing: microseconds; NO_TIMING unless the execution was measured.
+        timing_ns: nanoseconds, from fenced and reusable executions and AIDL's bursts; None from others.
+    """
+
+    outputs: list[Array]
+    output_shapes: tuple[OutputShape, ...]
+    timing: Timing
+    timing_ns: ExecutionTiming | None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What an array for one input or output of a model must look like. Immutable.
+
+    Attributes:
+        name: `inputs[i]` or `outputs[i]`, for messages.
+        type: the operand's type.
+        dtype: of its arrays; for an extension's type an opaque one of the size that the device reports,
+            for which arrays of any dtype of that size are taken. Where it is bool, arrays of uint8 are taken,
+            too, of which 0 is false.
+        dimensions: of the model; 0 is unknown.
+        scalar: whether it is a scalar, whose arrays have rank 0.
+        element: what the elements are if numpy has no name for them, "bfloat16"; else empty.
+    """
+
+    name: str
+    type: int
+    dtype: np.dtype[Any]
+    dimensions: tuple[int, ...]
+    scalar: bool
+    element: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether the model declares the whole shape."""
+        return self.scalar or (bool(self.dimensions) and 0 not in self.dimensions)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its data; 0 if the shape is not known."""
+        return self.dtype.itemsize * math.prod(self.dimensions) if self.known else 0
+
+    @property
+    def first_room(self) -> int:
+        """Bytes to offer for an output at first: its size, or a guess if that is unknown."""
+        return self.size or _FIRST_GUESS
+
+    def more_room(self, offered: int, needed: OutputShape) -> int | None:
+        """Bytes to offer if `offered` were too few for the shape `needed`; None if more cannot help."""
+        if self.known or offered >= _LAST_GUESS:
+            return None
+        wanted = self.dtype.itemsize * math.prod(needed.dimensions)
+        return min(max(2 * offered, wanted), _LAST_GUESS)
+
+    def check_input(self, value: object) -> Array:
+        """`value` itself, as an array that fits this input; a numpy scalar becomes an array of rank 0.
+
+        Raises:
+            InvalidArgument: wrong type, dtype, rank, shape or layout.
+        """
+        array = self._check_array(value)
+        self._check_shape(array.shape)
+        return array
+
+    def check_output(self, value: object) -> Array:
+        """`value` itself, as an array that can take this output.
+
+        If the model does not declare the whole shape, any shape will do: the array is room.
+
+        Raises:
+            InvalidArgument: wrong type, dtype, rank, shape or layout, or read-only.
+        """
+        if isinstance(value, np.generic):
+            raise InvalidArgument(f"{self.name} is a numpy scalar, expected an array to write to")
+        array = self._check_array(value)
+        if not array.flags.writeable:
+            raise InvalidArgument(f"{self.name} is read-only, expected a writable array")
+        if self.known:
+            self._check_shape(array.shape)
+        elif not array.nbytes:
+            raise InvalidArgument(f"{self.name} is empty, expected room for the output")
+        return array
+
+    def _check_array(self, value: object) -> Array:
+        if isinstance(value, np.generic):
+            value = np.asarray(value)
+        refuse_masked(self.name, value)
+        if not isinstance(value, np.ndarray):
+            raise InvalidArgument(
+                f"{self.name} is of type {type(value).__name__},"
+                f" expected a numpy array of {self._wanted()}"
+            )
+        if not self._takes(value.dtype):
+            raise InvalidArgument(
+                f"{self.name} has dtype {value.dtype}, expected {self._wanted()}"
+                f" ({type_name(self.type)})"
+            )
+        if not value.flags.c_contiguous:
+            raise InvalidArgument(f"{self.name} is not contiguous, expected C order without gaps")
+        return value
+
+    def _takes(self, dtype: np.dtype[Any]) -> bool:
+        if self.dtype.type is np.void:
+            return dtype.itemsize == self.dtype.itemsize and not dtype.hasobject
+        return dtype == self.dtype or (dtype == np.uint8 and self.dtype == np.bool_)
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        unknown_rank = not self.dimensions and not self.scalar
+        if not unknown_rank and len(shape) != len(self.dimensions):
+            raise InvalidArgument(
+                f"{self.name} has rank {len(shape)} (shape {shape}), expected {self._wanted()}"
+            )
+        fits = unknown_rank or all(d in (0, s) for d, s in zip(self.dimensions, shape, strict=True))
+        if not fits or 0 in shape or (unknown_rank and not shape):
+            raise InvalidArgument(f"{self.name} has shape {shape}, expected {self._wanted()}")
+
+    def _wanted(self) -> str:
+        name = self.dtype.name
+        if self.element not in ("", name):
+            name += f" ({self.element})"
+        if self.scalar:
+            return f"{name}, a scalar of shape ()"
+        extents = ", ".join("any" if d == 0 else str(d) for d in self.dimensions)
+        return f"{name} of shape ({extents or '...'})"
+
+    def extents(self, array: Array) -> tuple[int, ...]:
+        """The dimensions that a request carries for an input: empty if the model declares the whole shape."""
+        return () if self.known else array.shape
+
+    def shape_of(self, reported: OutputShape | None) -> tuple[int, ...]:
+        """The shape that an output has after an execution.
+
+        Raises:
+            GeneralFailure: the driver did not report it, or reported an impossible one.
+        """
+        shape = (reported.dimensions if reported else ()) or self.dimensions
+        ranks_differ = bool(self.dimensions) and len(shape) != len(self.dimensions)
+        if (
+            ranks_differ
+            or (not self.scalar and not shape)
+            or any(extent <= 0 for extent in shape)
+            or any(d not in (0, s) for d, s in zip(self.dimensions, shape, strict=False))
+        ):
+            raise GeneralFailure(
+                f"the driver reports shape {shape} for {self.name}, expected {self._wanted()}"
+            )
+        return shape
+
+
+OMITTED: Final = RequestArgument(has_no_value=True)
+
+
+def parameters(
+    model: Model, extensions: Callable[[], Sequence[Extension]] = tuple
+) -> tuple[list[Parameter], list[Parameter]]:
+    """The inputs and outputs of a model, in order.
+
+    Args:
+        model: the model.
+        extensions: what the device reports about its extensions; called if the model uses any.
+
+    Raises:
+        InvalidArgument: the model names operands that it does not have.
+    """
+    types = ElementTypes(model, extensions)
+    main = model.main
+    return (
+        [_parameter(model, types, f"inputs[{n}]", i) for n, i in enumerate(main.input_indexes)],
+        [_parameter(model, types, f"outputs[{n}]", i) for n, i in enumerate(main.output_indexes)],
+    )
+
+
+def _parameter(model: Model, types: ElementTypes, name: str, index: int) -> Parameter:
+    if not 0 <= index < len(model.main.operands):
+        raise InvalidArgument(f"model: {name} is operand {index}, which is not defined")
+    operand = model.main.operands[index]
+    dtype, scalar, element = types.of(operand.type)
+    return Parameter(name, operand.type, dtype, operand.dimensions, scalar, element)
+
+
+def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter]) -> None:
+    """Compare the number of arrays with the model's.
+
+    Raises:
+        InvalidArgument: they differ, or `given` is not a sequence.
+    """
+    if not hasattr(given, "__len__"):
+        raise InvalidArgument(
+            f"{kind}: of type {type(given).__name__}, expected a sequence of {len(wanted)} arrays"
+        )
+    if len(given) != len(wanted):
+        raise InvalidArgument(f"{kind}: {len(given)} arrays given, expected {len(wanted)}")
+
+
+def check_timeout(timeout: float) -> float:
+    """`timeout` as a float, if it is a positive finite number of seconds; longer ones are cut to 126 years.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise InvalidArgument(f"timeout: {timeout!r}, expected a number of seconds")
+    if not 0 < timeout < math.inf:
+        raise InvalidArgument(f"timeout: {timeout} s, expected more than 0 and finite")
+    return float(min(timeout, _LONGEST))
+
+
+def check_member(kind: type[E], value: int, name: str) -> E:
+    """`value` as a member of an enumeration (device:P3, P4).
+
+    Raises:
+        InvalidArgument: it is not one; `name` is the argument's.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(f"{member.name} ({int(member)})" for member in kind)
+        raise InvalidArgument(f"{name}: {value!r}, expected one of {known}") from None
+
+
+def check_thread_count(value: int) -> int:
+    """`value`, if so many threads can be asked for; 0 leaves it to the driver.
+
+    Raises:
+        InvalidArgument: they cannot.
+    """
+    if not isinstance(value, int) or not 0 <= value <= _MOST_THREADS:
+        raise InvalidArgument(f"num_threads: {value!r}, expected 0 to {_MOST_THREADS}")
+    return value
+
+
+def time_left(deadline: float) -> float:
+    """Seconds until a moment of `time.monotonic`, for a request that is to be sent now.
+
+    Raises:
+        MissedDeadline: no time is left.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise MissedDeadline("timeout: it passed before the request could be sent")
+    return left
+
+
+def in_nanoseconds(seconds: float) -> int:
+    """A positive duration as messages have it; longer ones are cut to about 126 years."""
+    return int(min(seconds, _LONGEST) * 1e9)
+
+
+def boottime_deadline_ns(timeout: float) -> int:
+    """The moment on CLOCK_BOOTTIME that lies `timeout` seconds from now."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + in_nanoseconds(timeout)
+
+
+def seconds_until(deadline_ns: int) -> float:
+    """From now to a moment on CLOCK_BOOTTIME; negative if it has passed."""
+    return (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+
+
+def complete_shapes(
+    parameters: Sequence[Parameter], reported: Sequence[OutputShape]
+) -> tuple[OutputShape, ...]:
+    """Shapes of all outputs after a success: as reported, or the model's."""
+    return tuple(reported) or tuple(OutputShape(p.dimensions, True) for p in parameters)
+
+
+def settle_truth(array: Array) -> Array:
+    """`array` itself; one of bool gets bytes of 0 and 1, whatever a driver wrote.
+
+    numpy takes it for granted that there are no others: it would count them, and index by them, wrongly.
+    """
+    if array.dtype == np.bool_:
+        bytes_of = array.reshape(-1).view(np.uint8)
+        np.minimum(bytes_of, 1, out=bytes_of)
+    return array
+
+
+def head(buffer: Array, shape: tuple[int, ...]) -> Array:
+    """The beginning of a contiguous buffer in another shape."""
+    return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)

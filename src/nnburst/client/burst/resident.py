@@ -1,0 +1,478 @@
+"""Bursts on a graph whose states stay in the driver: slots, each with the states of one sequence.
+
+A request carries the number of its slot and how many runs that has had, so a driver that has another state,
+or none since it is another one, answers that instead of a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+
+from nnburst.client.arguments import (
+    Array,
+    ExecutionResult,
+    Parameter,
+    check_count,
+)
+from nnburst.client.burst.interface import (
+    DEFAULT_TIMEOUT,
+    BoundRequest,
+    Burst,
+    BurstFunction,
+    SubmittedRequest,
+    bind_function,
+    new_inputs,
+)
+from nnburst.client.staging import in_new_pool
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    DeadObject,
+    DeviceUnavailable,
+    InvalidArgument,
+    NnburstError,
+    OutputInsufficientSize,
+    StateLost,
+)
+from nnburst.hal.whole_graph import CLOSE_SLOT, OPEN_SLOT, SLOT_EXTENTS
+
+_LOST: Final = "the state of the slot is lost: reset() begins anew"
+#: Seconds that closing a slot may take.
+_CLOSING: Final = 5.0
+
+
+class _Pending(Protocol):
+    """An execution over the socket."""
+
+    def result(self, timeout: float = DEFAULT_TIMEOUT) -> ExecutionResult:
+        """Wait for it."""
+
+
+class _Executes(Protocol):
+    """A prepared model, for what opens and closes slots."""
+
+    def execute_async(
+        self, inputs: Sequence[Array], *, timeout: float = DEFAULT_TIMEOUT
+    ) -> _Pending:
+        """Execute over the socket, which carries every status and a message, as no burst does."""
+
+
+class _Model:
+    """What the slots of a burst share; slots are opened and closed by any thread.
+
+    Attributes:
+        burst: that executes, with the slot as the last input.
+        inputs: the caller's.
+    """
+
+    def __init__(self, burst: Burst, prepared: _Executes) -> None:
+        self.burst = burst
+        self.inputs = list(burst.inputs)[:-1]
+        self._prepared = prepared
+        (self._word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
+        self._ordering = threading.Lock()
+        # Nothing is sent: an execution that opens or closes a slot reads its word alone.
+        self._nothing = in_new_pool(
+            [(p.dtype, tuple(extent or 1 for extent in p.dimensions) or (1,)) for p in self.inputs]
+        )
+        #: Numbers of slots that cannot be reached any more; filled by finalizers.
+        self.abandoned: deque[int] = deque()
+
+    def order(self, number: int, what: int, timeout: float) -> None:
+        """Have the driver open or close a slot."""
+        with self._ordering:
+            self._word[:] = number, what
+            pending = self._prepared.execute_async([*self._nothing, self._word], timeout=timeout)
+            pending.result(timeout)
+
+    def close_abandoned(self) -> None:
+        """Close slots that cannot be reached any more."""
+        while self.abandoned:
+            with contextlib.suppress(NnburstError):
+                self.order(self.abandoned.popleft(), CLOSE_SLOT, _CLOSING)
+
+
+class _Slot:
+    """One sequence: its number, and how many runs it has had. Used by the thread that uses the burst.
+
+    Attributes:
+        word: both, in a pool; the last input of each of its requests.
+        closed: whether `close` was called.
+    """
+
+    def __init__(self, model: _Model) -> None:
+        """Open it in the driver.
+
+        Raises:
+            ResourceExhausted: the client has as many as it may, or memory is short.
+        """
+        self.model = model
+        self.closed = False
+        (self.word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
+        self._number = random.getrandbits(63) | 1
+        self._steps = 0
+        self._is_lost = False
+        self.pending: _Submission | None = None
+        model.close_abandoned()
+        self.reset()
+        self._finalizer = weakref.finalize(self, model.abandoned.append, self._number)
+        self._finalizer.atexit = False
+
+    def reset(self, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Begin anew, with states of zeros."""
+        if self.closed:
+            raise Closed("the slot is closed")
+        self.settle()
+        self._is_lost = True
+        self.model.order(self._number, OPEN_SLOT, timeout)
+        self._is_lost = False
+        self._steps = 0
+
+    def begin(self) -> None:
+        """A run begins.
+
+        Raises:
+            StateLost: the state is not known, or not there.
+        """
+        if self.closed:
+            raise Closed("the slot is closed")
+        if self.pending is not None:
+            self.settle()
+        if self._is_lost:
+            raise StateLost(_LOST)
+        self.word[0] = self._number
+        self.word[1] = self._steps
+
+    def ran(self) -> None:
+        """It has ended well."""
+        self._steps += 1
+
+    def failed(self, error: BaseException) -> BaseException:
+        """It has ended otherwise; what to raise."""
+        if isinstance(error, OutputInsufficientSize | InvalidArgument | BurstBusy):
+            return error  # the state is as it was
+        self._is_lost = True
+        if isinstance(error, DeadObject | DeviceUnavailable):
+            return StateLost(f"{_LOST} ({error})")
+        return error
+
+    def settle(self) -> None:
+        """Take the outcome of a submission whose result is there, also if it was not asked for.
+
+        Raises:
+            BurstBusy: it is under way.
+        """
+        pending = self.pending
+        if pending is None:
+            return
+        if not pending.settled and pending.in_flight:
+            raise BurstBusy("a request of this slot is under way")
+        with contextlib.suppress(NnburstError):
+            pending.result(_CLOSING)
+        self.pending = None
+
+    def close(self) -> None:
+        """Have the driver forget it; a dead one has."""
+        if self.closed:
+            return
+        self.closed = True
+        self._finalizer.detach()
+        with contextlib.suppress(NnburstError):
+            self.model.order(self._number, CLOSE_SLOT, _CLOSING)
+
+
+class ResidentBurst(Burst):
+    """A burst on a graph whose states stay in the driver; made by `PreparedModel.open_burst`, and `slot`.
+
+    `execute` goes on where it ended, and so does each bound request and function; with a slot, all of them
+    go on from one state.
+    """
+
+    def __init__(
+        self, model: _Model, slot: _Slot | None = None, owner: Burst | None = None
+    ) -> None:
+        """Use `over` and `slot`."""
+        self._model = model
+        self._own = slot
+        #: Kept open as long as a slot of it is there.
+        self._owner = owner
+        self._slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
+
+    @classmethod
+    def over(cls, burst: Burst, prepared: _Executes) -> ResidentBurst:
+        """Own `burst`; `prepared` is what it executes."""
+        return cls(_Model(burst, prepared))
+
+    def slot(self) -> ResidentBurst:
+        """A sequence of its own; see `Burst.slot`."""
+        return ResidentBurst(self._model, self._opened(), self)
+
+    def beside(self, slot: ResidentBurst) -> ResidentBurst:
+        """A slot of another burst of the same prepared model, for requests that this one sends.
+
+        One thread at a time uses a slot, by whichever burst.
+        """
+        return ResidentBurst(self._model, slot._mine(), self)
+
+    def _opened(self) -> _Slot:
+        slot = _Slot(self._model)
+        self._slots.add(slot)
+        return slot
+
+    def _mine(self) -> _Slot:
+        if self._own is None:
+            self._own = self._opened()
+        return self._own
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether what executes is there now and this object is open."""
+        return self._model.burst.is_alive and not (self._own is not None and self._own.closed)
+
+    @property
+    def inputs(self) -> Sequence[Parameter]:
+        """What each input must look like that is not a state."""
+        return self._model.inputs
+
+    @property
+    def outputs(self) -> Sequence[Parameter]:
+        """What each output must look like that is not a state."""
+        return self._model.burst.outputs
+
+    @property
+    def max_in_flight(self) -> int:
+        """Requests that may be under way at once; one of each slot."""
+        return self._model.burst.max_in_flight
+
+    def bind(
+        self,
+        inputs: Sequence[Array | None] | None = None,
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        output_bytes: Sequence[int | None] | None = None,
+    ) -> ResidentRequest:
+        """Bind a request; see `Burst.bind`."""
+        if inputs is None:
+            inputs = new_inputs(self.inputs)
+        check_count("inputs", inputs, self.inputs)
+        slot = self._own if self._owner is not None and self._own else self._opened()
+        bound = self._model.burst.bind(
+            [*inputs, slot.word], outputs, measure=measure, output_bytes=output_bytes
+        )
+        return ResidentRequest(slot, bound)
+
+    def execute(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = DEFAULT_TIMEOUT,
+        copy: bool = True,
+    ) -> ExecutionResult:
+        """Execute once on numpy arrays, from and to the states of `execute`; see `Burst.execute`."""
+        check_count("inputs", inputs, self.inputs)
+        slot, burst = self._mine(), self._model.burst
+        return _run(
+            slot,
+            lambda seconds: burst.execute(
+                [*inputs, slot.word],
+                outputs,
+                measure=measure,
+                timeout=DEFAULT_TIMEOUT if seconds is None else seconds,
+                copy=copy,
+            ),
+            timeout,
+        )
+
+    def function(
+        self,
+        inputs: Sequence[Array | None] | None = None,
+        *,
+        copy: bool = False,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> BurstFunction:
+        """A function of arrays; see `Burst.function`."""
+        return bind_function(self, inputs, copy=copy, timeout=timeout)
+
+    def reset(self) -> None:
+        """Begin anew; see `Burst.reset`."""
+        self._mine().reset()
+
+    def statistics(self) -> dict[str, int]:
+        """Counters of the client's side; see `Burst.statistics`."""
+        return self._model.burst.statistics()
+
+    def close(self) -> None:
+        """End the burst, or the slot alone. Twice is fine, and so is a dead driver. Arrays stay usable."""
+        if self._owner is not None and self._own is not None:
+            self._own.close()
+            return
+        if self._model.burst.is_alive:
+            for slot in tuple(self._slots):
+                slot.close()
+            self._model.close_abandoned()
+        self._model.burst.close()
+
+    def __repr__(self) -> str:
+        what = "a slot" if self._owner is not None else "states in its driver"
+        return f"{repr(self._model.burst)[:-1]}, with {what}>"
+
+
+def _run(
+    slot: _Slot,
+    work: Callable[[float | None], ExecutionResult],
+    timeout: float | None,
+) -> ExecutionResult:
+    slot.begin()
+    try:
+        result = work(timeout)
+    except BaseException as error:
+        found = slot.failed(error)
+        if found is error:
+            raise
+        raise found from error
+    slot.ran()
+    return result
+
+
+class ResidentRequest(BoundRequest):
+    """A request on the states of a slot; made by `ResidentBurst.bind`."""
+
+    __slots__ = ("_bound", "_inputs", "_run", "_slot")
+
+    def __init__(self, slot: _Slot, bound: BoundRequest) -> None:
+        """Run `bound`, whose last input is the slot's word."""
+        self._slot = slot
+        self._bound = bound
+        self._inputs = bound.inputs[:-1]
+        self._run = bound.run
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """Arrays that every run reads; see `BoundRequest.inputs`."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[Array, ...]:
+        """Arrays that every run writes; see `BoundRequest.outputs`."""
+        return self._bound.outputs
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it was submitted and its result has not been collected yet."""
+        return self._bound.in_flight
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot run any more."""
+        return self._slot.closed or self._bound.closed
+
+    def reset(self) -> None:
+        """Begin anew; see `BoundRequest.reset`."""
+        self._slot.reset()
+
+    def run(self, timeout: float | None = None) -> ExecutionResult:
+        """Execute once and wait for the result; see `BoundRequest.run`."""
+        return _run(self._slot, self._run, timeout)
+
+    async def run_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
+    ) -> ExecutionResult:
+        """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`."""
+        slot = self._slot
+        slot.begin()
+        try:
+            result = await self._bound.run_async(timeout)
+        except BaseException as error:
+            found = slot.failed(error)
+            if found is error:
+                raise
+            raise found from error
+        slot.ran()
+        return result
+
+    def submit(self, timeout: float | None = None) -> SubmittedRequest:
+        """Send the request without waiting for its result; see `BoundRequest.submit`."""
+        slot = self._slot
+        slot.begin()
+        slot.pending = _Submission(slot, self._bound, self._bound.submit(timeout))
+        return slot.pending
+
+
+class _Submission(SubmittedRequest):
+    """A request on the states of a slot that was sent."""
+
+    __slots__ = ("_bound", "_is_taken", "_slot", "_submitted")
+
+    def __init__(self, slot: _Slot, bound: BoundRequest, submitted: SubmittedRequest) -> None:
+        self._slot = slot
+        self._bound = bound
+        self._submitted = submitted
+        self._is_taken = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known, so that `result` does not wait."""
+        return self._submitted.settled
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it is out."""
+        return self._bound.in_flight
+
+    def result(self, timeout: float = DEFAULT_TIMEOUT) -> ExecutionResult:
+        """Wait for the result; see `SubmittedRequest.result`."""
+        try:
+            result = self._submitted.result(timeout)
+        except BaseException as error:
+            raise self._ended(error) from None
+        self._took()
+        return result
+
+    async def result_async(
+        self,
+        timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - as for `result`
+    ) -> ExecutionResult:
+        """`result`, while the event loop goes on."""
+        try:
+            result = await self._submitted.result_async(timeout)
+        except BaseException as error:
+            raise self._ended(error) from None
+        self._took()
+        return result
+
+    def abandon(self) -> None:
+        """Give up the result, and with it the state; see `SubmittedRequest.abandon`."""
+        self._submitted.abandon()
+        if not self._is_taken:
+            self._is_taken = True
+            self._slot.failed(Closed("the request was abandoned"))
+            self._leave()
+
+    def _took(self) -> None:
+        if not self._is_taken:
+            self._is_taken = True
+            self._slot.ran()
+            self._leave()
+
+    def _ended(self, error: BaseException) -> BaseException:
+        if not self._submitted.settled or self._is_taken:
+            return error  # it may come yet, or was taken before
+        self._is_taken = True
+        self._leave()
+        return self._slot.failed(error)
+
+    def _leave(self) -> None:
+        if self._slot.pending is self:
+            self._slot.pending = None

@@ -1,0 +1,417 @@
+"""Networks with state: what one execution leaves is what the next one finds, without a copy.
+
+Each state has two places in a pool of the client's. An execution reads one and writes the other; if it ends
+well they change roles. One that fails, or that a driver dies of, leaves the place that it has read as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_count
+from nnburst.client.burst.interface import (
+    BoundRequest,
+    Burst,
+    BurstFunction,
+    State,
+    SubmittedRequest,
+    bind_function,
+    new_inputs,
+)
+from nnburst.client.staging import in_new_pool
+from nnburst.hal.errors import BurstBusy, InvalidArgument, NnburstError
+
+
+class _Roles:
+    """Which inputs and outputs of a model are states, and which are the caller's.
+
+    Attributes:
+        states: the states.
+        inputs: the caller's, by index.
+        outputs: the caller's, by index.
+    """
+
+    def __init__(
+        self, states: Sequence[State], inputs: Sequence[Parameter], outputs: Sequence[Parameter]
+    ) -> None:
+        """Check the states.
+
+        Raises:
+            InvalidArgument: one is not an input and output of the model, or is one twice.
+        """
+        read = [state.input_index for state in states]
+        written = [state.output_index for state in states]
+        _check_indexes("input", read, len(inputs))
+        _check_indexes("output", written, len(outputs))
+        for state in states:
+            initial = np.asarray(state.initial)
+            before, after = inputs[state.input_index], outputs[state.output_index]
+            if before.dtype != after.dtype or (
+                before.known and after.known and before.dimensions != after.dimensions
+            ):
+                raise InvalidArgument(f"states: {state.name!r} differs as input and as output")
+            if before.dtype != initial.dtype:
+                raise InvalidArgument(
+                    f"states: {state.name!r} begins with an array of {initial.dtype},"
+                    f" expected {before.dtype}"
+                )
+            before.check_input(np.ascontiguousarray(initial))
+        self.states = tuple(states)
+        self.inputs = [index for index in range(len(inputs)) if index not in read]
+        self.outputs = [index for index in range(len(outputs)) if index not in written]
+
+    def merged(
+        self, given: Sequence[Array | None], places: Sequence[Array], *, outputs: bool
+    ) -> list[Array | None]:
+        """All arguments of a kind: the caller's and the states'."""
+        mine = self.outputs if outputs else self.inputs
+        arrays: list[Array | None] = [None] * (len(mine) + len(places))
+        for index, array in zip(mine, given, strict=True):
+            arrays[index] = array
+        for state, place in zip(self.states, places, strict=True):
+            arrays[state.output_index if outputs else state.input_index] = place
+        return arrays
+
+    def visible(self, result: ExecutionResult) -> ExecutionResult:
+        """A result without the states."""
+        shapes = result.output_shapes
+        return ExecutionResult(
+            [result.outputs[index] for index in self.outputs],
+            type(shapes)(shapes[index] for index in self.outputs) if shapes else shapes,
+            result.timing,
+        )
+
+
+class _StatePlaces:
+    """The two places of each state. One is read next, which the turn decides.
+
+    Attributes:
+        turn: 0 or 1.
+    """
+
+    def __init__(self, roles: _Roles) -> None:
+        """Make them, with the initial values."""
+        self._states = roles.states
+        initial = [np.asarray(state.initial) for state in roles.states]
+        wanted = [(array.dtype, array.shape) for array in initial]
+        places = in_new_pool([*wanted, *wanted])
+        self._both = places[: len(wanted)], places[len(wanted) :]
+        self.turn = 0
+        self.reset()
+
+    def read(self, turn: int) -> Sequence[Array]:
+        """Those that an execution of this turn reads; those of the other turn it writes."""
+        return self._both[turn]
+
+    @property
+    def by_name(self) -> Mapping[str, Array]:
+        """Those that the next execution reads."""
+        now = self._both[self.turn]
+        return {state.name: place for state, place in zip(self._states, now, strict=True)}
+
+    def reset(self) -> None:
+        """Go back to the initial values."""
+        for state, place in zip(self._states, self._both[self.turn], strict=True):
+            place[...] = state.initial
+
+
+class StatefulBurst(Burst):
+    """A burst with `states=` over any other one, which it owns."""
+
+    def __init__(self, burst: Burst, states: Sequence[State]) -> None:
+        """Use `over`."""
+        self._burst = burst
+        self._roles = _Roles(states, burst.inputs, burst.outputs)
+        self._inputs = [burst.inputs[index] for index in self._roles.inputs]
+        self._outputs = [burst.outputs[index] for index in self._roles.outputs]
+        self._places: _StatePlaces | None = None
+
+    @classmethod
+    def over(cls, burst: Burst, states: Sequence[State]) -> Burst:
+        """`burst` itself if there are no states; it is closed if this fails.
+
+        Raises:
+            InvalidArgument: a state is not an input and output of the model, or is one twice.
+        """
+        if not states:
+            return burst
+        try:
+            return cls(burst, states)
+        except BaseException:
+            burst.close()
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether what executes is there now and this object is open."""
+        return self._burst.is_alive
+
+    @property
+    def inputs(self) -> Sequence[Parameter]:
+        """What each input must look like that is not a state."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[Parameter]:
+        """What each output must look like that is not a state."""
+        return self._outputs
+
+    @property
+    def max_in_flight(self) -> int:
+        """Requests that may be under way at once."""
+        return self._burst.max_in_flight
+
+    def bind(
+        self,
+        inputs: Sequence[Array | None] | None = None,
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        output_bytes: Sequence[int | None] | None = None,
+    ) -> StatefulRequest:
+        """Bind a request, which is a stream of its own; see `Burst.bind`."""
+        if inputs is None:
+            inputs = new_inputs(self._inputs)
+        check_count("inputs", inputs, self._inputs)
+        given = [None] * len(self._outputs) if outputs is None else outputs
+        check_count("outputs", given, self._outputs)
+        rooms = [None] * len(self._outputs) if output_bytes is None else output_bytes
+        check_count("output_bytes", rooms, self._outputs)
+        return StatefulRequest(self._burst, self._roles, inputs, given, rooms, measure)
+
+    def execute(
+        self,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None] | None = None,
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,
+        copy: bool = True,
+    ) -> ExecutionResult:
+        """Execute once on numpy arrays, from and to the states of `execute`; see `Burst.execute`."""
+        check_count("inputs", inputs, self._inputs)
+        given = [None] * len(self._outputs) if outputs is None else outputs
+        check_count("outputs", given, self._outputs)
+        places, roles = self._own_places(), self._roles
+        turn = places.turn
+        result = self._burst.execute(
+            roles.merged(inputs, places.read(turn), outputs=False),
+            roles.merged(given, places.read(1 - turn), outputs=True),
+            measure=measure,
+            timeout=timeout,
+            copy=copy,
+        )
+        places.turn = 1 - turn
+        return roles.visible(result)
+
+    def function(
+        self,
+        inputs: Sequence[Array | None] | None = None,
+        *,
+        copy: bool = False,
+        timeout: float = 30.0,
+    ) -> BurstFunction:
+        """A function of arrays, which is a stream of its own; see `Burst.function`."""
+        return bind_function(self, inputs, copy=copy, timeout=timeout)
+
+    @property
+    def states(self) -> Mapping[str, Array]:
+        """What the next `execute` finds; see `Burst.states`."""
+        return self._own_places().by_name
+
+    def reset(self) -> None:
+        """Take `execute` back to the states before its first run."""
+        self._own_places().reset()
+
+    def _own_places(self) -> _StatePlaces:
+        if self._places is None:
+            self._places = _StatePlaces(self._roles)
+        return self._places
+
+    def statistics(self) -> dict[str, int]:
+        """Counters of the client's side; see `Burst.statistics`."""
+        return self._burst.statistics()
+
+    def close(self) -> None:
+        """End the burst. Twice is fine, and so is a dead driver. Arrays stay usable."""
+        self._burst.close()
+
+    def __repr__(self) -> str:
+        names = ", ".join(state.name for state in self._roles.states)
+        return f"{repr(self._burst)[:-1]}, with states {names}>"
+
+
+class StatefulRequest(BoundRequest):
+    """A request with states; made by `StatefulBurst.bind`.
+
+    It is bound twice: one request reads the first places and writes the second, and one the other way round.
+    """
+
+    __slots__ = ("_inputs", "_outputs", "_places", "_requests", "_roles", "_seen", "_submitted")
+
+    def __init__(
+        self,
+        burst: Burst,
+        roles: _Roles,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None],
+        rooms: Sequence[int | None],
+        measure: bool,
+    ) -> None:
+        """Bind both, to the same arrays of the caller's."""
+        places = _StatePlaces(roles)
+        count = len(burst.outputs)
+        all_rooms: list[int | None] = [None] * count
+        for index, room in zip(roles.outputs, rooms, strict=True):
+            all_rooms[index] = room
+        first = burst.bind(
+            roles.merged(inputs, places.read(0), outputs=False),
+            roles.merged(outputs, places.read(1), outputs=True),
+            measure=measure,
+            output_bytes=all_rooms,
+        )
+        self._inputs = tuple(first.inputs[index] for index in roles.inputs)
+        self._outputs = tuple(first.outputs[index] for index in roles.outputs)
+        second = burst.bind(
+            roles.merged(self._inputs, places.read(1), outputs=False),
+            roles.merged(self._outputs, places.read(0), outputs=True),
+            measure=measure,
+        )
+        self._roles = roles
+        self._places = places
+        self._requests = (first, second)
+        self._seen: list[tuple[ExecutionResult, ExecutionResult] | None] = [None, None]
+        self._submitted: StatefulSubmission | None = None
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """Arrays that every run reads; see `BoundRequest.inputs`."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[Array, ...]:
+        """Arrays that every run writes; see `BoundRequest.outputs`."""
+        return self._outputs
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it was submitted and its result has not been collected yet."""
+        return any(request.in_flight for request in self._requests)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot run any more."""
+        return self._requests[0].closed or self._requests[1].closed
+
+    @property
+    def states(self) -> Mapping[str, Array]:
+        """The places that the next run reads; see `BoundRequest.states`."""
+        self._take_submitted()
+        return self._places.by_name
+
+    def reset(self) -> None:
+        """Go back to the states before the first run."""
+        self._take_submitted()
+        self._places.reset()
+
+    def run(self, timeout: float | None = None) -> ExecutionResult:
+        """Execute once and wait for the result; see `BoundRequest.run`."""
+        if self._submitted is not None:
+            self._take_submitted()
+        turn = self._places.turn
+        return self._took(turn, self._requests[turn].run(timeout))
+
+    async def run_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
+    ) -> ExecutionResult:
+        """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`."""
+        self._take_submitted()
+        turn = self._places.turn
+        return self._took(turn, await self._requests[turn].run_async(timeout))
+
+    def submit(self, timeout: float | None = None) -> SubmittedRequest:
+        """Send the request without waiting for its result; see `BoundRequest.submit`."""
+        self._take_submitted()
+        turn = self._places.turn
+        self._submitted = StatefulSubmission(self, turn, self._requests[turn].submit(timeout))
+        return self._submitted
+
+    def _took(self, turn: int, result: ExecutionResult) -> ExecutionResult:
+        """A run of `turn` has ended well: what the caller gets of it."""
+        self._places.turn = 1 - turn
+        seen = self._seen[turn]
+        if seen is None or seen[0] is not result:
+            seen = self._seen[turn] = (result, self._roles.visible(result))
+        return seen[1]
+
+    def _take_submitted(self) -> None:
+        """Take the outcome of a submission whose result is there, also if it was not asked for.
+
+        Raises:
+            BurstBusy: it is still under way.
+        """
+        submitted = self._submitted
+        if submitted is not None:
+            if not submitted.settled and self.in_flight:
+                raise BurstBusy("this request is under way: its memory is in use")
+            submitted._take()
+
+
+class StatefulSubmission(SubmittedRequest):
+    """A request with states that was sent; made by `StatefulRequest.submit`."""
+
+    __slots__ = ("_abandoned", "_request", "_submitted", "_turn", "_visible")
+
+    def __init__(self, request: StatefulRequest, turn: int, submitted: SubmittedRequest) -> None:
+        """Wait for `submitted`."""
+        self._request = request
+        self._turn = turn
+        self._submitted = submitted
+        self._visible: ExecutionResult | None = None
+        self._abandoned = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known, so that `result` does not wait."""
+        return self._submitted.settled
+
+    def result(self, timeout: float = 30.0) -> ExecutionResult:
+        """Wait for the result; see `SubmittedRequest.result`."""
+        return self._took(self._submitted.result(timeout))
+
+    async def result_async(
+        self,
+        timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
+    ) -> ExecutionResult:
+        """`result`, while the event loop goes on."""
+        return self._took(await self._submitted.result_async(timeout))
+
+    def abandon(self) -> None:
+        """Give up the result, and the states that it has left."""
+        self._abandoned = self._visible is None
+        self._submitted.abandon()
+
+    def _took(self, result: ExecutionResult) -> ExecutionResult:
+        if self._visible is None:
+            self._visible = self._request._took(self._turn, result)
+            self._request._submitted = None
+        return self._visible
+
+    def _take(self) -> None:
+        """Note the outcome, which is known."""
+        self._request._submitted = None
+        if not self._abandoned and self._visible is None:
+            try:
+                self._took(self._submitted.result())
+            except NnburstError:
+                return  # the states stay as they were; `result` raises it
+
+
+def _check_indexes(kind: str, indexes: Sequence[int], count: int) -> None:
+    if len(set(indexes)) != len(indexes) or any(not 0 <= index < count for index in indexes):
+        raise InvalidArgument(
+            f"states: {kind} indexes are {list(indexes)}, expected different ones of {count}"
+        )

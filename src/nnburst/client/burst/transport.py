@@ -1,0 +1,278 @@
+"""Opens and closes the channels of a burst, and finds out how a burst has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from nnburst._native import lib
+from nnburst.client.execution.prepared import Prepared
+from nnburst.client.session.upcalls import BurstCallback
+from nnburst.control.connection import Connection
+from nnburst.control.messages import FreeMemory, Message, Nothing, OpenBurst, Opened, Release
+from nnburst.fmq.cores import allowed_cores
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.errors import Closed
+from nnburst.hal.utils import Scarce
+from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
+from nnburst.tracing.slices import Layer, Phase, trace
+
+if TYPE_CHECKING:
+    from nnburst._native import nnb_client
+
+
+#: More than a driver ever sends before the loop looks: one byte for each wait that began.
+_ENOUGH: Final = 4096
+
+
+class WakeupSocket:
+    """The client's end; readable after a wakeup and after the end. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Make both ends; the driver's stays until `release_their_fd`.
+
+        Raises:
+            ResourceExhausted: this process may have no more descriptors.
+        """
+        with Scarce("a burst cannot be opened"):
+            self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        # A burst that is never closed gives its descriptors back with its channels, as its queues do.
+        for end in (self._socket, self._theirs):
+            weakref.finalize(self, end.close).atexit = False
+        self._lock = threading.Lock()
+        self._closed = False
+        self._in_use = False
+
+    @property
+    def their_fd(self) -> int:
+        """The driver's end; borrowed, for one message."""
+        return self._theirs.fileno()
+
+    def release_their_fd(self) -> None:
+        """Close the driver's end here: its end of the message is what counts."""
+        self._theirs.close()
+
+    def fileno(self) -> int:
+        """For an event loop."""
+        return self._socket.fileno()
+
+    def drain(self) -> bool:
+        """Take the wakeups that have come; False after the end."""
+        try:
+            return bool(self._socket.recv(_ENOUGH))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def hold(self) -> None:
+        """An event loop watches the descriptor from now on: `close` leaves it to `release`.
+
+        Raises:
+            Closed: `close` was called; there is nothing to watch any more.
+        """
+        with self._lock:
+            if not self._closed:
+                self._in_use = True
+                return
+        raise Closed("the burst is closed")
+
+    def release(self) -> None:
+        """No event loop watches it any more."""
+        with self._lock:
+            self._in_use = False
+            if self._closed:
+                self._socket.close()
+
+    def fail(self) -> None:
+        """Wake all waiters, now and from now on."""
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End, and close both ends as soon as they are not watched; twice is fine."""
+        self.fail()
+        with self._lock:
+            self._closed = True
+            self._theirs.close()
+            if not self._in_use:
+                self._socket.close()
+
+    def abandon_in_child(self) -> None:
+        """In a forked child: close the descriptors, which are the parent's to use."""
+        self._theirs.close()
+        self._socket.close()
+
+
+#: Seconds that a control call about the burst may take.
+_TIMEOUT: Final = 30.0
+
+
+class BurstChannels:
+    """A request and a result queue that a driver serves (NNAPI: configureExecutionBurst).
+
+    Attributes:
+        requests: written by this process.
+        results: read by this process.
+        wakeup_socket: socket with a byte for each result that an event loop awaits.
+        handle: the driver's number for the burst.
+        may_spin: both sides can run at the same moment.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        callback: BurstCallback,
+        lengths: tuple[int, int],
+        *,
+        max_in_flight: int = 1,
+        preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
+    ) -> None:
+        """Allocate the queues and have the driver open them.
+
+        Args:
+            prepared: an open one.
+            callback: what the driver may call.
+            lengths: elements of the request and of the result queue.
+            max_in_flight: requests that may be under way at once.
+            preference: LOW_POWER keeps the driver from spinning.
+
+        Raises:
+            ResourceExhausted: this process may have no more descriptors, or no memory is left.
+            NnburstError: the driver refuses.
+        """
+        # A released model and a closed device are refused before there is anything to give back.
+        handle = prepared.handle
+        self._connection = prepared.session.connection
+        self._upcalls = prepared.session.upcalls
+        with ExitStack() as undo:
+            self.requests = undo.enter_context(
+                MessageQueue.create(REQUEST_DATUM, lengths[0], ends=False)
+            )
+            self.results = undo.enter_context(
+                MessageQueue.create(RESULT_DATUM, lengths[1], ends=False)
+            )
+            self.wakeup_socket = WakeupSocket()
+            undo.pop_all()
+        self._callback = self._upcalls.register(callback)
+        try:
+            opened = self._open(handle, max_in_flight, preference)
+        except BaseException:
+            self._release()
+            raise
+        self.wakeup_socket.release_their_fd()
+        self.handle = opened.handle
+        self.may_spin = bool(opened.fields.get("may_spin"))
+
+    def _open(self, handle: int, max_in_flight: int, preference: ExecutionPreference) -> Opened:
+        message = OpenBurst(
+            handle=handle,
+            callback=self._callback,
+            request_channel=msgspec.Raw(msgspec.msgpack.encode(self.requests.descriptor)),
+            result_channel=msgspec.Raw(msgspec.msgpack.encode(self.results.descriptor)),
+            max_in_flight=max_in_flight,
+            cpus=allowed_cores(),
+            preference=preference,
+        )
+        fds = [
+            self.requests.memories[0].fd,
+            self.results.memories[0].fd,
+            self.wakeup_socket.their_fd,
+        ]
+        with trace(Layer.IPC, Phase.COMPILATION, "configureExecutionBurst"):
+            opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
+        return opened
+
+    def call(self, message: Message) -> None:
+        """Make a control call about the burst and wait for it."""
+        self._connection.call(message, Nothing, timeout=_TIMEOUT)
+
+    def free_memory(self, slot: int) -> None:
+        """Have the driver forget a slot (NNAPI: IBurstContext::freeMemory)."""
+        self.call(FreeMemory(self.handle, slot))
+
+    def abandon(self) -> None:
+        """Like `close`, without waiting for the driver."""
+        self._connection.post(Release(self.handle))
+        self._release()
+
+    def close(self) -> None:
+        """Release the driver's end and this one; fine with a dead driver."""
+        try:
+            self._connection.release(self.handle)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._upcalls.release(self._callback)
+        self.requests.close()
+        self.results.close()
+        self.wakeup_socket.close()
+
+
+T = TypeVar("T")
+
+
+class BurstStop:
+    """Ends every wait of a burst. Keeps its queues mapped, and not the burst itself."""
+
+    def __init__(self, client: nnb_client, channels: BurstChannels) -> None:
+        """End the waits of `client`, whose queues are `channels`."""
+        self._client = client
+        self._channels = channels
+
+    def __call__(self) -> None:
+        """End them, now and from now on. Any thread."""
+        lib.nnb_client_stop(self._client)
+        self._channels.wakeup_socket.fail()
+
+
+def abandon_burst(connection: Connection, channels: BurstChannels, stop: BurstStop) -> None:
+    """Give up a burst that was never closed."""
+    connection.remove_callback(stop)
+    channels.abandon()
+
+
+def weakly(method: Callable[[T], None]) -> Callable[[T], None]:
+    """`method`, without keeping its object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(argument: T) -> None:
+        alive = reference()
+        if alive is not None:
+            alive(argument)
+
+    return call
+
+
+class BurstEnded:
+    """The driver's word that a burst has ended, which can come before the burst object is there."""
+
+    def __init__(self) -> None:
+        """It goes on."""
+        self._lock = threading.Lock()
+        self._reason = ""
+        self._listener: Callable[[str], None] | None = None
+
+    def set(self, reason: str) -> None:
+        """The driver has ended the burst."""
+        with self._lock:
+            self._reason, listener = f"the driver has ended the burst: {reason}", self._listener
+        if listener is not None:
+            listener(self._reason)
+
+    def tell(self, listener: Callable[[str], None]) -> None:
+        """Whom to notify, now or later."""
+        with self._lock:
+            self._listener, reason = listener, self._reason
+        if reason:
+            listener(reason)

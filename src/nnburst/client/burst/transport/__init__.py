@@ -1,1 +1,0 @@
-"""What the packets of a burst travel through: its rings, the kicks that wake who waits, and their end."""

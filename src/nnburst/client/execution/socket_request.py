@@ -1,0 +1,452 @@
+"""Checks, places, stages and sends the request of an execution over the socket."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from nnburst.client.arguments import (
+    OMITTED,
+    Array,
+    ExecutionResult,
+    Parameter,
+    boottime_deadline_ns,
+    check_count,
+    complete_shapes,
+    head,
+    settle_truth,
+    time_left,
+)
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.execution.prepared import (
+    LARGEST,
+    Prepared,
+    RememberedRequest,
+    StagedRequest,
+    request_key,
+)
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.client.memory import Memory, find_memory
+from nnburst.client.session.upcalls import Interrupted
+from nnburst.client.staging import Layout, PrivatePool, RequestPools
+from nnburst.control.channel import Fds
+from nnburst.control.messages import (
+    CreateReusableExecution,
+    Executed,
+    ExecuteReusable,
+    ExecuteSynchronously,
+    Message,
+    Opened,
+)
+from nnburst.hal.errors import (
+    DeadObject,
+    GeneralFailure,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    OutputInsufficientSize,
+)
+from nnburst.hal.extensions import ExtensionAttribute
+from nnburst.hal.model import BufferToken, MemoryPool
+from nnburst.hal.types import OutputShape, Request, RequestArgument
+
+
+@dataclass(slots=True)
+class ArgumentPlace:
+    """Where one input or output lies: in a pool or buffer of the caller's, or (None) in the private pool."""
+
+    parameter: Parameter
+    array: Array | None
+    length: int
+    memory: Memory | Buffer | None = None
+    offset: int = 0
+    dimensions: tuple[int, ...] = ()
+    omitted: bool = False
+
+
+class SocketArguments:
+    """The arguments of one execution, and where they lie. `SocketRequest` gives them memory.
+
+    Attributes:
+        prepared: what is executed.
+        inputs: where each input lies.
+        outputs: where each output lies.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None,
+    ) -> None:
+        """Check all arrays and buffers; without `outputs`, each gets a new array.
+
+        Raises:
+            InvalidArgument: one does not fit, or is a buffer of another device.
+            Closed: the device or a buffer is closed.
+        """
+        prepared.session.check_open()  # a closed device counts before anything else
+        check_count("inputs", inputs, prepared.inputs)
+        given = [None] * len(prepared.outputs) if outputs is None else outputs
+        check_count("outputs", given, prepared.outputs)
+        self.prepared = prepared
+        self.inputs = [
+            _input_place(parameter, value)
+            for parameter, value in zip(prepared.inputs, inputs, strict=True)
+        ]
+        self.outputs = [
+            _output_place(parameter, value)
+            for parameter, value in zip(prepared.outputs, given, strict=True)
+        ]
+        for place in (*self.inputs, *self.outputs):
+            if isinstance(place.memory, Buffer):
+                place.memory._check_session(prepared.session, place.parameter.name)
+
+    def grow(self, shapes: Sequence[OutputShape]) -> bool:
+        """Offer more room if the driver asked for it; False if that cannot help."""
+        short = [
+            (place, shape)
+            for place, shape in zip(self.outputs, shapes, strict=False)
+            if not shape.is_sufficient
+        ]
+        for place, shape in short:
+            more = place.parameter.more_room(place.length, shape)
+            if place.array is not None or place.memory is not None or more is None:
+                return False
+            place.length = more
+        return bool(short)
+
+    def lay_out(self) -> int:
+        """Give everything outside of the caller's pools an offset in the private one; its size."""
+        layout = Layout()
+        for place in (*self.inputs, *self.outputs):
+            if place.memory is None and not place.omitted:
+                place.offset = layout.place(place.length)
+        return layout.size
+
+    @property
+    def arrays(self) -> tuple[list[Array | None], list[Array | None]]:
+        """The inputs' arrays and the outputs', as they were given."""
+        return [place.array for place in self.inputs], [place.array for place in self.outputs]
+
+    def fail(self) -> None:
+        """Note that it has failed: buffers that it was to write hold nothing any more."""
+        for place in self.outputs:
+            if isinstance(place.memory, Buffer):
+                place.memory._holds(None)
+
+
+def _input_place(parameter: Parameter, value: Array | Buffer | None) -> ArgumentPlace:
+    if value is None:
+        return ArgumentPlace(parameter, None, 0, omitted=True)
+    if isinstance(value, Buffer):
+        return ArgumentPlace(parameter, None, 0, value, dimensions=value._input_extents(parameter))
+    array = parameter.check_input(value)
+    memory, offset = find_memory(array) or (None, 0)
+    return ArgumentPlace(parameter, array, array.nbytes, memory, offset, parameter.extents(array))
+
+
+def _output_place(parameter: Parameter, value: Array | Buffer | None) -> ArgumentPlace:
+    if value is None:
+        return ArgumentPlace(parameter, None, parameter.first_room)
+    if isinstance(value, Buffer):
+        value._open_handle  # noqa: B018 - one that is closed is refused before anything is sent
+        return ArgumentPlace(parameter, None, 0, value)
+    array = parameter.check_output(value)
+    memory, offset = find_memory(array) or (None, 0)
+    return ArgumentPlace(parameter, array, array.nbytes, memory, offset)
+
+
+# -- placed request --------------------------------------------------------------------------------
+
+
+M = TypeVar("M", bound=Message)
+
+
+class SocketRequest:
+    """One execution as it is sent: what lies in no pool has its place in a private one.
+
+    Attributes:
+        arguments: checked.
+        private: comes from the prepared model, and goes back there once the execution has ended.
+        request: what a message has of it.
+        memories: the pools that go along with the request.
+    """
+
+    def __init__(self, arguments: SocketArguments) -> None:
+        """Take a private pool if one is needed, and describe the request."""
+        self.arguments = arguments
+        self.private = PrivatePool(arguments.prepared.staging, arguments.lay_out())
+        pools: RequestPools[Memory | Buffer] = RequestPools()
+        self.request = Request(
+            tuple(self._argument(place, pools) for place in arguments.inputs),
+            tuple(self._argument(place, pools) for place in arguments.outputs),
+            _described(pools.used),
+        )
+        self.memories = [pool for pool in pools.used if not isinstance(pool, Buffer)]
+
+    def _argument(
+        self, place: ArgumentPlace, pools: RequestPools[Memory | Buffer]
+    ) -> RequestArgument:
+        if place.omitted:
+            return OMITTED
+        pool = place.memory or self.private.memory
+        if pool is None:
+            raise InvalidArgument(f"{place.parameter.name} has no memory")
+        return pools.argument(pool, place.offset, place.length, place.dimensions)
+
+    def stage(self) -> None:
+        """Copy inputs that lie in no pool to the private one."""
+        for place in self.arguments.inputs:
+            if place.memory is None and place.array is not None:
+                staged = self._view(place, place.array.shape)
+                staged.view(place.array.dtype)[...] = place.array
+
+    def staged(self) -> StagedRequest | None:
+        """What copies its contents, of which alone later executions may differ.
+
+        None if more than that may differ: an output's shape is open, or a buffer is named.
+        """
+        arguments = self.arguments
+        places = (*arguments.inputs, *arguments.outputs)
+        if any(isinstance(place.memory, Buffer) for place in places) or not all(
+            place.parameter.known for place in arguments.outputs
+        ):
+            return None
+        inputs = [
+            self._view(place, place.array.shape).view(place.array.dtype)
+            if place.memory is None and place.array is not None
+            else None
+            for place in arguments.inputs
+        ]
+        outputs = [self._staged_output(place) for place in arguments.outputs]
+        return StagedRequest(arguments.prepared.outputs, inputs, outputs)
+
+    def call(
+        self,
+        message: Message,
+        expected: type[M],
+        timeout: float,
+        wait_for: Sequence[SyncFence] = (),
+    ) -> tuple[M, Fds]:
+        """Make a call that brings all its memory, and after it the fences; see `Connection.call`."""
+        connection = self.arguments.prepared.session.connection
+        with Fds.duplicates([*self.memories, *wait_for]) as fds:
+            return connection.call(message, expected, list(fds), timeout=timeout)
+
+    def result(self, executed: Executed) -> ExecutionResult:
+        """What it gave, with outputs copied from the private pool to where they belong.
+
+        Raises:
+            GeneralFailure: the driver reports what cannot be.
+        """
+        places = self.arguments.outputs
+        shapes: Sequence[OutputShape | None] = executed.output_shapes or [None] * len(places)
+        if len(shapes) != len(places):
+            raise GeneralFailure(
+                f"the driver reports {len(shapes)} shapes for {len(places)} outputs"
+            )
+        outputs = [self._output(place, shape) for place, shape in zip(places, shapes, strict=True)]
+        complete = complete_shapes(self.arguments.prepared.outputs, executed.output_shapes)
+        return ExecutionResult(cast("list[Array]", outputs), complete, executed.timing)
+
+    def fail(self, error: BaseException) -> None:
+        """It ended with `error`: buffers that it was to write hold nothing any more.
+
+        After a timeout or an interruption the driver may still write to the private pool, so it is not used
+        again.
+        """
+        self.arguments.fail()
+        known = isinstance(error, NnburstError)
+        if not known or isinstance(error, MissedDeadline | Interrupted):
+            self.private.keep()
+        self.private.release()
+
+    def _view(self, place: ArgumentPlace, shape: tuple[int, ...]) -> Array:
+        """A view of what lies in the private pool."""
+        if self.private.memory is None:
+            raise InvalidArgument(f"{place.parameter.name} has no memory")
+        return self.private.memory.array(place.parameter.dtype, shape, place.offset)
+
+    def _staged_output(self, place: ArgumentPlace) -> Array | None:
+        if place.memory is not None:
+            return None
+        staged = self._view(place, place.parameter.dimensions)
+        return staged if place.array is None else staged.view(place.array.dtype)
+
+    def _output(self, place: ArgumentPlace, reported: OutputShape | None) -> Array | Buffer:
+        """The array or buffer that an output ends up in."""
+        parameter, given = place.parameter, place.array
+        shape = parameter.shape_of(reported)
+        if isinstance(place.memory, Buffer):
+            place.memory._holds(shape)
+            return place.memory
+        if parameter.dtype.itemsize * math.prod(shape) > place.length:
+            raise GeneralFailure(
+                f"the driver reports shape {shape} for {parameter.name}, which has"
+                f" {place.length} bytes"
+            )
+        if given is None:
+            return settle_truth(self._view(place, shape).copy())
+        target = given if parameter.known else head(given, shape)
+        if place.memory is None:
+            target[...] = self._view(place, shape).view(given.dtype)
+        return settle_truth(target)
+
+
+def run_placed(
+    arguments: SocketArguments, run: Callable[[SocketRequest], ExecutionResult]
+) -> ExecutionResult:
+    """Execute and wait; once more with more room if the driver asks for it and that can help.
+
+    Args:
+        arguments: of the execution.
+        run: stages and sends what it is given; raises what the caller shall see.
+    """
+    while True:
+        placed = SocketRequest(arguments)
+        try:
+            result = run(placed)
+        except BaseException as error:
+            placed.fail(error)
+            if not isinstance(error, OutputInsufficientSize) or not arguments.grow(
+                error.output_shapes
+            ):
+                raise
+        else:
+            placed.private.release()
+            return result
+
+
+def execute_synchronously(
+    prepared: Prepared,
+    inputs: Sequence[Array | Buffer | None],
+    outputs: Sequence[Array | Buffer | None] | None,
+    *,
+    measure: bool,
+    deadline: float,
+    attributes: Sequence[ExtensionAttribute] = (),
+) -> ExecutionResult:
+    """Execute once by a request that is sent whole; see `PreparedModel.execute`.
+
+    Args:
+        prepared: what is executed.
+        inputs: checked here.
+        outputs: likewise.
+        measure: whether to time it.
+        deadline: on `time.monotonic`.
+        attributes: of vendor extensions.
+    """
+    handle = prepared.handle
+    arguments = SocketArguments(prepared, inputs, outputs)
+    hints = prepared.session.hints(attributes)
+
+    def execute(placed: SocketRequest) -> ExecutionResult:
+        placed.stage()
+        left = time_left(deadline)
+        message = ExecuteSynchronously(
+            handle, placed.request, measure, boottime_deadline_ns(left), hints=hints
+        )
+        executed, _ = placed.call(message, Executed, left)
+        return placed.result(executed)
+
+    return run_placed(arguments, execute)
+
+
+def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferToken, ...]:
+    """The pools as a request names them; descriptors are counted by the memories alone."""
+    described: list[MemoryPool | BufferToken] = []
+    memories = 0
+    for pool in pools:
+        if isinstance(pool, Buffer):
+            described.append(BufferToken(token=pool._token))
+        else:
+            described.append(MemoryPool(pool.size, memories))
+            memories += 1
+    return tuple(described)
+
+
+# -- requests that stay bound -----------------------------------------------------------------------
+
+
+def _bind(
+    arguments: SocketArguments, key: Hashable, measure: bool, deadline: float
+) -> RememberedRequest | None:
+    """Have the driver bind a request; None if that cannot be, or is not worth it.
+
+    Raises:
+        DeadObject: the driver has died.
+        MissedDeadline: it did not answer in time.
+    """
+    remembered = arguments.prepared.remembered
+    if arguments.lay_out() > LARGEST:
+        remembered.refuse(key)
+        return None
+    placed = SocketRequest(arguments)
+    staged = placed.staged()
+    if staged is None:
+        remembered.refuse(key)
+    handle = None if staged is None else _bound(placed, measure, deadline)
+    if staged is None or handle is None:
+        placed.private.release()
+        return None
+    request = RememberedRequest(handle, staged, measure, placed.private)
+    return request if remembered.add(key, request, is_taken=True) else None
+
+
+def _bound(placed: SocketRequest, measure: bool, deadline: float) -> int | None:
+    """The driver's number for a request; None if it refuses it: sent whole, it is refused with the reason."""
+    model = placed.arguments.prepared.handle
+    message = CreateReusableExecution(model, placed.request, measure)
+    try:
+        opened, _ = placed.call(message, Opened, max(deadline - time.monotonic(), 0.0))
+    except (DeadObject, MissedDeadline):
+        raise
+    except NnburstError:
+        return None
+    return opened.handle
+
+
+def execute_again(
+    prepared: Prepared,
+    inputs: Sequence[Array | Buffer | None],
+    outputs: Sequence[Array | Buffer | None] | None,
+    measure: bool,
+    deadline: float,
+) -> ExecutionResult | None:
+    """Execute what the driver has bound: contents are copied to its pool, and a handle is sent (ADR 25).
+
+    When such arrays come for the second time, the driver is asked to bind a request for them. None if the
+    request is to be sent whole.
+    """
+    prepared.hold()
+    try:
+        key = request_key(inputs, outputs, measure)
+        if key is None:
+            return None
+        prepared.session.check_open()  # a closed device counts before anything else
+        remembered = prepared.remembered
+        request = remembered.take(key)
+        if request is None and remembered.is_wanted(key):
+            request = _bind(SocketArguments(prepared, inputs, outputs), key, measure, deadline)
+        if request is None:
+            return None
+        given = [None] * len(prepared.outputs) if outputs is None else outputs
+        try:
+            request.staged.stage(inputs)
+            left = time_left(deadline)
+            message = ExecuteReusable(request.handle, boottime_deadline_ns(left))
+            executed, _ = prepared.session.connection.call(message, Executed, timeout=left)
+            result = request.result(executed, given)
+        except BaseException:
+            # Its execution may be under way still, so its pool is not used again.
+            if remembered.remove(key, request):
+                prepared.session.connection.release_later(request.handle)
+            raise
+        remembered.put(key, request)
+        return result
+    finally:
+        prepared.release()  # behind the requests that ended here

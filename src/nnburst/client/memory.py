@@ -1,0 +1,467 @@
+"""Memory that client and driver share: made here, or adopted from elsewhere.
+
+    memory = device.allocate(4096)            # zeroed; so is Memory(4096)
+    memory = Memory.from_fd(sealed_memfd)     # what another program writes to, where it is
+    memory = Memory.from_file("weights.bin")  # copied once
+    memory = Memory.from_dlpack(tensor)       # copied once
+
+A memory is a pool that driver and client both map, with numpy views on the client's side. It belongs to no
+driver: it is attached to each that uses it, by the first call that names it.
+
+A pool never shrinks under its reader. Only the size seals of a memfd promise that, so a memfd that takes
+them becomes a pool without a copy; files, arrays and other shared memory are copied once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import itertools
+import math
+import operator
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
+from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
+from nnburst.hal.model import refuse_masked
+from nnburst.hal.utils import Closing, Scarce
+
+#: No more writes from now on: F_SEAL_WRITE, and F_SEAL_FUTURE_WRITE, which Python 3.11 does not name.
+_WRITE_SEALS: Final = fcntl.F_SEAL_WRITE | 0x0010
+_COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot be sealed"
+
+
+def adopt_memfd(fd: int, *, seal: bool) -> tuple[SharedMemory, bool]:
+    """Take a descriptor of our own to a memfd that is sealed, or seal it first.
+
+    Nothing is sealed if it is refused.
+
+    Args:
+        fd: stays the caller's.
+        seal: whether it may be sealed.
+
+    Returns:
+        The region, and whether it can be written to.
+
+    Raises:
+        InvalidArgument: it is not a memfd, is not sealed and may not or cannot be, is empty, is of huge
+            pages, or cannot be read.
+    """
+    own = _duplicate(fd)
+    try:
+        _check_sealed(own, seal=seal)
+        access = fcntl.fcntl(own, fcntl.F_GETFL) & os.O_ACCMODE
+        sealed = fcntl.fcntl(own, fcntl.F_GET_SEALS) & _WRITE_SEALS
+    except BaseException:
+        os.close(own)
+        raise
+    return SharedMemory.adopt(own), access == os.O_RDWR and not sealed
+
+
+def _duplicate(fd: int) -> int:
+    try:
+        with Scarce(f"fd: {fd} cannot be duplicated"):
+            return fcntl.fcntl(operator.index(fd), fcntl.F_DUPFD_CLOEXEC, 0)
+    except TypeError:
+        raise InvalidArgument(f"fd: {fd!r}, expected a file descriptor") from None
+    except (OSError, ValueError, OverflowError) as error:
+        raise InvalidArgument(f"fd: {fd} is not open: {error}") from None
+
+
+def _check_sealed(fd: int, *, seal: bool) -> None:
+    """Add the seals that are missing, if it may; what can be refused is refused before."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:
+        raise InvalidArgument(
+            f"fd: {_kind(fd)} is not a memfd and may shrink while it is read; {_COPY_INSTEAD}"
+        ) from None
+    if os.fstatvfs(fd).f_bsize != os.sysconf("SC_PAGESIZE"):
+        raise InvalidArgument("fd: a memfd of huge pages is not accepted")
+    if os.fstat(fd).st_size == 0:
+        raise InvalidArgument("fd: the memfd has 0 bytes")
+    access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+    if access == os.O_WRONLY:
+        raise InvalidArgument("fd: the memfd is open for writing only, expected reading, too")
+    missing = SIZE_SEALS & ~seals
+    if not missing:
+        return
+    if seals & fcntl.F_SEAL_SEAL:
+        raise InvalidArgument(
+            "fd: may shrink while it is read and takes no seals: not a memfd, or made without"
+            f" MFD_ALLOW_SEALING; {_COPY_INSTEAD}"
+        )
+    if access != os.O_RDWR:
+        raise InvalidArgument(
+            "fd: the memfd lacks the seals SHRINK, GROW and SEAL and is open for reading only,"
+            " so that they cannot be added"
+        )
+    if not seal:
+        raise InvalidArgument(
+            "fd: the memfd may shrink while it is read: it lacks the seals SHRINK, GROW and SEAL;"
+            " seal=True adds them, and it can never be resized from then on"
+        )
+    try:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, missing)
+    except OSError as error:
+        raise InvalidArgument(f"fd: the memfd cannot be sealed: {error.strerror}") from None
+
+
+def _kind(fd: int) -> str:
+    mode = os.fstat(fd).st_mode
+    for is_kind, name in (
+        (stat.S_ISREG, "a regular file"),
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+    ):
+        if is_kind(mode):
+            return name
+    return "this descriptor"
+
+
+@contextmanager
+def open_file(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
+    """A regular file and its size in bytes, at least 1.
+
+    Raises:
+        InvalidArgument: it is not a regular file, or empty.
+        OSError: it cannot be opened.
+    """
+
+    # A FIFO without a writer would keep the opener waiting for ever.
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    with io.FileIO(os.fspath(path), "r", opener=opener) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidArgument(
+                f"path: {os.fspath(path)} is {_kind(file.fileno())}, expected a file"
+            )
+        if status.st_size == 0:
+            raise InvalidArgument(f"path: {os.fspath(path)} is empty")
+        yield file, status.st_size
+
+
+def read_all(file: io.FileIO, target: memoryview) -> None:
+    """Let the kernel copy the file's first bytes into `target`, which they fill.
+
+    Raises:
+        InvalidArgument: the file became shorter.
+        ResourceExhausted: there is not so much memory.
+    """
+    done = 0
+    while done < len(target):
+        try:
+            count = file.readinto(target[done:])
+        except OSError as error:
+            if error.errno in (errno.EFAULT, errno.ENOMEM):
+                raise ResourceExhausted(
+                    f"this process has no memory for {len(target)} bytes"
+                ) from error
+            raise
+        if not count:
+            raise InvalidArgument(
+                f"path: {file.name} has shrunk to {done} of {len(target)} bytes while it was read"
+            )
+        done += count
+
+
+def readable_array(array: object) -> npt.NDArray[Any]:
+    """A view of what offers DLPack, as numpy sees it.
+
+    Raises:
+        InvalidArgument: it offers no DLPack, lies in a device's memory, is of a type that numpy does not
+            have, or is empty.
+    """
+    refuse_masked("array", array)
+    if isinstance(array, np.ndarray):
+        view: npt.NDArray[Any] = array  # also if read-only ones cannot be exported
+        if view.dtype.hasobject:
+            raise InvalidArgument(f"array: dtype {view.dtype} holds references, expected numbers")
+    elif not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
+        raise InvalidArgument(
+            f"array: of type {type(array).__name__}, expected one with __dlpack__"
+        )
+    else:
+        try:
+            view = np.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InvalidArgument(f"array: numpy cannot read it in place: {error}") from error
+    if view.nbytes == 0:
+        raise InvalidArgument(f"array: shape {view.shape} has 0 bytes")
+    return view
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+Array = npt.NDArray[Any]
+_numbers: Final = itertools.count(1)
+
+
+class _State:
+    """What outlives a Memory object until its descriptor is closed."""
+
+    def __init__(self, shared: SharedMemory) -> None:
+        self.shared = shared
+        self.lock = threading.Lock()
+        self.closed = False
+        self.callbacks: list[Callable[[int], None]] = []
+
+    def close(self, number: int) -> None:
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            callbacks, self.callbacks = self.callbacks, []
+            self.shared.close()
+        for callback in callbacks:
+            callback(number)
+
+
+class Memory(Closing):
+    """A pool of shared memory: a sealed memfd, mapped. Thread-safe but for the bytes. A context manager.
+
+    Made by `Device.allocate`, or by `from_fd`, `from_file` and `from_dlpack` of what exists. Arrays made
+    from it keep the mapping alive, whatever happens to this object; drivers find such arrays where they
+    lie and nothing is copied. Supports `numpy.asarray(memory)` and DLPack.
+
+    Attributes:
+        size: in bytes.
+    """
+
+    _instead = "send its descriptor over a Unix socket and use Memory.from_fd there"
+
+    def __init__(self, size: int) -> None:
+        """Allocate `size` > 0 bytes, zeroed.
+
+        Raises:
+            InvalidArgument: `size` is not a positive integer.
+            ResourceExhausted: there is not so much memory.
+        """
+        try:
+            size = operator.index(size)
+        except TypeError:
+            raise InvalidArgument(f"size: {size!r}, expected a number of bytes") from None
+        if size <= 0:
+            raise InvalidArgument(f"size: {size} bytes, expected more than 0")
+        self._own(SharedMemory.create(size, name="pool"), writable=True)
+
+    @classmethod
+    def _adopt(cls, shared: SharedMemory, *, writable: bool) -> Self:
+        """Take over a sealed region.
+
+        Args:
+            shared: closed if it cannot be mapped.
+            writable: whether arrays can be written.
+
+        Raises:
+            ResourceExhausted: it cannot be mapped.
+        """
+        memory = cls.__new__(cls)
+        try:
+            memory._own(shared, writable=writable)
+        except BaseException:
+            shared.close()
+            raise
+        return memory
+
+    def _own(self, shared: SharedMemory, *, writable: bool) -> None:
+        self.size = shared.size
+        self._number = next(_numbers)  # unique in this process, never used again
+        self._state = _State(shared)
+        # Not at exit: a forked child would wait for a lock that another thread held at the fork.
+        weakref.finalize(self, self._state.close, self._number).atexit = False
+        self._bytes: npt.NDArray[np.uint8] = shared.map(writable=writable)[: self.size]
+        self._address: int = self._bytes.__array_interface__["data"][0]
+
+    @staticmethod
+    def from_fd(fd: int, *, seal: bool = False) -> Memory:
+        """Make a pool of an existing memfd in place: nothing is copied.
+
+        It needs the seals SHRINK, GROW and SEAL, or it could vanish under its readers. Arrays are read-only
+        if it is open for reading only or sealed against writing; such a pool holds inputs and constants.
+
+        Args:
+            fd: stays the caller's, who may close it at once.
+            seal: whether to add the seals that it lacks, after which its owner can never resize it again.
+
+        Raises:
+            InvalidArgument: `fd` is not a memfd, is not sealed and may not or cannot be, is empty, of huge
+                pages, or cannot be read; nothing was sealed.
+            ResourceExhausted: it cannot be mapped.
+        """
+        shared, writable = adopt_memfd(fd, seal=seal)
+        return Memory._adopt(shared, writable=writable)
+
+    @staticmethod
+    def from_file(path: str | os.PathLike[str]) -> Memory:
+        """A new pool with the bytes of a file, which the kernel copies once.
+
+        A file may shrink under its reader, which kills processes that map it; so it is never mapped.
+
+        Args:
+            path: of a regular file.
+
+        Raises:
+            InvalidArgument: it is not a regular file, is empty, or became shorter meanwhile.
+            ResourceExhausted: there is not so much memory.
+            OSError: it cannot be read.
+        """
+        with open_file(path) as (file, size):
+            memory = Memory(size)
+            try:
+                read_all(file, memory.view())
+            except BaseException:
+                memory.close()
+                raise
+        return memory
+
+    @staticmethod
+    def from_dlpack(array: object) -> Memory:
+        """A new pool with the numbers of an array, in C order, which are copied once.
+
+        `memory.array(dtype, shape)` is the array again.
+
+        Args:
+            array: anything with `__dlpack__` in the CPU's memory (numpy, torch, jax, another pool), of
+                any strides.
+
+        Raises:
+            InvalidArgument: it offers no DLPack, lies elsewhere, is of a type that numpy lacks, or empty.
+            ResourceExhausted: there is not so much memory.
+        """
+        source = readable_array(array)
+        memory = Memory(source.nbytes)
+        memory.array(source.dtype, source.shape)[...] = source
+        return memory
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """What numpy needs to make an array whose `base` is this object."""
+        return self._bytes.__array_interface__
+
+    def array(self, dtype: npt.DTypeLike, shape: Sequence[int], offset: int = 0) -> Array:
+        """A view of part of the pool, which keeps the mapping alive.
+
+        Args:
+            dtype: of the elements.
+            shape: of the view; row-major, no padding.
+            offset: of its first byte.
+
+        Raises:
+            InvalidArgument: the view would not lie in the pool.
+            Closed: the pool is closed.
+        """
+        self._check_open()
+        kind, extents = np.dtype(dtype), tuple(int(extent) for extent in shape)
+        if offset < 0 or any(extent < 0 for extent in extents):
+            raise InvalidArgument(f"offset {offset} and shape {extents} must not be negative")
+        length = kind.itemsize * math.prod(extents)
+        if offset + length > self.size:
+            raise InvalidArgument(
+                f"offset: {length} bytes from {offset} do not fit a pool of {self.size}"
+            )
+        return np.asarray(self)[offset : offset + length].view(kind).reshape(extents)
+
+    def view(self) -> memoryview:
+        """All bytes, read-only if the pool is: classes have no buffer protocol in Python 3.11.
+
+        Raises:
+            Closed: the pool is closed.
+        """
+        self._check_open()
+        return np.asarray(self).data
+
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401 - a capsule
+        """The bytes as a DLPack capsule of uint8."""
+        self._check_open()
+        return np.asarray(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The CPU."""
+        kind, number = self._bytes.__dlpack_device__()
+        return int(kind), int(number)
+
+    def duplicate(self) -> int:
+        """A descriptor of the pool that the caller owns and closes.
+
+        Raises:
+            Closed: the pool is closed.
+            ResourceExhausted: this process may have no more descriptors.
+        """
+        with self._state.lock:
+            self._check_open()
+            try:
+                return os.dup(self._state.shared.fd)
+            except OSError as error:
+                raise ResourceExhausted(
+                    f"the pool's descriptor cannot be duplicated: {error}"
+                ) from error
+
+    def _on_close(self, callback: Callable[[int], None]) -> None:
+        """Call `callback(number)` once when the pool is closed or cannot be reached any more.
+
+        Raises:
+            Closed: that has happened.
+        """
+        with self._state.lock:
+            self._check_open()
+            self._state.callbacks.append(callback)
+
+    def _remove_callback(self, callback: Callable[[int], None]) -> None:
+        """Do not call `callback` any more; unknown ones are ignored."""
+        with self._state.lock, contextlib.suppress(ValueError):
+            self._state.callbacks.remove(callback)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._state.closed
+
+    def close(self) -> None:
+        """Release descriptor and slots at once, and the mapping with its last view.
+
+        Live views stay valid. Twice is fine.
+        """
+        self._state.close(self._number)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<nnburst.Memory {self._number}: {self.size} bytes, {state}>"
+
+    def _check_open(self) -> None:
+        if self._state.closed:
+            raise Closed("the pool is closed")
+
+
+def find_memory(array: Array) -> tuple[Memory, int] | None:
+    """The pool that an array lies in and the offset of its first byte; None for other arrays.
+
+    Follows `base`, so it takes the same time for any number of pools.
+    """
+    base: object = array.base
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    if not isinstance(base, Memory) or base.closed:
+        return None
+    return base, int(array.__array_interface__["data"][0]) - base._address
+
+
+def pool_over(shared: SharedMemory, *, writable: bool) -> Memory:
+    """A pool that takes over a sealed region; see `Memory._adopt`."""
+    return Memory._adopt(shared, writable=writable)

@@ -1,1 +1,0 @@
-"""Memory of executions: pools with numpy views, buffers that the driver keeps, staging."""

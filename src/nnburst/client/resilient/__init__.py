@@ -1,1 +1,0 @@
-"""What outlives its driver: devices, prepared models and bursts that are made again."""

@@ -1,0 +1,125 @@
+"""A network that a service serves by name: its clients open it and hand over no model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nnburst.client.arguments import Parameter
+from nnburst.client.execution.prepared import Prepared
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.session.handshake import Session
+from nnburst.control.channel import Fds
+from nnburst.control.messages import (
+    GetServedModels,
+    OpenedServedModel,
+    OpenServedModel,
+    ServedModels,
+    ServedState,
+)
+from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.model import Model, Subgraph
+
+
+class ServedName(NamedTuple):
+    """A network and one version of it that is served."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """A variable of a served network, for `open_burst(states=…)`.
+
+    Attributes:
+        name: of the variable.
+        input_index: position among the model's inputs.
+        output_index: position among the model's outputs.
+        initial: value before the first execution; the input's shape and dtype, read-only.
+    """
+
+    name: str
+    input_index: int
+    output_index: int
+    initial: npt.NDArray[Any]
+
+
+class ServedModel(PreparedModel):
+    """A prepared model that its service keeps. Made by `Device.model`. Thread-safe, and a context manager.
+
+    Its `model` has the network's inputs and outputs and nothing else.
+
+    Attributes:
+        name: that it is served under.
+        version: likewise.
+        input_names: of every input, states included; empty strings if the file has none.
+        output_names: likewise.
+        states: its variables, for `open_burst(states=…)`.
+    """
+
+    def __init__(self, session: Session, opened: OpenedServedModel, fds: Fds) -> None:
+        """Use `Device.model`."""
+        inputs = tuple(argument.operand for argument in opened.inputs)
+        outputs = tuple(argument.operand for argument in opened.outputs)
+        indexes = range(len(inputs) + len(outputs))
+        main = Subgraph(
+            (*inputs, *outputs), (), tuple(indexes[: len(inputs)]), tuple(indexes[len(inputs) :])
+        )
+        model = Model(main, extension_name_to_prefix=opened.extension_name_to_prefix)
+        note = session.own_bursts.note_priority(Priority.MEDIUM)
+        preference = ExecutionPreference.FAST_SINGLE_ANSWER
+        prepared = Prepared(session, opened.handle, model, preference, note)
+        super().__init__(prepared, opened.fields.get("num_threads", 1))
+        self._has_slots = bool(opened.fields.get("has_slots", 0))
+        self.name, self.version = opened.name, opened.version
+        self.input_names = tuple(argument.name for argument in opened.inputs)
+        self.output_names = tuple(argument.name for argument in opened.outputs)
+        self.states = _states(opened.states, prepared.inputs, fds) if opened.states else ()
+
+
+def _states(
+    states: tuple[ServedState, ...], inputs: list[Parameter], fds: Fds
+) -> tuple[Variable, ...]:
+    """The variables with their values, which lie one behind the other in the only descriptor."""
+    with SharedMemory.adopt(fds.take(0)) as memory:
+        values = memory.map(writable=False)
+    found, offset = [], 0
+    for state in states:
+        if state.input_index >= len(inputs) or not inputs[state.input_index].known:
+            raise GeneralFailure(
+                f"the driver describes state {state.name!r} as an input that is not there"
+            )
+        parameter = inputs[state.input_index]
+        end = offset + parameter.size
+        if end > len(values):
+            raise GeneralFailure("the driver's values of states are too short")
+        initial = values[offset:end].view(parameter.dtype).reshape(parameter.dimensions)
+        found.append(
+            Variable(state.name, state.input_index, state.output_index, np.asarray(initial))
+        )
+        offset = end
+    return tuple(found)
+
+
+def served_models(session: Session, timeout: float) -> list[ServedName]:
+    """Which networks a service has; see `Device.models`."""
+    answer, _ = session.connection.call(GetServedModels(), ServedModels, timeout=timeout)
+    return [ServedName(served.name, served.version) for served in answer.models]
+
+
+def open_served_model(session: Session, name: str, version: int, timeout: float) -> ServedModel:
+    """Open a network of a service; see `Device.model`."""
+    message = OpenServedModel(name, version)
+    opened, fds = session.connection.call(message, OpenedServedModel, timeout=timeout)
+    with fds:
+        try:
+            return ServedModel(session, opened, fds)
+        except BaseException:
+            session.connection.release_later(opened.handle)
+            raise

@@ -1,1 +1,0 @@
-"""Between the layouts of one version and the canonical types, one module for each family of types."""

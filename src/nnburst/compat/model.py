@@ -1,0 +1,389 @@
+"""Converts models and requests between HAL versions, with their operands, arguments and extensions' numbers.
+
+The pools of a request are memory, and since 1.3 buffers of the driver, too.
+
+NNAPI: Conversions.cpp convert(Request), convert(RequestArgument) of every version.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from msgspec.structs import asdict, replace
+
+from nnburst.compat import aidl, enums, layouts, timing, v1_0, v1_1, v1_2, v1_3
+from nnburst.compat.enums import check_aidl_type
+from nnburst.compat.layouts import HalStruct, check_range, check_type, is_aidl, latest, pick
+from nnburst.compat.timing import ExecutionTiming
+from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandLifeTime
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, error_for
+from nnburst.hal.limits import INT32_MAX, UINT32_MAX
+from nnburst.hal.model import (
+    ExtensionNameAndPrefix,
+    Model,
+    Operand,
+    Operation,
+    Subgraph,
+    SymmPerChannelQuantParams,
+    is_extension,
+)
+from nnburst.hal.types import OutputShape, Request, RequestArgument
+
+# -- Operands: without extra parameters before 1.2, without the number of consumers in AIDL --------
+# NNAPI: Conversions.cpp convert(Operand) of every version.
+
+HalOperand = v1_0.Operand | Operand | aidl.Operand
+
+OPERANDS: Final[dict[FeatureLevel, type[HalOperand]]] = {
+    FeatureLevel.V1_0: v1_0.Operand,
+    FeatureLevel.V1_2: Operand,
+    FeatureLevel.AIDL_V1: aidl.Operand,
+}
+
+
+def operand_to_canonical(operand: HalOperand, level: FeatureLevel) -> Operand:
+    """From a version's operand; AIDL's has nothing about consumers, so there are 0.
+
+    Raises:
+        InvalidArgument: of another version, or a number or lifetime that the version has not.
+    """
+    check_type(operand, latest(OPERANDS, level), level)
+    _check_operand(operand, level)
+    own = {
+        "lifetime": enums.to_canonical(OperandLifeTime, operand.lifetime, level),
+        "location": layouts.location_to_canonical(operand.location, level),
+    }
+    return Operand(**{**asdict(operand), **own})
+
+
+def operand_to_hal(operand: Operand, level: FeatureLevel) -> HalStruct:
+    """Into a version's operand; extra parameters are left out before 1.2.
+
+    Raises:
+        InvalidArgument: a POINTER, or a number that the version's field cannot hold.
+    """
+    _check_operand(operand, level)
+    lifetime = OperandLifeTime(operand.lifetime)
+    if lifetime == OperandLifeTime.POINTER:
+        raise InvalidArgument("validation:O21: a POINTER cannot be sent; put the value into a pool")
+    own = {"lifetime": lifetime, "location": layouts.location_to_hal(operand.location, level)}
+    return pick(latest(OPERANDS, level), {**asdict(operand), **own})
+
+
+def _check_operand(operand: HalOperand, level: FeatureLevel) -> None:
+    """Numbers fit the version's fields: AIDL's are signed."""
+    largest = INT32_MAX if is_aidl(level) else UINT32_MAX
+    enums.check_aidl_type("operand type", operand.type, level)
+    check_range("operand dimensions", operand.dimensions, 0, largest)
+    params = None if isinstance(operand, v1_0.Operand) else operand.extra_params
+    if isinstance(params, SymmPerChannelQuantParams):
+        check_range("channel_dim", (params.channel_dim,), 0, largest)
+
+
+# -- Subgraphs: operands, operations, inputs and outputs, and how often each operand is read -------
+# NNAPI: CommonUtils.h countNumberOfConsumers; Conversions.cpp convert(Subgraph).
+
+
+def subgraph_to_canonical(
+    graph: Subgraph | aidl.Subgraph | v1_0.Model, level: FeatureLevel
+) -> Subgraph:
+    """From a version's subgraph, or from the model that is one in 1.0 to 1.2.
+
+    Raises:
+        GeneralFailure: a HIDL operand's number of consumers is not how often it is read (O23).
+        InvalidArgument: a part is not the version's.
+    """
+    _check_subgraph(graph, level)
+    operands = tuple(operand_to_canonical(o, level) for o in graph.operands)
+    made = Subgraph(operands, graph.operations, graph.input_indexes, graph.output_indexes)
+    counted = recounted_subgraph(made)
+    if not is_aidl(level):
+        for index, (said, found) in enumerate(zip(operands, counted.operands, strict=True)):
+            if said.number_of_consumers != found.number_of_consumers:
+                raise GeneralFailure(
+                    f"validation:O23: operand {index}: number_of_consumers is {said.number_of_consumers},"
+                    f" {found.number_of_consumers} inputs read it"
+                )
+    return counted
+
+
+def subgraph_to_hal(graph: Subgraph, level: FeatureLevel) -> HalStruct:
+    """Into a version's subgraph (before 1.3: with its operands, for the model to take apart).
+
+    Raises:
+        InvalidArgument: a part that the version cannot express.
+    """
+    _check_subgraph(graph, level)
+    operands = tuple(operand_to_hal(o, level) for o in graph.operands)
+    return pick(
+        aidl.Subgraph if is_aidl(level) else Subgraph, {**asdict(graph), "operands": operands}
+    )
+
+
+def recounted_subgraph(graph: Subgraph) -> Subgraph:
+    """The subgraph with its consumers counted; indexes without operand (P2) count nowhere."""
+    uses = [0] * len(graph.operands)
+    for operation in graph.operations:
+        for index in operation.inputs:
+            if 0 <= index < len(uses):
+                uses[index] += 1
+    operands = tuple(_with_consumers(*pair) for pair in zip(graph.operands, uses, strict=True))
+    return replace(graph, operands=operands)
+
+
+def _with_consumers(described: Operand, count: int) -> Operand:
+    if described.number_of_consumers == count:
+        return described
+    return replace(described, number_of_consumers=count)
+
+
+def _check_subgraph(graph: Subgraph | aidl.Subgraph | v1_0.Model, level: FeatureLevel) -> None:
+    largest = INT32_MAX if is_aidl(level) else UINT32_MAX
+    for operation in graph.operations:
+        check_operation(operation, level)
+    check_range("indexes", (*graph.input_indexes, *graph.output_indexes), 0, largest)
+
+
+def check_operation(operation: Operation, level: FeatureLevel) -> Operation:
+    """The operation, which is the same struct in all versions.
+
+    Raises:
+        InvalidArgument: a number that the version's field cannot hold, or an OEM type in AIDL.
+    """
+    largest = INT32_MAX if is_aidl(level) else UINT32_MAX
+    check_aidl_type("operation type", operation.type, level)
+    check_range("operation", (*operation.inputs, *operation.outputs), 0, largest)
+    return operation
+
+
+# -- Numbers of extensions' types: a model's prefix above the extension's own 16 bits --------------
+# HIDL and canonical have 16 bits of prefix, AIDL 15 (its types are positive int32). Prefix 0 is the
+# core's.
+#
+# NNAPI: ExtensionTypeEncoding, OperandTypeRange, OperationTypeRange.
+
+TYPE_BITS: Final = 16
+PREFIX_BITS: Final = 16
+AIDL_PREFIX_BITS: Final = 15
+
+_TYPE_MAX: Final = 2**TYPE_BITS - 1
+
+
+class ExtensionType(NamedTuple):
+    """Both halves of an extension's operand or operation type."""
+
+    prefix: int
+    type: int
+
+
+def prefix_bits(level: FeatureLevel) -> int:
+    """Bits of a prefix in that version."""
+    return AIDL_PREFIX_BITS if is_aidl(level) else PREFIX_BITS
+
+
+def encode(prefix: int, type_within: int, level: FeatureLevel = FeatureLevel.V1_3) -> int:
+    """The code (uint32) of an extension's type.
+
+    Raises:
+        InvalidArgument: the prefix is 0 or has too many bits, or the type has.
+    """
+    highest = 2 ** prefix_bits(level) - 1
+    if not 0 < prefix <= highest:
+        raise InvalidArgument(f"prefix: {prefix}, expected 1 to {highest} in {level.name}")
+    if not 0 <= type_within <= _TYPE_MAX:
+        raise InvalidArgument(f"type_within: {type_within}, expected 0 to {_TYPE_MAX}")
+    return prefix << TYPE_BITS | type_within
+
+
+def decode(code: int) -> ExtensionType:
+    """The halves of an extension's code, read as uint32: 0xAAAABBBB is prefix 0xAAAA, type 0xBBBB.
+
+    Raises:
+        InvalidArgument: the code is a core type's, or has more than 32 bits.
+    """
+    if not is_extension(code) or not -(2**31) <= code <= UINT32_MAX:
+        raise InvalidArgument(f"code: {code:#x} belongs to no extension")
+    return ExtensionType((code & UINT32_MAX) >> TYPE_BITS, code & _TYPE_MAX)
+
+
+# -- Models: one graph in 1.0 to 1.2, subgraphs since 1.3 ------------------------------------------
+# NNAPI: Conversions.cpp convert(Model) of every version.
+
+HalModel = v1_0.Model | v1_1.Model | v1_2.Model | v1_3.Model | aidl.Model
+
+MODELS: Final[dict[FeatureLevel, type[HalModel]]] = {
+    FeatureLevel.V1_0: v1_0.Model,
+    FeatureLevel.V1_1: v1_1.Model,
+    FeatureLevel.V1_2: v1_2.Model,
+    FeatureLevel.V1_3: v1_3.Model,
+    FeatureLevel.AIDL_V1: aidl.Model,
+}
+
+
+def model_to_canonical(model: HalModel, level: FeatureLevel) -> Model:
+    """From a version's model.
+
+    Raises:
+        GeneralFailure: numbers of consumers are wrong (O23).
+        InvalidArgument: of another version, or a part is not the version's.
+    """
+    check_type(model, latest(MODELS, level), level)
+    check_prefixes(getattr(model, "extension_name_to_prefix", ()), level)
+    if isinstance(model, v1_3.Model | aidl.Model):
+        main = subgraph_to_canonical(model.main, level)
+        referenced = tuple(subgraph_to_canonical(graph, level) for graph in model.referenced)
+    else:
+        main, referenced = subgraph_to_canonical(model, level), ()
+    return Model(
+        main,
+        referenced,
+        model.operand_values,
+        tuple(layouts.memory_to_canonical(pool, level) for pool in model.pools),
+        getattr(model, "relax_computation_float32_to_float16", False),
+        getattr(model, "extension_name_to_prefix", ()),
+    )
+
+
+def model_to_hal(model: Model, level: FeatureLevel) -> HalStruct:
+    """Into a version's model, with consumers counted again; parts that it cannot express are left out.
+
+    Raises:
+        InvalidArgument: a POINTER, memory or a number that the version has not.
+    """
+    model = recounted_model(model)
+    struct = latest(MODELS, level)
+    if "extension_name_to_prefix" in struct.__struct_fields__:
+        check_prefixes(model.extension_name_to_prefix, level)
+    main = subgraph_to_hal(model.main, level)
+    referenced = tuple(subgraph_to_hal(graph, level) for graph in model.referenced)
+    pools = tuple(layouts.memory_to_hal(pool, level) for pool in model.pools)
+    own = {"main": main, "referenced": referenced, "pools": pools}
+    return pick(struct, {**asdict(main), **asdict(model), **own})
+
+
+def recounted_model(model: Model) -> Model:
+    """The model with the consumers of all operands counted."""
+    return replace(
+        model,
+        main=recounted_subgraph(model.main),
+        referenced=tuple(recounted_subgraph(graph) for graph in model.referenced),
+    )
+
+
+def check_prefixes(entries: tuple[ExtensionNameAndPrefix, ...], level: FeatureLevel) -> None:
+    """Refuse prefixes of too many bits for the version.
+
+    Raises:
+        InvalidArgument: one does not fit.
+    """
+    highest = 2 ** prefix_bits(level) - 1
+    check_range("extension_name_to_prefix", tuple(e.prefix for e in entries), 0, highest)
+
+
+HalRequest = v1_0.Request | v1_3.Request | aidl.Request
+HalArgument = RequestArgument | aidl.RequestArgument
+
+STRUCTS: Final[dict[FeatureLevel, type[HalRequest]]] = {
+    FeatureLevel.V1_0: v1_0.Request,
+    FeatureLevel.V1_3: v1_3.Request,
+    FeatureLevel.AIDL_V1: aidl.Request,
+}
+
+
+def request_to_canonical(request: HalRequest, level: FeatureLevel) -> Request:
+    """From a version's request.
+
+    Raises:
+        InvalidArgument: of another version, or a part is not the version's.
+    """
+    check_type(request, latest(STRUCTS, level), level)
+    return Request(
+        tuple(argument_to_canonical(argument, level) for argument in request.inputs),
+        tuple(argument_to_canonical(argument, level) for argument in request.outputs),
+        tuple(layouts.memory_to_canonical(pool, level) for pool in request.pools),
+    )
+
+
+def request_to_hal(request: Request, level: FeatureLevel) -> HalStruct:
+    """Into a version's request.
+
+    Raises:
+        InvalidArgument: memory or a number that the version has not.
+    """
+    return latest(STRUCTS, level)(
+        tuple(argument_to_hal(argument, level) for argument in request.inputs),
+        tuple(argument_to_hal(argument, level) for argument in request.outputs),
+        tuple(layouts.memory_to_hal(pool, level) for pool in request.pools),
+    )
+
+
+def argument_to_canonical(argument: HalArgument, level: FeatureLevel) -> RequestArgument:
+    """From a version's argument.
+
+    Raises:
+        InvalidArgument: of another version, or a number does not fit the version's field.
+    """
+    check_type(argument, aidl.RequestArgument if is_aidl(level) else RequestArgument, level)
+    _check(argument, level)
+    at = layouts.location_to_canonical(argument.location, level)
+    return RequestArgument(argument.has_no_value, at, argument.dimensions)
+
+
+def argument_to_hal(argument: RequestArgument, level: FeatureLevel) -> HalStruct:
+    """Into a version's argument.
+
+    Raises:
+        InvalidArgument: a number does not fit the version's field.
+    """
+    _check(argument, level)
+    struct = aidl.RequestArgument if is_aidl(level) else RequestArgument
+    at = layouts.location_to_hal(argument.location, level)
+    return struct(argument.has_no_value, at, argument.dimensions)
+
+
+def _check(argument: HalArgument, level: FeatureLevel) -> None:
+    largest = INT32_MAX if is_aidl(level) else UINT32_MAX
+    check_range("argument dimensions", argument.dimensions, 0, largest)
+
+
+# -- Results of synchronous executions: a status in HIDL, a result or an exception in AIDL ---------
+# A buffer that is too small is an error status in HIDL and an ordinary result in AIDL.
+#
+# NNAPI: aidl/utils PreparedModel.cpp convertExecutionResults, aidl adapter PreparedModel.cpp.
+
+
+class ExecutionOutcome(NamedTuple):
+    """Canonical: how an execution ended, the shapes of its outputs, and how long it took."""
+
+    status: ErrorStatus
+    output_shapes: tuple[OutputShape, ...] = ()
+    timing: ExecutionTiming = ExecutionTiming()
+
+
+def result_to_canonical(result: aidl.ExecutionResult, level: FeatureLevel) -> ExecutionOutcome:
+    """From AIDL's result.
+
+    Raises:
+        InvalidArgument: its timing is not one of `level`.
+    """
+    status = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+    if result.output_sufficient_size:
+        status = ErrorStatus.NONE
+    took = timing.to_canonical(result.timing, level)
+    return ExecutionOutcome(status, result.output_shapes, took)
+
+
+def result_to_aidl(outcome: ExecutionOutcome) -> aidl.ExecutionResult:
+    """Into AIDL's result.
+
+    Raises:
+        NnburstError: the one that stands for the status, if that is neither NONE nor
+            OUTPUT_INSUFFICIENT_SIZE.
+    """
+    if outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
+        raise error_for(outcome.status, f"execution: {outcome.status.name}", outcome.output_shapes)
+    return aidl.ExecutionResult(
+        outcome.status == ErrorStatus.NONE,
+        outcome.output_shapes,
+        timing.to_hal(outcome.timing, FeatureLevel.AIDL_V1),
+    )

@@ -1,1 +1,0 @@
-"""What workers have executed: counted in pages that they write, read by the supervisor."""

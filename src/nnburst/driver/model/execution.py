@@ -1,0 +1,341 @@
+"""Runs a bound request within its deadline, times it, and turns executors' exceptions into errors.
+
+Every way to execute ends in `run_in_time`; bursts carry neither deadlines nor buffers and run on their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from nnburst.control.messages import Executed
+from nnburst.driver.counters import CountedExecution
+from nnburst.driver.model.buffers import DeviceBuffer
+from nnburst.executor.base import MEASURED, Argument, Execution, Outcome, Prepared
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, error_for
+from nnburst.hal.extensions import ExtensionAttribute, Hints, number_of, prefix_of
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, NO_TIMING
+from nnburst.hal.types import OutputShape, Timing, has_passed
+from nnburst.hal.validation.values import (
+    Broken,
+    validate_extension_prefixes,
+    validate_unique_tokens,
+)
+
+# -- Exceptions of executors -----------------------------------------------------------------------
+
+
+logger = logging.getLogger(__name__)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """The outcome for the client of an exception that an executor raised.
+
+    SystemExit counts like any other: an executor does not end the thread of a burst or of a lane.
+    """
+    if isinstance(error, NnburstError):
+        return Outcome(error.status, error.output_shapes, str(error))
+    if isinstance(error, MemoryError):
+        return Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")
+    logger.error(
+        "an execution raised instead of returning an error: answered with GENERAL_FAILURE",
+        exc_info=error,
+    )
+    return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"{type(error).__name__}: {error}")
+
+
+# -- Executions whose requests name buffers --------------------------------------------------------
+# The states of the buffers are checked before each run, and updated after it.
+
+Shape = tuple[int, ...]
+
+
+class BufferArgument(NamedTuple):
+    """An argument that is a whole buffer, and its dimensions by model and request."""
+
+    buffer: DeviceBuffer
+    dimensions: Shape
+
+
+class BufferedExecution(Execution):
+    """A request bound to memory and buffers. One thread runs it at a time, as often as it likes.
+
+    Buffers may change between runs, so each run binds their memory anew.
+    """
+
+    def __init__(
+        self,
+        model: object,
+        prepared: Prepared,
+        inputs: Sequence[Argument | BufferArgument],
+        outputs: Sequence[Argument | BufferArgument],
+        attributes: Sequence[ExtensionAttribute] = (),
+    ) -> None:
+        """Check everything that does not change from run to run.
+
+        Args:
+            model: in whose roles the buffers are used.
+            prepared: executes.
+            inputs: as validated.
+            outputs: as validated.
+            attributes: for the executor.
+
+        Raises:
+            InvalidArgument: device:§6: a buffer is used in a role that it was not allocated for, or twice.
+        """
+        self._prepared = prepared
+        self._inputs = inputs
+        self._outputs = outputs
+        self._attributes = attributes
+        for kind, arguments in (("input", inputs), ("output", outputs)):
+            for index, argument in enumerate(arguments):
+                if isinstance(argument, BufferArgument):
+                    argument.buffer.check_role(model, kind, index)
+        used = [id(a.buffer) for a in inputs if isinstance(a, BufferArgument)]
+        for output in self._written():
+            if id(output.buffer) in used:
+                raise InvalidArgument(
+                    f"device:E6: buffer {output.buffer.token} is an output and also something else"
+                )
+            used.append(id(output.buffer))
+
+    def run(
+        self,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> Outcome:
+        """Execute once; see `nnburst.executor.base.Execution`.
+
+        An uninitialised input, and an output for which a buffer is too small, are GENERAL_FAILURE
+        (device:§5.1, §6). Buffers that were to be written are initialised only if it succeeds.
+        """
+        try:
+            outcome = self._run(deadline_ns, loop_timeout_ns)
+        except BaseException as error:
+            outcome = outcome_of(error)
+        if outcome.status != ErrorStatus.NONE:
+            self.cancel()
+        return outcome
+
+    def cancel(self) -> None:
+        """Note that it has failed, if it does not even run."""
+        invalidate(output.buffer for output in self._written())
+
+    def _run(self, deadline_ns: int | None, loop_timeout_ns: int) -> Outcome:
+        inputs = [
+            Argument(a.buffer.content(a.dimensions), a.dimensions)
+            if isinstance(a, BufferArgument)
+            else a
+            for a in self._inputs
+        ]
+        wanted = [
+            a.buffer.check_output(a.dimensions) if isinstance(a, BufferArgument) else a.dimensions
+            for a in self._outputs
+        ]
+        while True:
+            outputs = [
+                Argument(a.buffer.space(dimensions), dimensions)
+                if isinstance(a, BufferArgument)
+                else a
+                for a, dimensions in zip(self._outputs, wanted, strict=True)
+            ]
+            execution = (
+                self._prepared.bind_with(inputs, outputs, self._attributes)
+                if self._attributes
+                else self._prepared.bind(inputs, outputs)
+            )
+            try:
+                outcome = execution.run(deadline_ns, loop_timeout_ns)
+            finally:
+                execution.close()
+            if outcome.status != ErrorStatus.OUTPUT_INSUFFICIENT_SIZE or not self._grow(outcome):
+                break
+        if outcome.status == ErrorStatus.NONE:
+            self._fill(outcome.output_shapes, wanted)
+        return outcome
+
+    def _grow(self, outcome: Outcome) -> bool:
+        """Make room in buffers that were too small; False if only the client can help."""
+        grown = False
+        for output, shape in zip(self._outputs, outcome.output_shapes, strict=False):
+            if isinstance(output, BufferArgument) and not shape.is_sufficient:
+                if not output.buffer.grow(shape.dimensions):
+                    raise GeneralFailure(
+                        f"device:E7: buffer {output.buffer.token} is too small"
+                        f" for an output of {list(shape.dimensions)}"
+                    )
+                grown = True
+        return grown
+
+    def _fill(self, shapes: Sequence[OutputShape], wanted: Sequence[Shape]) -> None:
+        """Mark the buffers as initialised, with the actual dimensions of the outputs."""
+        found = [shape.dimensions for shape in shapes] or wanted
+        for output, dimensions in zip(self._outputs, found, strict=False):
+            if isinstance(output, BufferArgument):
+                output.buffer.fill(dimensions)
+
+    def _written(self) -> list[BufferArgument]:
+        return [output for output in self._outputs if isinstance(output, BufferArgument)]
+
+    def close(self) -> None:
+        """Do nothing: memory and buffers belong to the caller that bound them."""
+
+
+def invalidate(buffers: Iterable[DeviceBuffer]) -> None:
+    """Note that an execution that was to write these buffers has failed."""
+    for buffer in buffers:
+        buffer.invalidate()
+
+
+# -- Running within a deadline ---------------------------------------------------------------------
+
+
+def execute_bound(
+    execution: Execution,
+    counted: CountedExecution,
+    called: int | None,
+    deadline_ns: int | None,
+    loop_timeout_ns: int,
+    *,
+    unit_ns: int = 1000,
+) -> Executed:
+    """Run an execution that `PreparedModel.bind` returned.
+
+    Args:
+        execution: bound.
+        counted: is given the time that the executor took.
+        called: when the client's call came (perf_counter_ns), if it is to be timed.
+        deadline_ns: on CLOCK_BOOTTIME.
+        loop_timeout_ns: limit of a WHILE.
+        unit_ns: of the timing: microseconds in HIDL; 1 for nanoseconds, as AIDL has them.
+
+    Raises:
+        NnburstError: with the status that the client shall see (device:E4, E7, E8).
+    """
+    started = time.perf_counter_ns()
+    outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
+    took = time.perf_counter_ns() - started
+    counted.device_ns = took if outcome.device_ns >= MEASURED else min(outcome.device_ns, took)
+    _raise_for(outcome)
+    if called is None:
+        return Executed(outcome.output_shapes)
+    in_driver = time.perf_counter_ns() - called
+    device_ns, driver_ns = times_of(outcome, took, in_driver)
+    timing = Timing(_rounded_up(device_ns, unit_ns), _rounded_up(driver_ns, unit_ns))
+    return Executed(outcome.output_shapes, timing)
+
+
+def times_of(outcome: Outcome, took: int, in_driver: int) -> tuple[int, int]:
+    """Times on the device and in the driver to report, in nanoseconds; NO_TIMING if one is not available.
+
+    Never more than what was measured is reported, and the device's time is never more than the driver's.
+
+    Args:
+        outcome: of the execution.
+        took: what the call of the executor was measured to take.
+        in_driver: what the whole was.
+    """
+    driver_ns = outcome.driver_ns
+    if driver_ns != NO_TIMING:
+        driver_ns = min(driver_ns, in_driver)
+    device_ns = took if outcome.device_ns == MEASURED else outcome.device_ns
+    if device_ns != NO_TIMING:
+        device_ns = min(device_ns, driver_ns, in_driver)
+    return device_ns, driver_ns
+
+
+def run_in_time(
+    execution: Execution,
+    deadline_ns: int | None = None,
+    loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+) -> Outcome:
+    """Run a bound execution, unless its deadline has passed (device:E4). Never raises.
+
+    Every way to execute ends here, bursts excepted, which carry neither deadlines nor buffers.
+
+    Args:
+        execution: bound.
+        deadline_ns: on CLOCK_BOOTTIME.
+        loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
+    """
+    if has_passed(deadline_ns):
+        if isinstance(execution, BufferedExecution):
+            execution.cancel()
+        status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
+        return Outcome(status, (), "device:E4: the deadline has passed")
+    try:
+        return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
+    except BaseException as error:
+        return outcome_of(error)
+
+
+def _raise_for(outcome: Outcome) -> None:
+    if outcome.status == ErrorStatus.NONE:
+        return
+    shapes = outcome.output_shapes if outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE else ()
+    raise error_for(outcome.status, outcome.message or outcome.status.name, shapes)
+
+
+def _rounded_up(nanoseconds: int, unit_ns: int) -> int:
+    """A duration in another unit, as a burst does it (NNAPI: canonical to HIDL)."""
+    if nanoseconds == NO_TIMING:
+        return NO_TIMING
+    return -(-nanoseconds // unit_ns)
+
+
+# -- How long executions take ----------------------------------------------------------------------
+
+
+#: An execution that takes at most so long is quick: handing it to another thread would be felt.
+QUICK_NS: Final = 500_000
+#: Each shorter execution multiplies the longest one by this.
+_FORGETTING: Final = 7 / 8
+
+
+class LatencyEstimate:
+    """The longest of the latest executions, each counted from its call's turn to its answer. Thread-safe."""
+
+    __slots__ = ("_longest_ns",)
+
+    def __init__(self) -> None:
+        """Nothing has been executed."""
+        self._longest_ns: float | None = None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the latest executions were quick; False before the first one."""
+        return self._longest_ns is not None and self._longest_ns <= QUICK_NS
+
+    def note(self, nanoseconds: float) -> None:
+        """One execution took so long. A long one counts for as many as it takes to be forgotten."""
+        self._longest_ns = max(nanoseconds, (self._longest_ns or 0) * _FORGETTING)
+
+
+def attributes_of(hints: Hints | msgspec.UnsetType) -> tuple[ExtensionAttribute, ...]:
+    """The attributes that hints mean, without those of no extension, which no executor could read.
+
+    Args:
+        hints: hostile until checked here.
+
+    Raises:
+        InvalidArgument: a token repeats (validation:S7), or the names or prefixes are not one-to-one
+            (validation:M6).
+    """
+    if isinstance(hints, msgspec.UnsetType):
+        return ()
+    validate_unique_tokens("hints", (pair.token for pair in hints.pairs))
+    validate_extension_prefixes(hints.extension_name_to_prefix)
+    names = {entry.prefix: entry.name for entry in hints.extension_name_to_prefix}
+    for pair in hints.pairs:
+        if not 0 <= pair.token < 1 << 31:
+            raise Broken("S7", f"token is {pair.token}, expected 31 bits").at("hints")
+    return tuple(
+        ExtensionAttribute(names[prefix_of(pair.token)], number_of(pair.token), pair.value)
+        for pair in hints.pairs
+        if prefix_of(pair.token) in names
+    )

@@ -1,0 +1,230 @@
+"""Bounds the share of the machine that one client's worker may use; counts are in `nnburst.control.channel`.
+
+A worker serves one client, so the limits of the process are the limits of the client. A driver's owner may
+also have its workers run before other programs, and keep their memory in place (`nnburst serve --realtime`,
+`--lock-memory`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from pathlib import Path
+from typing import Final
+
+from nnburst._native import lib
+from nnburst.control.channel import (
+    MAX_CALL_BYTES,
+    MAX_CALL_FDS,
+    MAX_CALLS,
+    MAX_HELD_FDS,
+    MAX_POOLS,
+    CallBudget,
+    Cost,
+)
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
+
+#: Share of the machine's memory that one worker may have for itself; pools, which it shares, do not count.
+_MEMORY_SHARE: Final = 0.5
+
+
+#: Descriptors that no quota counts by themselves: rings, fences that are signalled, what executors open.
+_OTHER_FDS: Final = 3072
+
+
+class Quota:
+    """So much of something that the client may have at once. Thread-safe.
+
+    Attributes:
+        limit: how much.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        """Allow `limit`; `name` is its name in messages."""
+        self.limit = limit
+        self._name = name
+        # Reentrant: the garbage collector may give a charge back in the middle of taking another.
+        self._lock = threading.RLock()
+        self._taken = 0
+
+    @property
+    def taken(self) -> int:
+        """How much is in use."""
+        return self._taken
+
+    def charge(self, amount: int = 1) -> Charge:
+        """Take `amount` until the charge is closed, or it cannot be reached any more.
+
+        Raises:
+            ResourceExhausted: the client has too much already.
+        """
+        charge = Charge(self)
+        with self._lock:
+            taken = self._taken
+            if taken + amount <= self.limit:
+                self._taken += amount
+                charge.amount = amount
+                return charge
+        raise ResourceExhausted(
+            f"{amount} more {self._name}: the client has {taken} of {self.limit}"
+        )
+
+    def release(self, amount: int) -> None:
+        """For `Charge`."""
+        with self._lock:
+            self._taken -= amount
+
+
+class Charge:
+    """Part of a quota that is in use.
+
+    Attributes:
+        amount: how much.
+    """
+
+    __slots__ = ("_quota", "amount")
+
+    def __init__(self, quota: Quota) -> None:
+        """Use `Quota.charge`."""
+        self._quota = quota
+        self.amount = 0
+
+    def close(self) -> None:
+        """Give it back; the second time does nothing."""
+        amount, self.amount = self.amount, 0
+        if amount:
+            self._quota.release(amount)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def machine_memory() -> int:
+    """Bytes of memory that the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+
+
+#: Pools of which the driver holds the descriptor.
+POOLS: Final = Quota("pools", MAX_POOLS)
+#: Descriptors of fences and cache files that outlive the call which brought them.
+HELD_FDS: Final = Quota("descriptors of fences and cache files", MAX_HELD_FDS)
+#: Bytes mapped of pools, rings and buffers: as much as the machine has, over all charges.
+SHARED_BYTES: Final = Quota("bytes of pools, rings and buffers", machine_memory())
+
+
+def call_budget() -> CallBudget:
+    """The memory that the client's calls in progress may take."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CallBudget(Cost(MAX_CALLS, min(MAX_CALL_FDS, _spare(soft)), MAX_CALL_BYTES))
+
+
+def _spare(files: int) -> int:
+    """Descriptors for each of three quotas, if the process may have `files`."""
+    return max(64, (files - _OTHER_FDS) // 3)
+
+
+def memory_quota() -> int:
+    """Bytes of private memory that a worker may take beyond what it starts with."""
+    return int(machine_memory() * _MEMORY_SHARE)
+
+
+def _in_use() -> int:
+    """Bytes that count against the limit already: a sanitizer's are more than any machine has."""
+    # No regular expression: compiling one touches a hundred pages of a process that has just been forked.
+    _, found, rest = Path("/proc/self/status").read_text().partition("\nVmData:")
+    return int(rest.split(None, 1)[0]) * 1024 if found else 0
+
+
+def limit_this_process() -> None:
+    """Keep this process and its threads within the quotas; a lower limit that is in force stays.
+
+    A larger allocation is a MemoryError there, and RESOURCE_EXHAUSTED for the client.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    quota = min([_in_use() + memory_quota(), *limits])
+    resource.setrlimit(resource.RLIMIT_DATA, (quota, quota))
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    POOLS.limit = min(MAX_POOLS, _spare(files))
+    HELD_FDS.limit = min(MAX_HELD_FDS, _spare(files))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a client must not fill the disk with crashes
+
+
+# -- workers for real-time loops -------------------------------------------------------------------
+
+#: Bit of CapEff: the process may lock more memory than RLIMIT_MEMLOCK.
+_IPC_LOCK: Final = 1 << 14
+#: Priority of SCHED_FIFO that workers have while they serve a client (0 for none), and whether their memory
+#: is locked; set once, before this process forks.
+_realtime: list[int] = [0, 0]
+
+
+def ask_for_realtime(priority: int | None, lock_memory: bool) -> None:
+    """Have the workers that this process forks run before other programs, or stay in memory.
+
+    They begin when they have a client. Tried here and taken back, so that a driver does not start which could
+    not keep to it.
+
+    Args:
+        priority: of SCHED_FIFO, 1 to 99; None leaves the scheduling as it is.
+        lock_memory: whether pages stay in memory from their first use on.
+
+    Raises:
+        InvalidArgument: there is no such priority.
+        GeneralFailure: the system does not permit it; the message names the limit that is in the way.
+    """
+    lowest, highest = (
+        of(os.SCHED_FIFO) for of in (os.sched_get_priority_min, os.sched_get_priority_max)
+    )
+    if priority is not None and not lowest <= priority <= highest:
+        raise InvalidArgument(f"realtime: {priority}, expected {lowest} to {highest}")
+    if priority is not None:
+        before, its = os.sched_getscheduler(0), os.sched_getparam(0)
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+        except OSError as error:
+            limit, _ = resource.getrlimit(resource.RLIMIT_RTPRIO)
+            raise GeneralFailure(
+                f"realtime: {priority}: the system refuses SCHED_FIFO ({error.strerror}); RLIMIT_RTPRIO is"
+                f" {limit}, expected {priority} or more (LimitRTPRIO=), or CAP_SYS_NICE"
+            ) from None
+        os.sched_setscheduler(0, before, its)
+    if lock_memory:
+        limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        if limit != resource.RLIM_INFINITY and not _may_lock_all():
+            raise GeneralFailure(
+                f"lock-memory: RLIMIT_MEMLOCK is {limit >> 10} KiB, expected no limit"
+                " (LimitMEMLOCK=infinity), or CAP_IPC_LOCK"
+            )
+        _locked(1)
+        _locked(0)
+    _realtime[:] = [priority or 0, int(lock_memory)]
+
+
+def _may_lock_all() -> bool:
+    _, _, rest = Path("/proc/self/status").read_text().partition("\nCapEff:")
+    return bool(int(rest.split(None, 1)[0], 16) & _IPC_LOCK) if rest else False
+
+
+def _locked(on: int) -> None:
+    failed = lib.nnb_lock_memory(on)
+    if failed:
+        raise GeneralFailure(f"lock-memory: the system refuses it ({os.strerror(failed)})")
+
+
+def begin_realtime() -> None:
+    """Do what was asked for, for every thread that this process has and will start.
+
+    A worker that waits for a client ahead of need has none of it: its rehearsal must not run before others.
+
+    Raises:
+        OSError, GeneralFailure: the system does not permit it any more.
+    """
+    priority, lock_memory = _realtime
+    if priority:
+        for thread in Path("/proc/self/task").iterdir():
+            os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(priority))
+    if lock_memory:
+        _locked(1)

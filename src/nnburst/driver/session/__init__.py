@@ -1,1 +1,0 @@
-"""What a worker keeps for its client: outbox, scheduler, fences, liveness."""

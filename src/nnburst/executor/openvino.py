@@ -1,0 +1,249 @@
+"""The openvino executor: core operations, lowered to ONNX graphs, by OpenVINO's C library (csrc/openvino.c).
+
+OpenVINO reads ONNX, so the lowerings are those of the onnxruntime executor, and its sessions and bindings are
+used, too (ADR 57).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from nnburst._native import ffi, lib
+from nnburst.executor.base import (
+    DEFAULT_OPTIONS,
+    Bytes,
+    Cached,
+    Executor,
+    FallbackExecutor,
+    Prepared,
+    PrepareOptions,
+)
+from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.onnxruntime.executor import NetworkPrepared
+from nnburst.executor.onnxruntime.graph import OnnxGraph, WrittenGraph
+from nnburst.executor.onnxruntime.native import (
+    EngineFunctions,
+    EngineSession,
+    is_short_of_memory,
+    text,
+)
+from nnburst.executor.onnxruntime.network import lower, survey
+from nnburst.hal.enums import DeviceType, OperandType, OperationType
+from nnburst.hal.environment import OPENVINO_DEVICE, OPENVINO_PROFILE, OPENVINO_THREADS, Variable
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
+from nnburst.hal.model import Model
+from nnburst.hal.types import NumberOfCacheFiles
+
+log = logging.getLogger("nnburst.executor")
+
+_opening: Final = threading.Lock()
+_CPU: Final = "CPU"
+#: Keys of `--option`, and the variables that hold otherwise.
+_OPTIONS: Final[dict[str, Variable[Any]]] = {
+    "device": OPENVINO_DEVICE,
+    "threads": OPENVINO_THREADS,
+    "profile": OPENVINO_PROFILE,
+}
+#: Operations that the engine computes wrongly: its LRN sums another window than the graph's.
+_WRONG: Final = frozenset({OperationType.LOCAL_RESPONSE_NORMALIZATION})
+_ENGINE: Final = EngineFunctions(
+    "OpenVINO",
+    lib.nnb_openvino_count,
+    lib.nnb_openvino_describe,
+    lib.nnb_openvino_bind,
+    lib.nnb_openvino_call_free,
+    int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_openvino_run"))),
+    lib.nnb_openvino_stop,
+    lib.nnb_openvino_copied_bytes,
+)
+
+
+@functools.cache
+def library() -> str:
+    """Open the library for this process; its version.
+
+    Raises:
+        DeviceUnavailable: it is not there, or is not OpenVINO's of 2025.0 or later.
+    """
+    spec = importlib.util.find_spec("openvino")
+    folders = spec.submodule_search_locations if spec is not None else None
+    found = sorted(Path(folders[0], "libs").glob("libopenvino_c.so*")) if folders else []
+    if not found:
+        raise DeviceUnavailable(
+            "executor openvino needs the package openvino: pip install 'nnburst[openvino]'"
+        )
+    version = ffi.new("char[]", int(lib.NNB_ONNX_NAME_BYTES))
+    message = ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
+    content = _smallest_graph()
+    with _opening:
+        status = lib.nnb_openvino_open(
+            os.fsencode(found[-1]),
+            ffi.from_buffer("uint8_t[]", content),
+            len(content),
+            version,
+            message,
+        )
+    if status != lib.NNB_OPENVINO_OK:
+        raise DeviceUnavailable(f"{found[-1].name} cannot be used: {text(message)}")
+    return text(version)
+
+
+def _smallest_graph() -> bytes:
+    graph = OnnxGraph()
+    x = graph.input(TensorType(OperandType.TENSOR_FLOAT32, (1,)))
+    return graph.finish([x]).content
+
+
+def _device_name(device: str) -> str:
+    """The whole name of a device.
+
+    Raises:
+        DeviceUnavailable: there is no such device.
+    """
+    name = ffi.new("char[]", int(lib.NNB_ONNX_NAME_BYTES))
+    message = ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
+    if lib.nnb_openvino_device(device.encode(), name, message) != lib.NNB_OPENVINO_OK:
+        raise DeviceUnavailable(f"OpenVINO {library()} has no device {device!r}: {text(message)}")
+    return text(name)
+
+
+class OpenVinoNetwork(EngineSession):
+    """A graph that OpenVINO runs."""
+
+    def __init__(self, content: bytes, device: str, threads: int, *, profile: bool = False) -> None:
+        """Compile a graph that was written here.
+
+        Args:
+            content: the file, which is not needed afterwards.
+            device: that runs it.
+            threads: that compute, on the CPU.
+            profile: whether each node's time is measured.
+
+        Raises:
+            InvalidArgument: the engine refuses the graph.
+            ResourceExhausted: memory is short.
+        """
+        library()
+        given = _properties(device, threads, profile)
+        kept = [(ffi.new("char[]", k.encode()), ffi.new("char[]", v.encode())) for k, v in given]
+        properties = ffi.new("struct nnb_openvino_property[]", len(kept))
+        for made, (key, value) in zip(properties, kept, strict=True):
+            made.key, made.value = key, value
+        message = ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
+        found = lib.nnb_openvino_network_new_unlocked(
+            ffi.from_buffer("uint8_t[]", content),
+            len(content),
+            device.encode(),
+            properties,
+            len(kept),
+            profile,
+            message,
+        )
+        if found == ffi.NULL:
+            if is_short_of_memory(text(message)):
+                raise ResourceExhausted(f"OpenVINO: {text(message)}")
+            raise InvalidArgument(f"OpenVINO {library()} refuses the graph: {text(message)}")
+        super().__init__(ffi.gc(found, lib.nnb_openvino_network_free), _ENGINE)
+
+
+def _properties(device: str, threads: int, profile: bool) -> list[tuple[str, str]]:
+    """Those that a network is compiled with; each plugin refuses those that it does not have."""
+    given = [("PERF_COUNT", "YES" if profile else "NO")]
+    if device.startswith((_CPU, "GPU")):
+        # By itself it computes in bfloat16 or float16 on processors that have them.
+        given += [("INFERENCE_PRECISION_HINT", "f32"), ("NUM_STREAMS", "1")]
+    if device.startswith(_CPU):
+        given += [("INFERENCE_NUM_THREADS", str(threads)), ("ENABLE_CPU_PINNING", "NO")]
+    return given
+
+
+def _device_type(device: str) -> DeviceType:
+    kinds = {_CPU: DeviceType.CPU, "GPU": DeviceType.GPU, "NPU": DeviceType.ACCELERATOR}
+    return kinds.get(device.partition(".")[0], DeviceType.OTHER)
+
+
+def _option(key: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 - as the variable has it
+    variable = _OPTIONS[key]
+    return variable.read({variable.name: options[key]} if key in options else None)
+
+
+class OpenVinoExecutor(Executor):
+    """Core operations by OpenVINO. Thread-safe.
+
+    The engine runs what the onnxruntime executor lowers, apart from operations that it computes wrongly. The
+    service chooses the device, by `--option device=GPU` or NNBURST_OPENVINO_DEVICE.
+
+    Time on the device is not available unless the service asks for profiles: then it is the sum of the nodes'
+    times, in whole microseconds, by the engine's clock.
+
+    DEVIATES: as the onnxruntime executor, for NaN and infinity with an activation (docs/operations.md).
+    """
+
+    name = "openvino"
+    cache_files = NumberOfCacheFiles(1, 1)  # one for the graph, one for constants of `rest`
+
+    def __init__(self, rest: FallbackExecutor, options: Mapping[str, str]) -> None:
+        """Open the library and the device's plugin, so that a worker does not have to. No thread is started.
+
+        Args:
+            rest: runs a model if the engine turns out to refuse it.
+            options: values for `device`, `threads` and `profile`, which go before the environment's.
+
+        Raises:
+            DeviceUnavailable: it is not installed, or has no such device.
+            InvalidArgument: an option is unknown, or its value breaks its rule.
+        """
+        for key in options.keys() - _OPTIONS.keys():
+            raise InvalidArgument(
+                f"option: {key!r} is not one of executor openvino's, expected {', '.join(_OPTIONS)}"
+            )
+        self._device: str = _option("device", options)
+        self._threads: int = _option("threads", options)
+        self._profile: bool = _option("profile", options)
+        version = library()
+        self.engine_version = f"OpenVINO {version} {self._device}: {_device_name(self._device)}"
+        self.device_type = _device_type(self._device)
+        self._rest = rest
+
+    def supported(self, model: Model) -> list[bool]:
+        """Whether each operation of the main subgraph can be run; False for any doubt."""
+        operations = model.main.operations
+        return [
+            lowered and operation.type not in _WRONG
+            for lowered, operation in zip(survey(model).lowered, operations, strict=True)
+        ]
+
+    def prepare(
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
+    ) -> Prepared:
+        """Prepare a validated model; see `nnburst.executor.base.Executor`."""
+        is_right = not any(operation.type in _WRONG for operation in model.main.operations)
+        written = lower(model, pools, by_cpu=False, whole=True) if is_right else None
+        if written is None:
+            return self._rest.prepare(model, pools, options)
+        try:
+            return self._lowered(model, written, options)
+        except InvalidArgument as error:
+            log.warning("another executor runs what OpenVINO refuses: %s", error)
+            return self._rest.prepare(model, pools, options)
+
+    def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
+        """Prepare what was kept; the driver has seen to it that the bytes are those that were checked."""
+        if not cached.program:
+            return self._rest.prepare_from_cache(cached, options)
+        return self._lowered(cached.model, WrittenGraph(cached.program, bytearray()), options)
+
+    def _lowered(self, model: Model, written: WrittenGraph, options: PrepareOptions) -> Prepared:
+        threads = options.num_threads or self._threads
+        network = OpenVinoNetwork(written.content, self._device, threads, profile=self._profile)
+        if len(network.inputs) != len(model.main.input_indexes):
+            raise InvalidArgument("OpenVINO leaves out an input of the graph that nothing reads")
+        turns = "" if self._device == _CPU else self._device
+        return NetworkPrepared(model, written, network, threads, turns)

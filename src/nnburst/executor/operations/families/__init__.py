@@ -1,1 +1,0 @@
-"""What declarations of one family share: operands, checks and shape rules."""

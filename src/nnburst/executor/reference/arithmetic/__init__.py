@@ -1,1 +1,0 @@
-"""Arithmetic of the kernels: fixed point, quantised values, sums of products, hashes and random numbers."""

@@ -1,1 +1,0 @@
-"""What the kernels of one family of operations share: convolutions, recurrent networks, boxes, regions."""

@@ -1,0 +1,306 @@
+"""Queues in event loops: asyncio, iteration, and a descriptor for selectors.
+
+An end that waits sets its bit in the event flag; the other end sends a byte with what it does next, and only
+then (csrc/queue.h).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from nnburst._native import lib
+from nnburst.fmq.shared_memory import MQDescriptor
+from nnburst.hal import late_numpy as np
+from nnburst.hal.errors import BadState, Closed, InvalidArgument
+from nnburst.hal.utils import Closing
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from nnburst._native import QueueEnd
+
+Elements: TypeAlias = "npt.NDArray[Any]"
+
+#: Seconds that a wait lasts unless it is told otherwise.
+PATIENCE: Final = 30.0
+#: Seconds between two looks of a wait in an event loop that nothing wakes.
+_LOOK: Final = 0.05
+#: Nanoseconds after which the event loop has a turn although nothing had to be waited for.
+_TURN_NS: Final = 1_000_000
+
+
+class LoopWait:
+    """Waits of one end in event loops: the other end sends a byte when it has done something, only then.
+
+    The end of the other process is noticed by the process itself. Every 50 ms there is a look all the same,
+    for ends in another network or process namespace, which no byte and no number of a process reaches.
+    """
+
+    __slots__ = ("_end", "_turn_due_ns", "_waits")
+
+    def __init__(self, end: QueueEnd) -> None:
+        self._end = end
+        self._turn_due_ns = 0
+        self._waits = False
+
+    async def until(self, attempt: Callable[[], Any], count: int, timeout: float) -> Any:  # noqa: ANN401, ASYNC109
+        """What `attempt` returns once that is neither None nor False, or when the time is up.
+
+        Args:
+            attempt: reads or writes at once.
+            count: elements that it needs.
+            timeout: seconds.
+
+        Raises:
+            BadState: another task is waiting with this end.
+            InvalidArgument: the queue has no words of its ends, or no event flag; or `timeout` is no time.
+        """
+        found = attempt()
+        if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
+            raise InvalidArgument(
+                f"timeout is {timeout!r}, expected a finite number of seconds, at least 0"
+            )
+        if not _is_not_now(found) or not timeout:
+            if (
+                time.monotonic_ns() > self._turn_due_ns
+            ):  # others get their turn however full the queue is
+                await self._take_turn()
+            return found
+        if self._waits:
+            raise BadState("another task is waiting with this end of the queue")
+        self._waits = True
+        try:
+            return await self._wait(attempt, count, timeout)
+        finally:
+            self._waits = False
+
+    async def _take_turn(self) -> None:
+        import asyncio
+
+        self._turn_due_ns = time.monotonic_ns() + _TURN_NS
+        await asyncio.sleep(0)
+
+    async def _wait(self, attempt: Callable[[], Any], count: int, timeout: float) -> Any:  # noqa: ANN401, ASYNC109
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        woken = asyncio.Event()
+        with contextlib.ExitStack() as stack:
+            _watch(loop, stack, self._end.watch(), woken)
+            if (peer := self._end.peer()) and (process := _process(stack, peer)) is not None:
+                _watch(loop, stack, process, woken)
+            while True:
+                woken.clear()
+                armed = self._end.arm(count)
+                found = attempt()
+                if not _is_not_now(found) or loop.time() >= deadline:
+                    return found
+                if armed:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(woken.wait(), min(deadline - loop.time(), _LOOK))
+                else:
+                    await asyncio.sleep(0)
+
+
+def _is_not_now(found: object) -> bool:
+    return found is None or found is False
+
+
+def _process(stack: contextlib.ExitStack, pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None if there is no such process here."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _watch(loop: Any, stack: contextlib.ExitStack, fd: int, woken: Any) -> None:  # noqa: ANN401
+    loop.add_reader(fd, woken.set)
+    stack.callback(loop.remove_reader, fd)
+
+
+class InEventLoops(Closing):
+    """What a message queue can do in event loops, over its two ends."""
+
+    descriptor: MQDescriptor
+    dtype: np.dtype[Any]
+    _open: bool
+    _ends: dict[bool, QueueEnd]
+
+    async def write_async(
+        self,
+        elements: npt.ArrayLike,
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `write`
+    ) -> bool:
+        """As `write`; the event loop goes on while there is no room.
+
+        Raises:
+            BadState: another task is waiting with this end.
+            InvalidArgument: as for `write`; or the queue was made without `ends`.
+            Closed, DeadObject, QueueCorrupted: as for `write`.
+        """
+        wait, count = self._loop_wait(writes=True), self._count_of(elements)
+        done: bool = await wait.until(lambda: self._write(elements, 0.0), count, timeout)
+        return done
+
+    async def read_async(
+        self,
+        count: int,
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `read`
+    ) -> Elements | None:
+        """As `read`; the event loop goes on until the elements are there.
+
+        Raises:
+            InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
+        """
+        wait = self._loop_wait(writes=False)
+        self._check_count(count)
+        if count > self.descriptor.capacity:
+            return None
+        found: Elements | None = await wait.until(lambda: self.read(count), count, timeout)
+        return found
+
+    async def send_async(
+        self,
+        message: bytes,
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `send`
+    ) -> bool:
+        """As `send`; the event loop goes on while there is no room.
+
+        Raises:
+            InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
+        """
+        wait, count = self._loop_wait(writes=True), len(message) + lib.NNB_MESSAGE_HEADER
+        done: bool = await wait.until(lambda: self._send(message, 0.0), count, timeout)
+        return done
+
+    async def receive_async(
+        self,
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `receive`
+    ) -> bytes | None:
+        """As `receive`; the event loop goes on until a message is there.
+
+        Raises:
+            InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
+        """
+        wait = self._loop_wait(writes=False)
+        found: bytes | None = await wait.until(lambda: self._receive(0.0), 1, timeout)
+        return found
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Messages of a queue of `bytes`, else arrays of all elements that are there.
+
+        It ends when the writer has closed the queue and nothing is left.
+
+        Raises:
+            BadState, DeadObject, QueueCorrupted: as for `read`.
+        """
+        wait = self._loop_wait(writes=False)
+        has_size = self.dtype.itemsize != 0
+
+        def attempt() -> Any:  # noqa: ANN401 - an array or bytes
+            return self.read(max(self.available_to_read(), 1)) if has_size else self._receive(0.0)
+
+        while self._open:
+            try:
+                found = await wait.until(attempt, 1, PATIENCE)
+            except Closed:
+                return
+            if found is not None:
+                yield found
+
+    def fileno(self) -> int:
+        """A descriptor for `selectors` that is readable while there may be something to read.
+
+        From this call on, a `read`, `read_into` or `receive` that finds nothing has the next write make it
+        readable: read until nothing is left, then select. It is the queue's; nothing else may read from it
+        or close it.
+
+        Raises:
+            InvalidArgument: the queue cannot be waited for, or was made without `ends`.
+            BadState, Closed: as for `read`.
+        """
+        end = self._opened(writes=False)
+        fd = end.watch()
+        if "_watched" not in vars(self):
+            self._watched = True
+            read, read_into, receive = self._read, self._read_into, self._receive
+
+            def read_or_arm(count: int, timeout: float) -> Elements | None:
+                while (found := read(count, timeout)) is None and not end.arm(count):
+                    pass
+                return found
+
+            def read_into_or_arm(array: Elements, timeout: float) -> bool:
+                while not (done := read_into(array, timeout)) and not end.arm(
+                    self._count_of(array)
+                ):
+                    pass
+                return done
+
+            def receive_or_arm(timeout: float) -> bytes | None:
+                while (found := receive(timeout)) is None and not end.arm(1):
+                    pass
+                return found
+
+            vars(self).update(
+                _read=read_or_arm, _read_into=read_into_or_arm, _receive=receive_or_arm
+            )
+            if not end.arm(1):
+                end.wake_self()
+        return fd
+
+    def _loop_wait(self, *, writes: bool) -> LoopWait:
+        waits: dict[bool, LoopWait] = vars(self).setdefault("_loop_waits", {})
+        if (found := waits.get(writes)) is None:
+            found = waits[writes] = LoopWait(self._opened(writes=writes))
+        return found
+
+    def _count_of(self, elements: object) -> int:
+        """Elements in an array or a buffer."""
+        size = elements.nbytes if isinstance(elements, np.ndarray) else memoryview(elements).nbytes  # type: ignore[arg-type]
+        return min(size // self.descriptor.quantum, self.descriptor.capacity)
+
+    # Until an end is used its calls are these; then they are its own methods, so that each is one call of
+    # C's.
+
+    def _write(self, elements: npt.ArrayLike, timeout: float) -> bool:
+        self._opened(writes=True)
+        return self._write(elements, timeout)
+
+    def _read(self, count: int, timeout: float) -> Elements | None:
+        self._opened(writes=False)
+        return self._read(count, timeout)
+
+    def _read_into(self, array: Elements, timeout: float) -> bool:
+        self._opened(writes=False)
+        return self._read_into(array, timeout)
+
+    def _send(self, message: bytes, timeout: float) -> bool:
+        self._opened(writes=True)
+        return self._send(message, timeout)
+
+    def _receive(self, timeout: float) -> bytes | None:
+        self._opened(writes=False)
+        return self._receive(timeout)
+
+    def _opened(self, *, writes: bool) -> QueueEnd:
+        raise NotImplementedError
+
+    def _check_count(self, count: int) -> None:
+        raise NotImplementedError
+
+    def read(self, count: int, timeout: float = 0.0) -> Elements | None:
+        """See `MessageQueue`."""
+        raise NotImplementedError
+
+    def available_to_read(self) -> int:
+        """See `MessageQueue`."""
+        raise NotImplementedError

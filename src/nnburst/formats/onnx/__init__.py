@@ -1,1 +1,0 @@
-"""ONNX files, read without the `onnx` package: nothing is believed that was not checked."""

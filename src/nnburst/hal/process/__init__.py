@@ -1,1 +1,0 @@
-"""What belongs to the process that it was made in."""

@@ -1,0 +1,382 @@
+"""Small helpers for every layer: closing objects, threads, want of descriptors, tables that decorators fill.
+
+Which Python runs here, how it starts others of this package, and whether it may believe its environment.
+Which names of executors are those of shared libraries, and which executor runs if none is named.
+
+A setuid program has rights that its caller lacks, and the caller wrote its environment. So what steers this
+package is read from `os.environ` only through here, and Python processes that such a program starts see
+neither that environment nor the caller's folders.
+"""
+
+from __future__ import annotations
+
+import _thread
+import errno
+import functools
+import importlib
+import importlib.util
+import logging
+import os
+import select
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Final, NoReturn, Protocol, Self, SupportsIndex, TypeVar
+
+from nnburst.hal.errors import NnburstError, ResourceExhausted
+
+logger = logging.getLogger(__name__)
+
+
+class NotPicklable:
+    """Refuses to be pickled or copied, and names the alternative."""
+
+    __slots__ = ()
+
+    #: The alternative, for the end of the message.
+    _instead: ClassVar[str] = "make one in the other process"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} belongs to its process and can be neither pickled nor copied;"
+            f" {self._instead}"
+        )
+
+
+class Closing(NotPicklable):
+    """Closes itself at the end of a `with` block. Subclasses define `close`, and twice is fine."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Give everything back."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class DaemonThread:
+    """Runs a function on a thread that does not keep its process from ending. Thread-safe.
+
+    `threading.Thread.start` returns only once the new thread runs, which takes two switches between threads:
+    a tenth of what opening a burst takes, on either side. `threading.enumerate` does not list such a thread.
+    """
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        """Start it; an exception from `run` goes to `threading.excepthook`.
+
+        Raises:
+            ResourceExhausted: the process may have no more threads.
+        """
+        self._ended: Final = threading.Event()
+        try:
+            _thread.start_new_thread(_run_daemon, (run, self._ended))
+        except RuntimeError as error:
+            raise ResourceExhausted(f"cannot start the thread: {error}") from error
+
+    def join(self, timeout: float) -> bool:
+        """Wait until it has ended, at most `timeout` seconds; whether it has."""
+        return self._ended.wait(timeout)
+
+
+def _run_daemon(run: Callable[[], None], ended: threading.Event) -> None:
+    # Debuggers, coverage and profilers see this thread as they see those of `threading`.
+    if (trace := threading.gettrace()) is not None:
+        sys.settrace(trace)
+    if (profile := threading.getprofile()) is not None:
+        sys.setprofile(profile)
+    try:
+        run()
+    except BaseException:  # as in a thread of `threading`
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
+    finally:
+        ended.set()
+
+
+#: Too few descriptors of the process or the machine, too little memory, too many processes or threads.
+_SCARCE: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ENOSPC}
+)
+
+
+class Scarce:
+    """Around calls that need descriptors, memory or processes: `with Scarce("cannot connect"): ...`.
+
+    Raises:
+        ResourceExhausted: the kernel lacks the resources that the calls need. Other errors stay as they are.
+    """
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        """Begin messages with `what` cannot be done."""
+        self._what: Final = what
+
+    def __enter__(self) -> None:
+        """Nothing is taken here."""
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Replace an error that stands for too little of something."""
+        if (
+            isinstance(error, OSError)
+            and not isinstance(error, NnburstError)
+            and error.errno in _SCARCE
+        ):
+            raise ResourceExhausted(f"{self._what}: {error.strerror}") from error
+
+
+#: Seconds until the kernel may have memory again.
+_SCARCE_PAUSE: Final = 0.001
+
+
+def polled(poller: select.poll, milliseconds: float | None) -> list[tuple[int, int]]:
+    """What `poller` finds ready in time; nothing, after a moment, if the kernel has no memory to look."""
+    try:
+        return poller.poll(milliseconds)
+    except OSError as error:
+        if error.errno not in _SCARCE:
+            raise
+        time.sleep(_SCARCE_PAUSE)
+        return []
+
+
+class _Closes(Protocol):
+    """An object that a thread is to own and close."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+def start_thread(thread: threading.Thread, *owned: _Closes) -> None:
+    """Start a thread that is to own some objects; they are closed, in this order, if it does not start.
+
+    A signal handler may raise in this call, and then it is not known whether the thread runs. So the thread
+    alone owns the objects once it has begun; its starter owns them if it never does.
+
+    Raises:
+        ResourceExhausted: the process may have no more threads, or no memory is left for its stack.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        for one in owned:
+            one.close()
+        raise ResourceExhausted(f"cannot start the thread {thread.name!r}: {error}") from error
+
+
+#: Of <elf.h>: the kernel's mark on a program with rights that its caller lacks.
+_AT_SECURE: Final = 23
+#: All that a privileged process hands on.
+_FIXED: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+
+# -- Interpreters: which Python runs here, how it starts others, whether the environment is trusted
+# A setuid program has rights that its caller lacks, and the caller wrote its environment. So variables that
+# steer this package are read from `os.environ` only through here, and Python processes that such a program
+# starts see neither that environment nor the caller's folders.
+
+
+def interpreter() -> str:
+    """The program to start processes of this package with: the Python that runs here.
+
+    That is `sys.executable`, unless another program has Python in it. Python then takes the first `python3`
+    on PATH for itself, which may be of another version; so this is the Python of the same prefix, if there is
+    one.
+    """
+    if sys.executable and _is_own(sys.executable):
+        return sys.executable
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for prefix in (sys.exec_prefix, sys.base_exec_prefix):
+        found = Path(prefix, "bin", name)
+        if os.access(found, os.X_OK, effective_ids=True):
+            return str(found)
+    return sys.executable
+
+
+def _is_own(program: str) -> bool:
+    try:
+        return Path(program).samefile("/proc/self/exe")
+    except OSError:
+        return False  # there is no such file, or no /proc: the prefix has the same Python
+
+
+def python_command(*words: str) -> list[str]:
+    """A command that runs this Python with `words`; it imports nothing from the working directory (`-P`).
+
+    In a privileged process it runs isolated (`-I`): neither `PYTHON…` variables nor the user's packages
+    count, so this package must lie where the interpreter itself looks.
+    """
+    return [interpreter(), "-I" if is_privileged() else "-P", *words]
+
+
+def inherited_environment() -> dict[str, str]:
+    """The variables that a process of this package starts with; a privileged one hands on none of its own."""
+    return dict(_FIXED if is_privileged() else os.environ)
+
+
+@functools.cache
+def is_privileged() -> bool:
+    """Whether this program got rights that its caller lacks: setuid, setgid or capabilities of its file.
+
+    The kernel decides it (AT_SECURE) when it starts the program, and it stays so.
+    """
+    try:
+        words = Path("/proc/self/auxv").read_bytes()
+    except OSError:  # no /proc, or not for a process that must not be looked into
+        import ctypes  # takes longer than all the rest of this module
+
+        get = ctypes.CDLL(None).getauxval
+        get.argtypes, get.restype = (ctypes.c_ulong,), ctypes.c_ulong
+        return bool(get(_AT_SECURE))
+    return bool(dict(struct.iter_unpack("@LL", words)).get(_AT_SECURE, 0))
+
+
+def believed_environment() -> Mapping[str, str]:
+    """This process's environment; empty in a privileged one, whose caller has written it."""
+    return {} if is_privileged() else os.environ
+
+
+def home() -> Path:
+    """The home directory of this process's user; in a privileged one that of the user whose rights it has.
+
+    Raises:
+        RuntimeError: it is unknown.
+    """
+    if not is_privileged():
+        return Path.home()
+    import pwd
+
+    try:
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        raise RuntimeError(f"user {os.geteuid()} has no entry among the users") from None
+
+
+def temporary_folder() -> Path:
+    """The folder for temporary files: `TMPDIR` and its like, which a privileged process ignores."""
+    if is_privileged():
+        return Path("/tmp")  # noqa: S108 - what is made there is made exclusively, or its owner is checked
+    import tempfile  # 5 ms that a launched driver, which has no address, does not pay
+
+    return Path(tempfile.gettempdir())
+
+
+K = TypeVar("K")
+F = TypeVar("F")
+
+
+def executor_library(name: str) -> Path | None:
+    """The library that `name` is the path of, with a "/" or as "….so": an ELF file; None if it is not."""
+    if not ("/" in name or name.endswith(".so")):
+        return None
+    path = Path(name)
+    try:
+        if not path.is_file():  # a socket among others
+            return None
+        with path.open("rb") as file:
+            return path.resolve() if file.read(4) == b"\x7fELF" else None
+    except OSError:
+        return None
+
+
+#: Engines of networks, the best first: the executor, and the module that its extra brings.
+ENGINES: Final = {"litert": "ai_edge_litert", "onnxruntime": "onnxruntime"}
+#: In place of an executor's name: the best one that is installed.
+AUTO: Final = "auto"
+_REFERENCE: Final = "reference"
+#: The warning if such a one computes a network.
+NO_ENGINE: Final = (
+    "no engine is installed, so the reference executor computes this network, about a hundred times as slowly"
+    " as LiteRT: pip install 'nnburst[litert]'"
+)
+
+
+def has_engine(executor: str) -> bool:
+    """Whether the module of one of `ENGINES` is installed. Nothing is imported."""
+    found = importlib.util.find_spec(ENGINES[executor])
+    return found is not None and found.origin is not None  # a folder of that name has none
+
+
+def chosen_executor(name: str = AUTO) -> str:
+    """`name`, or for "auto" the best executor that is installed: litert, else onnxruntime, else reference."""
+    if name != AUTO:
+        return name
+    return next(filter(has_engine, ENGINES), _REFERENCE)
+
+
+@functools.cache
+def _warn_of_reference() -> None:
+    logger.warning(NO_ENGINE)
+
+
+def warn_of_reference(model: object) -> None:
+    """Log a warning, once, that no engine is installed, if the reference executor gets a network from a file.
+
+    Args:
+        model: what the reference executor is to compute; what `nnburst.load` returns names its `operators`.
+    """
+    if getattr(model, "operators", ()) and chosen_executor() == _REFERENCE:
+        _warn_of_reference()
+
+
+def takes_options(executor: str) -> bool:
+    """Whether an executor is opened with options of the service: one in a library, or OpenVINO's."""
+    return executor == "openvino" or executor_library(executor) is not None
+
+
+def device_name(executor: str) -> str:
+    """What a device is called after its executor: libfoo.so is foo."""
+    if executor_library(executor) is None:
+        return executor
+    return Path(executor).name.split(".")[0].removeprefix("lib")
+
+
+def registers(table: dict[K, F], *keys: K) -> Callable[[F], F]:
+    """A decorator that enters a function into `table` by each of `keys`.
+
+    Raises:
+        ValueError: one of the keys is in it already; the decorator raises it.
+    """
+
+    def register(function: F) -> F:
+        for key in keys:
+            if key in table:
+                raise ValueError(f"{key!r} is registered twice")
+            table[key] = function
+        return function
+
+    return register
+
+
+def import_modules_of(package: str, path: Sequence[str]) -> None:
+    """Import every module of a package, in the order of their names.
+
+    pkgutil finds modules in archives, too, and takes three milliseconds and `inspect` for that.
+
+    Args:
+        package: its name.
+        path: its folders.
+    """
+    files = {file for folder in path for file in os.listdir(folder)}  # noqa: PTH208 - names alone
+    for file in sorted(files):
+        name, _, suffix = file.partition(".")
+        if suffix == "py" and name != "__init__":
+            importlib.import_module(f"{package}.{name}")

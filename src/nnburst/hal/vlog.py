@@ -1,0 +1,167 @@
+"""Writes verbose logs by topic, and turns any text into one line of a log.
+
+Topics are chosen by the environment: `NNBURST_VLOG=compilation,execution`.
+
+    if vlog.on("execution"):
+        vlog.write("execution", "step %d on %s", number, name)
+
+A topic that is off costs one call that compares; its text is not made. Lines go to stderr at INFO, at any
+value of `NNBURST_LOG`, as `nnburst.vlog.<tag>`: each is one line, escaped and cut, with names and sizes and
+never with data. Single requests of a burst belong to a trace.
+
+NNAPI: debug.nn.vlog, ANeuralNetworks' VLOG; the grammar is the original's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from nnburst.hal.environment import VLOG
+
+#: Characters of a line.
+_LONGEST: Final = 1024
+_ESCAPED: Final = {
+    code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160), 0x2028, 0x2029)
+}
+
+
+def one_line(text: str) -> str:
+    """`text` with control characters escaped, and cut if it is long."""
+    line = text[:_LONGEST].translate(_ESCAPED)
+    if max(len(line), len(text)) <= _LONGEST:
+        return line
+    return f"{line[:_LONGEST]}… ({len(text)} characters)"
+
+
+#: In the order of the original's bits.
+TAGS: Final = ("model", "compilation", "execution", "cpuexe", "manager", "driver", "memory")
+_EVERYTHING: Final = ("1", "all")
+#: The beginning of a line, which distinguishes it from a driver's other lines.
+MARK: Final = "nnburst.vlog."
+#: Lines of a process in a second; more are counted.
+_LINES: Final = 2000
+
+logger = logging.getLogger(__name__)
+
+
+class Words(NamedTuple):
+    """A value of the variable, read.
+
+    Attributes:
+        tags: that are on.
+        unknown: words that are not tags.
+    """
+
+    tags: frozenset[str]
+    unknown: tuple[str, ...]
+
+
+def parse(text: str) -> Words:
+    """Tags between spaces, commas and colons; `1` or `all` anywhere turns on everything."""
+    if not text:
+        return Words(frozenset(), ())
+    words = re.split(r"[ ,:]", text)
+    unknown: list[str] = []
+    for word in words:
+        if word in _EVERYTHING:
+            return Words(frozenset(TAGS), tuple(unknown))
+        if word not in TAGS:
+            unknown.append(word)
+    return Words(frozenset(words) & frozenset(TAGS), tuple(unknown))
+
+
+class _Handler(logging.Handler):
+    """Writes to this process's stderr, as it is then."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        write_line(f"{record.name}[{record.process}]: {one_line(record.getMessage())}")
+
+
+def write_line(text: str) -> None:
+    """Write a finished line to this process's stderr; it is lost if that cannot be written."""
+    # A reader that is gone (`… 2>&1 | head`) or a closed stderr is no failure of what is logged.
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{text}\n")
+
+
+class Cap(logging.Filter):
+    """Lets so many lines pass in a second, and counts how many it dropped. Thread-safe."""
+
+    def __init__(self, lines: int = _LINES, clock: Callable[[], float] = time.monotonic) -> None:
+        """Let `lines` pass in each second of `clock`."""
+        super().__init__()
+        self._lines = lines
+        self._clock = clock
+        self._lock = threading.RLock()  # the garbage collector may log within
+        self._second = -1
+        self._written = 0
+        self._dropped = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write the line."""
+        with self._lock:
+            second = int(self._clock())
+            if second != self._second:
+                self._second, self._written = second, 0
+            if self._written >= self._lines:
+                self._dropped += 1
+                return False
+            self._written += 1
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            record.msg, record.args = (
+                f"{record.getMessage()} ({dropped} lines before it were dropped)",
+                None,
+            )
+        return True
+
+
+_parent: Final = logging.getLogger(MARK.removesuffix("."))
+_loggers: Final = {tag: logging.getLogger(MARK + tag) for tag in TAGS}
+_on: frozenset[str] = frozenset()
+
+
+def set_tags(text: str) -> None:
+    """Turn on the tags in `text` and all others off; warn of words that are not tags."""
+    global _on
+    found = parse(text)
+    if found.unknown:
+        words = ", ".join(map(repr, found.unknown))
+        logger.warning("%s: %s left out, expected %s", VLOG.name, words, ", ".join(TAGS))
+    if found.tags and not _parent.handlers:
+        handler = _Handler()
+        handler.addFilter(Cap())
+        _parent.addHandler(handler)
+        _parent.setLevel(logging.INFO)
+        _parent.propagate = False
+    _on = found.tags
+
+
+def on(tag: str) -> bool:
+    """Whether lines of a tag are written."""
+    return tag in _on
+
+
+def write(tag: str, text: str, *words: object) -> None:
+    """Write a line if its tag is on."""
+    if tag in _on:
+        _loggers[tag].info(text, *words)
+
+
+def write_all(tag: str, text: str) -> None:
+    """Write each line of a longer text if its tag is on."""
+    if tag in _on:
+        for line in text.splitlines():
+            _loggers[tag].info("%s", line)
+
+
+set_tags(VLOG.read())

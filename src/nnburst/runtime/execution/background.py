@@ -1,0 +1,108 @@
+"""Background: what takes longer than a call may is done behind it, once for all callers that wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from nnburst.client.arguments import seconds_until
+from nnburst.hal.errors import GeneralFailure, MissedDeadline, NnburstError
+from nnburst.hal.utils import DaemonThread
+
+
+class Errand:
+    """One piece of work that is done behind calls. Any thread may wait for it."""
+
+    def __init__(self, what: str, work: Callable[[], None]) -> None:
+        """Do `work`, which messages call `what`, once `run` is called."""
+        self._what: Final = what
+        self._work: Callable[[], None] | None = work
+        self._ended: Final = threading.Event()
+        self._error: NnburstError | None = None
+
+    def run(self) -> None:
+        """Do it; never raises."""
+        work, self._work = self._work, None
+        assert work is not None
+        try:
+            work()
+        except NnburstError as error:
+            self._error = error
+        except BaseException as error:
+            self._error = GeneralFailure(f"{self._what}: {type(error).__name__}: {error}")
+
+    def settle(self) -> None:
+        """Let those go on that wait for it."""
+        self._ended.set()
+
+    def wait(self, deadline_ns: int | None) -> None:
+        """Wait for its end, until a moment on CLOCK_BOOTTIME; None for as long as it takes.
+
+        Raises:
+            MissedDeadline: it goes on.
+            NnburstError: why it failed.
+        """
+        left = None if deadline_ns is None else max(seconds_until(deadline_ns), 0.0)
+        if not self._ended.wait(left):
+            raise MissedDeadline(f"the deadline has passed, and still goes on: {self._what}")
+        if self._error is not None:
+            error = self._error
+            raise type(error)(str(error), status=error.status) from error
+
+
+class Background:
+    """Errands, one after the other, on a thread that lasts as long as there are any. Thread-safe.
+
+    No call waits for the start of that thread. An errand that is asked for while it is under way is done
+    once.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is to be done yet."""
+        self._lock: Final = threading.Lock()
+        self._waiting: Final[deque[tuple[Hashable, Errand]]] = deque()
+        self._known: Final[dict[Hashable, Errand]] = {}
+        self._serves = False
+
+    def begin(self, key: Hashable, what: str, work: Callable[[], None]) -> Errand:
+        """Have it done soon, unless what has the same `key` is under way: then it is that.
+
+        Args:
+            key: what tells it from others.
+            what: it is, for messages.
+            work: does it.
+
+        Raises:
+            ResourceExhausted: the process may have no more threads.
+        """
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                return known
+            errand = self._known[key] = Errand(what, work)
+            self._waiting.append((key, errand))
+            if self._serves:
+                return errand
+            try:
+                self._serves = True
+                DaemonThread(self._serve)
+            except (
+                BaseException
+            ):  # also a signal handler's: then two threads may serve, each errand once
+                self._serves = False
+                raise
+            return errand
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._serves = False
+                    return
+                key, errand = self._waiting.popleft()
+            errand.run()
+            with self._lock:
+                self._known.pop(key, None)
+            errand.settle()

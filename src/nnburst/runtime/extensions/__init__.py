@@ -1,1 +1,0 @@
-"""Vendor extensions on the framework side: prefixes, types, and which programs may use them."""

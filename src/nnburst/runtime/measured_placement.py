@@ -1,0 +1,513 @@
+"""Places a model by what devices are measured to take, and reports what was found."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from math import inf
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from nnburst.client.arguments import seconds_until
+from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.runtime.argument import Argument, BurstController, Options, Outcome, PreparedPart
+from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.part_timer import (
+    CostFile,
+    PartTimer,
+    TimedPart,
+    cost_directory,
+    part_signature,
+)
+from nnburst.runtime.planning.drawing import text_table
+from nnburst.runtime.planning.finished_model import FinishedModel
+from nnburst.runtime.planning.placement import CostModel, supported_operations
+from nnburst.runtime.planning.plan import Candidate, ExecutionStep
+from nnburst.runtime.planning.planner import DeclaredPlacement, Planner, PreparedPlan
+from nnburst.runtime.planning.schedule_search import (
+    Schedule,
+    ScheduledStep,
+    StepCosts,
+    best_schedule,
+)
+from nnburst.runtime.planning.slices import SliceableModel, hal_model
+from nnburst.runtime.planning.steps import lone_step, readers_wait
+
+
+class MeasuredStep(NamedTuple):
+    """One step that was timed by itself.
+
+    Attributes:
+        device: name of the device.
+        operations: positions in run order.
+        seconds: of one execution; None if it could not be timed by itself.
+        is_new: whether it was timed now; else it was known from before.
+    """
+
+    device: str
+    operations: tuple[int, ...]
+    seconds: float | None
+    is_new: bool
+
+
+@dataclass(slots=True)
+class PlacementReport:
+    """What placement by measurement has found.
+
+    Attributes:
+        devices: names, as schedules number them.
+        steps: all steps that were timed, in that order.
+        crossing: for each device, seconds that a step costs there besides its operations.
+        alone: for each device that can run the whole model, seconds that it takes.
+        candidate: the schedule that should be fastest.
+        expected: seconds that the candidate should take; None if there is no candidate.
+        rounds: seconds of the best single device and of the candidate, executed in turns.
+        chosen: the schedule that was taken; empty if measuring decided nothing.
+        reason: why it was chosen, in one sentence.
+    """
+
+    devices: tuple[str, ...]
+    steps: list[MeasuredStep] = field(default_factory=list)
+    crossing: dict[str, float] = field(default_factory=dict)
+    alone: dict[str, float] = field(default_factory=dict)
+    candidate: Schedule = ()
+    expected: float | None = None
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+    chosen: Schedule = ()
+    reason: str = ""
+
+    def _seconds_of(self, device: str, operations: Iterable[int]) -> float | None:
+        """What a device takes for operations together, by their positions in run order; None if not timed."""
+        wanted = sorted(operations)
+        times = [
+            step.seconds
+            for step in self.steps
+            if step.device == device and sorted(step.operations) == wanted
+        ]
+        return times[-1] if times else None
+
+    def __str__(self) -> str:
+        """A table of the devices, and the reason."""
+        rows = []
+        for name in self.devices:
+            timed = [step for step in self.steps if step.device == name]
+            new = sum(step.is_new for step in timed)
+            rows.append(
+                (
+                    name,
+                    _time(self.alone.get(name)),
+                    _time(self.crossing.get(name)),
+                    str(len(timed)),
+                    str(new),
+                )
+            )
+        headings = ("device", "whole model", "each step", "steps timed", "of them now")
+        plan = " → ".join(
+            f"{self.devices[step.device]} ({len(step.operations)})" for step in self.chosen
+        )
+        return f"{text_table(headings, rows)}\n{self.reason}\n{plan}".rstrip()
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.3f} ms"
+
+
+# -- a whole plan that is timed --------------------------------------------------------------------
+
+
+class WholePlan:
+    """A whole plan as something that executes like a prepared part. A step that fails makes it fail."""
+
+    died_ns: Final = None
+
+    def __init__(self, executable: Executable) -> None:
+        """Own a plan without fallback."""
+        self._executable = executable
+
+    def revive(self) -> None:
+        """Nothing: a plan that is being measured fails if a driver dies."""
+
+    def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
+        """Execute once, without bursts."""
+        return self._executable.execute(inputs, outputs, options)
+
+    def open_burst(self) -> BurstController:
+        """Bursts on all steps."""
+        return _PlanBurst(self._executable)
+
+    def close(self) -> None:
+        """Release it."""
+        self._executable.close()
+
+
+class _PlanBurst:
+    died_ns: Final = None
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+        self._bursts = executable.open_bursts()
+
+    def revive(self) -> None:
+        """Nothing, as for the whole plan."""
+
+    def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
+        return self._executable.execute(inputs, outputs, options, self._bursts)
+
+    def close(self) -> None:
+        self._bursts.close()
+
+
+# -- measured placement ----------------------------------------------------------------------------
+
+
+_log: Final = logging.getLogger("nnburst.runtime")
+T = TypeVar("T")
+#: Has a device prepare a step that is only timed.
+PrepareStep = Callable[[ExecutionStep], PreparedPart]
+#: A whole plan by a schedule, as something that executes like a prepared part.
+Assemble = Callable[[Schedule], PreparedPart]
+#: Told how many steps are timed, and how many there are as far as is known.
+Progress = Callable[[int, int], None]
+
+#: Alternating executions of two plans, and in how many of them the compound one must be the faster.
+ROUNDS: Final = 10
+NEEDED: Final = 8
+_WARM_UP: Final = 2
+
+#: Devices that report at most so many times the least cost are tried on a whole model.
+_NEAR: Final = 2.0
+#: The first device keeps a model that it computes in at most so many times the least time.
+_AS_GOOD: Final = 1.05
+
+
+class MeasuredPlacement:
+    """Times operations and steps, searches, and compares what it finds with the best single device.
+
+    Steps are timed if it matters: each device's longest runs, each operation once by its signature, then
+    what the best schedule so far consists of, until nothing in it is a guess or the budget is spent.
+
+    Attributes:
+        report: what was found so far.
+    """
+
+    def __init__(
+        self,
+        source: FinishedModel,
+        devices: Sequence[Candidate],
+        *,
+        prepare: PrepareStep,
+        assemble: Assemble,
+        timer: PartTimer,
+        files: Sequence[CostFile],
+        budget: float = 30.0,
+        progress: Progress | None = None,
+        otherwise: DeclaredPlacement | None = None,
+    ) -> None:
+        """Measure nothing yet.
+
+        Args:
+            source: the model.
+            devices: in the order of the list.
+            prepare: has a device prepare a step.
+            assemble: makes a whole plan of a schedule.
+            timer: what times.
+            files: of each device what is known from before.
+            budget: seconds after which nothing new is timed.
+            progress: called after each step.
+            otherwise: places the model if measuring decides nothing, or if the measured plan fails; `find`
+                needs none.
+        """
+        self._otherwise = otherwise
+        self._source = source
+        self._devices = devices
+        self._prepare = prepare
+        self._assemble = assemble
+        self._timer = timer
+        self._files = files
+        self._budget = budget
+        self._progress = progress
+        self._began = timer.clock()
+        self._expected = 0
+        self._timed: dict[ScheduledStep, float | None] = {}
+        self._whole, self._pools = hal_model(source)
+        self.report: Final = PlacementReport(tuple(device.name for device in devices))
+
+    def place(self, planner: Planner[T]) -> PreparedPlan[T]:
+        """The plan of least latency; by what devices declare if measuring decides nothing.
+
+        Raises:
+            NnburstError: the plan by what devices declare fails, too.
+        """
+        schedule = self.find()
+        if schedule:
+            try:
+                return planner.follow(schedule)
+            except NnburstError as error:
+                _log.warning(
+                    "the measured plan fails, so devices' own figures place the model: %s", error
+                )
+                self.report.reason += f" It failed to prepare: {error}"
+        assert self._otherwise is not None
+        return self._otherwise.place(planner)
+
+    def find(self) -> Schedule:
+        """The schedule to follow; empty if no schedule runs the model. `report` has the reason."""
+        support = self._support()
+        self._expected = sum(map(sum, support)) + 2 * len(support)
+        runs = self._time_runs(support)
+        singles = self._time_singles(support)
+        costs = self._costs(support, singles, runs)
+        waits = readers_wait(self._source)
+        schedule = best_schedule(waits, costs)
+        while schedule and (new := [step for step in schedule if step not in self._timed]):
+            if self._is_spent:
+                break
+            for step in new:
+                seconds = self._time(step)
+                costs.known[step.device, step.mask] = inf if seconds is None else seconds
+            schedule = best_schedule(waits, costs)
+        for file in self._files:
+            file.save()
+        self.report.candidate = schedule
+        self.report.expected = sum(map(costs.of, schedule)) if schedule else None
+        self.report.chosen = self._decide(schedule, support)
+        return self.report.chosen
+
+    def find_whole(self) -> Schedule:
+        """The device that computes the whole model quickest; empty if only the first can, or none is near it.
+
+        Each is timed once on this kind of machine. One whose report is far from the best one's is not tried:
+        starting it would cost more than it can gain.
+        """
+        report = self.report
+        everything = tuple(range(len(self._source.model.main.operations)))
+        costs = [
+            CostModel(self._source, each.capabilities, ExecutionPreference.FAST_SINGLE_ANSWER).whole
+            for each in self._devices
+        ]
+        near = [n for n, cost in enumerate(costs) if cost <= _NEAR * min(costs)]
+        if len(near) < 2:
+            return ()
+        timed = {}
+        for device in near:
+            seconds = self._time(ScheduledStep(device, everything))
+            if seconds is not None:
+                timed[device] = seconds
+        report.alone.update({self._devices[n].name: seconds for n, seconds in timed.items()})
+        for file in self._files:
+            file.save()
+        if timed.keys() <= {0}:
+            return ()
+        best = min(timed, key=lambda n: timed[n])
+        if 0 in timed and timed[0] <= _AS_GOOD * timed[best]:
+            best = 0
+        report.candidate = report.chosen = (ScheduledStep(best, everything),)
+        report.expected = timed[best]
+        report.reason = (
+            f"{self._devices[best].name} is the fastest for the whole model, or as fast."
+        )
+        return report.chosen
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._timer.clock() - self._began > self._budget
+
+    def _support(self) -> list[list[bool]]:
+        sliceable = SliceableModel(self._whole)
+        return [supported_operations(device, sliceable, self._pools) for device in self._devices]
+
+    def _time_singles(self, support: Sequence[Sequence[bool]]) -> list[dict[int, float]]:
+        """Of each device, what each of its operations takes as a step of its own."""
+        found: list[dict[int, float]] = []
+        for device, supported in enumerate(support):
+            taken = {}
+            for number, can in enumerate(supported):
+                seconds = self._time(ScheduledStep(device, (number,))) if can else None
+                if seconds is not None:
+                    taken[number] = seconds
+            found.append(taken)
+        return found
+
+    def _time_runs(self, support: Sequence[Sequence[bool]]) -> dict[ScheduledStep, float]:
+        """What each device's longest runs of operations take; the whole model if it supports all."""
+        found = {}
+        for device, supported in enumerate(support):
+            for run in _runs(supported):
+                step = ScheduledStep(device, run)
+                seconds = self._time(step)
+                if seconds is not None:
+                    found[step] = seconds
+                    if len(run) == len(supported):
+                        self.report.alone[self._devices[device].name] = seconds
+        return found
+
+    def _costs(
+        self,
+        support: Sequence[Sequence[bool]],
+        singles: Sequence[dict[int, float]],
+        runs: dict[ScheduledStep, float],
+    ) -> StepCosts:
+        """Fixed and single costs that explain the measurements; what could not be timed costs nothing."""
+        costs = StepCosts([], [])
+        for device, (supported, taken) in enumerate(zip(support, singles, strict=True)):
+            fixed = _fixed_cost(taken, {s: t for s, t in runs.items() if s.device == device})
+            self.report.crossing[self._devices[device].name] = fixed
+            costs.fixed.append(fixed)
+            costs.single.append(
+                [
+                    max(taken.get(number, fixed) - fixed, 0.0) if can else inf
+                    for number, can in enumerate(supported)
+                ]
+            )
+        for step, seconds in self._timed.items():
+            if seconds is not None:
+                costs.known[step.device, step.mask] = seconds
+        return costs
+
+    def _time(self, step: ScheduledStep) -> float | None:
+        """What a step takes by itself; None if it cannot be timed, or the budget is spent."""
+        if step in self._timed:
+            return self._timed[step]
+        if self._is_spent:
+            return None
+        seconds, is_new = None, False
+        try:
+            part = lone_step(self._source, step, self._devices[step.device])
+            signature, file = part_signature(part.model), self._files[step.device]
+            seconds = file.get(signature)
+            if seconds is None and not file.is_refused(signature):
+                is_new = True
+                try:
+                    seconds = self._measure(part)
+                    file.put(signature, seconds)
+                except InvalidArgument:
+                    file.put(signature)
+                    raise
+        except NnburstError:
+            pass  # such a step has no time of its own; a plan with it is compared as a whole
+        self._timed[step] = seconds
+        name = self._devices[step.device].name
+        self.report.steps.append(MeasuredStep(name, step.operations, seconds, is_new))
+        if self._progress is not None:
+            self._progress(len(self._timed), max(len(self._timed), self._expected))
+        return seconds
+
+    def _measure(self, step: ExecutionStep) -> float:
+        part = self._prepare(step)
+        try:
+            # No plan with a step that takes longer than a whole model elsewhere can be the best.
+            hopeless = min(self.report.alone.values(), default=inf)
+            return self._timer.seconds(step.model, part, hopeless)
+        finally:
+            part.close()
+
+    def _decide(self, schedule: Schedule, support: Sequence[Sequence[bool]]) -> Schedule:
+        """The candidate, unless one device alone is as fast; notes why."""
+        report = self.report
+        alone = [n for n, device in enumerate(self._devices) if device.name in report.alone]
+        if not schedule or (not alone and any(map(all, support))):
+            report.reason = (
+                "The model could not be timed: it is placed by the costs that devices report."
+            )
+            return ()
+        if len(schedule) == 1:
+            report.reason = f"{self._name(schedule)} alone is the fastest."
+            return schedule
+        if not alone:
+            report.reason = "No device can run the whole model: this is the fastest plan found."
+            return schedule
+        best = min(alone, key=lambda n: report.alone[self._devices[n].name])
+        whole: Schedule = (ScheduledStep(best, tuple(range(len(support[best])))),)
+        return schedule if self._is_faster(schedule, whole) else whole
+
+    def _is_faster(self, schedule: Schedule, whole: Schedule) -> bool:
+        """Whether alternating executions show that a plan beats its best single device."""
+        report = self.report
+        try:
+            for one, several in self._alternate(whole, schedule):
+                report.rounds.append((one, several))
+        except NnburstError as error:
+            report.reason = (
+                f"{self._name(whole)} alone: the plan of several steps failed ({error})."
+            )
+            return False
+        faster = sum(several < one for one, several in report.rounds)
+        medians = [statistics.median(column) for column in zip(*report.rounds, strict=True)]
+        shown = faster >= NEEDED and medians[1] < medians[0]
+        verdict = "beats" if shown else "does not beat"
+        report.reason = (
+            f"A plan of {len(schedule)} steps {verdict} {self._name(whole)} alone: faster in {faster} of"
+            f" {len(report.rounds)} alternating runs, {1e3 * medians[1]:.3f} ms against"
+            f" {1e3 * medians[0]:.3f} ms."
+        )
+        return shown
+
+    def _alternate(self, first: Schedule, second: Schedule) -> Iterator[tuple[float, float]]:
+        with ExitStack() as stack:
+            timed = []
+            for schedule in (first, second):
+                part = self._assemble(schedule)
+                stack.callback(part.close)
+                timed.append(stack.enter_context(TimedPart(self._whole, part, self._timer.clock)))
+            for _ in range(_WARM_UP):
+                for one in timed:
+                    one.seconds()
+            for _ in range(ROUNDS):
+                yield timed[0].seconds(), timed[1].seconds()
+
+    def _name(self, schedule: Schedule) -> str:
+        return self._devices[schedule[0].device].name
+
+
+def _runs(supported: Sequence[bool]) -> list[tuple[int, ...]]:
+    """Runs of two and more operations of the run order that a device supports; a lone whole model, too."""
+    runs = []
+    for can, group in groupby(enumerate(supported), key=lambda pair: pair[1]):
+        run = tuple(number for number, _ in group)
+        if can and (len(run) > 1 or len(run) == len(supported)):
+            runs.append(run)
+    return runs
+
+
+def _fixed_cost(singles: dict[int, float], runs: dict[ScheduledStep, float]) -> float:
+    """What a step costs besides its operations: what runs save against their operations one by one."""
+    saved = [
+        (sum(singles[number] for number in step.operations) - seconds) / (len(step.operations) - 1)
+        for step, seconds in runs.items()
+        if len(step.operations) > 1 and all(number in singles for number in step.operations)
+    ]
+    if not saved:
+        return 0.0
+    return min(max(statistics.median(saved), 0.0), min(singles.values()))
+
+
+# -- how to measure --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How placement by measurement goes about it.
+
+    Attributes:
+        budget: seconds after which nothing new is timed.
+        progress: called after each timed step with the number of steps timed so far, and of those expected.
+        directory: where figures are kept for later measurements; None to keep nothing. By default
+            `nnburst/costs` in the user's cache directory.
+    """
+
+    budget: float = 30.0
+    progress: Progress | None = None
+    directory: Path | None = field(default_factory=cost_directory)
+
+
+def within(measuring: Measuring, deadline_ns: int | None) -> Measuring:
+    """Half of the time that is left for measuring, at most: the plan is still to be prepared."""
+    if deadline_ns is None:
+        return measuring
+    left = max(seconds_until(deadline_ns), 0)
+    return replace(measuring, budget=min(measuring.budget, left / 2))

@@ -1,1 +1,0 @@
-"""Placement by measurement: what devices really take for steps, and the quickest plan that follows."""

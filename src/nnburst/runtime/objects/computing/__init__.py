@@ -1,1 +1,0 @@
-"""How executions compute: their state, and what begins behind other computations."""

@@ -1,0 +1,135 @@
+"""Starts a computation behind the events and fences that it depends on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from nnburst.client.execution.sync_fence import SyncFence
+from nnburst.control.fences import FenceStatus
+from nnburst.hal.enums import ResultCode
+from nnburst.hal.errors import GeneralFailure, NnburstError, UnexpectedNull
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.runtime.argument import Argument, Options, Outcome
+from nnburst.runtime.execution.executable import Executable
+from nnburst.runtime.execution.fences import FenceChain
+from nnburst.runtime.objects.event import Event, succeeded
+
+
+class FencedComputation:
+    """Begun at most once, and concluded by what waits for its fence.
+
+    NNAPI: RT:R20, R21. DEVIATES: in mode 1 the CPU computes in `conclude` what a driver failed at after it
+    was begun, unless a dependency failed; the original has no fallback then. The fence stays in the
+    error state.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        arguments: tuple[list[Argument], list[Argument]],
+        options: Options,
+        chain: FenceChain,
+    ) -> None:
+        """Compute `executable` on `arguments`, which stay as they are until the end, behind `chain`."""
+        self._executable: Final = executable
+        self._arguments: Final = arguments
+        self._options: Final = options
+        self._chain: Final = chain
+
+    @staticmethod
+    def suits(executable: Executable, options: Options) -> bool:
+        """Whether fences can stand for it: all sizes are known, and no loop timeout has to be carried."""
+        return (
+            executable.has_known_temporaries and options.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS
+        )
+
+    def begin(self) -> Outcome:
+        """Begin the steps; those of devices that take no fences are executed, behind those before."""
+        outcome = self._executable.begin(*self._arguments, self._options, self._chain)
+        if outcome.code != ResultCode.NO_ERROR:
+            self._chain.spoil()
+        return outcome
+
+    @property
+    def fence(self) -> SyncFence | None:
+        """A fence of its own for the last step; None if nothing is under way. The caller closes it.
+
+        Raises:
+            ResourceExhausted: this process may have no more descriptors.
+        """
+        fence = self._chain.fence
+        return None if fence is None else SyncFence(fence.duplicate())
+
+    def conclude(self) -> Outcome:
+        """Wait for the end; what it came to."""
+        chain, executable = self._chain, self._executable
+        try:
+            outcome = chain.settle(self._options.deadline_ns)
+        finally:
+            chain.close()
+        if not outcome.has_result and executable.allows_fallback and chain.may_fall_back:
+            return executable.fall_back(*self._arguments, self._options, outcome)
+        return outcome
+
+    def close(self) -> None:
+        """Give it up, before it has begun or after it failed to."""
+        self._chain.close()
+
+
+def check_dependencies(dependencies: Sequence[Event]) -> None:
+    """Refuse a list that is None, or has an entry that is.
+
+    Raises:
+        UnexpectedNull: it is, or has.
+    """
+    if dependencies is None or any(event is None for event in dependencies):
+        raise UnexpectedNull("dependencies: the list or an entry is None")
+
+
+def fences_of(dependencies: Sequence[Event]) -> list[SyncFence]:
+    """The fences of events; those without are waited for, and how they end does not matter (RT:V4).
+
+    Raises:
+        GeneralFailure: a fence is in the error state.
+    """
+    for event in dependencies:
+        if event.fence is None:
+            with contextlib.suppress(NnburstError):
+                event.wait()
+    fences = [event.fence for event in dependencies if event.fence is not None]
+    if any(fence.status == FenceStatus.ERROR for fence in fences):
+        raise GeneralFailure("dependencies: a fence is in the error state")
+    return fences
+
+
+def start_fenced(
+    executable: Executable,
+    arguments: tuple[list[Argument], list[Argument]],
+    options: Options,
+    chain: FenceChain,
+    complete: Callable[[Outcome], Outcome],
+) -> Event:
+    """Begin all steps behind a chain's dependencies.
+
+    Args:
+        executable: revived.
+        arguments: inputs and outputs; drivers find them where they are.
+        options: how.
+        chain: with nothing begun yet.
+        complete: is given what came of it, once, and returns that as the application gets it: in this call
+            if there is no fence to wait for, else in `Event.wait`.
+
+    Raises:
+        NnburstError: what came of it, if that is known at once.
+    """
+    computation = FencedComputation(executable, arguments, options, chain)
+    begun = computation.begin()
+    fence = computation.fence
+    if fence is None:
+        computation.close()
+        return Event(outcome=succeeded(complete(begun)))
+    return Event(
+        lambda: complete(computation.conclude()), fence=fence, deadline_ns=options.deadline_ns
+    )

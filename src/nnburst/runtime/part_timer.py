@@ -1,0 +1,282 @@
+"""Measures how long a prepared part takes, and keeps the figures in a file for each device."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+import numpy as np
+
+from nnburst.client.memory import Memory as Pool
+from nnburst.control.address import cache_directory, read_regular_file, replace_file
+from nnburst.hal.enums import OperandLifeTime, OperandType, ResultCode
+from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.model import DTYPES, Model, Operand, is_extension, size_bytes
+from nnburst.runtime.argument import Argument, BurstController, Options, PreparedPart
+
+Clock = Callable[[], float]
+_FLOATS: Final = (np.dtype("<f4"), np.dtype("<f2"))
+
+
+class PartTimer:
+    """Times parts. Not thread-safe.
+
+    Attributes:
+        clock: seconds that only go up.
+    """
+
+    def __init__(
+        self,
+        clock: Clock = time.perf_counter,
+        *,
+        warm_up: int = 2,
+        rounds: int = 9,
+        enough: float = 0.25,
+        deadline_ns: int | None = None,
+    ) -> None:
+        """Time so from now on.
+
+        Args:
+            clock: seconds that only go up.
+            warm_up: executions that do not count.
+            rounds: executions that do, at most.
+            enough: seconds after which no further execution of a part begins; one always counts.
+            deadline_ns: moment on CLOCK_BOOTTIME at which an execution is given up; None for none.
+        """
+        self.clock: Final = clock
+        self._warm_up: Final = warm_up
+        self._rounds: Final = rounds
+        self._enough: Final = enough
+        self._deadline_ns: Final = deadline_ns
+
+    def seconds(self, model: Model, part: PreparedPart, hopeless: float = inf) -> float:
+        """The shortest of a part's executions: what other programs add is not the device's.
+
+        Args:
+            model: that was prepared.
+            part: what it was prepared as.
+            hopeless: seconds; a first execution that takes longer is the only one.
+
+        Raises:
+            GeneralFailure: the size of an input or output is not known before, or the part does not execute.
+        """
+        with TimedPart(model, part, self.clock, self._deadline_ns) as timed:
+            began = self.clock()
+            for _ in range(self._warm_up):
+                if (first := timed.seconds()) > hopeless:
+                    return first
+            taken = [timed.seconds()]
+            while len(taken) < self._rounds and self.clock() - began < self._enough:
+                taken.append(timed.seconds())
+        return min(taken)
+
+
+class TimedPart:
+    """A part with arguments and a burst of its own. A context manager; does not own the part."""
+
+    def __init__(
+        self, model: Model, part: PreparedPart, clock: Clock, deadline_ns: int | None = None
+    ) -> None:
+        """Allocate arguments in pools, inputs with made-up data, and open the burst.
+
+        Raises:
+            GeneralFailure: the size of an argument is not known before.
+        """
+        main = model.main
+        self._part: Final = part
+        self._clock: Final = clock
+        self._options: Final = Options(deadline_ns=deadline_ns)
+        self._pools: Final[list[Pool]] = []
+        self._burst: BurstController | None = None
+        try:
+            self._inputs = [self._input(main.operands[index]) for index in main.input_indexes]
+            self._outputs = [self._argument(main.operands[index]) for index in main.output_indexes]
+            self._burst = part.open_burst()
+        except BaseException:
+            self.close()
+            raise
+
+    def seconds(self) -> float:
+        """How long one execution takes.
+
+        Raises:
+            GeneralFailure: it fails.
+        """
+        executor = self._burst or self._part
+        began = self._clock()
+        outcome = executor.execute(self._inputs, self._outputs, self._options)
+        taken = self._clock() - began
+        if outcome.code is not ResultCode.NO_ERROR:
+            raise GeneralFailure(f"{outcome.code.name}: {outcome.message}")
+        return taken
+
+    def close(self) -> None:
+        """Close the burst and free the arguments."""
+        if self._burst is not None:
+            self._burst.close()
+        for pool in self._pools:
+            pool.close()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _argument(self, operand: Operand) -> Argument:
+        size = (
+            0
+            if is_extension(operand.type)
+            else size_bytes(OperandType(operand.type), operand.dimensions)
+        )
+        if not size:
+            raise GeneralFailure("the size of an argument is not known before an execution")
+        self._pools.append(Pool(size))
+        return Argument(np.asarray(self._pools[-1]), operand.dimensions)
+
+    def _input(self, operand: Operand) -> Argument:
+        """Numbers of ordinary size for floats; 0 for all else, which is a valid index, axis and extent."""
+        argument = self._argument(operand)
+        dtype = DTYPES[OperandType(operand.type)]
+        assert argument.bytes is not None
+        if dtype in _FLOATS:
+            values = argument.bytes.view(dtype)
+            values[...] = np.linspace(-1, 1, values.size, dtype=dtype)
+        return argument
+
+
+#: Longer constants are weights, which do not change how long an operation takes.
+_COUNTS_AT_MOST = 128
+
+
+def part_signature(model: Model) -> str:
+    """The same for models that take a device the same time: everything but weights.
+
+    Short constants count, since strides, axes and shapes decide how much there is to compute.
+    """
+    described = [
+        (
+            [_described(model, operand) for operand in graph.operands],
+            [(o.type, o.inputs, o.outputs) for o in graph.operations],
+            graph.input_indexes,
+            graph.output_indexes,
+        )
+        for graph in (model.main, *model.referenced)
+    ]
+    relaxed = model.relax_computation_float32_to_float16
+    return hashlib.sha256(msgspec.msgpack.encode((described, relaxed))).hexdigest()
+
+
+def _described(model: Model, operand: Operand) -> tuple[object, ...]:
+    at, value = operand.location, b""
+    if operand.lifetime == OperandLifeTime.CONSTANT_COPY and at.length <= _COUNTS_AT_MOST:
+        value = model.operand_values[at.offset : at.offset + at.length]
+    elif operand.lifetime == OperandLifeTime.SUBGRAPH:
+        value = str(at.offset).encode()
+    return (
+        operand.type,
+        operand.dimensions,
+        operand.scale,
+        operand.zero_point,
+        operand.lifetime,
+        value,
+    )
+
+
+#: Entries of one file; the oldest go first.
+_KEPT_AT_MOST: Final = 20_000
+
+
+#: In place of seconds: the device has refused the part.
+_REFUSED: Final = 0.0
+
+
+class _Contents(msgspec.Struct):
+    """A file: whose figures they are, in plain words for people, and seconds by signature."""
+
+    device: str
+    version: str
+    processor: str
+    seconds: dict[str, float]
+
+
+_decode: Final = msgspec.json.Decoder(_Contents).decode
+
+
+def cost_directory() -> Path | None:
+    """`$XDG_CACHE_HOME/nnburst/costs`, or `~/.cache/nnburst/costs`; None without a home directory."""
+    with contextlib.suppress(GeneralFailure):
+        return cache_directory() / "costs"
+    return None
+
+
+def processor_model() -> str:
+    """The processor, without which measurements mean nothing."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return f"{value.strip()} ×{os.cpu_count()}"
+    except OSError:
+        pass
+    return f"{platform.machine()} ×{os.cpu_count()}"
+
+
+class CostFile:
+    """Seconds by signature, of one version of one device on one kind of processor. Not thread-safe.
+
+    Reading and writing are never errors: what cannot be read is measured anew, what cannot be written
+    is lost.
+    """
+
+    def __init__(self, directory: Path | None, device: str, version: str) -> None:
+        """Read what is there.
+
+        Args:
+            directory: of all such files, made if it is missing; None to keep nothing.
+            device: name of the device.
+            version: its version string.
+        """
+        processor = processor_model()
+        key = hashlib.sha256(f"{device}\0{version}\0{processor}".encode()).hexdigest()[:32]
+        self._path: Final = None if directory is None else directory / f"{key}.json"
+        self._contents = _Contents(device, version, processor, {})
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            found = _decode(read_regular_file(self._path))
+            if (found.device, found.version, found.processor) == (device, version, processor):
+                self._contents = found
+
+    def get(self, signature: str) -> float | None:
+        """What a part took; None if it was not measured."""
+        seconds = self._contents.seconds.get(signature)
+        return seconds if seconds is not None and seconds > 0 else None
+
+    def is_refused(self, signature: str) -> bool:
+        """Whether the device has refused a part."""
+        return self._contents.seconds.get(signature) == _REFUSED
+
+    def put(self, signature: str, seconds: float = _REFUSED) -> None:
+        """Note what a part took; by default that the device has refused it."""
+        kept = self._contents.seconds
+        kept[signature] = seconds
+        while len(kept) > _KEPT_AT_MOST:
+            del kept[next(iter(kept))]
+
+    def save(self) -> None:
+        """Write the file as a whole, so that a reader sees the old or the new one."""
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError):
+            replace_file(self._path, msgspec.json.encode(self._contents))

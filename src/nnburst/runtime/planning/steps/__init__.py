@@ -1,1 +1,0 @@
-"""Steps: how operations become them, their models, what crosses their boundaries, roles of memories."""

@@ -1,0 +1,100 @@
+"""Where a front listens: `HOST:PORT`, or `unix:PATH`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nnburst.control.address import check_length, take_lock
+from nnburst.hal.errors import DeviceUnavailable
+from nnburst.hal.utils import Closing
+
+UNIX: Final = "unix:"
+_BACKLOG: Final = 128
+
+
+def unix_path(address: str) -> Path | None:
+    """The path of an address that has one."""
+    return Path(address.removeprefix(UNIX)) if address.startswith(UNIX) else None
+
+
+class PathLock(Closing):
+    """The right to listen at a path: the kernel takes it back when its process ends."""
+
+    def __init__(self, option: str, path: Path) -> None:
+        """Take it, and remove the socket that an earlier process has left.
+
+        Raises:
+            DeviceUnavailable: another process has it, or the folder cannot be written.
+        """
+        try:
+            self._lock = take_lock(check_length(path))
+        except OSError as error:
+            raise DeviceUnavailable(f"{option}: {path}: {error.strerror}") from None
+        if self._lock is None:
+            raise DeviceUnavailable(f"{option}: {path} is served by another process")
+        path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give the right back; twice is fine."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def open_to(path: Path, *, any_user: bool) -> None:
+    """Let processes of this user connect, or of any user that may enter the folder."""
+    path.chmod(0o666 if any_user else 0o600)
+
+
+@dataclass
+class Listening(Closing):
+    """A socket that listens.
+
+    Attributes:
+        socket: the socket.
+        address: where, with the port that the kernel has chosen.
+        is_unix: whether it has a path.
+    """
+
+    socket: socket.socket
+    address: str
+    is_unix: bool
+    _lock: PathLock | None = None
+
+    def close(self) -> None:
+        """Stop listening; twice is fine."""
+        self.socket.close()
+        if self._lock is not None:
+            self._lock.close()
+
+
+def listen(option: str, address: str, *, any_user: bool) -> Listening:
+    """Take an address.
+
+    Raises:
+        DeviceUnavailable: it is taken, or not this machine's.
+    """
+    path = unix_path(address)
+    if path is not None:
+        lock = PathLock(option, path)
+        listening = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        try:
+            listening.bind(str(path))
+        finally:
+            os.umask(before)
+        open_to(path, any_user=any_user)
+        listening.listen(_BACKLOG)
+        return Listening(listening, address, True, lock)
+    host, _, port = address.rpartition(":")
+    plain = host.strip("[]")
+    try:
+        family = socket.getaddrinfo(plain, int(port), type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((plain, int(port)), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise DeviceUnavailable(f"{option}: {address} cannot be served: {error}") from None
+    return Listening(listening, f"{host}:{listening.getsockname()[1]}", False)

@@ -1,0 +1,488 @@
+"""KServe v2 over HTTP: paths and limits. One thread reads and writes; requests are executed by others.
+
+A body may be as long as a message of gRPC. A connection that neither sends a whole request nor takes its
+answer for `READING` seconds is closed, and so is one that is idle for so long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+import msgspec
+from aiohttp import web
+from tritonclient.grpc import service_pb2
+
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError, ResourceExhausted
+from nnburst.hal.peer import tcp_peer_user
+from nnburst.serving.addresses import listen
+from nnburst.serving.options import Options
+from nnburst.serving.rest import IsBinary, as_json, error_json, read_request, write_response
+from nnburst.serving.service import READING, InferenceService, InferRequest, Threads, status_of
+from nnburst.serving.tensors import Message
+from nnburst.serving.tls import server_context
+from nnburst.serving.tokens import Tokens
+
+_STATUSES: Final = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+_JSON: Final = "application/json"
+_BYTES: Final = "application/octet-stream"
+_HEAD: Final = "Inference-Header-Content-Length"
+#: Seconds between two looks at connections that are idle.
+_PERIOD: Final = 1.0
+#: Seconds that the loop has to begin and to end.
+_PATIENCE: Final = 5.0
+#: aiohttp writes a line for each request that is not HTTP, which any caller can send.
+_quiet: Final = logging.getLogger("nnburst.serving.http")
+_quiet.disabled = True
+
+#: Status, type, further headers and body of an answer.
+Answer = tuple[int, str, dict[str, str], bytes]
+
+
+class HttpCaller:
+    """A connection's other end."""
+
+    def __init__(self, transport: asyncio.Transport | None) -> None:
+        """Of a request that came by `transport`."""
+        self._transport = transport
+
+    def time_remaining(self) -> float | None:
+        """A request by HTTP has no deadline but its own `timeout`."""
+        return None
+
+    def user(self) -> int | None:
+        """See `Caller`."""
+        if self._transport is None or self._transport.is_closing():
+            return None
+        peer, here = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
+        if not isinstance(peer, tuple) or peer[0] not in ("127.0.0.1", "::1"):
+            return None
+        return tcp_peer_user(peer[:2], here[:2])
+
+
+class _Infer:
+    """An inference from its body to its answer; a `Reply`."""
+
+    def __init__(
+        self,
+        service: InferenceService,
+        caller: HttpCaller,
+        read: Callable[[], tuple[Message, IsBinary]],
+    ) -> None:
+        self._service, self._caller, self._read = service, caller, read
+        self._is_binary: IsBinary = lambda _: False
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[Answer] = self._loop.create_future()
+        self._job: InferRequest | None = None
+        self.is_wanted = True
+
+    def run(self) -> None:
+        """Read it and execute it, or leave it in its model's queue; on a thread that may wait."""
+        try:
+            request, self._is_binary = self._read()
+        except NnburstError as error:
+            self.fail(error)
+            return
+        self._job = job = self._service.read(request, None, self._caller, self)
+        if job is not None:
+            if not self.is_wanted:
+                job.cancel()
+            job.submit()
+
+    def cancel(self) -> None:
+        """The caller is gone."""
+        self.is_wanted = False
+        if self._job is not None:
+            self._job.cancel()
+
+    def succeed(self, response: Message) -> None:
+        """See `Reply`."""
+        head, behind = write_response(response, self._is_binary)
+        if behind:
+            self._answer((200, _BYTES, {_HEAD: str(len(head))}, head + behind))
+        else:
+            self._answer((200, _JSON, {}, head))
+
+    def fail(self, error: NnburstError) -> None:
+        """See `Reply`."""
+        self._answer(_refusal(error))
+
+    def _answer(self, answer: Answer) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and all connections with it
+            self._loop.call_soon_threadsafe(self._set, answer)
+
+    def _set(self, answer: Answer) -> None:
+        if not self.done.done():
+            self.done.set_result(answer)
+
+
+class HttpServer:
+    """A listening server; nothing is answered before `start`."""
+
+    def __init__(
+        self,
+        options: Options,
+        service: InferenceService,
+        threads: Threads,
+        tokens: Tokens | None = None,
+        metrics: Callable[[], bytes] | None = None,
+    ) -> None:
+        """Take the address.
+
+        Args:
+            options: where, and how much at once.
+            service: what answers.
+            threads: that it answers by.
+            tokens: one of which every call needs that is not about health; None asks for none.
+            metrics: makes what /metrics answers; None is not found.
+
+        Raises:
+            DeviceUnavailable: the address is taken, or not this machine's.
+            InvalidArgument: a file of TLS cannot be read or used.
+        """
+        self._service, self._threads, self._tokens = service, threads, tokens
+        self._metrics = metrics
+        self._most, self._most_connections = options.max_message, options.max_connections
+        self._listening = listen("--http", options.http, any_user=options.any_user)
+        self.address = self._listening.address
+        self._tls: ssl.SSLContext | None = None
+        if options.tls is not None and not self._listening.is_unix:
+            self._tls = server_context(options.tls)
+        self._loop = asyncio.new_event_loop()
+        self._server: web.Server | None = None
+        self._sockets: asyncio.Server | None = None
+        #: Connections with a request that is being answered, and since when the others have been idle.
+        self._busy: set[Any] = set()
+        self._idle: dict[Any, float] = {}
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        """Answer from here on."""
+        began = threading.Event()
+        self._loop.call_soon(lambda: self._loop.create_task(self._begin(began)))
+        self._thread.start()
+        if not began.wait(_PATIENCE):
+            raise DeviceUnavailable(f"--http: {self.address} does not begin to listen")
+
+    def part(self) -> None:
+        """Take no more connections, and have those that are there end with their next answer."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._close_listening)
+
+    def close(self, seconds: float) -> None:
+        """End; requests under way have `seconds`. Twice is fine."""
+        if self._thread.is_alive():
+            ended = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop)
+            with contextlib.suppress(TimeoutError):
+                ended.result(seconds + _PATIENCE)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_PATIENCE)
+        if not self._thread.is_alive() and not self._loop.is_closed():
+            self._loop.close()
+        self._listening.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def _begin(self, began: threading.Event) -> None:
+        self._server = server = web.Server(
+            self._handle,
+            access_log=None,
+            logger=_quiet,
+            keepalive_timeout=READING,
+            handler_cancellation=True,
+        )
+
+        def connect() -> asyncio.Protocol:
+            if len(server.connections) >= self._most_connections:
+                return _Refused()
+            return server()
+
+        self._sockets = await self._loop.create_server(
+            connect, sock=self._listening.socket, ssl=self._tls
+        )
+        self._sweeper = self._loop.create_task(self._sweep())
+        began.set()
+
+    def _close_listening(self) -> None:
+        if self._sockets is not None:
+            self._sockets.close()
+
+    async def _finish(self, seconds: float) -> None:
+        self._close_listening()
+        if self._server is not None:
+            await self._server.shutdown(seconds)
+        self._sweeper.cancel()
+
+    async def _sweep(self) -> None:
+        """Close connections whose request does not come."""
+        assert self._server is not None
+        while True:
+            await asyncio.sleep(_PERIOD)
+            now, there = time.monotonic(), set(self._server.connections)
+            self._idle = {
+                each: self._idle.get(each, now) for each in there if each not in self._busy
+            }
+            for each, since in self._idle.items():
+                if now - since > READING and each.transport is not None:
+                    each.transport.abort()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._busy.add(request.protocol)
+        closes = self._sockets is None or not self._sockets.is_serving()
+        try:
+            try:
+                status, kind, headers, body = await self._answer(request)
+            except NnburstError as error:
+                status, kind, headers, body = _refusal(error)
+                closes = closes or not request.content.is_eof()
+            except TimeoutError:
+                closes = True
+                text = f"the body has not come after {READING:g} s"
+                status, kind, headers, body = 408, _JSON, {}, error_json(text)
+            response = web.Response(
+                status=status, body=body, headers={"Content-Type": kind, **headers}
+            )
+            if closes:
+                response.force_close()
+            if status == 200 and "Accept-Encoding" in request.headers:
+                response.enable_compression()
+            try:
+                async with asyncio.timeout(READING):
+                    await response.prepare(request)
+                    await response.write_eof()
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+            return response
+        finally:
+            self._busy.discard(request.protocol)
+
+    async def _answer(self, request: web.BaseRequest) -> Answer:
+        path = [part for part in request.path.split("/") if part]
+        if path[:2] == ["v2", "health"] and request.method == "GET":
+            return self._health(path[2:])
+        if self._tokens is not None:
+            self._tokens.check(request.headers.get("Authorization", ""))
+        if path == ["metrics"] and self._metrics is not None and request.method == "GET":
+            series = await self._loop.run_in_executor(self._threads.control, self._metrics)
+            return 200, "text/plain; version=0.0.4; charset=utf-8", {}, series
+        body = await self._body(request)
+        match (request.method, path):
+            case ("POST", ["v2", "models", name, "infer"]):
+                return await self._infer(request, body, name, "")
+            case ("POST", ["v2", "models", name, "versions", version, "infer"]):
+                return await self._infer(request, body, name, version)
+        found = _call(request.method, path, body)
+        if found is None:
+            text = f"{request.method} {request.path}: not part of what nnburst serves"
+            return 404, _JSON, {}, error_json(text)
+        name, message, write = found
+        behaviour = getattr(self._service, name, None)
+        if behaviour is None:
+            return 501, _JSON, {}, error_json(f"{name} is not part of what nnburst serves")
+        loads = name in ("RepositoryModelLoad", "RepositoryModelUnload")
+        threads: ThreadPoolExecutor = self._threads.loading if loads else self._threads.control
+        caller = HttpCaller(request.transport)
+        answer = await self._loop.run_in_executor(threads, behaviour, message, caller)
+        return write(answer)
+
+    def _health(self, what: list[str]) -> Answer:
+        if what == ["live"] or (what == ["ready"] and self._service.is_ready):
+            return 200, _JSON, {}, b""
+        return 400 if what == ["ready"] else 404, _JSON, {}, b""
+
+    async def _infer(
+        self, request: web.BaseRequest, body: bytes, name: str, version: str
+    ) -> Answer:
+        head = request.headers.get(_HEAD, str(len(body)))
+        if not head.isdecimal() or len(head) > 20:
+            raise InvalidArgument(f"{_HEAD}: {head!r}, expected a number")
+        call = _Infer(
+            self._service,
+            HttpCaller(request.transport),
+            lambda: read_request(body, int(head), name, version),
+        )
+        self._threads.inference.submit(call.run)
+        try:
+            return await call.done
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """All of it.
+
+        Raises:
+            ResourceExhausted: it is longer than it may be.
+            TimeoutError: it does not come.
+        """
+        too_long = ResourceExhausted(f"the body has more than {self._most} bytes (--max-message)")
+        if (request.content_length or 0) > self._most:
+            raise too_long
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        chunks, size = [], 0
+        try:
+            async with asyncio.timeout(READING):
+                async for chunk in request.content.iter_any():
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > self._most:
+                        raise too_long
+        except (web.HTTPException, web.RequestPayloadError, ValueError) as error:
+            raise InvalidArgument(f"the body cannot be read: {error}") from None
+        return b"".join(chunks) if len(chunks) != 1 else chunks[0]
+
+
+class _Refused(asyncio.Protocol):
+    """A connection more than there may be."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _refusal(error: NnburstError) -> Answer:
+    return _STATUSES[status_of(error)], _JSON, {}, error_json(str(error))
+
+
+def _call(
+    method: str, path: list[str], body: bytes
+) -> tuple[str, Message, Callable[[Message], Answer]] | None:
+    """Name of the call that a path stands for, its message, and what writes its answer."""
+    if path[:1] != ["v2"]:
+        return None
+    versionless, version = path[1:], ""
+    if len(path) > 4 and path[1] == "models" and path[3] == "versions":
+        version, versionless = path[4], [*path[1:3], *path[5:]]
+    if method == "GET":
+        match versionless:
+            case []:
+                return "ServerMetadata", service_pb2.ServerMetadataRequest(), _written
+            case ["models", "stats"]:
+                return "ModelStatistics", service_pb2.ModelStatisticsRequest(), _written
+            case ["models", name]:
+                words = {"name": name, "version": version}
+                return "ModelMetadata", service_pb2.ModelMetadataRequest(**words), _written
+            case ["models", name, "ready"]:
+                words = {"name": name, "version": version}
+                return "ModelReady", service_pb2.ModelReadyRequest(**words), _readiness
+            case ["models", name, "config"]:
+                words = {"name": name, "version": version}
+                return "ModelConfig", service_pb2.ModelConfigRequest(**words), _config
+            case ["models", name, "stats"]:
+                words = {"name": name, "version": version}
+                return "ModelStatistics", service_pb2.ModelStatisticsRequest(**words), _written
+            case ["trace", *_] | ["models", _, "trace", *_]:
+                return "TraceSetting", None, _written
+            case ["logging"]:
+                return "LogSettings", None, _written
+            case ["systemsharedmemory", "region", name, "status"]:
+                message = service_pb2.SystemSharedMemoryStatusRequest(name=name)
+                return "SystemSharedMemoryStatus", message, _regions
+            case ["systemsharedmemory", "status"]:
+                message = service_pb2.SystemSharedMemoryStatusRequest()
+                return "SystemSharedMemoryStatus", message, _regions
+            case ["cudasharedmemory", *_, "status"]:
+                return (
+                    "CudaSharedMemoryStatus",
+                    service_pb2.CudaSharedMemoryStatusRequest(),
+                    _regions,
+                )
+        return None
+    return _posted(versionless, body) if method == "POST" else None
+
+
+def _posted(
+    path: list[str], body: bytes
+) -> tuple[str, Message, Callable[[Message], Answer]] | None:
+    match path:
+        case ["repository", "index"]:
+            ready = _words(body).get("ready", False) is True
+            return "RepositoryIndex", service_pb2.RepositoryIndexRequest(ready=ready), _index
+        case ["repository", "models", name, "load"]:
+            message = service_pb2.RepositoryModelLoadRequest(model_name=name)
+            for word in _words(body).get("parameters") or {}:
+                message.parameters[str(word)].string_param = ""  # each is refused by its name
+            return "RepositoryModelLoad", message, _nothing
+        case ["repository", "models", name, "unload"]:
+            message = service_pb2.RepositoryModelUnloadRequest(model_name=name)
+            return "RepositoryModelUnload", message, _nothing
+        case ["systemsharedmemory", "region", name, "register"]:
+            words = _words(body)
+            try:
+                message = service_pb2.SystemSharedMemoryRegisterRequest(
+                    name=name,
+                    key=words.get("key", ""),
+                    offset=words.get("offset", 0),
+                    byte_size=words.get("byte_size", 0),
+                )
+            except (TypeError, ValueError) as error:
+                raise InvalidArgument(f"key, offset, byte_size: {error}") from None
+            return "SystemSharedMemoryRegister", message, _nothing
+        case ["systemsharedmemory", "region", name, "unregister"]:
+            message = service_pb2.SystemSharedMemoryUnregisterRequest(name=name)
+            return "SystemSharedMemoryUnregister", message, _nothing
+        case ["systemsharedmemory", "unregister"]:
+            message = service_pb2.SystemSharedMemoryUnregisterRequest()
+            return "SystemSharedMemoryUnregister", message, _nothing
+        case ["trace", *_] | ["models", _, "trace", *_]:
+            return "TraceSetting", None, _written
+        case ["logging"]:
+            return "LogSettings", None, _written
+        case ["cudasharedmemory", *_]:
+            return "CudaSharedMemoryRegister", None, _written
+    return None
+
+
+def _words(body: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body) if body else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"the body is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidArgument("the body is not a JSON object")
+    return found
+
+
+def _written(message: Message) -> Answer:
+    return 200, _JSON, {}, as_json(message)
+
+
+def _config(message: Message) -> Answer:
+    return 200, _JSON, {}, as_json(message.config)
+
+
+def _readiness(message: Message) -> Answer:
+    return 200 if message.ready else 400, _JSON, {}, b""
+
+
+def _index(message: Message) -> Answer:
+    return 200, _JSON, {}, b"[" + b",".join(map(as_json, message.models)) + b"]"
+
+
+def _regions(message: Message) -> Answer:
+    return 200, _JSON, {}, b"[" + b",".join(map(as_json, message.regions.values())) + b"]"
+
+
+def _nothing(_message: Message) -> Answer:
+    return 200, _JSON, {}, b""

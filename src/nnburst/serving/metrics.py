@@ -1,0 +1,268 @@
+"""Publishes counts of the front and of its driver in Prometheus' format.
+
+The text is served over HTTP, for programs of this user on this host. The number of series is bounded,
+whatever clients send: served models × statuses of gRPC, and three histograms of each model. The driver's own
+counts are of executions by bursts and over the socket, of all clients, for as many models as a supervisor
+counts separately.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+from typing import Any, Final
+
+import msgspec
+
+from nnburst.control.counts import (
+    BUCKET_ENDS,
+    LISTENING,
+    MAX_ANSWER,
+    QUESTION_BYTES,
+    DurationCounts,
+    ModelCounts,
+    ServiceCounts,
+)
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import DeviceUnavailable
+from nnburst.hal.peer import has_rights_of_service, tcp_peer_user
+from nnburst.serving.models import Models
+from nnburst.serving.statistics import BOUNDS, Histogram, totals
+
+#: Seconds that the supervisor has for an answer.
+_PATIENCE: Final = 5.0
+_decode: Final = msgspec.msgpack.Decoder(ServiceCounts).decode
+
+
+class DriverCounts:
+    """The front's end of the socket over which its supervisor is asked. Thread-safe."""
+
+    def __init__(self, fd: int) -> None:
+        """Own descriptor `fd`."""
+        self._socket = socket.socket(fileno=fd)
+        self._lock = threading.Lock()
+
+    def tell_listening(self) -> None:
+        """Tell the supervisor that all ports listen."""
+        with self._lock, contextlib.suppress(OSError):  # it ends, and this process with it
+            self._socket.send(LISTENING)
+
+    def ask(self) -> ServiceCounts | None:
+        """All counts of this moment; None if the supervisor does not answer in time."""
+        with self._lock:
+            question = os.urandom(QUESTION_BYTES)
+            deadline = time.monotonic() + _PATIENCE
+            try:
+                self._socket.settimeout(_PATIENCE)
+                self._socket.send(question)
+                while (left := deadline - time.monotonic()) > 0:
+                    self._socket.settimeout(left)
+                    answer = self._socket.recv(MAX_ANSWER)
+                    # One that comes late answers a question that was given up.
+                    if answer[:QUESTION_BYTES] == question:
+                        return _decode(answer[QUESTION_BYTES:])
+            except (OSError, msgspec.MsgspecError):
+                pass  # the scrape goes without
+            return None
+
+
+_ENDS: Final = (*(repr(end) for end in BUCKET_ENDS), "+Inf")
+#: The label of all models that are not told apart.
+OTHERS: Final = "other"
+
+
+def execution_metrics(counts: ServiceCounts, names: Mapping[int, str]) -> Iterator[Any]:
+    """Prometheus' families of `counts`; models have those of `names`, or their numbers."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    for name, what, value in (
+        ("worker_deaths", "workers that have failed", counts.deaths),
+        ("front_restarts", "times that the front was started again", counts.restarts),
+        ("cache_hits", "models prepared from files of a compilation cache", counts.cache_hits),
+        ("cache_misses", "files of a compilation cache that were refused", counts.cache_misses),
+    ):
+        yield CounterMetricFamily(f"nnburst_{name}", what, value=value)
+    yield GaugeMetricFamily("nnburst_clients", "connected now", value=counts.clients)
+    yield from _by_model([(_label(each, names), each) for each in counts.models])
+
+
+def _by_model(models: list[tuple[str, ModelCounts]]) -> Iterator[Any]:
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+
+    executions = CounterMetricFamily(
+        "nnburst_executions", "executions by status", labels=("model", "status")
+    )
+    in_flight = GaugeMetricFamily(
+        "nnburst_executions_in_flight", "executions now", labels=("model",)
+    )
+    queue_full = CounterMetricFamily(
+        "nnburst_queue_full", "results that waited for room in their queue", labels=("model",)
+    )
+    device = HistogramMetricFamily(
+        "nnburst_device_seconds", "time in the executor, sampled", labels=("model",)
+    )
+    driver = HistogramMetricFamily(
+        "nnburst_driver_seconds",
+        "from a request's arrival to its result, sampled",
+        labels=("model",),
+    )
+    for label, each in models:
+        for status, count in enumerate(each.statuses):
+            if count or status == ErrorStatus.NONE:
+                executions.add_metric((label, ErrorStatus(status).name), count)
+        in_flight.add_metric((label,), each.in_flight)
+        queue_full.add_metric((label,), each.queue_full)
+        device.add_metric((label,), *_counts_in_seconds(each.device))
+        driver.add_metric((label,), *_counts_in_seconds(each.driver))
+    yield from (executions, in_flight, queue_full, device, driver)
+
+
+def _label(counts: ModelCounts, names: Mapping[int, str]) -> str:
+    if counts.model == 0:
+        return OTHERS
+    return names.get(counts.model, f"{counts.model:016x}")
+
+
+def _counts_in_seconds(durations: DurationCounts) -> tuple[list[tuple[str, float]], float]:
+    """Cumulative buckets and the sum, as Prometheus has them."""
+    below = accumulate(float(count) for count in durations.counts)
+    return list(zip(_ENDS, below, strict=True)), durations.total_ns / 1e9
+
+
+_LABELS: Final = ("model",)
+
+
+class _Collector:
+    """Reads the counters when it is asked."""
+
+    def __init__(self, models: Models, driver: DriverCounts | None) -> None:
+        self._models = models
+        self._driver = driver
+
+    def collect(self) -> Iterator[Any]:
+        yield from self._requests()
+        counts = self._driver.ask() if self._driver is not None else None
+        if counts is not None:
+            networks = self._models.served.networks()
+            names = {network.model_id: network.name for network in networks}
+            yield from execution_metrics(counts, names)
+
+    def _requests(self) -> Iterator[Any]:
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        requests = CounterMetricFamily(
+            "nnburst_requests", "requests by status", labels=("model", "status")
+        )
+        in_flight = GaugeMetricFamily("nnburst_in_flight", "requests now", labels=_LABELS)
+        waiting = GaugeMetricFamily("nnburst_waiting", "requests in the queue now", labels=_LABELS)
+        ready = GaugeMetricFamily("nnburst_ready", "1 if the model is served", labels=_LABELS)
+        sequences = GaugeMetricFamily("nnburst_sequences", "states held now", labels=_LABELS)
+        deaths = CounterMetricFamily(
+            "nnburst_recoveries", "times that the model was prepared again", labels=_LABELS
+        )
+        durations = {
+            name: HistogramMetricFamily(f"nnburst_{name}_seconds", what, labels=_LABELS)
+            for name, what in (
+                ("queue", "from the request's arrival until its execution begins"),
+                ("inference", "of the execution, as the front sees it"),
+                ("total", "from the request's arrival to its answer"),
+            )
+        }
+        for name, versions in self._models.statistics().items():
+            counted = totals(versions)
+            for status, count in counted.statuses.items():
+                requests.add_metric((name, status), count)
+            in_flight.add_metric((name,), counted.in_flight)
+            for which, family in durations.items():
+                family.add_metric((name,), *_histogram_in_seconds(counted.histograms[which]))
+        for name, model in self._models.served.models.items():
+            networks = model.versions.values()
+            waiting.add_metric((name,), sum(len(each.queue) for each in networks))
+            ready.add_metric((name,), model.is_ready)
+            sequences.add_metric((name,), sum(each.sequences for each in networks))
+            deaths.add_metric((name,), sum(each.recoveries for each in networks))
+        yield from (requests, in_flight, waiting, ready, sequences, deaths, *durations.values())
+
+
+def _histogram_in_seconds(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
+    """Cumulative buckets and the sum, as Prometheus has them."""
+    found, below = [], 0
+    for bound, count in zip((*BOUNDS, None), histogram.counts, strict=True):
+        below += count
+        found.append(("+Inf" if bound is None else repr(bound / 1e9), float(below)))
+    return found, histogram.total / 1e9
+
+
+def metrics_text(models: Models, driver: DriverCounts | None) -> Callable[[], bytes]:
+    """What makes the text of all metrics of this moment.
+
+    Args:
+        models: those that the front serves; versions of one are counted together.
+        driver: what is asked for the counts of the driver; None without a supervisor.
+    """
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(models, driver))
+    return lambda: bytes(generate_latest(registry))
+
+
+def serve_metrics(address: str, text: Callable[[], bytes]) -> str:
+    """Answer scrapers at `address` from a thread of their own; the address as it is.
+
+    Args:
+        address: "HOST:PORT".
+        text: what is answered.
+
+    Raises:
+        DeviceUnavailable: the address is taken.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _PATIENCE
+
+        def do_GET(self) -> None:
+            user = tcp_peer_user(self.client_address[:2], self.connection.getsockname()[:2])
+            if not has_rights_of_service(user):
+                self.send_error(403, "for the user of the service only")
+                return
+            if self.path not in ("/metrics", "/"):
+                self.send_error(404)
+                return
+            found = text()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(found)))
+            self.end_headers()
+            self.wfile.write(found)
+
+        def log_message(self, *_: object) -> None:
+            """Scrapes are no news."""
+
+    host, _, port = address.rpartition(":")
+    server_class = type("Server", (ThreadingHTTPServer,), {"address_family": _family(host)})
+    try:
+        server = server_class((host.strip("[]"), int(port)), Handler)
+    except OSError as error:
+        raise DeviceUnavailable(f"--metrics: {address} cannot be served: {error}") from None
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return f"{host}:{server.server_address[1]}"
+
+
+def _family(host: str) -> int:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,412 @@
+"""What is served, by name and version: models are loaded, reloaded and unloaded while requests come.
+
+One thread loads, one model after the other, and one gives back. What is served is one object that never
+changes: a model that was loaded again takes its place in the next one when it is ready. Requests that have
+found the model before are answered by it, and then it is given back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from nnburst.hal.errors import (
+    DeadObject,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+)
+from nnburst.hal.utils import Closing
+from nnburst.serving.network import Network
+from nnburst.serving.options import Options
+from nnburst.serving.queue import Clock
+from nnburst.serving.sources import Source, Sources, UnknownModel
+from nnburst.serving.statistics import Statistics
+from nnburst.serving.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between tries to reach a driver that is not there.
+_PAUSE: Final = 0.2
+#: Seconds that requests of a model that was unloaded have: as long as any may take.
+_LAST_REQUESTS: Final = 90.0
+_TRANSIENT: Final = (DeadObject, DeviceUnavailable, MissedDeadline)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """The versions of one model. Immutable.
+
+    Attributes:
+        versions: in ascending order; those that could not be prepared are among them.
+        failure: why none is there; empty if some are.
+    """
+
+    versions: Mapping[int, Network]
+    failure: str = ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every version is."""
+        return not self.failure and all(each.is_ready for each in self.versions.values())
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is served at one moment. Immutable."""
+
+    models: Mapping[str, ServedModel] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, networks: Iterable[Network]) -> Served:
+        """Just these, each as the only version of its name."""
+        return cls({each.name: ServedModel({each.version: each}) for each in networks})
+
+    def find(self, name: str, version: str) -> Network:
+        """A model by the words of a request; the newest version if `version` is empty.
+
+        Raises:
+            UnknownModel: it is not served.
+            DeviceUnavailable: it could not be read.
+        """
+        found = self.models.get(name)
+        if found is not None and found.failure:
+            raise DeviceUnavailable(f"model {name!r} is not ready: {found.failure}")
+        if found is not None and not version:
+            return found.versions[max(found.versions)]
+        if found is not None and version.isdecimal() and int(version) in found.versions:
+            return found.versions[int(version)]
+        raise UnknownModel(f"model {name!r} of version {version or 'any'} is not served")
+
+    def networks(self) -> list[Network]:
+        """All of all names."""
+        return [each for model in self.models.values() for each in model.versions.values()]
+
+
+class IndexEntry(NamedTuple):
+    """A line of the repository's index, with the protocol's words."""
+
+    name: str
+    version: str
+    state: str
+    reason: str
+
+
+class Models(Closing):
+    """The models of one front. Thread-safe.
+
+    Attributes:
+        served: what requests find now.
+        on_change: called when a model has come, gone, or may have become ready or not.
+    """
+
+    def __init__(
+        self, sources: Sequence[Sources], options: Options, workers: Workers, clock: Clock
+    ) -> None:
+        """Find what there is; nothing is read before `start`.
+
+        Args:
+            sources: the first one that has a name counts.
+            options: how much of everything.
+            workers: where models are executed.
+            clock: has to look at this (`look`).
+        """
+        self.served = Served()
+        self.on_change: Callable[[], None] = lambda: None
+        self._sources = sources
+        self._options = options
+        self._workers = workers
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        #: Counts go on when a model is loaded again.
+        self._statistics: dict[tuple[str, int], Statistics] = {}
+        self._read: dict[Network, Source] = {}
+        self._retiring: set[Network] = set()
+        #: Why the last loading failed of a model of which something older is served.
+        self._failures: dict[str, str] = {}
+        self._unloaded: dict[str, tuple[int, ...]] = {}
+        #: What `follow` has loaded, and what it has seen at its last look.
+        self._followed: dict[str, object] = {}
+        self._seen: dict[str, object] = {}
+        self._loading = ThreadPoolExecutor(1, "models")
+        self._releasing = ThreadPoolExecutor(1, "retired models")
+        for name in self.names():
+            self._followed[name] = self._look_at(name)
+            try:
+                self._put(name, self._planned(name))
+            except (NnburstError, OSError) as error:
+                self._put(name, ServedModel({}, str(error)))
+
+    def names(self) -> list[str]:
+        """What there is, served or not."""
+        return list(dict.fromkeys(name for each in self._sources for name in each.names()))
+
+    def start(self) -> None:
+        """Prepare what was found; the driver may come late, and die meanwhile."""
+        for name in self.served.models:
+            self._loading.submit(self._prepare_first, name)
+
+    def load(self, name: str, timeout: float | None) -> None:
+        """Load a model, or what has changed of it; requests meanwhile are served by what was there before.
+
+        Args:
+            name: of the model.
+            timeout: seconds; loading goes on after them.
+
+        Raises:
+            UnknownModel: no model has this name.
+            MissedDeadline: it takes longer.
+            NnburstError: why it cannot be served; what was served before still is.
+        """
+        self._wait(self._loading.submit(self._load, name), timeout)
+
+    def unload(self, name: str, timeout: float | None) -> None:
+        """Serve a model no more; requests that were taken are answered.
+
+        Raises:
+            UnknownModel: it is not served.
+            MissedDeadline: another is being loaded for so long.
+        """
+        self._wait(self._loading.submit(self._unload, name), timeout)
+
+    def follow(self) -> None:
+        """Load what is new or has changed, and unload what is gone; a model that fails is logged."""
+        self._wait(self._loading.submit(self._follow), None)
+
+    def index(self, *, ready: bool) -> list[IndexEntry]:
+        """Every model that is there, in the protocol's words; with `ready` those that are served."""
+        found = []
+        with self._lock:
+            retiring, unloaded = set(self._retiring), dict(self._unloaded)
+            failures = dict(self._failures)
+        for name, model in self.served.models.items():
+            if model.failure:
+                found.append(IndexEntry(name, "", "UNAVAILABLE", f"FAILED: {model.failure}"))
+            for version, network in model.versions.items():
+                state, reason = _state(network)
+                reason = reason or failures.get(name, "")
+                found.append(IndexEntry(name, str(version), state, reason))
+        for name in sorted({*self.names(), *unloaded} - self.served.models.keys()):
+            ends = [str(each.version) for each in retiring if each.name == name]
+            for each in [str(number) for number in unloaded.get(name, ())] or [""]:
+                state = "UNLOADING" if each in ends else "UNAVAILABLE"
+                found.append(IndexEntry(name, each, state, "unloaded"))
+        return [each for each in found if each.state == "READY" or not ready]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every model is ready."""
+        return all(each.is_ready for each in self.served.models.values())
+
+    def look(self, now_ns: int) -> float:
+        """Refuse what is too late, and look at the workers; the moment of the next deadline."""
+        with self._lock:
+            networks = [*self.served.networks(), *self._retiring]
+        return min((each.look(now_ns) for each in networks), default=float("inf"))
+
+    def statistics(self) -> dict[str, list[Statistics]]:
+        """The counts of every version that was ever served, by name."""
+        with self._lock:
+            found: dict[str, list[Statistics]] = {}
+            for (name, _), each in self._statistics.items():
+                found.setdefault(name, []).append(each)
+            return found
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._stopped.set()
+        self._loading.shutdown(cancel_futures=True)
+        self._releasing.shutdown(cancel_futures=True)
+        with self._lock:
+            networks = [*self.served.networks(), *self._retiring]
+        for network in networks:
+            network.close()
+        self._workers.close()
+
+    def load_no_more(self) -> None:
+        """Load nothing more."""
+        self._stopped.set()
+
+    def _versions(self, name: str) -> dict[int, Source]:
+        for each in self._sources:
+            if name in each.names():
+                return each.versions(name)
+        raise UnknownModel(f"model {name!r} is not there")
+
+    def _planned(self, name: str) -> ServedModel:
+        """A model whose versions are those that are there: as they are served if nothing has changed."""
+        before = self.served.models.get(name)
+        found: dict[int, Network] = {}
+        for version, source in sorted(self._versions(name).items()):
+            old = before.versions.get(version) if before is not None else None
+            keeps = old is not None and not old.failure and source.stamp is not None
+            if old is not None and keeps and self._read.get(old) == source:
+                found[version] = old
+            else:
+                found[version] = self._make(name, version, source)
+        return ServedModel(found)
+
+    def _make(self, name: str, version: int, source: Source) -> Network:
+        with self._lock:
+            statistics = self._statistics.setdefault((name, version), Statistics())
+            worker = self._workers.lend()
+            network = Network(source.network, self._options, worker, self._clock, statistics)
+            network.on_change = self._changed
+            self._read[network] = source
+        return network
+
+    def _prepare_first(self, name: str) -> None:
+        """Prepare what was found at the start; tried again until the driver is there."""
+        if self._stopped.is_set():
+            return
+        model = self.served.models.get(name)
+        if model is None:
+            return
+        if model.failure:
+            logger.error("model %s is not served: %s", name, model.failure)
+        for network in model.versions.values():
+            if network.is_served or network.failure:
+                continue
+            try:
+                _prepare(network)
+            except _TRANSIENT as error:
+                logger.warning("model %s is prepared again: %s", name, error)
+                self._stopped.wait(_PAUSE)
+                if not self._stopped.is_set():  # after the others
+                    self._loading.submit(self._prepare_first, name)
+                return
+            except NnburstError as error:
+                logger.error("model %s is not served: %s", name, error)  # noqa: TRY400
+                network.fail(str(error))
+
+    def _load(self, name: str) -> None:
+        before = self.served.models.get(name)
+        planned = ServedModel({})
+        try:
+            planned = self._planned(name)
+            for network in planned.versions.values():
+                if not network.is_served:
+                    _prepare(network)
+        except (NnburstError, OSError) as error:
+            self._note_failure(name, planned, error)
+            raise
+        with self._lock:
+            self._failures.pop(name, None)
+            self._unloaded.pop(name, None)
+        if planned != before:
+            self._put(name, planned)
+
+    def _note_failure(self, name: str, planned: ServedModel, error: Exception) -> None:
+        """What was served still is; without anything the model is there, with its reason."""
+        before = self.served.models.get(name)
+        kept = set(before.versions.values()) if before is not None else set()
+        for network in planned.versions.values():
+            if network not in kept:
+                self._supersede(network)
+        if isinstance(error, UnknownModel):
+            return
+        if any(each.is_served for each in kept):
+            with self._lock:
+                self._failures[name] = f"FAILED to load again: {error}"
+        else:
+            self._put(name, ServedModel({}, str(error)))
+
+    def _unload(self, name: str) -> None:
+        model = self.served.models.get(name)
+        if model is None:
+            raise UnknownModel(f"model {name!r} is not served")
+        with self._lock:
+            self._failures.pop(name, None)
+            self._unloaded[name] = tuple(model.versions)
+        self._put(name, None)
+
+    def _follow(self) -> None:
+        there = self.names()
+        for name in [each for each in self.served.models if each not in there]:
+            self._unload(name)
+            with self._lock:
+                self._unloaded.pop(name, None)
+        seen, self._seen = self._seen, {name: self._look_at(name) for name in there}
+        for name, found in self._seen.items():
+            # What is being copied into the folder changes from look to look.
+            if self._followed.get(name) == found or seen.get(name) != found:
+                continue
+            if self._stopped.is_set():
+                return
+            self._followed[name] = found
+            try:
+                self._load(name)
+            except (NnburstError, OSError) as error:
+                logger.error("model %s is not loaded: %s", name, error)  # noqa: TRY400
+
+    def _look_at(self, name: str) -> object:
+        """What `follow` compares: sources, or why it has no version."""
+        try:
+            return self._versions(name)
+        except (NnburstError, OSError) as error:
+            return str(error)
+
+    def _put(self, name: str, model: ServedModel | None) -> None:
+        """Serve `model` from now on, nothing of this name if it is None; give back what was before."""
+        with self._lock:
+            before = self.served.models.get(name)
+            models = {each: found for each, found in self.served.models.items() if each != name}
+            if model is not None:
+                models[name] = model
+            self.served = Served(models)
+        self.on_change()
+        kept = set(model.versions.values()) if model is not None else set()
+        if before is not None:
+            for network in before.versions.values():
+                if network not in kept:
+                    self._supersede(network)
+
+    def _supersede(self, network: Network) -> None:
+        with self._lock:
+            self._retiring.add(network)
+        network.admit_no_more()
+        self._releasing.submit(self._release, network)
+
+    def _release(self, network: Network) -> None:
+        if not network.wait_until_unused(_LAST_REQUESTS):
+            logger.warning("model %s is given back although requests of it run", network.name)
+        network.close()
+        with self._lock:
+            self._retiring.discard(network)
+            self._read.pop(network, None)
+        self._workers.take_back(network.worker)
+
+    def _changed(self) -> None:
+        self.on_change()
+
+    def _wait(self, future: Future[None], timeout: float | None) -> None:
+        try:
+            future.result(timeout)
+        except FutureTimeout:
+            raise MissedDeadline(f"timeout: not done after {timeout:g} s; it goes on") from None
+
+
+def _prepare(network: Network) -> None:
+    """Prepare it; every error is one of ours."""
+    try:
+        network.prepare()
+    except NnburstError:
+        raise
+    except Exception as error:
+        logger.exception("model %s cannot be prepared", network.name)
+        raise InvalidArgument(f"{type(error).__name__}: {error}") from error
+
+
+def _state(network: Network) -> tuple[str, str]:
+    if network.failure:
+        return "UNAVAILABLE", f"FAILED: {network.failure}"
+    if not network.is_served:
+        return "LOADING", ""
+    return ("READY", "") if network.is_ready else ("UNAVAILABLE", network.ailment)

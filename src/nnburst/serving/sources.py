@@ -1,0 +1,181 @@
+"""Where served models come from: options of the command line, and a folder in Triton's layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from nnburst.hal.errors import InvalidArgument
+from nnburst.importer.load import NamedSource
+
+#: A model's name: also of its folder, so it never leads out of the repository.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
+_CONFIG: Final = "config.pbtxt"
+_SUFFIXES: Final = (".tflite", ".onnx")
+#: Bytes of a configuration at most.
+_MAX_CONFIG: Final = 1 << 20
+
+
+class UnknownModel(InvalidArgument):
+    """No model of this name and version is served."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one version of a model is read from; one that has changed differs.
+
+    Attributes:
+        network: its name and version, and the file or `module:attribute` that it is read from.
+        stamp: name, inode, size and time of change of the files; None if a change cannot be seen.
+    """
+
+    network: NamedSource
+    stamp: tuple[tuple[str, int, int, int], ...] | None = None
+
+
+class Sources(Protocol):
+    """Models by name."""
+
+    def names(self) -> list[str]:
+        """Those that are there now."""
+
+    def versions(self, name: str) -> dict[int, Source]:
+        """What is to be served of a model; it reads no model.
+
+        Raises:
+            UnknownModel: no model has this name.
+            InvalidArgument: its folder is not as it must be.
+        """
+
+
+class GivenModels:
+    """The models of `--model` options."""
+
+    def __init__(self, models: Mapping[str, Mapping[int, NamedSource]]) -> None:
+        """Have these by name and version."""
+        self._models = models
+
+    def names(self) -> list[str]:
+        """See `Sources`."""
+        return list(self._models)
+
+    def versions(self, name: str) -> dict[int, Source]:
+        """See `Sources`."""
+        if name not in self._models:
+            raise UnknownModel(f"model {name!r} is not one of --model")
+        return {version: _source(network) for version, network in self._models[name].items()}
+
+
+class Repository:
+    """A folder: NAME/VERSION/model.tflite or .onnx, and NAME/config.pbtxt if there is one.
+
+    Of the configuration `name`, `version_policy`, `default_model_filename` and the names of
+    `sequence_batching.state` count; without a policy the newest version is served.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Look into `folder` whenever something is asked."""
+        self.folder = folder
+
+    def names(self) -> list[str]:
+        """See `Sources`; folders whose names are not those of models are left alone."""
+        return sorted(
+            each.name
+            for each in self.folder.iterdir()
+            if _NAME.fullmatch(each.name) and each.is_dir()
+        )
+
+    def versions(self, name: str) -> dict[int, Source]:
+        """See `Sources`."""
+        folder = self.folder / name
+        if not _NAME.fullmatch(name) or not folder.is_dir():
+            raise UnknownModel(f"model {name!r} is not in the repository")
+        config = self._config(folder)
+        found = {
+            int(each.name): each
+            for each in folder.iterdir()
+            if _VERSION.fullmatch(each.name) and each.is_dir()
+        }
+        wanted = _wanted_versions(config, sorted(found))
+        if not wanted:
+            raise InvalidArgument(
+                f"model {name!r}: no version to serve, expected folders named 1, 2, …"
+            )
+        settings = _stamp(folder / _CONFIG)
+        states = {each.input_name: each.output_name for each in config.sequence_batching.state}
+        return {
+            version: Source(
+                NamedSource(name, version, str(_model_file(found[version], config)), states=states),
+                (
+                    *settings,
+                    *(line for file in sorted(found[version].iterdir()) for line in _stamp(file)),
+                ),
+            )
+            for version in wanted
+        }
+
+    def _config(self, folder: Path) -> Any:  # noqa: ANN401 - messages of protobuf have no types
+        from google.protobuf import text_format
+        from tritonclient.grpc import model_config_pb2
+
+        config = model_config_pb2.ModelConfig()
+        try:
+            with (folder / _CONFIG).open("rb") as file:
+                text = file.read(_MAX_CONFIG)
+        except FileNotFoundError:
+            return config
+        try:
+            text_format.Parse(text, config)
+        except (text_format.ParseError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{folder / _CONFIG}: {error}") from None
+        if config.name not in ("", folder.name):
+            raise InvalidArgument(
+                f"{folder / _CONFIG}: name: {config.name!r}, expected that of its folder"
+            )
+        return config
+
+
+def _wanted_versions(config: Any, found: list[int]) -> list[int]:  # noqa: ANN401
+    policy = config.version_policy
+    kind = policy.WhichOneof("policy_choice")
+    if kind == "all":
+        return found
+    if kind == "specific":
+        return [version for version in found if version in policy.specific.versions]
+    newest = policy.latest.num_versions if kind == "latest" else 1
+    return found[-newest:] if newest else found[-1:]
+
+
+def _model_file(folder: Path, config: Any) -> Path:  # noqa: ANN401
+    name = config.default_model_filename
+    if name:
+        if "/" in name or name in (".", ".."):
+            raise InvalidArgument(f"default_model_filename: {name!r}, expected a name without '/'")
+        return folder / str(name)
+    found = [folder / f"model{suffix}" for suffix in _SUFFIXES]
+    there = [file for file in found if file.is_file()] or [
+        file for file in sorted(folder.iterdir()) if file.suffix in _SUFFIXES
+    ]
+    if len(there) != 1:
+        raise InvalidArgument(
+            f"{folder}: {len(there)} models, expected one: model.tflite, model.onnx, or the file that"
+            " default_model_filename names"
+        )
+    return there[0]
+
+
+def _source(network: NamedSource) -> Source:
+    stamp = None if ":" in network.source else _stamp(Path(network.source))
+    return Source(network, stamp)
+
+
+def _stamp(file: Path) -> tuple[tuple[str, int, int, int], ...]:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return ()
+    return ((file.name, status.st_ino, status.st_size, status.st_mtime_ns),)

@@ -1,1 +1,0 @@
-"""What every driver owes its clients, whatever it computes: checks on cases that it supports."""

@@ -1,0 +1,244 @@
+"""Executors that hang, die or misbehave on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nnburst.executor.base import (
+    DEFAULT_OPTIONS,
+    Argument,
+    Bytes,
+    Execution,
+    Executor,
+    NativeCall,
+    Outcome,
+    Prepared,
+    PrepareOptions,
+)
+from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.model import Model
+from nnburst.hal.types import OutputShape
+
+
+class _EndlessExecution(Execution):
+    native: NativeCall | None = None
+
+    def run(
+        self,
+        deadline_ns: int | None = None,  # noqa: ARG002
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,  # noqa: ARG002
+    ) -> Outcome:
+        threading.Event().wait()
+        raise AssertionError("that event is never set")
+
+
+class _EndlessPrepared(Prepared):
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> _EndlessExecution:  # noqa: ARG002
+        return _EndlessExecution()
+
+
+class EndlessExecuting(Executor):
+    """Prepares every model; no execution ends."""
+
+    name = "endless executing"
+
+    def prepare(self, *_: object) -> _EndlessPrepared:
+        """Nothing to do."""
+        return _EndlessPrepared()
+
+
+class EndlessPreparing(EndlessExecuting):
+    """No preparation ends."""
+
+    name = "endless preparing"
+
+    def prepare(self, *_: object) -> _EndlessPrepared:
+        """Wait for ever."""
+        threading.Event().wait()
+        raise AssertionError("that event is never set")
+
+
+class _FatalExecution(Execution):
+    native: NativeCall | None = None
+
+    def __init__(self, execution: Execution, first: Bytes | None) -> None:
+        self._execution = execution
+        self._first = first
+
+    def run(
+        self,
+        deadline_ns: int | None = None,
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> Outcome:
+        if self._first is not None and np.isnan(self._first.view(np.float32)[0]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._execution.run(deadline_ns, loop_timeout_ns)
+
+    def close(self) -> None:
+        self._execution.close()
+
+
+class _FatalPrepared(Prepared):
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> _FatalExecution:
+        return _FatalExecution(self._prepared.bind(inputs, outputs), inputs[0].buffer)
+
+    def close(self) -> None:
+        self._prepared.close()
+
+
+class FatalExecuting(Executor):
+    """The reference executor for float32; kills its process if the first input begins with NaN."""
+
+    name = "fatal executing"
+
+    def __init__(self) -> None:
+        """Own a reference executor."""
+        self._inner = ReferenceExecutor()
+
+    def supported(self, model: Model) -> list[bool]:
+        """As the reference executor."""
+        return self._inner.supported(model)
+
+    def prepare(
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
+    ) -> _FatalPrepared:
+        """As the reference executor."""
+        return _FatalPrepared(self._inner.prepare(model, pools, options))
+
+
+class Lying(Executor):
+    """Supports every operation when asked, and prepares no model."""
+
+    name = "lying"
+
+    def prepare(
+        self,
+        model: Model,  # noqa: ARG002
+        pools: Sequence[Bytes],  # noqa: ARG002
+        options: PrepareOptions = DEFAULT_OPTIONS,  # noqa: ARG002
+    ) -> Prepared:
+        """Refuse."""
+        raise GeneralFailure("lying: no model can be prepared")
+
+
+class _Answering(Execution):
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def run(
+        self,
+        deadline_ns: int | None = None,  # noqa: ARG002
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,  # noqa: ARG002
+    ) -> Outcome:
+        return self._outcome
+
+
+class _Preparing(Prepared):
+    def __init__(self, outcome: Callable[[Sequence[Argument]], Outcome]) -> None:
+        self._outcome = outcome
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:  # noqa: ARG002
+        return _Answering(self._outcome(outputs))
+
+
+class _WithoutComputing(Executor):
+    """Prepares every model, and answers each execution by `outcome` of its outputs."""
+
+    def prepare(
+        self,
+        model: Model,  # noqa: ARG002
+        pools: Sequence[Bytes],  # noqa: ARG002
+        options: PrepareOptions = DEFAULT_OPTIONS,  # noqa: ARG002
+    ) -> Prepared:
+        """Nothing to do."""
+        return _Preparing(self.outcome)
+
+    def outcome(self, outputs: Sequence[Argument]) -> Outcome:
+        """The outcome of an execution on such outputs."""
+        raise NotImplementedError
+
+
+class Refusing(_WithoutComputing):
+    """Prepares every model, and refuses each execution."""
+
+    name = "refusing"
+
+    def outcome(self, outputs: Sequence[Argument]) -> Outcome:  # noqa: ARG002
+        """GENERAL_FAILURE."""
+        return Outcome(ErrorStatus.GENERAL_FAILURE, message="refusing: no execution")
+
+
+class Misshapen(_WithoutComputing):
+    """Computes nothing, and reports each output with a dimension more than it has."""
+
+    name = "misshapen"
+
+    def outcome(self, outputs: Sequence[Argument]) -> Outcome:
+        """Success, with shapes that are wrong."""
+        return Outcome(
+            output_shapes=tuple(
+                OutputShape((3,) * (len(argument.dimensions) + 1), True) for argument in outputs
+            )
+        )
+
+
+class _Delayed(Execution):
+    """Sleeps for as many milliseconds as its first input begins with, and computes."""
+
+    def __init__(self, execution: Execution, first: Argument) -> None:
+        self._execution = execution
+        self._first = first
+
+    def run(
+        self,
+        deadline_ns: int | None = None,  # noqa: ARG002
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> Outcome:
+        buffer = self._first.buffer
+        if buffer is not None:
+            milliseconds = float(buffer[:4].view(np.float32)[0])
+            if 0 < milliseconds < 1e4:
+                time.sleep(milliseconds * 1e-3)
+        return self._execution.run(None, loop_timeout_ns)
+
+    def close(self) -> None:
+        self._execution.close()
+
+
+class _DelayedPrepared(Prepared):
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
+        return _Delayed(self._prepared.bind(inputs, outputs), inputs[0])
+
+    def close(self) -> None:
+        self._prepared.close()
+
+
+class Delayed(Executor):
+    """Right, but late by as many milliseconds as its first input begins with, without regard to deadlines."""
+
+    name = "delayed"
+
+    def __init__(self) -> None:
+        """Compute by the reference executor."""
+        self._reference = ReferenceExecutor()
+
+    def prepare(
+        self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
+    ) -> Prepared:
+        """Prepare as the reference executor does."""
+        return _DelayedPrepared(self._reference.prepare(model, pools, options))

@@ -1,0 +1,379 @@
+"""Mutates .tflite and ONNX files and checks that each is run or refused."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from nnburst.client.connect import connect
+from nnburst.client.device import Device
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.executor.operations import SIGNATURES
+from nnburst.hal.errors import (
+    DeadObject,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+)
+from nnburst.hal.validation import validate_model
+from nnburst.importer.imported_model import ImportedModel
+from nnburst.importer.load import load
+from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.faults.footprint import resident_bytes
+
+#: Memory that importing a file may take: this many times its size, and a fixed part; and seconds.
+MEMORY_PER_BYTE: Final = 16
+MEMORY_AT_LEAST: Final = 64 * 2**20
+SECONDS: Final = 10.0
+
+_MOST_FAILURES: Final = 20
+_NUMBERS: Final = (0, 1, 2, 4, 127, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 4, 2**32 - 1)
+
+Mutation = Callable[[bytearray, Random], None]
+
+
+@dataclass(slots=True)
+class ImporterFuzzReport:
+    """The results of fuzzing the importer.
+
+    Attributes:
+        files: how many were read.
+        outcomes: how many were imported, refused by the importer, or by validation after it.
+        failures: the first of those that must not happen, with the number of the file.
+        slowest: seconds of the slowest file.
+        largest: bytes of memory that importing one file took at most.
+    """
+
+    files: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+    largest: int = 0
+
+
+def fuzz_importer(
+    files: Sequence[bytes],
+    count: int,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> ImporterFuzzReport:
+    """Import `count` mutations of `files`. Only in the main thread: an alarm ends an import that hangs.
+
+    Args:
+        files: intact files.
+        count: how many mutations.
+        seed: file `number` of a run depends on it and on its number only.
+        progress: called with 1 after each.
+    """
+    report = ImporterFuzzReport()
+    for number in range(count):
+        content = mutated(files, Random(f"{seed}/{number}"))  # noqa: S311 - not for secrets
+        began, before = time.monotonic(), _start_of_peak()
+        outcome = _import_outcome(content)
+        growth = _status("VmHWM") - before
+        seconds = time.monotonic() - began
+        allowed = MEMORY_PER_BYTE * len(content) + MEMORY_AT_LEAST
+        if growth > allowed:
+            outcome = f"{growth} bytes for a file of {len(content)}"
+        if outcome not in ("imported", "refused", "invalid"):
+            if len(report.failures) < _MOST_FAILURES:
+                report.failures.append(f"file {number}: {outcome}")
+            outcome = "failed"
+        report.files += 1
+        report.outcomes[outcome] += 1
+        report.slowest, report.largest = max(report.slowest, seconds), max(report.largest, growth)
+        progress(1)
+    return report
+
+
+def _import_outcome(content: bytes) -> str:
+    """Import one file; anything but an answer or InvalidArgument is a failure."""
+    try:
+        with _time_limit(SECONDS):
+            imported = load(content)
+    except InvalidArgument:
+        return "refused"
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return f"{type(error).__name__}: {error}"
+    try:
+        validate_model(imported.model, SIGNATURES)
+    except InvalidArgument:
+        return "invalid"
+    return "imported"
+
+
+class _TooSlow(Exception):
+    """The alarm rang."""
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    def ring(_signal: int, _frame: FrameType | None) -> None:
+        raise _TooSlow(f"not done after {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _start_of_peak() -> int:
+    """Bytes resident now; the kernel's peak starts again from there."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int:
+    """A number of /proc/self/status in bytes."""
+    with Path("/proc/self/status").open(encoding="ascii", errors="replace") as lines:
+        for line in lines:
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {name}")
+
+
+def mutated(files: Sequence[bytes], random: Random) -> bytes:
+    """One of the files with one to eight mutations."""
+    content = bytearray(random.choice(files))
+    for _ in range(random.choice((1, 1, 1, 2, 3, 8))):
+        random.choice(_MUTATIONS)(content, random)
+        if len(content) < 16:
+            break
+    return bytes(content)
+
+
+def _flip_bit(content: bytearray, random: Random) -> None:
+    content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+
+
+def _set_byte(content: bytearray, random: Random) -> None:
+    content[random.randrange(len(content))] = random.randrange(256)
+
+
+def _set_number(content: bytearray, random: Random) -> None:
+    """An aligned 32-bit number becomes an extreme, the file's size, or a little more or less."""
+    at = random.randrange(len(content) // 4) * 4
+    old = int.from_bytes(content[at : at + 4], "little")
+    near = random.choice((-64, -8, -4, -1, 1, 4, 8, 64)) + old
+    new = random.choice((*_NUMBERS, len(content), near, near, near))
+    content[at : at + 4] = (new & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def _set_half(content: bytearray, random: Random) -> None:
+    """An aligned 16-bit number, as in a table of fields, becomes a small even one."""
+    at = random.randrange(len(content) // 2) * 2
+    content[at : at + 2] = (2 * random.randrange(64)).to_bytes(2, "little")
+
+
+def _point_elsewhere(content: bytearray, random: Random) -> None:
+    """An offset becomes one to another aligned place behind it."""
+    at = random.randrange(len(content) // 4) * 4
+    target = random.randrange(at, len(content)) & ~3
+    content[at : at + 4] = (target - at).to_bytes(4, "little")
+
+
+def _repeat_number(content: bytearray, random: Random) -> None:
+    """A number is copied over those behind it: vectors of one thing."""
+    at = random.randrange(len(content) // 4) * 4
+    count = min(random.choice((1, 4, 64)), (len(content) - at) // 4)
+    content[at : at + 4 * count] = content[at : at + 4] * count
+
+
+def _copy_part(content: bytearray, random: Random) -> None:
+    length = random.choice((4, 8, 32, 256))
+    source, target = (random.randrange(len(content)) & ~3 for _ in range(2))
+    part = content[source : source + length]
+    content[target : target + len(part)] = part
+
+
+def _truncate(content: bytearray, random: Random) -> None:
+    del content[random.randrange(len(content)) :]
+
+
+def _cut_out(content: bytearray, random: Random) -> None:
+    at = random.randrange(len(content))
+    del content[at : at + random.choice((1, 4, 16))]
+
+
+_MUTATIONS: Final[tuple[Mutation, ...]] = (
+    _flip_bit,
+    _set_byte,
+    _set_number,
+    _set_number,
+    _set_half,
+    _point_elsewhere,
+    _repeat_number,
+    _copy_part,
+    _truncate,
+    _cut_out,
+)
+
+
+# -- Whole ONNX graphs through a driver, which must go on ------------------------------------------
+# A client's library reads a file before it sends it and would refuse most mutations. A hostile client has
+# no such library: here an intact file's description is sent with the mutated file's bytes.
+
+
+#: Seconds that a driver may take to prepare a graph or to run it; then its client gives up.
+_PATIENCE: Final = 20.0
+#: Graphs after which a client is closed and another one comes.
+_OF_ONE_CLIENT: Final = 200
+#: Failures after which a campaign stops: more of them add nothing.
+_ENOUGH: Final = 20
+
+
+@dataclass(slots=True)
+class GraphFuzzReport:
+    """The results of fuzzing a driver with graphs.
+
+    Attributes:
+        graphs: how many were sent.
+        outcomes: how many were run, refused when prepared, failed when run, took too long, or ended their
+            client's worker, which the engine may do: the worker has one client.
+        failures: the first of those that must not happen, with the number of the graph.
+        worker_ends: numbers of the graphs that ended their worker: the first of them.
+        supervisor_growth: bytes by which the supervisor grew.
+    """
+
+    graphs: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    worker_ends: list[int] = field(default_factory=list)
+    supervisor_growth: int = 0
+
+
+def fuzz_graphs(
+    files: Sequence[bytes],
+    count: int,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda _done: None,
+    *,
+    executor: str = "onnxruntime",
+    first: int = 0,
+) -> GraphFuzzReport:
+    """Send mutations of `files` to a driver as whole graphs, each prepared and run once.
+
+    Args:
+        files: intact .onnx files that need no other files; for the executor `litert` .tflite files.
+        count: how many mutations.
+        seed: graph `number` of a run depends on it and on its number only.
+        progress: called with 1 after each.
+        executor: of the driver.
+        first: number of the first graph.
+
+    Raises:
+        NnburstError: there is no such driver.
+        InvalidArgument: a file is not intact.
+    """
+    intact = [load(content, as_graph=True) for content in files]
+    report = GraphFuzzReport()
+    with DriverUnderTest.start(executor) as driver:
+        before = resident_bytes(driver.pid or 0)
+        clients = _Clients(driver.address)
+        for number in range(first, first + count):
+            random = Random(f"{seed}/{number}")  # noqa: S311 - not for secrets
+            imported = random.choice(intact)
+            graph = with_content(imported, mutated([imported.pools[0].tobytes()], random))
+            outcome = _graph_outcome(clients, graph)
+            if outcome not in _EXPECTED:
+                report.failures.append(f"graph {number}: {outcome}")
+                outcome = "failed"
+            elif outcome == _ENDED and len(report.worker_ends) < _ENOUGH:
+                report.worker_ends.append(number)
+            report.outcomes[outcome] += 1
+            report.graphs += 1
+            progress(1)
+            if len(report.failures) >= _ENOUGH:
+                break
+        clients.release()
+        report.supervisor_growth = max(resident_bytes(driver.pid or 0) - before, 0)
+    return report
+
+
+def with_content(imported: ImportedModel, content: bytes) -> ImportedModel:
+    """The description of a whole graph with other bytes as its file."""
+    operands = list(imported.model.main.operands)
+    location = replace(operands[0].location, length=len(content))
+    operands[0] = replace(operands[0], dimensions=(len(content),), location=location)
+    main = replace(imported.model.main, operands=tuple(operands))
+    file = np.frombuffer(content, np.uint8)
+    return ImportedModel(replace(imported.model, main=main), (file, *imported.pools[1:]))
+
+
+_RUN, _REFUSED, _FAILED, _LATE, _ENDED = "run", "refused", "not run", "too late", "worker ended"
+_EXPECTED: Final = (_RUN, _REFUSED, _FAILED, _LATE, _ENDED)
+
+
+class _Clients:
+    """A client at a time: another one after each that lost its worker, or had its share."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._device: Device | None = None
+        self._served = 0
+
+    def next(self) -> Device:
+        """The client for the next graph."""
+        if self._served >= _OF_ONE_CLIENT:
+            self.release()
+        if self._device is None:
+            self._device, self._served = connect(self._address), 0
+        self._served += 1
+        return self._device
+
+    def release(self) -> None:
+        """Close the client that there is; another one comes with the next graph."""
+        device, self._device = self._device, None
+        if device is not None:
+            with suppress(NnburstError):
+                device.close()
+
+
+def _graph_outcome(clients: _Clients, graph: ImportedModel) -> str:
+    try:
+        device = clients.next()
+    except NnburstError as error:
+        return f"the driver takes no client any more: {error!r}"
+    try:
+        with device.prepare(graph, timeout=_PATIENCE) as prepared:
+            return _run(prepared)
+    except MissedDeadline:
+        clients.release()
+        return _LATE
+    except (DeadObject, DeviceUnavailable):
+        clients.release()
+        return _ENDED
+    except NnburstError:
+        return _REFUSED
+    except Exception as error:
+        clients.release()
+        return repr(error)
+
+
+def _run(prepared: PreparedModel) -> str:
+    """Once, on zeros of the extents that the intact file has, ones for those that it leaves open."""
+    values = [np.zeros([n or 1 for n in each.dimensions], each.dtype) for each in prepared.inputs]
+    try:
+        prepared.execute(values, timeout=_PATIENCE)
+    except (MissedDeadline, DeadObject, DeviceUnavailable):
+        raise
+    except NnburstError:
+        return _FAILED
+    return _RUN

@@ -1,0 +1,1 @@
+"""Loads drivers for hours: soak and stress tests, whose clients are processes."""

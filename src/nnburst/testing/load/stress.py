@@ -1,0 +1,222 @@
+"""Runs many clients against one driver, with a checker beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from nnburst.client.connect import connect
+from nnburst.client.launch import driver_environment
+from nnburst.testing.load.stress_profiles import (
+    BAD,
+    FAILURE,
+    HANG,
+    PATIENCE,
+    SUCCESS,
+    Profile,
+    StressNetwork,
+    message_of,
+    outcome_of,
+)
+
+#: Seconds between two of its executions.
+_PAUSE: Final = 0.05
+#: Executions of one connection: then it connects anew, as the next program would.
+_EACH: Final = 60
+
+
+class Checker:
+    """Runs until it is stopped. A context manager."""
+
+    def __init__(self, address: str, path: str = "") -> None:
+        """Check the driver at `address` with the network of a file, or a sum."""
+        self._address = address
+        self._network = StressNetwork(path)
+        self._done = threading.Event()
+        self.counts: Counter[str] = Counter()
+        self.messages: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="stress checker")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.is_set():
+            try:
+                self._connection()
+            except Exception as error:
+                self.counts[outcome_of(error)] += 1
+                self.messages.append(f"checker: {message_of(error)}")
+                self._done.wait(_PAUSE)
+
+    def _connection(self) -> None:
+        network = self._network
+        with (
+            connect(self._address, timeout=PATIENCE) as device,
+            device.prepare(network.model, timeout=PATIENCE) as prepared,
+        ):
+            for _ in range(_EACH):
+                network.check(prepared.execute(network.inputs, timeout=PATIENCE).outputs)
+                self.counts[SUCCESS] += 1
+                if self._done.wait(_PAUSE):
+                    return
+
+
+#: Seconds that a client lives at most, as the original's do.
+_LIFE: Final = 70.0
+#: Seconds that a client gets to end: a call may hang so long before it counts.
+_GRACE: Final = PATIENCE + 30.0
+#: Seconds between two looks for an interrupt.
+_LOOK: Final = 0.5
+
+
+@dataclass
+class StressReport:
+    """The outcomes of a stress test.
+
+    Attributes:
+        clients: outcomes of their calls.
+        checker: outcomes of the checker's.
+        processes: clients that were started.
+        killed: those of them that were killed.
+        messages: some errors.
+    """
+
+    clients: Counter[str] = field(default_factory=Counter)
+    checker: Counter[str] = field(default_factory=Counter)
+    processes: int = 0
+    killed: int = 0
+    messages: list[str] = field(default_factory=list)
+
+    @property
+    def bad(self) -> int:
+        """Failures, crashes, hangs and wrong results."""
+        return sum(counts[what] for counts in (self.clients, self.checker) for what in BAD)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it."""
+        return {
+            "clients": dict(self.clients),
+            "checker": dict(self.checker),
+            "processes": self.processes,
+            "killed": self.killed,
+            "bad": self.bad,
+            "messages": self.messages,
+        }
+
+
+def stress(
+    address: str,
+    profile: Profile,
+    seconds: float,
+    *,
+    model: str = "",
+    life: float = _LIFE,
+    seed: int = 1,
+    progress: Callable[[], None] = lambda: None,
+) -> StressReport:
+    """Run a profile against the driver at `address`.
+
+    Args:
+        address: for `nnburst.connect`.
+        profile: the work of the clients.
+        seconds: how long.
+        model: a network's file; a sum unless given.
+        life: seconds that a client runs at most.
+        seed: of the choice of clients to kill, and when.
+        progress: called about once a second.
+    """
+    report = StressReport()
+    lock = threading.Lock()
+    until = time.monotonic() + seconds
+    interrupted = threading.Event()
+
+    def keep_one(number: int) -> None:
+        chance = random.Random(1000 * seed + number)  # noqa: S311 - who is killed when
+        while (left := until - time.monotonic()) > 0 and not interrupted.is_set():
+            found = _one(address, profile, min(life, left), model, chance, interrupted)
+            with lock:
+                _add(report, found)
+
+    keepers = [threading.Thread(target=keep_one, args=(n,)) for n in range(profile.processes)]
+    with Checker(address, model) as checker:
+        for keeper in keepers:
+            keeper.start()
+        try:
+            while any(keeper.is_alive() for keeper in keepers):
+                keepers[0].join(1.0) if keepers[0].is_alive() else time.sleep(0.2)
+                progress()
+        except BaseException:
+            interrupted.set()
+            raise
+    report.checker.update(checker.counts)
+    report.messages += checker.messages[:10]
+    return report
+
+
+def _one(
+    address: str,
+    profile: Profile,
+    life: float,
+    model: str,
+    chance: random.Random,
+    interrupted: threading.Event,
+) -> dict[str, Any]:
+    """One client's life, at most until an interrupt."""
+    words = [address, profile.work, str(profile.threads), f"{life:.3f}", model]
+    client = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
+        [sys.executable, "-m", "nnburst.testing.load.stress_client", *words],
+        env=driver_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,  # Ctrl-C is for the command
+    )
+    with client:
+        if chance.random() * 100 < profile.killed:
+            _output(client, life * chance.uniform(0.25, 0.5), interrupted)
+            return {"killed": True}
+        printed = _output(client, life + _GRACE, interrupted)
+        if printed is None:
+            return {"counts": {HANG: 1}, "messages": ["a client did not end"]}
+        out, err = printed
+    try:
+        found: dict[str, Any] = json.loads(out)
+    except ValueError:
+        return {"counts": {FAILURE: 1}, "messages": [f"a client ended: {err[-300:]}"]}
+    return found
+
+
+def _output(
+    client: subprocess.Popen[str], seconds: float, interrupted: threading.Event
+) -> tuple[str, str] | None:
+    """What a client has printed when it ended; None if it was killed, after so long or at an interrupt."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not interrupted.is_set():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return client.communicate(timeout=min(left, _LOOK))
+    client.kill()
+    client.communicate()
+    return None
+
+
+def _add(report: StressReport, found: dict[str, Any]) -> None:
+    report.processes += 1
+    report.killed += bool(found.get("killed"))
+    report.clients.update(found.get("counts", {}))
+    report.messages = [*report.messages, *found.get("messages", ())][:20]

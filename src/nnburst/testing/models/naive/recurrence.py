@@ -1,0 +1,281 @@
+"""Computes recurrent networks naively, one cell at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from nnburst.hal.enums import OperationType
+from nnburst.testing.models.naive.registry import Array, build, build_flat, naive
+
+_T = OperationType
+_Row = list[float]
+_Maybe = Array | None
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+_ACTIVATIONS: dict[int, Callable[[float], float]] = {
+    0: lambda x: x,
+    1: lambda x: max(x, 0.0),
+    3: lambda x: min(max(x, 0.0), 6.0),
+    4: math.tanh,
+    6: _sigmoid,
+}
+
+
+def _product(row: Sequence[float], matrix: _Maybe, unit: int) -> float:
+    """Unit `unit` of row times the transposed matrix; 0 without a matrix."""
+    if matrix is None:
+        return 0.0
+    return math.fsum(v * w for v, w in zip(row, matrix[unit], strict=True))
+
+
+def _clipped(x: float, limit: float) -> float:
+    return min(max(x, -limit), limit) if limit > 0 else x
+
+
+class NaiveGate(NamedTuple):
+    """The parts of one gate: weights of input, state and auxiliary input, and vectors."""
+
+    inputs: Array
+    recurrent: Array
+    peephole: _Maybe
+    bias: Array
+    norm: _Maybe
+    auxiliary: _Maybe = None
+
+
+class NaiveCell(NamedTuple):
+    """An LSTM cell; `i` is None if input and forget gate are coupled."""
+
+    i: NaiveGate | None
+    f: NaiveGate
+    g: NaiveGate
+    o: NaiveGate
+    projection: _Maybe
+    projection_bias: _Maybe
+    activation: int
+    cell_clip: float
+    projection_clip: float
+
+
+def _gate(gate: NaiveGate, x: _Row, h: _Row, c: _Row, aux: _Row) -> _Row:
+    units = range(gate.bias.shape[0])
+    z = [
+        _product(x, gate.inputs, u)
+        + _product(h, gate.recurrent, u)
+        + _product(aux, gate.auxiliary, u)
+        + (0.0 if gate.peephole is None else gate.peephole[u] * c[u])
+        for u in units
+    ]
+    if gate.norm is not None:
+        mean = math.fsum(z) / len(z)
+        deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in z) / len(z) + 1e-8)
+        z = [(v - mean) / deviation * n for v, n in zip(z, gate.norm, strict=True)]
+    return [v + b for v, b in zip(z, gate.bias, strict=True)]
+
+
+def _step(cell: NaiveCell, x: _Row, h: _Row, c: _Row, aux: _Row) -> tuple[_Row, _Row]:
+    """The next output and cell state of one batch."""
+    act = _ACTIVATIONS[cell.activation]
+    forget = [_sigmoid(z) for z in _gate(cell.f, x, h, c, aux)]
+    enter = (
+        [1 - f for f in forget]
+        if cell.i is None
+        else [_sigmoid(z) for z in _gate(cell.i, x, h, c, aux)]
+    )
+    new = [act(z) for z in _gate(cell.g, x, h, c, aux)]
+    state = [
+        _clipped(f * old + i * g, cell.cell_clip)
+        for f, old, i, g in zip(forget, c, enter, new, strict=True)
+    ]
+    leave = [_sigmoid(z) for z in _gate(cell.o, x, h, state, aux)]
+    out = [o * act(s) for o, s in zip(leave, state, strict=True)]
+    if cell.projection is None:
+        return out, state
+    bias = cell.projection_bias
+    projected = [
+        _clipped(
+            _product(out, cell.projection, u) + (0.0 if bias is None else bias[u]),
+            cell.projection_clip,
+        )
+        for u in range(cell.projection.shape[0])
+    ]
+    return projected, state
+
+
+def _run(
+    cell: NaiveCell, x: Array, h: Array, c: Array, *, aux: _Maybe = None, backwards: bool = False
+) -> tuple[Array, Array, Array]:
+    """Outputs [T, B, P] and the final states, for x [T, B, I]."""
+    times = range(x.shape[0])
+    outputs: dict[tuple[int, int], _Row] = {}
+    states, cells = [list(r) for r in h], [list(r) for r in c]
+    for t in reversed(times) if backwards else times:
+        for b in range(x.shape[1]):
+            extra = [] if aux is None else list(aux[t, b])
+            states[b], cells[b] = _step(cell, list(x[t, b]), states[b], cells[b], extra)
+            outputs[t, b] = states[b]
+    width = len(states[0])
+    result = build((*x.shape[:2], width), lambda at: outputs[at[0], at[1]][at[2]])
+    return result, _rows(states), _rows(cells)
+
+
+def _rows(rows: list[_Row]) -> Array:
+    return build_flat([v for row in rows for v in row], (len(rows), len(rows[0])))
+
+
+def _cell(
+    w: Sequence[Any], norms: Sequence[_Maybe], aux: Sequence[_Maybe], settings: Sequence[Any]
+) -> NaiveCell:
+    """A cell from operands 1 to 17 of LSTM, its norm and auxiliary weights (i, f, c, o)."""
+    peepholes = (w[8], w[9], None, w[10])
+    gates = [NaiveGate(w[k], w[4 + k], peepholes[k], w[11 + k], norms[k], aux[k]) for k in range(4)]
+    i = None if w[0] is None else gates[0]
+    return NaiveCell(i, gates[1], gates[2], gates[3], w[15], w[16], *settings)
+
+
+_NONE = (None,) * 4
+
+
+def _time_first(x: Array, time_major: bool) -> Array:
+    return x if time_major else x.swapaxes(0, 1)
+
+
+@naive(_T.UNIDIRECTIONAL_SEQUENCE_LSTM)
+def unidirectional_sequence_lstm(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN401
+    """Outputs, and the final states."""
+    h, c, *settings, time_major = operands[17:23]
+    cell = _cell(operands[:17], operands[23:27], _NONE, settings)
+    out, h, c = _run(cell, _time_first(x, time_major), h, c)
+    return [_time_first(out, time_major), h, c]
+
+
+@naive(_T.BIDIRECTIONAL_SEQUENCE_LSTM)
+def bidirectional_sequence_lstm(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN401
+    """Outputs of both directions (merged or not), and the final states."""
+    states, aux = operands[34:38], operands[38]
+    weights = (operands[39:43], operands[43:47])
+    *settings, merge, time_major = operands[47:52]
+    norms = (operands[52:56], operands[56:60])
+    forwards = _cell(operands[:17], norms[0], weights[0], settings)
+    backwards = _cell(operands[17:34], norms[1], weights[1], settings)
+    x = _time_first(x, time_major)
+    aux = None if aux is None else _time_first(aux, time_major)
+    second, crossing = (aux, None) if aux is not None and weights[0][1] is None else (x, aux)
+    fw, *fw_states = _run(forwards, x, states[0], states[1], aux=crossing)
+    bw, *bw_states = _run(backwards, second, states[2], states[3], aux=crossing, backwards=True)
+    return [*_outputs(fw, bw, merge, time_major), *fw_states, *bw_states]
+
+
+def _outputs(fw: Array, bw: Array, merge: bool, time_major: bool) -> list[Array]:
+    if not merge:
+        return [_time_first(fw, time_major), _time_first(bw, time_major)]
+    width = fw.shape[2]
+    merged = build(
+        (*fw.shape[:2], width + bw.shape[2]),
+        lambda at: fw[at] if at[2] < width else bw[at[0], at[1], at[2] - width],
+    )
+    return [_time_first(merged, time_major)]
+
+
+def _simple(
+    x: Array,
+    w: Sequence[Array],
+    h: Array,
+    activation: int,
+    *,
+    aux: tuple[_Maybe, _Maybe] = (None, None),
+    backwards: bool = False,
+) -> tuple[Array, Array]:
+    """Outputs [T, B, U] and the final state of a plain recurrent network."""
+    act = _ACTIVATIONS[activation]
+    times = range(x.shape[0])
+    states = [list(r) for r in h]
+    outputs = {}
+    for t in reversed(times) if backwards else times:
+        for b in range(x.shape[1]):
+            extra = [] if aux[0] is None else list(aux[0][t, b])
+            states[b] = [
+                act(
+                    _product(x[t, b], w[0], u)
+                    + _product(states[b], w[1], u)
+                    + _product(extra, aux[1], u)
+                    + w[2][u]
+                )
+                for u in range(w[2].shape[0])
+            ]
+            outputs[t, b] = states[b]
+    shape = (*x.shape[:2], w[2].shape[0])
+    return build(shape, lambda at: outputs[at[0], at[1]][at[2]]), _rows(states)
+
+
+@naive(_T.RNN)
+def rnn(x: Array, w: Array, r: Array, bias: Array, h: Array, activation: int) -> list[Array]:
+    """One step; state and output are the same."""
+    _, state = _simple(x.reshape(1, *x.shape), (w, r, bias), h, activation)
+    return [state, state]
+
+
+@naive(_T.UNIDIRECTIONAL_SEQUENCE_RNN)
+def unidirectional_sequence_rnn(
+    x: Array, w: Array, r: Array, bias: Array, h: Array, activation: int, time_major: int
+) -> list[Array]:
+    """Outputs, and the final state."""
+    out, state = _simple(_time_first(x, bool(time_major)), (w, r, bias), h, activation)
+    return [_time_first(out, bool(time_major)), state]
+
+
+@naive(_T.BIDIRECTIONAL_SEQUENCE_RNN)
+def bidirectional_sequence_rnn(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN401
+    """Outputs of both directions (merged or not), and the final states."""
+    fw, bw, (aux, fw_aux, bw_aux) = operands[:4], operands[4:8], operands[8:11]
+    activation, time_major, merge = operands[11:14]
+    x = _time_first(x, time_major)
+    aux = None if aux is None else _time_first(aux, time_major)
+    second, crossing = (aux, None) if aux is not None and fw_aux is None else (x, aux)
+    a, a_state = _simple(x, fw[:3], fw[3], activation, aux=(crossing, fw_aux))
+    b, b_state = _simple(
+        second,
+        bw[:3],
+        bw[3],
+        activation,
+        aux=(crossing, bw_aux),
+        backwards=True,
+    )
+    return [*_outputs(a, b, merge, time_major), a_state, b_state]
+
+
+@naive(_T.SVDF)
+def svdf(
+    x: Array, features: Array, times: Array, bias: _Maybe, state: Array, rank: int, activation: int
+) -> list[Array]:
+    """A filter over features and the last `memory` steps; the state moves on by one."""
+    count, memory = times.shape
+    act = _ACTIVATIONS[activation]
+
+    def column(b: int, f: int, m: int) -> float:
+        if m == memory - 1:
+            return _product(x[b], features, f)
+        return float(state[b, f * memory + m])
+
+    def output(b: int, u: int) -> float:
+        total = math.fsum(
+            column(b, f, m) * times[f, m]
+            for f in range(u * rank, (u + 1) * rank)
+            for m in range(memory)
+        )
+        return act(total + (0.0 if bias is None else bias[u]))
+
+    def moved(b: int, place: int) -> float:
+        f, m = divmod(place, memory)
+        return 0.0 if m == memory - 1 else column(b, f, m + 1)
+
+    return [
+        build(state.shape, lambda at: moved(*at)),
+        build((x.shape[0], count // rank), lambda at: output(*at)),
+    ]

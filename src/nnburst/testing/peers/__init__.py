@@ -1,1 +1,0 @@
-"""Peers without a client's care: what no honest client would send."""

@@ -1,1 +1,0 @@
-"""Soak: hours of mixed load on one driver, and whether anything grows."""

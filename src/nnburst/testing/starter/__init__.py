@@ -1,1 +1,0 @@
-"""A package around an executor of one's own: what `nnburst new-executor` writes."""

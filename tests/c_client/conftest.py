@@ -1,0 +1,70 @@
+"""A service with a few networks, and programs that use it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from c_client.interface import LIBRARY, connected, library
+from capi.conftest import found_compiler
+from client.service import Service
+from nnburst.capi import installed
+
+#: Compiles a source text; the program.
+Compile: TypeAlias = Callable[..., Path]
+
+NETWORKS = tuple(
+    f"{name}=serving.networks:{name}" for name in ("add", "both", "quantised", "accumulate")
+)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """A service that a file's tests share; they kill nothing but their own workers."""
+    with Service(*NETWORKS, "add@3=serving.networks:both") as service:
+        yield service
+
+
+@pytest.fixture
+def device(service: Service) -> Iterator[Any]:
+    """A connection of the test's own."""
+    library()
+    device = connected(service.address)
+    yield device
+    library().nnburst_close_device(device)
+
+
+@pytest.fixture
+def compile_program(tmp_path: Path) -> Compile:
+    """Compiles C, or C++ if the compiler's name has a +; skips without compiler or library."""
+
+    def compile_(text: str, *flags: str, compiler: str = "gcc", name: str = "program") -> Path:
+        command = found_compiler(compiler)
+        if command is None:
+            pytest.skip(f"no {compiler}")
+        if not LIBRARY.is_file():
+            pytest.skip(f"no {LIBRARY}: this nnburst was built without")
+        plus = "+" in compiler
+        source, program = tmp_path / f"{name}.{'cpp' if plus else 'c'}", tmp_path / name
+        source.write_text(text)
+        words = [command, "-std=c++11" if plus else "-std=gnu99", "-O1", "-D_GNU_SOURCE"]
+        words += [
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-function",
+            installed.cflags(),
+            str(source),
+            "-o",
+            str(program),
+        ]
+        words += [*flags, *installed.libs(client=True).split(), "-lpthread", "-ldl"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return program
+
+    return compile_

@@ -1,0 +1,28 @@
+"""`nnburst bench queue` as it is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from nnburst.cli import bench_queue, main
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+def test_parts_are_measured_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_queue, "_READERS", (2,))
+    monkeypatch.setattr(bench_queue, "_STREAMED", 2000)
+    target = tmp_path / "queue.json"
+    words = ["--rounds", "1", "--only", "sizes", "readers"]
+    assert main(["bench", "queue", *words, "--json", str(target)]) == 0
+    figures = json.loads(target.read_text())
+    assert [each["bytes"] for each in figures["sizes"]] == [8, 64, 1024, 16384, 1 << 18, 1 << 20]
+    assert [each["readers"] for each in figures["readers"]] == [2]
+    assert "cases" not in figures
+    assert "written a second" in capsys.readouterr().out

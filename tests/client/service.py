@@ -1,0 +1,62 @@
+"""A service of named networks, as `nnburst serve` starts it, that tests may kill and start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from nnburst.client.launch import driver_environment
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+class Service:
+    """A supervisor and its workers. A context manager.
+
+    Attributes:
+        address: path of its socket.
+    """
+
+    def __init__(self, *networks: str, executor: str = "serving.networks:Obedient") -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self.address = f"{self._folder.name}/driver"
+        self._command = [sys.executable, "-m", "nnburst", "serve", self.address]
+        self._command += ["--executor", executor, "--until-stdin-ends"]
+        for network in networks:
+            self._command += ["--model", network]
+        self.start()
+
+    def start(self) -> None:
+        """Start the supervisor; returns once clients may come."""
+        environment = driver_environment()
+        path = [str(TESTS), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert self._process.stdout is not None
+        assert "listens" in self._process.stdout.readline()
+
+    def kill(self) -> None:
+        """End the supervisor and its workers without a chance to say so."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.communicate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=60)
+        self._folder.cleanup()

@@ -1,0 +1,108 @@
+"""Networks that a service serves by name, opened from Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnburst
+from client.service import Service
+from nnburst import InvalidArgument
+
+NETWORKS = [f"{name}=serving.networks:{name}" for name in ("add", "both", "accumulate")]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service(*NETWORKS, "add@3=serving.networks:quantised") as service:
+        yield service
+
+
+def test_client_opens_a_network_by_name_and_hands_over_no_model(service: Service) -> None:
+    with nnburst.connect(service.address) as device, device.model("add", 1) as add:
+        assert (add.name, add.version) == ("add", 1)
+        assert (add.input_names, add.output_names) == (("a", "b"), ("y",))
+        assert add.model.main.operations == ()
+        a, b = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 10, np.float32)
+        np.testing.assert_array_equal(add.execute([a, b]).outputs[0], a + b)
+        with add.open_burst() as burst:
+            np.testing.assert_array_equal(burst.execute([a, b]).outputs[0], a + b)
+
+
+def test_names_and_versions_are_listed_and_the_newest_opens(service: Service) -> None:
+    with nnburst.connect(service.address) as device:
+        assert device.models() == [("accumulate", 1), ("add", 1), ("add", 3), ("both", 1)]
+        with device.model("add") as newest:
+            assert newest.version == 3
+            assert newest.inputs[0].dimensions == (4,)
+
+
+def test_network_that_is_not_served_is_refused_with_those_that_are(service: Service) -> None:
+    with nnburst.connect(service.address) as device:
+        with pytest.raises(
+            InvalidArgument, match="'add@2' is not served, expected one of: accumulate@1"
+        ):
+            device.model("add", 2)
+        with pytest.raises(InvalidArgument, match="version: -1"):
+            device.model("add", -1)
+    with nnburst.launch("reference") as launched:
+        assert launched.models() == []
+        with pytest.raises(InvalidArgument, match="expected one of: none"):
+            launched.model("add")
+
+
+def test_states_begin_with_the_values_of_the_file(service: Service) -> None:
+    with (
+        nnburst.connect(service.address) as device,
+        device.model("accumulate") as model,
+        model.open_burst(states=model.states) as burst,
+    ):
+        stateful = burst.bind()
+        stateful.inputs[0][...] = [1, 2]
+        stateful.run()
+        stateful.run()
+        assert stateful.outputs[0].tolist() == [12, 24]
+
+
+def test_released_network_stays_prepared_for_who_opens_it_next(service: Service) -> None:
+    with nnburst.connect(service.address) as device:
+        for _ in range(3):
+            with device.model("add", 1) as first, device.model("add", 1) as second:
+                first.close()
+                pair = [np.ones((2, 3), np.float32)] * 2
+                assert second.execute(pair).outputs[0].tolist() == [[2, 2, 2]] * 2
+
+
+def test_shapes_that_a_network_leaves_open_come_with_each_request(service: Service) -> None:
+    with nnburst.connect(service.address) as device, device.model("both") as both:
+        five = np.arange(5, dtype=np.int32)
+        total, difference = both.execute([five, five]).outputs
+        assert (total.tolist(), difference.tolist()) == ([0, 2, 4, 6, 8], [0] * 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["add"], "expected NAME=FILE or NAME@VERSION=FILE"),
+        (["add@0=x.tflite"], "a version is a number from 1 on"),
+        (["add=serving.networks:add", "add@1=serving.networks:both"], "add@1 comes twice"),
+        (["add=missing.tflite"], "missing.tflite: No such file"),
+        (["add=serving.networks:DIE"], "is a float, expected a model"),
+    ],
+)
+def test_service_refuses_a_network_that_it_cannot_read(
+    words: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parent.parent))
+    command = [sys.executable, "-m", "nnburst", "serve", str(tmp_path / "driver")]
+    for word in words:
+        command += ["--model", word]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert reason in done.stderr
+    assert not (tmp_path / "driver").exists()

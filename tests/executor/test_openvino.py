@@ -1,0 +1,278 @@
+"""Core operations by OpenVINO: claims, bursts, caches, deadlines, times, options, memory that changes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+
+pytest.importorskip("openvino", reason="the executor's engine is not installed")
+
+import nnburst
+from executor.litert.networks import aligned
+from executor.litert.test_hostile_memory import drawn, gathering
+from executor.onnxruntime.networks import F32, I32, Chain, computed, run_two_bursts_at_once
+from executor.test_hostile_memory import RUNS, run
+from nnburst.executor.base import DEFAULT_OPTIONS, Argument
+from nnburst.executor.built_in import openvino, openvino_with, reference
+from nnburst.executor.graph.operation import REGISTRY
+from nnburst.executor.onnxruntime.executor import NetworkPrepared
+from nnburst.executor.onnxruntime.lowering import LOWERINGS
+from nnburst.executor.openvino import OpenVinoExecutor
+from nnburst.hal.enums import ErrorStatus, OperationType
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.limits import UINT64_MAX
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.testing.conformance.vectors import Vector, build
+from nnburst.testing.models.random_graphs.builder import TEMPLATES
+
+#: Cases of each operation over memory that changes, and how many are drawn until as many are claimed.
+CASES: Final = 2
+DRAWN: Final = 40
+WRONG: Final = OperationType.LOCAL_RESPONSE_NORMALIZATION
+CLAIMED: Final = [o for o in REGISTRY if o in LOWERINGS and o in TEMPLATES and o is not WRONG]
+
+
+def network(seed: int = 0) -> Model:
+    chain = Chain((1, 8, 8, 3), seed)
+    chain.convolution(8)
+    chain.convolution(8, last=True)
+    return chain.build()
+
+
+def image(seed: int = 1) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.random.default_rng(seed).standard_normal((1, 8, 8, 3)).astype(np.float32)
+
+
+def by_executor(model: Model, x: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bytes:
+    return computed(openvino(), model, [x])[0].tobytes()
+
+
+def long_chain(count: int) -> Model:
+    """Products with the identity, one after the other."""
+    builder = ModelBuilder()
+    now = builder.input(F32, (256, 256))
+    weights = builder.constant(F32, np.eye(256, dtype=np.float32))
+    bias = builder.constant(F32, np.zeros(256, np.float32))
+    for at in range(count):
+        made = (builder.output if at == count - 1 else builder.temporary)(F32, (256, 256))
+        operands = [now, weights, bias, builder.scalar(0)]
+        builder.operation(OperationType.FULLY_CONNECTED, operands, [made])
+        now = made
+    return builder.build()
+
+
+def test_results_are_the_reference_executors_within_rounding() -> None:
+    found = computed(openvino(), network(), [image()])[0]
+    expected = computed(reference(), network(), [image()])[0]
+    assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_burst_on_a_driver_gives_what_the_executor_gives() -> None:
+    model = network()
+    with (
+        nnburst.launch("openvino") as device,
+        device.prepare(model) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        bound = burst.bind()
+        for seed in range(5):
+            bound.inputs[0][...] = image(seed)
+            bound.run(timeout=10)
+            assert bound.outputs[0].tobytes() == by_executor(model, image(seed))
+
+
+def test_two_bursts_at_once_on_one_network_give_what_one_gives() -> None:
+    model = network()
+    given = [image(seed) for seed in (1, 2)]
+    expected = [by_executor(model, x) for x in given]
+    with nnburst.launch("openvino") as device, device.prepare(model) as prepared:
+        wrong, whole = run_two_bursts_at_once(prepared, given, expected, 200)
+    assert wrong == []
+    assert whole == [0, 1]
+
+
+def test_a_request_runs_without_python_where_its_memory_lies() -> None:
+    prepared = openvino().prepare(network(), [])
+    assert isinstance(prepared, NetworkPrepared)
+    given, taken = aligned(4 * 192), aligned(4 * 512)
+    execution = prepared.bind([Argument(given, (1, 8, 8, 3))], [Argument(taken, (1, 8, 8, 8))])
+    assert execution.native is not None
+    assert execution._binding is not None
+    assert execution._binding.copied_bytes == 0
+
+
+def test_indices_are_copied_before_they_are_used() -> None:
+    builder = ModelBuilder()
+    table, places = builder.input(F32, (32, 4)), builder.input(I32, (2,))
+    y = builder.output(F32, (2, 4))
+    builder.operation(OperationType.GATHER, [table, builder.scalar(0), places], [y])
+    prepared = openvino().prepare(builder.build(), [])
+    inputs = [Argument(aligned(512), (32, 4)), Argument(aligned(8), (2,))]
+    execution = prepared.bind(inputs, [Argument(aligned(32), (2, 4))])
+    assert execution._binding.copied_bytes == 8  # type: ignore[attr-defined]
+
+
+def test_local_response_normalization_is_left_to_another_executor() -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (1, 2, 2, 8)), builder.output(F32, (1, 2, 2, 8))
+    numbers = [builder.scalar(value) for value in (2, 1.0, 0.5, 0.5)]
+    builder.operation(WRONG, [x, *numbers], [y])
+    model = builder.build()
+    assert openvino().supported(model) == [False]
+    given = np.random.default_rng(0).standard_normal((1, 2, 2, 8)).astype(np.float32)
+    expected = computed(reference(), model, [given])[0]
+    assert computed(openvino(), model, [given])[0].tobytes() == expected.tobytes()
+
+
+def test_a_network_with_an_input_that_nothing_reads_is_run() -> None:
+    builder = ModelBuilder()
+    x, _unread, y = builder.input(F32, (4,)), builder.input(F32, (3,)), builder.output(F32, (4,))
+    builder.operation(OperationType.RELU, [x], [y])
+    given = [np.array([-1, 0, 1, 2], np.float32), np.zeros(3, np.float32)]
+    assert computed(openvino(), builder.build(), given)[0].tolist() == [0, 0, 1, 2]
+
+
+def test_too_little_room_is_reported_with_what_it_takes() -> None:
+    prepared = openvino().prepare(network(), [])
+    bound = prepared.bind(
+        [Argument(aligned(768), (1, 8, 8, 3))], [Argument(aligned(16), (1, 8, 8, 8))]
+    )
+    outcome = bound.run()
+    assert outcome.status is ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+    shapes = [(shape.dimensions, shape.is_sufficient) for shape in outcome.output_shapes]
+    assert shapes == [((1, 8, 8, 8), False)]
+
+
+def test_a_prepared_network_comes_from_the_cache(tmp_path: Path) -> None:
+    model = network()
+    for _ in range(2):
+        with (
+            nnburst.launch("openvino") as device,
+            device.prepare(model, cache_dir=tmp_path) as prepared,
+        ):
+            found = prepared.execute([image()]).outputs[0]
+            assert found.tobytes() == by_executor(model, image())
+    assert list(tmp_path.iterdir())
+
+
+def test_what_is_kept_gives_the_same_without_the_model() -> None:
+    executor = openvino()
+    assert isinstance(executor, OpenVinoExecutor)
+    prepared = executor.prepare(network(), [])
+    assert isinstance(prepared, NetworkPrepared)
+    kept = prepared.to_cache()
+    assert (kept.model.operand_values, kept.constants) == (b"", b"")
+    again = executor.prepare_from_cache(kept, DEFAULT_OPTIONS)
+    given, taken = image(), np.zeros((1, 8, 8, 8), np.float32)
+    execution = again.bind(
+        [Argument(given.reshape(-1).view(np.uint8), given.shape)],
+        [Argument(taken.reshape(-1).view(np.uint8), taken.shape)],
+    )
+    assert execution.run().status is ErrorStatus.NONE
+    assert taken.tobytes() == by_executor(network(), given)
+
+
+def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole() -> None:
+    prepared = openvino().prepare(long_chain(60), [])
+    given, taken = aligned(4 * 256 * 256), aligned(4 * 256 * 256)
+    given.view(np.float32)[...] = np.arange(256 * 256)
+    bound = prepared.bind([Argument(given, (256, 256))], [Argument(taken, (256, 256))])
+    soon = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 5_000_000
+    assert bound.run(soon).status is ErrorStatus.MISSED_DEADLINE_PERSISTENT
+    assert bound.run(soon + 600 * 10**9).status is ErrorStatus.NONE
+    assert taken.tobytes() == given.tobytes()
+
+
+@pytest.mark.parametrize("profile", [False, True])
+def test_time_on_the_device_is_the_nodes_or_not_available(profile: bool) -> None:
+    x = np.ones((256, 256), np.float32)
+    options = {"profile": "1"} if profile else {}
+    with (
+        nnburst.launch("openvino", options=options) as device,
+        device.prepare(long_chain(20)) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        bound = burst.bind(measure=True)
+        bound.inputs[0][...] = x
+        for road in (lambda: bound.run(timeout=10), lambda: prepared.execute([x], measure=True)):
+            for _ in range(50):
+                began = time.perf_counter_ns()
+                timing = road().timing
+                whole = time.perf_counter_ns() - began
+                if profile:
+                    assert 0 < timing.time_on_device <= timing.time_in_driver <= whole
+                else:
+                    assert timing.time_on_device == UINT64_MAX
+                    assert timing.time_in_driver <= whole
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"provider": "CPU"}, InvalidArgument, "option: 'provider' is not one of"),
+        ({"threads": "0"}, InvalidArgument, "NNBURST_OPENVINO_THREADS is '0'"),
+        ({"device": "TOASTER"}, DeviceUnavailable, "no device 'TOASTER'"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused_by_name(
+    options: dict[str, str], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        openvino_with(options)
+
+
+def test_an_option_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNBURST_OPENVINO_THREADS", "1")
+    assert openvino_with({"threads": "2"}).prepare(network(), []).num_threads == 2
+
+
+def test_no_thread_is_started_before_a_network_is_compiled() -> None:
+    program = (
+        "import os; from nnburst.executor.built_in import openvino; made = openvino();"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    environment = {"PATH": "", "OPENBLAS_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "1\n"
+
+
+def claimed(operation: OperationType) -> Iterator[Vector]:
+    """Cases that the engine runs."""
+    executor = openvino()
+    vectors = (drawn(operation, seed) for seed in range(DRAWN))
+    yield from islice((v for v in vectors if all(executor.supported(build(v).model))), CASES)
+
+
+@pytest.mark.campaign
+def test_memory_that_changes_all_the_time_breaks_no_operation() -> None:
+    cases = 0
+    for operation in CLAIMED:
+        for vector in claimed(operation):
+            cases += 1
+            prepared = openvino().prepare(build(vector).model, [])
+            if isinstance(prepared, NetworkPrepared):
+                for status, message in run(vector, prepared, RUNS // CASES, at_end=cases % 2 == 0):
+                    assert status in (ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE), message
+            prepared.close()
+    assert cases > 60
+
+
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_indices_are_refused_or_followed_whatever_they_change_to(reshaped: bool) -> None:
+    vector = gathering(reshaped=reshaped)
+    prepared = openvino().prepare(build(vector).model, [])
+    assert isinstance(prepared, NetworkPrepared)
+    ended = {status for status, _ in run(vector, prepared, 20 * RUNS, at_end=False)}
+    assert ended
+    assert ended <= {ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE}

@@ -1,0 +1,456 @@
+"""Lets the n-th call of a function fail on a road, or interrupts it somewhere, and looks what is left behind.
+
+    LD_PRELOAD=failing_calls.so python -m faults.nth_call ROAD calls all
+    python -m faults.nth_call ROAD interrupts some
+
+runs the road once for each failure (`all`), or for the first, a middle and the last one (`some`). It prints a
+line of JSON: how many failures came, and what was wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import dis
+import faulthandler
+import gc
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+import nnburst
+import nnburst.hal
+from nnburst import _native, fmq
+from nnburst.client.hal import execute_fenced
+from nnburst.runtime.devices.driver_device import DriverDevice
+from nnburst.runtime.devices.manager import Manager
+from nnburst.testing.faults.activities import check_sum, sum_model, summands
+from nnburst.testing.faults.footprint import Footprint, footprint
+
+CALLS = (
+    "thread",
+    "fork",
+    "open",
+    "memfd",
+    "mmap",
+    "socket",
+    "send",
+    "recv",
+    "poll",
+    "eventfd",
+    "malloc",
+)
+_OURS = str(Path(nnburst.__file__).parent)
+T = TypeVar("T")
+#: Seconds after which a road counts as stuck.
+_GUARD = 60
+#: Seconds until all must have been given back, and until what an interruption has left counts as left.
+_PATIENCE, _LITTLE = 20, 2
+#: Most failures of one call on one road.
+_MOST = 200
+
+
+class Kept:
+    """What a road has made, for closing it again: an interruption may have fallen into its end."""
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+
+    def __call__(self, made: T) -> T:
+        self._made.append(made)
+        return made
+
+    def close(self) -> None:
+        while self._made:
+            self._made.pop().close()
+
+
+Road = Callable[[Kept], None]
+
+
+def _computes(burst: nnburst.Burst) -> None:
+    check_sum(burst.execute(summands(3), timeout=20).outputs[0], 3)
+
+
+def launching() -> Iterator[Road]:
+    """A driver from launch to close."""
+
+    def road(keep: Kept) -> None:
+        with (
+            keep(nnburst.launch("reference")) as device,
+            keep(device.prepare(sum_model())) as prepared,
+            keep(prepared.open_burst()) as burst,
+        ):
+            _computes(burst)
+
+    yield road
+
+
+def preparing() -> Iterator[Road]:
+    """A model, executed every way, on a driver that is there."""
+    with nnburst.launch("reference") as device:
+
+        def road(keep: Kept) -> None:
+            with keep(device.prepare(sum_model())) as prepared:
+                check_sum(prepared.execute(summands(1)).outputs[0], 1)
+                check_sum(prepared.execute_async(summands(2)).result(20).outputs[0], 2)
+                with keep(prepared.open_burst()) as burst:
+                    _computes(burst)
+
+        yield road
+
+
+def submitting() -> Iterator[Road]:
+    """Requests of a burst that is there, two under way at once."""
+    with (
+        nnburst.launch("reference") as device,
+        device.prepare(sum_model()) as prepared,
+        prepared.open_burst(max_in_flight=2) as burst,
+    ):
+        bound = [burst.bind(), burst.bind()]
+        for number, request in enumerate(bound):
+            for array, value in zip(request.inputs, summands(number), strict=True):
+                array[...] = value
+
+        def road(keep: Kept) -> None:
+            for number, request in enumerate(
+                bound
+            ):  # what an interruption has left under way ends first
+                check_sum(request.run(20).outputs[0], number)
+            pending = [request.submit() for request in bound]
+            for number, one in enumerate(pending):
+                check_sum(one.result(20).outputs[0], number)
+
+        yield road
+
+
+def awaiting() -> Iterator[Road]:
+    """A burst in an event loop of its own each time."""
+    with (
+        nnburst.launch("reference") as device,
+        device.prepare(sum_model()) as prepared,
+    ):
+
+        async def run(keep: Kept) -> None:
+            with keep(prepared.open_burst()) as burst:
+                bound = burst.bind()
+                for array, value in zip(bound.inputs, summands(4), strict=True):
+                    array[...] = value
+                check_sum((await bound.run_async()).outputs[0], 4)
+
+        loop = asyncio.new_event_loop()  # its descriptors are Python's
+        try:
+            yield lambda keep: loop.run_until_complete(run(keep))
+        finally:
+            loop.close()
+
+
+def planning() -> Iterator[Road]:
+    """A model that the framework places on a device."""
+    driver = DriverDevice(lambda: nnburst.launch("reference"), name="driver")
+    with Manager([driver]) as manager:
+
+        def road(keep: Kept) -> None:
+            with keep(nnburst.compile(sum_model(), manager=manager, timeout=20)) as compiled:
+                check_sum(compiled.execute(summands(5)).outputs[0], 5)
+                with keep(compiled.open_burst()) as burst:
+                    _computes(burst)
+
+        yield road
+
+
+def fencing() -> Iterator[Road]:
+    """An execution that waits for a fence, and one that makes one."""
+    with nnburst.launch("reference") as device, device.prepare(sum_model()) as prepared:
+
+        def road(keep: Kept) -> None:
+            fence, signaller = map(keep, nnburst.hal.SyncFence.create())
+            with fence, contextlib.closing(signaller):
+                signaller.signal()
+                with keep(execute_fenced(prepared, summands(6), wait_for=[fence])) as fenced:
+                    check_sum(fenced.result(20).outputs[0], 6)
+
+        yield road
+
+
+def queueing() -> Iterator[Road]:
+    """A message queue with both ends in this process."""
+
+    def road(keep: Kept) -> None:
+        with keep(fmq.MessageQueue.create(np.uint8, 16)) as queue:
+            assert queue.write(np.array([7], np.uint8), timeout=5)
+            assert queue.read(1, timeout=5) == [7]
+
+    yield road
+
+
+ROADS = {
+    "launch": launching,
+    "prepare": preparing,
+    "submit": submitting,
+    "await": awaiting,
+    "plan": planning,
+    "fence": fencing,
+    "queue": queueing,
+}
+
+
+class Trial:
+    """Runs a road with failures and without, and remembers what was wrong."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.injected: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        threading.excepthook = self._left_to_a_thread
+        self._set_up()
+
+    def _left_to_a_thread(self, what: threading.ExceptHookArgs) -> None:
+        name = what.thread.name if what.thread else "a thread"
+        self.wrong.append(f"{name} ended by {what.exc_type.__name__}: {what.exc_value}")
+
+    def _set_up(self) -> None:
+        """Make what the road uses, and run it until nothing is done the first time any more."""
+        self._around = ROADS[self.name]()
+        self._road = next(self._around)
+        for _ in range(2):
+            self._road(Kept())
+        watched = "nnburst death watch"  # comes with a message that no call waits for
+        while self.name not in ("launch", "queue") and watched not in _threads():
+            threading.Event().wait(0.01)
+        self._before = _held()
+
+    def run(self, where: str, failure: Failure) -> bool:
+        """Run the road with a failure, and look what is left; whether it came."""
+        faulthandler.dump_traceback_later(_GUARD, exit=True)
+        if "-v" in sys.argv:
+            print(where, file=sys.stderr, flush=True)
+        gc.disable()  # what is collected calls, too
+        kept = Kept()
+        raised: BaseException | None = None
+        try:
+            with failure:
+                self._road(kept)
+        except BaseException as error:
+            raised = error
+        gc.enable()
+        if raised is not None and not isinstance(
+            raised, (nnburst.NnburstError, MemoryError, Interruption)
+        ):
+            self.wrong.append(f"{where}: raised {type(raised).__name__}: {raised}")
+        if raised is not None and not failure.came:
+            self.wrong.append(f"{where}: raised {raised!r} although nothing failed")
+        if "-v" in sys.argv and raised is not None:
+            traceback.print_exception(raised)
+        del raised
+        if failure.came:
+            self.injected[where.partition(" ")[0]] += 1
+            self._look(where, kept)
+        return failure.came
+
+    def _look(self, where: str, kept: Kept) -> None:
+        """Check that all can be closed and the road goes on, or that what it uses can be made anew."""
+        try:
+            kept.close()
+            self._road(kept)
+            kept.close()
+        except BaseException as error:
+            if not isinstance(error, (nnburst.Closed, nnburst.DeadObject)):
+                self.wrong.append(f"{where}: afterwards {type(error).__name__}: {error}")
+                if "-v" in sys.argv:
+                    traceback.print_exception(error)
+            del error
+            try:
+                self.close()
+            except BaseException as at_end:
+                self.wrong.append(f"{where}: closing raised {type(at_end).__name__}: {at_end}")
+            self._set_up()
+            return
+        interrupted = where.startswith("interrupt")
+        found = _settled(self._before, _LITTLE if interrupted else _PATIENCE)
+        more = found.excess(self._before)
+        if interrupted and _is_one(found, self._before):
+            more = ""  # it was returned and not yet stored
+        if more:
+            self.wrong.append(f"{where}: left {more}, threads {_threads()}")
+        self._before = found
+
+    def close(self) -> None:
+        """Close what the road uses."""
+        with contextlib.suppress(StopIteration):
+            next(self._around)
+
+
+def _code_of(path: str | None) -> tuple[int, int]:
+    """Where this library lies."""
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    spans = [line[0].split("-") for line in lines if line[-1] == path]
+    return min(int(a, 16) for a, _ in spans), max(int(b, 16) for _, b in spans)
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+def _held() -> Footprint:
+    gc.collect()
+    return footprint(os.getpid())
+
+
+def _settled(before: Footprint, patience: float) -> Footprint:
+    """What is held once that is no more than before, or after some seconds."""
+    deadline = time.monotonic() + patience
+    while (found := _held()).excess(before) and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    return found
+
+
+def _is_one(found: Footprint, before: Footprint) -> bool:
+    """Whether there is one descriptor more, or one mapping, and nothing else."""
+    fds, maps = sum(found.fds.values()) - sum(before.fds.values()), found.maps - before.maps
+    rest = found.threads > before.threads or found.children - before.children
+    return not rest and sorted((fds, maps)) == [0, 1]
+
+
+# -- Failures --------------------------------------------------------------------------------------
+
+
+class Failure(Protocol):
+    """What comes over a road once.
+
+    Attributes:
+        came: whether it did.
+    """
+
+    came: bool
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class FailingCall:
+    """The `number`-th call of a function fails."""
+
+    def __init__(self, call: str, number: int) -> None:
+        self.came, self.seen = False, 0
+        self._call, self._number = CALLS.index(call), number
+        self._shim = ctypes.CDLL(None)
+        self._shim.nnb_fail_arm.argtypes = [ctypes.c_int, ctypes.c_long, *[ctypes.c_size_t] * 2]
+        self._shim.nnb_fail_disarm.restype = ctypes.c_long
+        self._code = _code_of(_native.__file__)
+
+    def __enter__(self) -> None:
+        self._shim.nnb_fail_arm(self._call, self._number, *self._code)
+
+    def __exit__(self, *_: object) -> None:
+        self.seen = int(self._shim.nnb_fail_disarm())
+        self.came = self.seen >= self._number
+
+
+class Interruption(BaseException):
+    """Raised by a signal handler, as KeyboardInterrupt is."""
+
+
+#: A function's beginning, a call of C that has returned, or a jump backwards: code, place in it, event.
+Site = tuple[CodeType, int, str]
+
+
+@cache
+def _loops(code: CodeType) -> frozenset[int]:
+    """Where jumps backwards lead, at which Python looks for signals."""
+    back = (i for i in dis.get_instructions(code) if i.opname.startswith("JUMP_BACKWARD"))
+    return frozenset(i.argval for i in back)
+
+
+class Interrupted:
+    """An interruption at the first time that the main thread comes to a site; at None it notes all."""
+
+    def __init__(self, site: Site | None) -> None:
+        self.came, self.sites = False, dict[Site, None]()
+        self._site = site
+
+    def _at(self, frame: FrameType, event: str) -> None:
+        site = (frame.f_code, frame.f_lasti, event)
+        if self._site is None:
+            self.sites[site] = None
+        elif site == self._site:
+            self._end()
+            self.came = True
+            raise Interruption
+
+    def _profile(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(_OURS):
+            self._at(frame, event)
+
+    def _trace(self, frame: FrameType, event: str, _argument: object) -> Any:
+        if not frame.f_code.co_filename.startswith(_OURS):
+            return None
+        if event == "line" and frame.f_lasti in _loops(frame.f_code):
+            self._at(frame, "back")
+        return self._trace
+
+    def __enter__(self) -> None:
+        sys.settrace(self._trace)
+        sys.setprofile(self._profile)
+
+    def _end(self) -> None:
+        sys.setprofile(None)
+        sys.settrace(None)
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+
+def some_of(found: Sequence[T], places: str) -> Sequence[T]:
+    """The first, a middle and the last one, or all up to a limit."""
+    if places == "all":
+        return found[:_MOST]
+    return [found[i] for i in sorted({0, len(found) // 2, len(found) - 1})] if found else []
+
+
+def fail_calls(trial: Trial, places: str) -> None:
+    """Let calls of the C library fail."""
+    for call in CALLS:
+        counting = FailingCall(call, 10**9)
+        trial.run(call, counting)
+        for number in some_of(range(1, counting.seen + 1), places):
+            trial.run(f"{call} {number}", FailingCall(call, number))
+
+
+def interrupt(trial: Trial, places: str) -> None:
+    """Interrupt the main thread at every site."""
+    noting = Interrupted(None)
+    trial.run("interrupt", noting)
+    found = list(noting.sites)
+    for site in found if places == "all" else some_of(found, "some"):
+        code, place, event = site
+        where = f"interrupt {code.co_filename.rpartition('nnburst/')[2]}:{code.co_qualname}+{place} {event}"
+        trial.run(where, Interrupted(site))
+
+
+def main() -> None:
+    """See the module."""
+    warnings.simplefilter("ignore")
+    road, kind, places = sys.argv[1:4]
+    faulthandler.dump_traceback_later(_GUARD, exit=True)  # its thread is there from now on
+    trial = Trial(road)
+    {"calls": fail_calls, "interrupts": interrupt}[kind](trial, places)
+    trial.close()
+    print(json.dumps({"injected": trial.injected, "wrong": trial.wrong}))
+
+
+if __name__ == "__main__":
+    main()

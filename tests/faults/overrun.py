@@ -1,0 +1,635 @@
+"""How late calls of the framework return while drivers are killed, stopped and slow.
+
+    cd tests && python -m faults.overrun --faults 200 [--roads bound,socket] [--busy 2]
+
+Every road × fault × timeout: how many milliseconds after its timeout a call returns or raises. Beside it
+stands a bare timed wait in the same process, before the fault ("quiet") and between the same calls; and the
+same less the time for which a thread of this process was ready and had no core: the calling one, and that
+of the others which lacked it longest (`/proc/self/task/*/schedstat`), since it may have held the
+interpreter's lock. On a quiet machine that is nothing. Calls during which a hypervisor took time away
+(`steal` of `/proc/stat`) are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+import numpy as np
+
+import nnburst
+from nnburst import ModelBuilder, OperandType, OperationType
+from nnburst.capi import installed
+from nnburst.hal.enums import ResultCode
+from nnburst.hal.errors import NnburstError, error_for_code
+from nnburst.runtime import Compilation, Execution, Manager
+from nnburst.runtime.devices.driver_device import DriverDevice
+
+FAULTS: Final = ("kill", "stop", "slow")
+#: Milliseconds.
+TIMEOUTS: Final = (2, 4, 20, 200)
+#: Seconds: of a call that must succeed; after which one hangs; that a fault is looked at for, at most.
+PATIENCE: Final = 60.0
+HANG: Final = 5.0
+LOOK, LONGEST_LOOK = 0.6, 4.0
+#: What a call may end with instead of a result.
+TYPED: Final = (
+    ResultCode.MISSED_DEADLINE_TRANSIENT,
+    ResultCode.MISSED_DEADLINE_PERSISTENT,
+    ResultCode.DEAD_OBJECT,
+)
+EXECUTOR: Final = "nnburst.testing.faults.executors:Delayed"
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Road(Protocol):
+    """One way to execute.
+
+    Attributes:
+        name: for the table.
+        victims: names of the devices that it needs.
+        x: what it is given; its first element makes drivers sleep for as many milliseconds.
+        stalls: milliseconds for which an event loop did nothing else, if it has one.
+    """
+
+    name: str
+    victims: Sequence[str]
+    x: Array
+    stalls: list[float]
+
+    def call(self, timeout: float) -> Array:
+        """Execute once."""
+
+    def expected(self) -> Array:
+        """What comes out of `x`."""
+
+    def settle(self) -> None:
+        """Wait until another call may be made."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
+class PlanRoad:
+    """A compiled model over two drivers: (x + x) * x."""
+
+    def __init__(self, manager: Manager, way: str, *, explicit: bool) -> None:
+        self.name = f"plan {way}, {'explicit' if explicit else 'default'}"
+        self.victims = ("first", "second")
+        devices = self.victims if explicit else None
+        self._compiled = nnburst.compile(chain(), devices, manager=manager)
+        self._burst = self._compiled.open_burst()
+        self._request = self._burst.bind()
+        self._way = getattr(self, f"_{way}")
+        self._loop = asyncio.new_event_loop()
+        self.stalls: list[float] = []
+        self.x = np.zeros((1, 3), np.float32)
+
+    def expected(self) -> Array:
+        return (self.x + self.x) * self.x
+
+    def call(self, timeout: float) -> Array:
+        found: Array = self._way(timeout).outputs[0]
+        return found
+
+    def _bound(self, timeout: float) -> Any:
+        self._request.inputs[0][...] = self.x
+        return self._request.run(timeout)
+
+    def _arrays(self, timeout: float) -> Any:
+        return self._burst.execute([self.x], timeout=timeout)
+
+    def _socket(self, timeout: float) -> Any:
+        return self._compiled.execute([self.x], timeout=timeout)
+
+    def _submit(self, timeout: float) -> Any:
+        self._request.inputs[0][...] = self.x
+        began = time.monotonic()
+        pending = self._request.submit(timeout)
+        return pending.result(max(timeout - (time.monotonic() - began), 1e-9))
+
+    def settle(self) -> None:
+        until = time.monotonic() + HANG
+        while self._request.in_flight:
+            assert time.monotonic() < until, "a submission that was given up stays under way"
+            time.sleep(0.0002)
+
+    def _await(self, timeout: float) -> Any:
+        return self._loop.run_until_complete(self._await_beside_a_clock(timeout))
+
+    async def _await_beside_a_clock(self, timeout: float) -> Any:  # noqa: ASYNC109
+        clock = asyncio.ensure_future(self._tick())
+        try:
+            return await self._compiled.execute_async([self.x], timeout=timeout)
+        finally:
+            clock.cancel()
+
+    async def _tick(self) -> None:
+        """Note how long the loop does nothing else, beside a wait of a millisecond."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.001)
+            self.stalls.append((time.monotonic() - before - 0.001) * 1e3)
+
+    def close(self) -> None:
+        self._loop.close()
+        self._burst.close()
+        self._compiled.close()
+
+
+class ObjectRoad:
+    """NNAPI's objects over one listed driver, where a timeout is legal: x + x."""
+
+    def __init__(self, manager: Manager, way: str) -> None:
+        self.name = f"runtime {way}"
+        self.victims = ("first",)
+        self._compilation = Compilation(addition(), [manager.device("first")], manager=manager)
+        self._compilation.finish()
+        self._burst = self._compilation.burst()
+        self._way = way
+        self._executions: dict[float, Execution] = {}
+        self.stalls: list[float] = []
+        self.x, self._y = (np.zeros((1, 3), np.float32) for _ in range(2))
+
+    def expected(self) -> Array:
+        return self.x + self.x
+
+    def settle(self) -> None:
+        return
+
+    def call(self, timeout: float) -> Array:
+        execution = self._executions.get(timeout)
+        if execution is None:
+            execution = self._executions[timeout] = self._compilation.execution()
+            execution.reusable, execution.timeout = True, timeout
+            execution.set_input(0, self.x)
+            execution.set_output(0, self._y)
+        if self._way == "compute":
+            execution.compute()
+        elif self._way == "burst":
+            execution.burst_compute(self._burst)
+        else:
+            (execution.start() if self._way == "start" else execution.start_after([])).wait()
+        return self._y
+
+    def close(self) -> None:
+        for execution in self._executions.values():
+            execution.close()
+        self._burst.close()
+        self._compilation.close()
+
+
+class CRoad:
+    """The C interface over one listed driver: a + 1."""
+
+    def __init__(self, manager: Manager, way: str) -> None:
+        from capi.interface import Addition, CInterface
+
+        self.name = f"C {way}"
+        self.victims = ("first",)
+        del manager  # that of the process
+        self._c = CInterface()
+        self._addition = Addition(self._c, explicit=True, devices=1)
+        self._way = way
+        self._executions: dict[float, int] = {}
+        self.stalls: list[float] = []
+        self.x = np.zeros((16,), np.float32)
+
+    def expected(self) -> Array:
+        return self.x + 1
+
+    def settle(self) -> None:
+        return
+
+    def call(self, timeout: float) -> Array:
+        addition = self._addition
+        execution = self._executions.get(timeout)
+        if execution is None:
+            execution = self._executions[timeout] = self._c.make(
+                "Execution_create", addition.compilation
+            )
+            self._c.call("Execution_setReusable", execution, ctypes.c_bool(True))
+            self._c.call("Execution_setTimeout", execution, ctypes.c_uint64(int(timeout * 1e9)))
+            addition.set_arguments(execution)
+        addition.a[:], addition.b[:] = self.x, 1
+        args = [execution, addition.burst] if self._way == "burstCompute" else [execution]
+        code = self._c.code(f"Execution_{self._way}", *args)
+        if code:
+            raise error_for_code(ResultCode(code), "from C")
+        found: Array = addition.y
+        return found
+
+    def close(self) -> None:
+        for execution in self._executions.values():
+            self._c.free("Execution", execution)
+        self._addition.close()
+
+
+def chain() -> nnburst.Model:
+    """(x + x) * x: a step of each of the two drivers."""
+    builder = ModelBuilder()
+    x = builder.input(OperandType.TENSOR_FLOAT32, (1, 3))
+    s = builder.temporary(OperandType.TENSOR_FLOAT32, (1, 3))
+    y = builder.output(OperandType.TENSOR_FLOAT32, (1, 3))
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [s])
+    builder.operation(OperationType.MUL, [s, x, builder.scalar(0)], [y])
+    return builder.build()
+
+
+def addition() -> Any:
+    """x + x, as NNAPI's objects have it."""
+    from runtime.building import Built
+
+    built = Built()
+    x, y = built.tensor(1, 3), built.tensor(1, 3)
+    built.add(x, x, y)
+    return built.finish([x], [y])
+
+
+def roads(manager: Manager) -> list[Callable[[], Road]]:
+    """How to open each; those of C need its library, and a manager that is the process's."""
+    ways = ("bound", "arrays", "socket", "submit", "await")
+    made: list[Callable[[], Road]] = [
+        lambda way=way, explicit=explicit: PlanRoad(manager, way, explicit=explicit)  # type: ignore[misc]
+        for way in ways
+        for explicit in (False, True)
+    ]
+    made += [
+        lambda way=way: ObjectRoad(manager, way)  # type: ignore[misc]
+        for way in ("compute", "burst", "start", "fenced")
+    ]
+    if installed.LIBRARY.is_file():
+        made += [lambda way=way: CRoad(manager, way) for way in ("compute", "burstCompute")]  # type: ignore[misc]
+    return made
+
+
+# -- faults ----------------------------------------------------------------------------------------
+
+#: Takes "PID SIGNAL SECONDS" lines, and answers each with the moment (CLOCK_MONOTONIC) of its signal.
+_STRIKER: Final = """
+import os, sys, time
+for line in sys.stdin:
+    pid, number, seconds = line.split()
+    time.sleep(float(seconds))
+    print(time.monotonic(), flush=True)
+    os.kill(int(pid), int(number))
+"""
+
+
+class Striker:
+    """A process that sends signals, so that no thread of this one wakes for it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-c", _STRIKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def strike(self, pid: int, number: int, seconds: float) -> None:
+        """Send a signal in so many seconds."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{pid} {int(number)} {seconds}\n")
+        self._process.stdin.flush()
+
+    def has_struck(self, patience: float = 0) -> bool:
+        """Whether the signal was sent; takes the word of it."""
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], patience)
+        return bool(readable) and bool(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(HANG)
+        self._process.stdout.close()
+
+
+# -- measuring -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Late:
+    """Overruns in ms, and how much of each the thread had no core; those of stolen time apart."""
+
+    overruns: list[float] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+    stolen: list[float] = field(default_factory=list)
+
+    def add(self, overrun: float, waited: float, stolen: bool) -> None:
+        """Note one."""
+        if stolen:
+            self.stolen.append(overrun)
+        else:
+            self.overruns.append(overrun)
+            self.waited.append(waited)
+
+    def __iadd__(self, other: Late) -> Self:
+        self.overruns += other.overruns
+        self.waited += other.waited
+        self.stolen += other.stolen
+        return self
+
+    @property
+    def own(self) -> list[float]:
+        """The overruns without the time that the thread had no core."""
+        return [max(o - w, 0.0) for o, w in zip(self.overruns, self.waited, strict=True)]
+
+    @property
+    def figures(self) -> str:
+        """Median, 99th percentile and longest; the same of `own`."""
+        if not self.overruns:
+            return "-"
+        parts = [
+            "{:7.2f} {:8.2f} {:8.2f}".format(*np.percentile(values, [50, 99]), max(values))
+            for values in (self.overruns, self.own)
+        ]
+        return f"{parts[0]} |{parts[1]}"
+
+
+@dataclass
+class Row:
+    """What was seen on one road under one fault."""
+
+    calls: Late = field(default_factory=Late)
+    bare_quiet: Late = field(default_factory=Late)
+    bare: Late = field(default_factory=Late)
+    stalls: list[float] = field(default_factory=list)
+    results: int = 0
+    missed: int = 0
+    dead: int = 0
+
+    @property
+    def hung(self) -> int:
+        """Calls that ended, but seconds after their timeouts."""
+        return sum(late > HANG * 1e3 for late in (*self.calls.overruns, *self.calls.stolen))
+
+
+class Clock:
+    """Times something against its timeout."""
+
+    def __init__(self) -> None:
+        self._stat = os.open("/proc/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def time(self, work: Callable[[float], Any], timeout: float, late: Late) -> Any:
+        """Do it; its result, or the error of ours that it raised."""
+        stolen, without = self._steal(), _seconds_without_core()
+        began = time.monotonic()
+        try:
+            result = work(timeout)
+        except NnburstError as error:
+            result = error
+        took = time.monotonic() - began
+        overrun = max(took - timeout, 0.0) * 1e3
+        own, other = _longest_without_core(without)
+        late.add(overrun, (own + other) * 1e3, self._steal() > stolen)
+        return result
+
+    def _steal(self) -> int:
+        return int(os.pread(self._stat, 200, 0).split()[8])
+
+    def close(self) -> None:
+        os.close(self._stat)
+
+
+def _seconds_without_core() -> dict[str, float]:
+    """For how long each thread of this process was ready to run and had no core."""
+    found = {}
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended
+            text = Path(f"/proc/self/task/{thread}/schedstat").read_text()
+            found[thread] = int(text.split()[1]) * 1e-9
+    return found
+
+
+def _longest_without_core(before: dict[str, float]) -> tuple[float, float]:
+    """The seconds since then: of this thread, and the most of any other."""
+    now, me = _seconds_without_core(), str(threading.get_native_id())
+    gone = {thread: seconds - before.get(thread, 0.0) for thread, seconds in now.items()}
+    own = gone.pop(me)
+    return own, max(gone.values(), default=0.0)
+
+
+_never: Final = threading.Lock()
+_never.acquire()
+
+
+def bare_wait(timeout: float) -> None:
+    """The shortest timed wait that gives the interpreter's lock up."""
+    _never.acquire(timeout=timeout)
+
+
+class Trial:
+    """One fault on one road."""
+
+    def __init__(self, road: Road, manager: Manager, striker: Striker, clock: Clock) -> None:
+        self._road, self._manager, self._striker, self._clock = road, manager, striker, clock
+        self._number = 0
+
+    def settle(self) -> None:
+        """Call until three in a row gave the right result."""
+        until, right = time.monotonic() + PATIENCE, 0
+        while right < 3:
+            assert time.monotonic() < until, f"{self._road.name}: no result within {PATIENCE} s"
+            try:
+                self._next(0)
+                self._check(self._road.call(PATIENCE))
+                right += 1
+            except NnburstError as error:
+                if error.code not in TYPED:
+                    raise
+                right = 0
+
+    def run(self, fault: str, timeout: float, chance: random.Random, row: Row) -> None:
+        """Settle, inject, look."""
+        self.settle()
+        self._clock.time(bare_wait, timeout, row.bare_quiet)
+        pid = 0
+        if fault != "slow":
+            device = self._manager.device(chance.choice(list(self._road.victims)))
+            assert isinstance(device, DriverDevice)
+            pid = device.pid
+            number = signal.SIGKILL if fault == "kill" else signal.SIGSTOP
+            self._striker.strike(pid, number, chance.uniform(0, min(2 * timeout, 0.05)))
+        struck = time.monotonic()
+        has_struck, calls = fault == "slow", 0
+        try:
+            while True:
+                slow = chance.uniform(0.3, 3) * timeout * 1e3 if fault == "slow" else 0
+                self._next(slow)
+                has_result = self._call(timeout, row)
+                calls += 1
+                if not has_struck:
+                    has_struck = self._striker.has_struck()
+                    struck = time.monotonic()
+                    continue
+                looked = time.monotonic() - struck
+                if (
+                    looked > LONGEST_LOOK
+                    or (looked > LOOK and calls > 3 and has_result)
+                    or (looked > LOOK and calls > 3 and fault != "kill")
+                ):
+                    break
+                self._clock.time(bare_wait, min(timeout, 0.004), row.bare)
+        finally:
+            if not has_struck:
+                self._striker.has_struck(HANG)
+            if fault == "stop":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        self._next(0)
+        row.stalls += self._road.stalls
+        self._road.stalls.clear()
+
+    def _next(self, slow_ms: float) -> None:
+        """Another input, so that a result of another call is not taken for this one's."""
+        self._road.settle()
+        self._number = self._number % 1000 + 1
+        self._road.x[..., 1:] = self._number
+        self._road.x.flat[0] = slow_ms
+
+    def _call(self, timeout: float, row: Row) -> bool:
+        found = self._clock.time(self._road.call, timeout, row.calls)
+        if isinstance(found, NnburstError):
+            assert found.code in TYPED, f"{self._road.name}: {found!r}"
+            row.dead += found.code == ResultCode.DEAD_OBJECT
+            row.missed += found.code != ResultCode.DEAD_OBJECT
+            return False
+        self._check(found)
+        row.results += 1
+        return True
+
+    def _check(self, found: Array) -> None:
+        expected = self._road.expected()
+        assert np.array_equal(found, expected), f"{self._road.name}: {found}, expected {expected}"
+
+
+def campaign(
+    manager: Manager,
+    faults: int,
+    chance: random.Random,
+    wanted: Iterable[str] = (),
+    kinds: Sequence[str] = FAULTS,
+) -> dict[tuple[str, str], Row]:
+    """Inject each fault so often, over all roads and timeouts in turn; what was seen, by fault and road."""
+    rows: dict[tuple[str, str], Row] = {}
+    striker, clock = Striker(), Clock()
+    opened: list[Road] = []
+    wanted = tuple(wanted)
+    try:
+        for open_road in roads(manager):
+            road = open_road()
+            opened.append(road)
+        chosen = [r for r in opened if not wanted or any(w in r.name for w in wanted)]
+        for fault in kinds:
+            pairs = [(road, t * 1e-3) for t in TIMEOUTS for road in chosen]
+            chance.shuffle(pairs)
+            for count in range(faults):
+                road, timeout = pairs[count % len(pairs)]
+                row = rows.setdefault((fault, road.name), Row())
+                Trial(road, manager, striker, clock).run(fault, timeout, chance, row)
+                Trial(road, manager, striker, clock).settle()
+    finally:
+        for road in opened:
+            road.close()
+        clock.close()
+        striker.close()
+    return rows
+
+
+def table(rows: dict[tuple[str, str], Row]) -> Iterator[str]:
+    """What was seen, a line for each fault and road, and one for each fault in all."""
+    yield (
+        f"{'ms beyond the timeout':<34} {'calls':>6} {'right':>6} {'missed':>6} {'dead':>5} {'hung':>4}"
+        f"  {'p50':>7} {'p99':>8} {'max':>8} |{'less no core: p50':>7} {'p99':>5} {'max':>8}"
+    )
+    for fault in FAULTS:
+        total, quiet, bare = Late(), Late(), Late()
+        for (kind, name), row in rows.items():
+            if kind != fault:
+                continue
+            total += row.calls
+            quiet += row.bare_quiet
+            bare += row.bare
+            count = len(row.calls.overruns) + len(row.calls.stolen)
+            yield (
+                f"{fault:<5} {name:<28} {count:>6} {row.results:>6} {row.missed:>6} {row.dead:>5}"
+                f" {row.hung:>4}  {row.calls.figures}"
+            )
+        stalls = [s for (kind, _), row in rows.items() if kind == fault for s in row.stalls]
+        if stalls:
+            p50, p99 = np.percentile(stalls, [50, 99])
+            line = f"{p50:7.2f} {p99:8.2f} {max(stalls):8.2f}"
+            yield f"{fault:<5} {'stalls of the event loop':<28} {len(stalls):>6} {'':>24}  {line}"
+        if total.overruns:
+            for what, late in (
+                ("ALL", total),
+                ("bare wait, quiet", quiet),
+                ("bare wait, between", bare),
+            ):
+                stolen = f"; stolen {len(late.stolen)}" if late.stolen else ""
+                yield f"{fault:<5} {what:<28} {len(late.overruns):>6} {'':>24}  {late.figures}{stolen}"
+
+
+@contextlib.contextmanager
+def two_drivers() -> Iterator[Manager]:
+    """The manager of this process, over two drivers that do one operation each."""
+    from runtime.half_drivers import two_halves
+
+    before = Manager._one
+    with two_halves(EXECUTOR) as manager:
+        Manager._one = manager
+        try:
+            yield manager
+        finally:
+            Manager._one = before
+
+
+def main() -> None:
+    """The table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--roads", default="", help="parts of their names, by commas")
+    parser.add_argument("--kinds", default=",".join(FAULTS))
+    parser.add_argument(
+        "--busy", type=int, default=0, help="threads of Python that compute meanwhile"
+    )
+    options = parser.parse_args()
+    logging.getLogger("nnburst").setLevel(logging.ERROR)
+    for _ in range(options.busy):
+        threading.Thread(target=_compute, daemon=True).start()
+    wanted = [part for part in options.roads.split(",") if part]
+    with two_drivers() as manager:
+        rows = campaign(
+            manager, options.faults, random.Random(options.seed), wanted, options.kinds.split(",")
+        )
+    for line in table(rows):
+        print(line)
+
+
+def _compute() -> None:
+    while True:
+        sum(range(1000))
+
+
+if __name__ == "__main__":
+    main()

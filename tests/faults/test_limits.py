@@ -1,0 +1,181 @@
+"""Limits from outside: each road gives a right result or an error of ours, in time, whatever is lacking."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faults.under_limits import GUARD
+from nnburst.hal.environment import EXAMPLES
+
+#: The road of the everyday tests, which finds devices, keeps files and launches a driver; and further ones.
+ROADS = ("compile",)
+EVERY = (*ROADS, "launch", "serve", "submit", "await", "plan", "fence", "queue")
+FOLDERS = (
+    "HOME",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+)
+
+
+def taken(
+    road: str,
+    tmp_path: Path,
+    *limits: str,
+    before: Callable[[], None] | None = None,
+    prefix: tuple[str, ...] = (),
+    **environment: str,
+) -> str:
+    """What came of a road: "" for a right result, else the error."""
+    place = tmp_path / "outcome"
+    command = [*prefix, sys.executable, "-m", "faults.under_limits", road, str(place), *limits]
+    path = os.pathsep.join(sys.path)
+    process = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=tmp_path,
+        preexec_fn=before,
+        stdout=subprocess.DEVNULL if before is None else None,
+        stderr=subprocess.DEVNULL if before is None else None,
+        timeout=3 * GUARD,
+        check=False,
+    )
+    stuck = Path(f"{place}.stuck")
+    assert process.returncode == 0, (
+        process.returncode,
+        stuck.read_text() if stuck.exists() else "",
+    )
+    (line,) = place.read_text().splitlines()[:1]
+    return line
+
+
+def is_fine(outcome: str) -> bool:
+    return not outcome.startswith("not ours")
+
+
+@pytest.fixture(params=[*ROADS, *(pytest.param(r, marks=pytest.mark.campaign) for r in EVERY[1:])])
+def road(request: pytest.FixtureRequest) -> str:
+    if request.param in EVERY[3:] and EXAMPLES.read() < 1000:
+        pytest.skip("a night's campaign takes this road: NNBURST_EXAMPLES=1000")
+    return str(request.param)
+
+
+LIMITS = [
+    "NOFILE=16",
+    *(pytest.param(f"NOFILE={n}", marks=pytest.mark.campaign) for n in (24, 32, 48, 64)),
+    *(pytest.param(f"AS={n << 20}", marks=pytest.mark.campaign) for n in (0, 1, 4, 16, 64)),
+    "FSIZE=0",
+    pytest.param("FSIZE=4096", marks=pytest.mark.campaign),
+]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_of_the_kernel_is_an_error_of_ours(road: str, limit: str, tmp_path: Path) -> None:
+    outcome = taken(road, tmp_path, limit)
+    assert is_fine(outcome), outcome
+
+
+def _file(path: Path) -> None:
+    path.write_text("no folder")
+
+
+def _missing(path: Path) -> None:
+    del path
+
+
+def _read_only(path: Path) -> None:
+    path.mkdir(mode=0o500)
+
+
+def _others(path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root makes folders of others")
+    path.mkdir(mode=0o700)
+    os.chown(path, 65534, 65534)
+
+
+def _link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "a file": _file,
+    "a FIFO": lambda path: os.mkfifo(path),
+    "missing": _missing,
+    "read-only": _read_only,
+    "another user's": _others,
+    "a link to itself": _link_to_itself,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_odd_folders_of_the_user_are_no_obstacle(road: str, kind: str, tmp_path: Path) -> None:
+    place = tmp_path / "odd"
+    KINDS[kind](place)
+    outcome = taken(road, tmp_path, **dict.fromkeys(FOLDERS, str(place)))
+    assert is_fine(outcome), outcome
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    "value", ["", "relative/folder", "/" + "x" * 4000, "/proc/self/mem", "/dev/null"]
+)
+def test_odd_names_of_folders_are_no_obstacle(road: str, value: str, tmp_path: Path) -> None:
+    outcome = taken(road, tmp_path, **dict.fromkeys(FOLDERS, value))
+    assert is_fine(outcome), outcome
+
+
+def _close_stdio() -> None:
+    for fd in range(3):
+        os.close(fd)
+
+
+def test_closed_standard_streams_are_no_obstacle(road: str, tmp_path: Path) -> None:
+    outcome = taken(road, tmp_path, before=_close_stdio)
+    assert outcome == "", outcome
+
+
+def _unshared(tmp_path: Path, *mounts: str) -> tuple[str, ...]:
+    """Words before a command that run it in mounts of its own."""
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare is not installed")
+    words = ("unshare", "-rm", "sh", "-c")
+    script = " && ".join([*mounts, 'exec "$@"'])
+    probe = subprocess.run(
+        [*words, " && ".join([*mounts, "true"])], capture_output=True, check=False
+    )
+    if probe.returncode:
+        pytest.skip(f"mounts are not permitted here: {probe.stderr.decode().strip()}")
+    del tmp_path
+    return (*words, script, "sh")
+
+
+def test_a_full_dev_shm_is_no_obstacle(road: str, tmp_path: Path) -> None:
+    mounts = (
+        "mount -t tmpfs -o size=4k none /dev/shm",
+        "cat /dev/zero > /dev/shm/full 2>/dev/null || true",
+    )
+    outcome = taken(road, tmp_path, prefix=_unshared(tmp_path, *mounts))
+    assert is_fine(outcome), outcome
+
+
+def test_a_missing_proc_is_an_error_of_ours_or_no_obstacle(road: str, tmp_path: Path) -> None:
+    outcome = taken(road, tmp_path, prefix=_unshared(tmp_path, "mount -t tmpfs none /proc"))
+    assert is_fine(outcome), outcome
+
+
+@pytest.mark.campaign
+def test_too_many_processes_are_an_error_of_ours(road: str, tmp_path: Path) -> None:
+    if os.getuid() == 0:
+        pytest.skip("the kernel does not count root's processes")
+    outcome = taken(road, tmp_path, "NPROC=1")
+    assert is_fine(outcome), outcome

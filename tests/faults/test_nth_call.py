@@ -1,0 +1,83 @@
+"""Whatever call fails, wherever a road is interrupted: errors of ours, nothing left, and it works again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.nth_call import CALLS, ROADS
+from nnburst.hal.environment import EXAMPLES
+
+ROOT = Path(__file__).resolve().parents[2]
+#: A night's campaign tries every place; some roads have hundreds, each with a road of its own.
+PLACES = "all" if EXAMPLES.read() >= 1000 else "some"
+
+
+@pytest.fixture(scope="session")
+def failing_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that lets calls fail."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    made = tmp_path_factory.mktemp("failing") / "failing_calls.so"
+    source = ROOT / "csrc" / "tests" / "failing_calls.c"
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        str(made),
+        str(source),
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    return made
+
+
+def tried(road: str, kind: str, places: str, preloaded: Path | None = None) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    if preloaded is not None:
+        environment["LD_PRELOAD"] = str(preloaded)
+    command = [sys.executable, "-m", "faults.nth_call", road, kind, places]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("road", ["await", "fence", "queue"])
+def test_a_road_survives_the_first_a_middle_and_the_last_failing_call(
+    road: str, failing_calls: Path
+) -> None:
+    found = tried(road, "calls", "some", failing_calls)
+    assert found["wrong"] == []
+    assert set(found["injected"]) <= set(CALLS)
+    assert sum(found["injected"].values()) >= 3
+
+
+@pytest.mark.parametrize("road", ["await", "submit"])
+def test_a_road_survives_some_interruptions(road: str) -> None:
+    found = tried(road, "interrupts", "some")
+    assert found["wrong"] == []
+    assert found["injected"]["interrupt"] == 3
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("road", ROADS)
+def test_a_road_survives_every_failing_call(road: str, failing_calls: Path) -> None:
+    assert tried(road, "calls", PLACES, failing_calls)["wrong"] == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("road", ROADS)
+def test_a_road_survives_every_interruption(road: str) -> None:
+    assert tried(road, "interrupts", PLACES)["wrong"] == []

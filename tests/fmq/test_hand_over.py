@@ -1,0 +1,191 @@
+"""Queues sent over a Unix socket and inherited, and what a hostile sender can send instead."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from descriptors import descriptors
+from fmq.queues import ELEMENT, numbers
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.named_queue import inherit_queue, inheritance, receive_queue, send_queue
+from nnburst.fmq.shared_memory import (
+    RECORD_BYTES,
+    Flavor,
+    GrantorDescriptor,
+    MQDescriptor,
+    SharedMemory,
+    from_record,
+    to_record,
+)
+from nnburst.hal.errors import BadState, Closed, InvalidArgument, MissedDeadline
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.mark.parametrize("flavor", list(Flavor))
+def test_queue_goes_over_a_socket_and_nothing_behind_it_is_read(
+    pair: tuple[socket.socket, socket.socket], flavor: Flavor
+) -> None:
+    ours, theirs = pair
+    before = descriptors()
+    with MessageQueue.create(ELEMENT, 8, flavor) as queue:
+        send_queue(ours, queue)
+        ours.sendall(b"behind")
+        with receive_queue(theirs, ELEMENT, timeout=10) as reader:
+            assert queue.write(numbers(0, 3))
+            found = reader.read(3)
+            assert found is not None
+            assert found.tolist() == [0, 1, 2]
+            if flavor == Flavor.UNSYNCHRONIZED_WRITE:
+                with pytest.raises(BadState, match="read-only"):
+                    reader.write(numbers(0, 1))
+                assert not reader.memories[0].is_writable
+    assert theirs.recv(100) == b"behind"
+    assert descriptors() <= before
+
+
+def test_queue_that_does_not_come_ends_at_the_timeout_and_the_socket_keeps_its_own(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    theirs.settimeout(7)
+    with pytest.raises(MissedDeadline):
+        receive_queue(theirs, ELEMENT, timeout=0.01)
+    assert theirs.gettimeout() == 7
+    ours.close()
+    with pytest.raises(Closed):
+        receive_queue(theirs, ELEMENT, timeout=10)
+
+
+def test_memory_that_is_not_sealed_is_refused_and_no_descriptor_is_left(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    queue = MessageQueue.create(ELEMENT, 8)
+    fd = os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 4096)
+    before = descriptors()
+    socket.send_fds(ours, [to_record(queue.descriptor)], [fd])
+    with pytest.raises(InvalidArgument, match="seals"):
+        receive_queue(theirs, ELEMENT, timeout=10)
+    socket.send_fds(ours, [to_record(queue.descriptor)], [])
+    with pytest.raises(InvalidArgument, match="fd_index"):
+        receive_queue(theirs, ELEMENT, timeout=10)
+    assert descriptors() <= before
+    os.close(fd)
+
+
+def test_synchronized_queue_in_memory_that_cannot_be_written_is_refused(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    queue = MessageQueue.create(ELEMENT, 8)
+    memory = SharedMemory.create(4096, read_only_for_others=True)
+    view = memory.map_then_protect()
+    socket.send_fds(ours, [to_record(queue.descriptor)], [memory.fd])
+    with pytest.raises(InvalidArgument, match="read-only"):
+        receive_queue(theirs, ELEMENT, timeout=10)
+    view.release()
+
+
+CHILD = """
+import sys
+import numpy as np
+from nnburst.fmq import inherit_queue
+with inherit_queue(sys.argv[1], "<u4") as queue:
+    queue.write(np.array([7, 8], "<u4"))
+"""
+
+
+def test_queue_is_inherited_by_a_program_that_is_started() -> None:
+    with MessageQueue.create(ELEMENT, 8) as queue:
+        text, fds = inheritance(queue)
+        subprocess.run([sys.executable, "-c", CHILD, text], pass_fds=fds, check=True, timeout=60)
+        found = queue.read(2, timeout=60)
+    assert found is not None
+    assert found.tolist() == [7, 8]
+
+
+@pytest.mark.parametrize("text", ["", "00", "zz,3", "00,x", "00" * RECORD_BYTES + ",3"])
+def test_text_that_is_no_inheritance_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        inherit_queue(text, ELEMENT)
+
+
+@given(st.binary(min_size=RECORD_BYTES, max_size=RECORD_BYTES), st.sampled_from([3, 4, 5, None]))
+def test_any_record_is_a_descriptor_or_refused(record: bytes, count: int | None) -> None:
+    if count is not None:
+        record = count.to_bytes(4, "little") + record[4:]
+    ours, theirs = socket.socketpair()
+    with ours, theirs, SharedMemory.create(4096) as memory:
+        socket.send_fds(ours, [record], [memory.fd])
+        with pytest.raises(InvalidArgument):
+            receive_queue(theirs, ELEMENT, timeout=10)
+
+
+@given(
+    st.lists(
+        st.builds(
+            GrantorDescriptor,
+            *(2 * [st.integers(0, 2**32 - 1)]),
+            *(2 * [st.integers(0, 2**64 - 1)]),
+        ),
+        min_size=3,
+        max_size=5,
+    ),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+)
+def test_descriptor_is_itself_again_after_its_record(
+    grantors: list[GrantorDescriptor], quantum: int, flags: int
+) -> None:
+    descriptor = MQDescriptor(tuple(grantors), quantum, flags)
+    assert from_record(to_record(descriptor)) == descriptor
+
+
+def test_many_readers_come_and_go_and_each_counts_exactly_those_that_it_missed() -> None:
+    dtype = np.dtype("<u8")
+    writer = MessageQueue.create(dtype, 32, Flavor.UNSYNCHRONIZED_WRITE, spin_window=0.0)
+    got: dict[int, list[int]] = {number: [] for number in range(64)}
+    owed: dict[int, int] = {}
+    over = threading.Event()
+
+    def read(number: int) -> None:
+        # Every fourth reader leaves early, and every third is too slow for the ring at times.
+        memories = [memory.duplicate() for memory in writer.memories]
+        with MessageQueue.open(writer.descriptor, memories, dtype) as reader:
+            first = int(reader.ring.read_index) // dtype.itemsize
+            while not got[number] or got[number][-1] < (300 if number % 4 == 0 else 1500):
+                found = reader.read(1, timeout=60)
+                assert found is not None
+                got[number].append(int(found[0]))
+                if number % 3 == 0 and len(got[number]) % 50 == 0:
+                    over.wait(0.003)
+            passed = got[number][-1] + 1 - first
+            owed[number] = passed - len(got[number]) - reader.statistics().missed
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(64)]
+    for thread in threads:
+        thread.start()
+    last = 0
+    while any(thread.is_alive() for thread in threads):
+        assert writer.write(np.array([last], dtype)), "no reader ever holds the writer"
+        last += 1
+        over.wait(0.0002)
+    assert owed == dict.fromkeys(range(64), 0)
+    assert all(read == sorted(set(read)) for read in got.values())

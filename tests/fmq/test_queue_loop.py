@@ -1,0 +1,264 @@
+"""Ends of a queue in event loops: asyncio, selectors, and bytes only for ends that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fmq.queues import ELEMENT, opened_again
+from fmq.test_waiting_ends import start
+from nnburst.fmq.message_queue import EventFlagBits, MessageQueue
+from nnburst.fmq.shared_memory import Flavor
+from nnburst.hal.errors import BadState, Closed, DeadObject, InvalidArgument
+
+
+@pytest.fixture
+def elements() -> Iterator[tuple[MessageQueue, MessageQueue]]:
+    with MessageQueue.create(ELEMENT, 4) as writer, opened_again(writer) as reader:
+        yield writer, reader
+
+
+@pytest.fixture
+def messages() -> Iterator[tuple[MessageQueue, MessageQueue]]:
+    with MessageQueue.create(bytes, 64) as writer, opened_again(writer) as reader:
+        yield writer, reader
+
+
+def test_read_goes_on_when_another_thread_writes(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+
+    async def read() -> Any:
+        task = asyncio.ensure_future(reader.read_async(3, timeout=20))
+        await asyncio.sleep(0)
+        threads = [
+            threading.Thread(target=writer.write, args=(np.full(n, n, ELEMENT),)) for n in (1, 2)
+        ]
+        for thread in threads:
+            thread.start()
+            await asyncio.to_thread(thread.join)
+        return await task
+
+    assert asyncio.run(read()).tolist() == [1, 2, 2]
+
+
+def test_write_goes_on_when_the_reader_has_made_room(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+
+    async def write() -> bool:
+        assert await writer.write_async(np.arange(4, dtype=ELEMENT))
+        task = asyncio.ensure_future(writer.write_async(np.arange(2, dtype=ELEMENT), timeout=20))
+        for _ in range(2):
+            await asyncio.sleep(0)
+            assert not task.done()
+            assert reader.read(1) is not None
+        return await task
+
+    assert asyncio.run(write())
+    found = reader.read(4)
+    assert found is not None
+    assert found.tolist() == [2, 3, 0, 1]
+
+
+def test_messages_are_sent_and_received_in_one_loop(
+    messages: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = messages
+    sent = [bytes([n]) * (n % 40) for n in range(200)]
+
+    async def send() -> None:
+        for message in sent:
+            assert await writer.send_async(message, timeout=20)
+        writer.close()
+
+    async def both() -> list[bytes]:
+        sending = asyncio.ensure_future(send())
+        found = [message async for message in reader]
+        await sending
+        return found
+
+    assert asyncio.run(both()) == sent
+
+
+def test_iteration_over_elements_gives_all_that_are_there(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+    writer.write(np.arange(3, dtype=ELEMENT))
+
+    async def collect() -> list[list[int]]:
+        found = []
+        async for array in reader:
+            found.append(array.tolist())
+            if len(found) == 1:
+                writer.write(np.array([7], ELEMENT))
+                writer.close()
+        return found
+
+    assert asyncio.run(collect()) == [[0, 1, 2], [7]]
+
+
+def test_wait_in_a_loop_ends_at_its_timeout(elements: tuple[MessageQueue, MessageQueue]) -> None:
+    assert asyncio.run(elements[1].read_async(1, timeout=0.01)) is None
+    assert asyncio.run(elements[1].read_async(1, timeout=0)) is None
+    elements[0].write(np.zeros(4, ELEMENT))
+    assert not asyncio.run(elements[0].write_async(np.zeros(1, ELEMENT), timeout=0.01))
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), "1", None])
+def test_timeout_that_is_no_time_is_refused(
+    elements: tuple[MessageQueue, MessageQueue], timeout: Any
+) -> None:
+    with pytest.raises(InvalidArgument, match="timeout"):
+        asyncio.run(elements[1].read_async(1, timeout=timeout))
+
+
+def test_cancelled_wait_takes_nothing_and_the_next_one_goes_on(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+
+    async def cancel() -> Any:
+        task = asyncio.ensure_future(reader.read_async(1, timeout=20))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        writer.write(np.array([3], ELEMENT))
+        return await reader.read_async(1, timeout=20)
+
+    assert asyncio.run(cancel()).tolist() == [3]
+
+
+def test_second_task_is_refused_while_one_waits(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+
+    async def both() -> Any:
+        task = asyncio.ensure_future(reader.read_async(1, timeout=20))
+        await asyncio.sleep(0)
+        with pytest.raises(BadState, match="another task"):
+            await reader.read_async(1, timeout=20)
+        writer.write(np.zeros(1, ELEMENT))
+        return await task
+
+    assert asyncio.run(both()) is not None
+
+
+def test_byte_is_sent_only_to_an_end_that_waits_for_it(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+    flag = reader.event_flag
+    assert flag is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        assert selector.select(0) == []
+        writer.write(np.zeros(1, ELEMENT))
+        assert len(selector.select(20)) == 1
+        assert flag.wait(EventFlagBits.ASYNC, 0.001) == 0, "the bit is taken back with the byte"
+        writer.write(np.zeros(1, ELEMENT))
+        assert reader.read(1) is not None
+        assert len(selector.select(0)) == 1, "something is left"
+        assert reader.read(1) is not None
+        assert reader.read(1) is None
+        assert selector.select(0) == []
+
+
+def test_descriptor_is_readable_at_once_if_something_is_there(
+    messages: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = messages
+    writer.send(b"before")
+    with selectors.DefaultSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        assert len(selector.select(20)) == 1
+        assert reader.receive() == b"before"
+        assert reader.receive() is None
+        for number in range(100):
+            writer.send(b"%d" % number)
+            assert len(selector.select(20)) == 1
+            assert reader.receive() == b"%d" % number
+            assert reader.receive() is None
+
+
+def test_close_of_the_writer_makes_the_descriptor_readable(
+    messages: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = messages
+    writer.send(b"")
+    with selectors.DefaultSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        assert reader.receive() == b""
+        assert reader.receive() is None
+        writer.close()
+        assert len(selector.select(20)) == 1
+        with pytest.raises(Closed):
+            reader.receive()
+
+
+def test_queues_without_words_of_their_ends_have_no_event_loop() -> None:
+    for queue, message in (
+        (MessageQueue.create(ELEMENT, 4, ends=False), "words of its ends"),
+        (MessageQueue.create(ELEMENT, 4, event_flag=False), "event flag"),
+        (MessageQueue.create(ELEMENT, 4, Flavor.UNSYNCHRONIZED_WRITE), "unsynchronized"),
+    ):
+        with pytest.raises(InvalidArgument, match=message):
+            asyncio.run(queue.read_async(1, timeout=1))
+        with pytest.raises(InvalidArgument, match=message):
+            queue.fileno()
+
+
+def test_death_of_the_writer_ends_a_wait_in_a_loop() -> None:
+    queue = MessageQueue.create(ELEMENT, 4)
+    program = 'queue.write(np.zeros(1, "<u4")); print("ready", flush=True); sys.stdin.read()'
+
+    async def wait() -> None:
+        assert await queue.read_async(1, timeout=20) is not None
+        task = asyncio.ensure_future(queue.read_async(1, timeout=20))
+        await asyncio.sleep(0)
+        peer.kill()
+        with pytest.raises(DeadObject):
+            await task
+
+    with start(queue, program) as peer:
+        assert peer.stdout is not None
+        assert peer.stdout.readline() == "ready\n"
+        asyncio.run(wait())
+
+
+def test_event_loop_has_its_turns_however_full_the_queue_is(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+    turns, over = 0, False
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while not over:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def exchange() -> None:
+        nonlocal over
+        other = asyncio.ensure_future(count_turns())
+        for _ in range(200_000):  # seconds, unless the other task has its turns
+            assert await writer.write_async(np.zeros(4, ELEMENT))
+            assert await reader.read_async(4) is not None
+            if turns >= 10:
+                break
+        assert turns >= 10
+        over = True
+        await other
+
+    asyncio.run(exchange())

@@ -1,0 +1,80 @@
+"""Convolutions whose paddings NNAPI's operations do not take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from importer.onnx.graphs import Array, model, node, normal, value
+from importer.tflite.running import Runner
+from nnburst.hal.enums import OperationType
+
+
+def result(made: Any, x: Array) -> Array:
+    return Runner(nnburst.load(made.SerializeToString())).run([x])[0]
+
+
+def expected(made: Any, x: Array) -> Array:
+    from onnx.reference import ReferenceEvaluator
+
+    return np.asarray(ReferenceEvaluator(made).run(None, {"x": x})[0])
+
+
+def convolution(group: int, shape: tuple[int, ...], kernel: tuple[int, ...], **how: Any) -> Any:
+    return model(
+        [node("Conv", "x w b", "y", group=group, **how)],
+        [value("x", "f4", shape)],
+        [value("y", "f4", None)],
+        {"w": normal(4, 4 // group, *kernel), "b": normal(4, seed=1)},
+    )
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("kernel", "how"),
+    [
+        ((1, 1), {"pads": [1, 0, 0, 2]}),
+        ((3, 2), {"pads": [3, 1, 0, 2], "strides": [2, 1]}),
+        ((2, 2), {"pads": [4, 4, 4, 4], "dilations": [2, 1]}),
+        ((2, 2), {"pads": [0, 3, 0, 0], "strides": [1, 3]}),
+    ],
+)
+def test_paddings_as_wide_as_the_filter_are_put_around_the_image(
+    group: int, kernel: tuple[int, ...], how: dict[str, Any]
+) -> None:
+    made = convolution(group, (2, 4, 5, 5), kernel, **how)
+    x = normal(2, 4, 5, 5, seed=2)
+    np.testing.assert_allclose(result(made, x), expected(made, x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_so_are_those_of_a_signal(group: int) -> None:
+    made = convolution(group, (1, 4, 7), (2,), pads=[5, 2])
+    x = normal(1, 4, 7, seed=2)
+    np.testing.assert_allclose(result(made, x), expected(made, x), rtol=1e-4, atol=1e-5)
+
+
+def test_smaller_paddings_are_the_operation_s_own() -> None:
+    made = convolution(1, (2, 4, 5, 5), (3, 3), pads=[2, 2, 2, 2])
+    imported = nnburst.load(made.SerializeToString())
+    kinds = [operation.type for operation in imported.model.main.operations]
+    assert OperationType.PAD_V2 not in kinds
+
+
+@pytest.mark.parametrize("zero", [0, 7, 255])
+def test_integers_are_padded_with_those_that_stand_for_0(zero: int) -> None:
+    steps = {"xs": np.float32(0.02), "ys": np.float32(0.05), "ws": np.float32(0.01)}
+    made = model(
+        [node("QLinearConv", "x xs xz w ws wz ys yz", "y", pads=[2, 0, 0, 3])],
+        [value("x", "u1", (1, 2, 4, 4))],
+        [value("y", "u1", None)],
+        {name: step.reshape(()) for name, step in steps.items()}
+        | {name: np.array(z, np.uint8) for name, z in (("xz", zero), ("wz", 128), ("yz", 100))}
+        | {"w": np.random.default_rng(0).integers(0, 256, (3, 2, 2, 2)).astype(np.uint8)},
+    )
+    x = np.random.default_rng(1).integers(0, 256, (1, 2, 4, 4)).astype(np.uint8)
+    difference = result(made, x).astype(int) - expected(made, x).astype(int)
+    assert np.abs(difference).max() <= 1

@@ -1,0 +1,71 @@
+"""Calls that are interrupted at a chosen place, and threads that cannot be started."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import nnburst
+
+_OURS = str(Path(nnburst.__file__).parent)
+#: Functions of Python's in which a call of ours may spend its time.
+_WAITS = frozenset({threading.Thread.start.__code__, threading.Event.wait.__code__})
+#: Bytes of stack that no address space has, so that the kernel refuses the thread.
+_TOO_MUCH = 1 << 47
+
+
+class Interruption(BaseException):
+    """Raised by a signal handler, as KeyboardInterrupt is."""
+
+
+def interrupted_at(number: int, call: Callable[[], object]) -> bool:
+    """Whether `call` was interrupted at the `number`-th place where this thread looks for signals.
+
+    Places are the beginnings of nnburst's functions, and behind calls of C from them.
+    """
+    seen = 0
+
+    def look(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal seen
+        code = frame.f_code
+        if event not in ("call", "c_return"):
+            return
+        if code in _WAITS or code.co_filename.startswith(_OURS):
+            seen += 1
+            if seen == number:
+                sys.setprofile(None)
+                raise Interruption
+
+    sys.setprofile(look)
+    try:
+        call()
+    except Interruption:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+@contextmanager
+def threads_that_start(number: int) -> Iterator[None]:
+    """Let this process start so many threads, and the kernel refuse all that follow."""
+    begin, left = threading.Thread.start, number
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal left
+        left -= 1
+        before = threading.stack_size(0 if left >= 0 else _TOO_MUCH)
+        try:
+            begin(thread)
+        finally:
+            threading.stack_size(before)
+
+    threading.Thread.start = start  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        threading.Thread.start = begin  # type: ignore[method-assign]

@@ -1,0 +1,232 @@
+"""Stock onnxruntime runs networks on a driver by the plugin, and gets what it computes by itself."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client.service import Service
+from nnburst import onnxruntime as provider
+
+networks = pytest.importorskip("onnxruntime_ep.networks", reason="needs onnx")
+
+
+def by_cpu(engine: Any, network: bytes | str) -> Any:
+    options = engine.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return engine.InferenceSession(network, options, providers=["CPUExecutionProvider"])
+
+
+def assert_same(found: list[Any], expected: list[Any]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(map(np.asarray, found), map(np.asarray, expected), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert one.tobytes() == other.tobytes()
+
+
+def children() -> set[int]:
+    """Processes that this one has started and not reaped."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found |= {*map(int, (task / "children").read_text().split())}
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_provider_has_one_device_on_the_processor(engine: Any, devices: list[Any]) -> None:
+    (device,) = devices
+    assert (device.ep_name, device.ep_vendor) == (provider.get_ep_name(), "nnburst")
+    assert device.device.type == engine.OrtHardwareDeviceType.CPU
+
+
+@pytest.mark.parametrize("make", networks.ALL, ids=lambda make: make.__name__)
+def test_results_have_the_bits_of_the_engine_itself(
+    engine: Any, session: Callable[..., Any], make: Callable[[], tuple[bytes, Any]]
+) -> None:
+    network, feeds = make()
+    expected, made = by_cpu(engine, network), session(network)
+    assert made.get_providers()[0] == provider.get_ep_name()
+    for _ in range(2):
+        assert_same(made.run(None, feeds), expected.run(None, feeds))
+        feeds = {name: array[::-1].copy() if array.ndim else array for name, array in feeds.items()}
+
+
+def test_extents_that_a_network_leaves_open_change_from_run_to_run(
+    engine: Any, session: Callable[..., Any]
+) -> None:
+    network, _ = networks.layers("n")
+    expected, made = by_cpu(engine, network), session(network)
+    for rows in (1, 5, 2, 5, 400, *range(3, 15)):  # more shapes than stay bound
+        feeds = {"x": networks.reals(rows, 32)}
+        assert_same(made.run(None, feeds), expected.run(None, feeds))
+
+
+def test_both_branches_and_other_rounds_run(engine: Any, session: Callable[..., Any]) -> None:
+    network, feeds = networks.branches()
+    expected, made = by_cpu(engine, network), session(network)
+    for condition in (True, False):
+        given = feeds | {"c": np.array(condition)}
+        assert_same(made.run(None, given), expected.run(None, given))
+    network, feeds = networks.loop()
+    expected, made = by_cpu(engine, network), session(network)
+    for rounds in (1, 300):
+        given = feeds | {"n": np.array(rounds)}
+        assert_same(made.run(None, given), expected.run(None, given))
+
+
+def test_whole_network_is_one_node_and_one_with_strings_two(
+    engine: Any, devices: list[Any], service: Service
+) -> None:
+    if not hasattr(engine.InferenceSession, "get_provider_graph_assignment_info"):
+        pytest.skip(f"onnxruntime {engine.__version__} does not report its assignments")
+    for make, count in (
+        (networks.layers, 1),
+        (networks.branches, 1),
+        (networks.through_strings, 2),
+    ):
+        options = engine.SessionOptions()
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        options.add_provider_for_devices(devices, {"device": service.address})
+        made = engine.InferenceSession(make()[0], options)
+        parts = made.get_provider_graph_assignment_info()
+        assert sum(part.ep_name == provider.get_ep_name() for part in parts) == count
+
+
+def test_input_that_lies_in_memory_of_the_provider_is_used_in_place(
+    engine: Any, devices: list[Any]
+) -> None:
+    kinds = getattr(engine, "OrtDeviceMemoryType", None)
+    make = engine.OrtValue.ortvalue_from_shape_and_type
+    if kinds is None or "memory_info" not in inspect.signature(make).parameters:
+        pytest.skip(f"onnxruntime {engine.__version__} has no such memory in Python")
+    size = 12289 * 4096  # of no other memory
+    node = networks.helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)
+    shape = [size // 4]
+    network = networks.network([node], [networks.value("x", shape)], [networks.value("y", [])])
+    options = engine.SessionOptions()
+    options.add_provider_for_devices(devices, {"executor": "onnxruntime"})
+    before = children()
+    made = engine.InferenceSession(network, options)
+    (driver,) = children() - before
+    info = devices[0].memory_info(kinds.HOST_ACCESSIBLE)
+    given = make(shape, np.float32, memory_info=info)
+    array = given.numpy()
+    for number in (1, 2):
+        array[:] = number
+        assert made.run_with_ort_values(None, {"x": given})[0].numpy() == number * shape[0]
+    mapped = re.findall(
+        r"^(\w+)-(\w+) .*memfd:pool", Path(f"/proc/{driver}/maps").read_text(), re.MULTILINE
+    )
+    assert size in {int(end, 16) - int(begin, 16) for begin, end in mapped}, "no copy was made"
+
+
+def test_threads_run_one_session_at_once(engine: Any, session: Callable[..., Any]) -> None:
+    network, _ = networks.layers("n")
+    expected, made = by_cpu(engine, network), session(network)
+    failed = []
+
+    def run(rows: int) -> None:
+        try:
+            for _ in range(20):
+                feeds = {"x": np.full((rows, 32), rows, np.float32)}
+                assert_same(made.run(None, feeds), expected.run(None, feeds))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(rows,)) for rows in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_killed_driver_is_an_error_and_the_next_run_is_right(
+    engine: Any, session: Callable[..., Any]
+) -> None:
+    network, feeds = networks.layers()
+    expected = by_cpu(engine, network).run(None, feeds)
+    before = children()
+    made = session(network, executor="onnxruntime")
+    (driver,) = children() - before
+    assert_same(made.run(None, feeds), expected)
+    os.kill(driver, signal.SIGSTOP)
+    killer = threading.Timer(0.05, os.kill, (driver, signal.SIGKILL))
+    killer.start()
+    began = time.monotonic()
+    with pytest.raises(Exception, match="DEAD_OBJECT"):
+        made.run(None, feeds)
+    print(f"an error {time.monotonic() - began - 0.05:.4f} s after the kill")
+    killer.join()
+    assert_same(made.run(None, feeds), expected)
+    assert_same(made.run(None, feeds), expected)
+    del made
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"devise": "x"}, "option 'devise', expected device, executor, timeout_ms or num_threads"),
+        ({"num_threads": "many"}, "num_threads: 'many', expected a number from 0 to 1024"),
+        ({"timeout_ms": "0"}, "timeout_ms: '0', expected a number from 1"),
+        ({"device": "a", "executor": "b"}, "expected one of both"),
+        ({"device": "nothing-of-that-name"}, "no driver serves"),
+        ({"executor": "nothing-of-that-name"}, "'nothing-of-that-name' is not known"),
+    ],
+)
+def test_option_that_makes_no_sense_ends_the_session_with_the_reason(
+    session: Callable[..., Any], options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=re.escape(message)):
+        session(networks.mean()[0], **options)
+
+
+def test_nodes_that_the_driver_does_not_take_run_on_the_engine_itself(
+    engine: Any, session: Callable[..., Any]
+) -> None:
+    network, feeds = networks.layers()
+    made = session(network, executor="reference")
+    assert_same(made.run(None, feeds), by_cpu(engine, network).run(None, feeds))
+
+
+def test_input_without_elements_is_refused_by_its_name(session: Callable[..., Any]) -> None:
+    made = session(networks.layers("n")[0])
+    with pytest.raises(Exception, match="input x has no elements"):
+        made.run(None, {"x": np.zeros((0, 32), np.float32)})
+
+
+def test_networks_of_people_have_the_bits_of_the_engine_itself(
+    engine: Any, session: Callable[..., Any]
+) -> None:
+    package = pytest.importorskip("importlib.util").find_spec("silero_vad")
+    if package is None:
+        pytest.skip("no silero_vad")
+    folder = Path(package.submodule_search_locations[0], "data")
+    for path in sorted(folder.glob("*.onnx")):
+        expected, made = by_cpu(engine, str(path)), session(path.read_bytes())
+        samples = expected.get_inputs()[0].shape[1]
+        given: dict[str, Any] = {"sr": np.array(16000), "state": networks.reals(2, 1, 128)}
+        for argument in expected.get_inputs():
+            shape = [n if isinstance(n, int) else 1 for n in argument.shape]
+            if argument.name not in given:
+                given[argument.name] = networks.reals(
+                    1, samples if isinstance(samples, int) else 512
+                )
+                if len(shape) == 3:
+                    given[argument.name] = networks.reals(*shape)
+        feeds = {argument.name: given[argument.name] for argument in expected.get_inputs()}
+        assert_same(made.run(None, feeds), expected.run(None, feeds))

@@ -1,0 +1,109 @@
+"""Files that are compiled by their path: by operations if all of them import, else as whole graphs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+
+import nnburst
+from importer.onnx.graphs import model, node, value
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.runtime.devices.manager import Manager, Settings
+from nnburst.testing.models.tflite_builder import TfliteBuilder
+
+
+def sums(path: Path) -> Path:
+    """x + x, which NNAPI has."""
+    b = TfliteBuilder()
+    x = b.input("FLOAT32", (3,))
+    b.operator("ADD", [x, x], [b.output("FLOAT32", (3,))], "AddOptions")
+    path.write_bytes(b.finish())
+    return path
+
+
+def remainders(path: Path) -> Path:
+    """Remainders of 64 bits, which it has not."""
+    b = TfliteBuilder()
+    x, y = b.input("INT64", (3,)), b.input("INT64", (3,))
+    b.operator("FLOOR_MOD", [x, y], [b.output("INT64", (3,))], "FloorModOptions")
+    path.write_bytes(b.finish())
+    return path
+
+
+@pytest.fixture
+def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
+    monkeypatch.setenv("NNBURST_DEVICES", "litert")
+    return Manager(settings=Settings.of_environment())
+
+
+def test_a_file_that_imports_runs_by_operations(
+    tmp_path: Path, manager: Manager, caplog: pytest.LogCaptureFixture
+) -> None:
+    with manager, nnburst.compile(sums(tmp_path / "x.tflite"), manager=manager) as compiled:
+        assert compiled.execute([np.float32([1, 2, 3])]).outputs[0].tolist() == [2, 4, 6]
+    assert "whole graph" not in caplog.text
+
+
+def test_a_file_that_does_not_is_a_whole_graph_and_the_log_has_the_reason(
+    tmp_path: Path, manager: Manager, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = remainders(tmp_path / "x.tflite")
+    given = [np.array([2**40 + 3, 9, -1]), np.array([2**40, 5, 3])]
+    with (
+        caplog.at_level(logging.WARNING),
+        manager,
+        nnburst.compile(str(path), manager=manager) as compiled,
+    ):
+        assert compiled.execute(given).outputs[0].tolist() == [3, 4, 2]
+    [said] = [r.getMessage() for r in caplog.records if r.name == "nnburst.importer"]
+    assert said.startswith("x.tflite runs as a whole graph, on its own engine: ")
+    assert "INT64" in said
+
+
+def test_as_graph_decides_otherwise(tmp_path: Path, manager: Manager) -> None:
+    with manager:
+        with pytest.raises(InvalidArgument, match="INT64 is not one of NNAPI's"):
+            nnburst.compile(remainders(tmp_path / "x.tflite"), as_graph=False, manager=manager)
+        path = sums(tmp_path / "y.tflite")
+        with nnburst.compile(path, as_graph=True, manager=manager) as compiled:
+            assert compiled.execute([np.float32([1, 2, 3])]).outputs[0].tolist() == [2, 4, 6]
+        with pytest.raises(InvalidArgument, match="the model is not the path of a file"):
+            nnburst.compile(nnburst.load(path), as_graph=True, manager=manager)
+
+
+def test_a_whole_onnx_graph_starts_its_engine_and_nothing_else_is_placed_on_it(
+    tmp_path: Path, manager: Manager
+) -> None:
+    pytest.importorskip("onnxruntime", reason="the executor's engine")
+    path = tmp_path / "det.onnx"
+    made = model([node("Det", "x", "y")], [value("x", "f4", (2, 2))], [value("y", "f4", ())])
+    path.write_bytes(made.SerializeToString())
+    with manager:
+        known = [device.name for device in manager.devices]
+        with nnburst.compile(path, manager=manager) as compiled:
+            found = compiled.execute([np.float32([[2, 0], [0, 3]])]).outputs[0]
+            assert found.tolist() == [6]
+        assert [device.name for device in manager.devices] == known
+
+
+def test_without_its_engine_a_whole_graph_is_refused_with_the_reason_and_the_way_out(
+    tmp_path: Path,
+) -> None:
+    path = remainders(tmp_path / "x.tflite")
+    with (
+        Manager(settings=Settings(cpu_only=True)) as manager,
+        pytest.raises(DeviceUnavailable, match=r"nnburst\[litert\].*INT64"),
+    ):
+        nnburst.compile(path, manager=manager)
+
+
+def test_a_damaged_file_is_refused_and_not_handed_on(tmp_path: Path) -> None:
+    path = sums(tmp_path / "x.tflite")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InvalidArgument, match=r"x\.tflite: not an intact \.tflite file"):
+        nnburst.compile(path)

@@ -1,0 +1,233 @@
+"""`nnburst.compile` over several engines that can run the whole model: the fastest gets it, tried once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnburst
+from nnburst import ExecutionPreference
+from nnburst.hal.enums import ResultCode
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.model import Model
+from nnburst.runtime import Manager
+from nnburst.runtime.argument import Outcome
+from nnburst.runtime.devices.engine_device import EngineDevice
+from nnburst.runtime.part_timer import PartTimer
+from runtime.computing_device import ComputingDevice
+from runtime.planning.plans import ADD, EXP, chain
+
+X = np.array([0.5, 0.25], np.float32)
+Engines = Callable[..., Manager]
+
+
+class Clock:
+    """Seconds that pass while an engine computes and at no other time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Engine(ComputingDevice):
+    """Computes everything by the reference executor, and takes so long for it."""
+
+    def __init__(self, name: str, clock: Clock, seconds: float, reported: float = 0.5) -> None:
+        super().__init__(name, lambda _operation, _model: True, reported)
+
+        def pass_time(_model: Model) -> Outcome | None:
+            clock.now += seconds
+            return None
+
+        self.on_execute = pass_time
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
+    """What a trial reads in place of this machine's clock; what it finds is kept for this test alone."""
+    made = Clock()
+    monkeypatch.setattr("nnburst.runtime.objects.compilation.PartTimer", partial(PartTimer, made))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return made
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engines]:
+    """A manager of devices that count as engines."""
+    made: list[Manager] = []
+
+    @contextmanager
+    def contenders(manager: Manager) -> Iterator[list[Any]]:
+        yield manager.devices[:-1]
+
+    def manager(*devices: ComputingDevice) -> Manager:
+        made.append(Manager(devices))
+        return made[-1]
+
+    monkeypatch.setattr(Manager, "_contenders", contenders)
+    yield manager
+    for one in made:
+        one.close()
+
+
+def test_the_whole_model_goes_to_the_engine_that_is_faster_for_it(
+    engines: Engines, clock: Clock
+) -> None:
+    manager = engines(Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001))
+    with nnburst.compile(chain(ADD, EXP), manager=manager) as compiled:
+        assert compiled.plan.devices == ("second",)
+        np.testing.assert_allclose(compiled.execute([X]).outputs[0], np.exp(X + X), rtol=1e-5)
+        report = compiled.placement_report
+        assert report is not None
+        assert report.alone == {"first": pytest.approx(0.002), "second": pytest.approx(0.001)}
+        assert "second is the fastest" in str(report)
+
+
+def test_an_engine_is_tried_once_on_a_machine(engines: Engines, clock: Clock) -> None:
+    for expected in (True, False):
+        loser, winner = Engine("first", clock, 0.002), Engine("second", clock, 0.001)
+        with nnburst.compile(chain(ADD, EXP), manager=engines(loser, winner)) as compiled:
+            assert compiled.plan.devices == ("second",)
+            assert bool(loser.executed) == bool(winner.executed) == expected
+
+
+def test_an_engine_that_refuses_the_model_is_asked_once_on_a_machine(
+    engines: Engines, clock: Clock
+) -> None:
+    asked = []
+
+    def refuse(model: Model) -> InvalidArgument:
+        asked.append(model)
+        return InvalidArgument("no")
+
+    for _ in range(2):
+        first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
+        second.on_prepare = refuse
+        with nnburst.compile(chain(ADD, EXP), manager=engines(first, second)) as compiled:
+            assert compiled.plan.devices == ("first",)
+            assert compiled.placement_report is None
+    assert len(asked) == 1
+
+
+def test_the_first_engine_keeps_a_model_that_it_computes_as_fast(
+    engines: Engines, clock: Clock
+) -> None:
+    manager = engines(Engine("first", clock, 0.00104), Engine("second", clock, 0.001))
+    with nnburst.compile(chain(ADD), manager=manager) as compiled:
+        assert compiled.plan.devices == ("first",)
+
+
+def test_an_engine_that_reports_to_be_far_slower_is_not_tried(
+    engines: Engines, clock: Clock
+) -> None:
+    first, second = Engine("first", clock, 0.002, 0.3), Engine("second", clock, 0.001, 0.7)
+    with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
+        assert compiled.plan.devices == ("first",)
+        assert (first.executed, second.executed) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"placement": "declared"},
+        {"preference": ExecutionPreference.LOW_POWER},
+        {"devices": ["first", "second"]},
+    ],
+    ids=lambda options: str(*options),
+)
+def test_reports_decide_if_that_is_asked_for_or_power_counts_or_devices_are_listed(
+    engines: Engines, clock: Clock, options: dict[str, Any]
+) -> None:
+    first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
+    manager = engines(first, second)
+    with nnburst.compile(chain(ADD), manager=manager, **options) as compiled:
+        assert compiled.plan.devices == ("first",)
+        assert (first.executed, second.executed) == (0, 0)
+
+
+def test_reports_decide_among_drivers_that_run(clock: Clock) -> None:
+    first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
+    with (
+        Manager([first, second]) as manager,
+        nnburst.compile(chain(ADD), manager=manager) as compiled,
+    ):
+        assert compiled.plan.devices == ("first",)
+        assert (first.executed, second.executed) == (0, 0)
+
+
+def test_reports_decide_on_a_model_of_unknown_size(engines: Engines, clock: Clock) -> None:
+    manager = engines(Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001))
+    with nnburst.compile(chain(ADD, dims=(0,)), manager=manager) as compiled:
+        assert compiled.plan.devices == ("first",)
+
+
+def test_reports_decide_if_the_fastest_does_not_prepare_after_all(
+    engines: Engines, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
+    prepared: list[Model] = []
+
+    def once(model: Model) -> GeneralFailure | None:
+        prepared.append(model)
+        return GeneralFailure("no more") if len(prepared) > 1 else None
+
+    second.on_prepare = once
+    with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
+        assert compiled.plan.devices == ("first",)
+    assert "second is the fastest and cannot prepare" in caplog.text
+
+
+def test_the_cpu_stands_in_for_the_engine_that_was_chosen(engines: Engines, clock: Clock) -> None:
+    first, second = Engine("first", clock, 0.002), Engine("second", clock, 0.001)
+    with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
+        second.on_execute = lambda _model: Outcome(ResultCode.OP_FAILED)
+        assert compiled.execute([X]).outputs[0].tolist() == (X + X).tolist()
+
+
+def test_a_trial_takes_no_more_than_half_of_the_timeout(engines: Engines, clock: Clock) -> None:
+    first, second = Engine("first", clock, 3.0), Engine("second", clock, 0.001)
+    with nnburst.compile(chain(ADD), manager=engines(first, second), timeout=4.0) as compiled:
+        assert compiled.plan.devices == ("first",)
+        assert second.executed == 0
+
+
+def test_an_installed_engine_that_wins_stays_and_one_that_loses_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ai_edge_litert", "onnxruntime"):
+        pytest.importorskip(name, reason="the executor's engine")
+    for variable in ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setenv("NNBURST_DEVICES", "auto")
+    made: list[EngineDevice] = []
+    initialise = EngineDevice.__init__
+
+    def noted(engine: EngineDevice, *arguments: Any) -> None:
+        made.append(engine)
+        initialise(engine, *arguments)
+
+    monkeypatch.setattr(EngineDevice, "__init__", noted)
+    for count, seconds in ((2, [0.001, 0.002]), (3, [0.002, 0.001]), (3, [])):
+        # The steps that are timed differ by their length, and the figures of the last round are known.
+        times = iter(seconds)
+        monkeypatch.setattr(PartTimer, "seconds", lambda *_, times=times: next(times))
+        with (
+            Manager() as manager,
+            nnburst.compile(chain(*[ADD] * count), manager=manager) as compiled,
+        ):
+            [chosen] = compiled.plan.devices
+            assert chosen == ("litert" if count == 2 else "onnxruntime")
+            assert compiled.execute([X]).outputs[0].tolist() == (X * 2**count).tolist()
+            litert, other = made
+            assert [device.name for device in manager.devices] == ["litert", "nnapi-reference"]
+            assert other._closed is (chosen == "litert")
+            assert (litert._started is None) is not seconds
+        made.clear()
