@@ -19,8 +19,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import nnburst
-from nnburst.demo.speech import HOP, HOP_SECONDS, read_clip, shipped_clip
-from nnburst.demo.wakeword import STRIDE, Decision, Features, find_wake_word
+from nnburst.demo.speech import (
+    HOP,
+    HOP_SECONDS,
+    STRIDE,
+    Decision,
+    Features,
+    find_wake_word,
+    read_clip,
+    shipped_clip,
+)
 
 REPORT = round(1 / HOP_SECONDS)  # hops from report to report
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -68,7 +68,6 @@ NATIVE_USERS: Final = (
     "driver",
     "executor/litert/native",
     "executor/onnxruntime/native",
-    "executor/onnxruntime/states",
     "executor/openvino",
     "executor/null",
     "executor/c_library",

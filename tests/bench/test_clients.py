@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nnburst.bench.clients.client import moments_of
 from nnburst.bench.clients.load import Load, Usage
-from nnburst.bench.clients.result import ClientShare, jain_index, simulate_queue
-from nnburst.bench.clients.scenario import Ran
+from nnburst.bench.clients.scenario import ClientShare, Ran, jain_index, simulate_queue
 
 MS = 1_000_000
 LOAD = Load("x", clients=2, rate=50.0, spins=True, cores=(0,), seconds=2.0)

@@ -14,7 +14,7 @@ import pytest
 from capi.interface import ELEMENTS, Addition, CInterface, SharedTensors, argument
 from capi.killed import kill_driver
 from nnburst.capi.native_executions import NATIVE_EXECUTIONS
-from nnburst.client.burst import thread_bursts
+from nnburst.client.session import own_bursts
 from nnburst.hal.enums import Priority, ResultCode
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverPart
@@ -181,14 +181,14 @@ def test_a_burst_that_is_used_stays_and_one_that_is_not_is_given_up(
     c: CInterface, monkeypatch: pytest.MonkeyPatch, computations: list[str]
 ) -> None:
     looks: list[None] = []
-    release = thread_bursts._Registry._release_unused
+    release = own_bursts._Registry._release_unused
 
-    def look(self: thread_bursts._Registry[object]) -> None:
+    def look(self: own_bursts._Registry[object]) -> None:
         looks.append(None)
         release(self)
 
-    monkeypatch.setattr(thread_bursts, "_LOOK", 0.02)
-    monkeypatch.setattr(thread_bursts._Registry, "_release_unused", look)
+    monkeypatch.setattr(own_bursts, "_LOOK", 0.02)
+    monkeypatch.setattr(own_bursts._Registry, "_release_unused", look)
     addition = Addition(c, explicit=True)
     own = warm_up(addition)
     wait_for(lambda: own.open() == 0)
@@ -201,7 +201,7 @@ def test_a_burst_that_is_used_stays_and_one_that_is_not_is_given_up(
         assert compute_anew(addition, 3) == 0
         return len(looks) >= 3
 
-    monkeypatch.setattr(thread_bursts, "_LOOK", 0.5)
+    monkeypatch.setattr(own_bursts, "_LOOK", 0.5)
     wait_for(go_on)
     assert own.has_burst()
     addition.close()
@@ -210,7 +210,7 @@ def test_a_burst_that_is_used_stays_and_one_that_is_not_is_given_up(
 def test_a_thousand_short_threads_leave_no_burst(
     c: CInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thread_bursts, "_LOOK", 0.05)
+    monkeypatch.setattr(own_bursts, "_LOOK", 0.05)
     addition = Addition(c, explicit=True)
     own = Own(addition)
     wrong: list[object] = []
@@ -250,7 +250,7 @@ def test_threads_have_bursts_up_to_a_number_and_all_compute_right(
     c: CInterface, addition: Addition
 ) -> None:
     own = Own(addition)
-    barrier = threading.Barrier(thread_bursts.MOST + 4)
+    barrier = threading.Barrier(own_bursts.MOST_THREADS + 4)
     wrong: list[object] = []
 
     def run(number: int) -> None:
@@ -268,7 +268,7 @@ def test_threads_have_bursts_up_to_a_number_and_all_compute_right(
     for thread in threads:
         thread.join(PATIENCE)
     assert wrong == []
-    assert own.open() <= thread_bursts.MOST
+    assert own.open() <= own_bursts.MOST_THREADS
     addition.close()
 
 

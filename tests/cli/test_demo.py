@@ -145,7 +145,7 @@ def test_answers_are_those_of_the_engine_that_keeps_the_state_itself(tmp_path: P
     """Three interpreters of the file as it is, variables and all, one for each stream."""
     from ai_edge_litert.interpreter import Interpreter
 
-    from nnburst.demo.wakeword import STRIDE, Features, find_wake_word
+    from nnburst.demo.speech import STRIDE, Features, find_wake_word
 
     word = find_wake_word()
     engines = [Interpreter(str(word.network)) for _ in range(STRIDE)]
@@ -260,7 +260,7 @@ def test_picture_of_the_users_own_is_looked_at_as_it_lies(
 ) -> None:
     from PIL import Image
 
-    from nnburst.demo.faces import find_photograph
+    from nnburst.demo.pictures import find_photograph
 
     path = tmp_path / "mirror.png"
     with Image.open(find_photograph("astronaut.png")) as image:

@@ -16,10 +16,10 @@ import pytest
 
 import nnburst
 from nnburst import Closed, DeadObject, Device, Model, PreparedModel, Priority
-from nnburst.client.burst import thread_bursts
 from nnburst.client.burst.burst import RingBurst
-from nnburst.client.burst.thread_bursts import ThreadBursts
+from nnburst.client.session import own_bursts as module
 from nnburst.client.session.gate import entries, leave
+from nnburst.client.session.own_bursts import ThreadBursts
 
 PATIENCE = 60.0
 X = [np.full((2, 3), 2, np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)]
@@ -112,7 +112,7 @@ def test_models_of_several_priorities_execute_over_the_socket(
 def test_a_burst_that_is_not_used_is_given_up(
     device: Device, prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thread_bursts, "_LOOK", 0.05)
+    monkeypatch.setattr(module, "_LOOK", 0.05)
     prepared.execute(X)
     prepared.execute(X)
     wait_for(lambda: own_bursts(device) == 1)
@@ -150,7 +150,7 @@ def test_threads_have_bursts_up_to_a_number_and_all_get_their_own_results(
 
     with ThreadPoolExecutor(24) as pool:
         assert sum(pool.map(run, range(24))) == 0
-    assert own_bursts(device) <= thread_bursts.MOST
+    assert own_bursts(device) <= module.MOST_THREADS
 
 
 def test_a_call_of_a_signal_handler_goes_over_the_socket(

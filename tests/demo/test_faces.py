@@ -10,7 +10,7 @@ import pytest
 
 from nnburst import InvalidArgument, NnburstError
 from nnburst.demo import speech
-from nnburst.demo.faces import SIDE, View, find_network, find_photograph, overlap
+from nnburst.demo.pictures import SIDE, View, find_network, find_photograph, overlap
 
 PIL_IMAGE = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 ANCHORS = 896

@@ -7,7 +7,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from nnburst.demo.digits import Precision, build_network, encode, load_split
+from nnburst.demo.pictures import Precision, build_network, encode, load_split
 from nnburst.executor.base import Argument
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperationType

@@ -11,8 +11,7 @@ import pytest
 
 from nnburst import NnburstError
 from nnburst.demo import speech
-from nnburst.demo.speech import shipped_clip
-from nnburst.demo.wakeword import STRIDE, Decision, Features, WakeWord, find_wake_word
+from nnburst.demo.speech import STRIDE, Decision, Features, WakeWord, find_wake_word, shipped_clip
 
 WORD = WakeWord("Hello", Path("hello.tflite"), cutoff=0.75, window=2)
 needs_package = pytest.mark.skipif(

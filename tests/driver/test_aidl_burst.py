@@ -26,7 +26,7 @@ from nnburst.control.messages import (
     ReleaseMemoryResource,
     encode,
 )
-from nnburst.driver.aidl_burst import MAX_IDENTIFIERS
+from nnburst.driver.calls.execution import MAX_IDENTIFIERS
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Model

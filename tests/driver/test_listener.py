@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from descriptors import descriptors
-from nnburst.control.address import take_lock
-from nnburst.driver.service.listener import Listener
+from nnburst.control.address import Listener, take_lock
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 
@@ -59,7 +58,7 @@ def test_lock_that_a_dead_drivers_last_child_still_holds_is_waited_for(
             dead.abandon_in_child()  # what the child does once it gets a core
         return take_lock(path)
 
-    monkeypatch.setattr("nnburst.driver.service.listener.take_lock", look)
+    monkeypatch.setattr("nnburst.control.address.take_lock", look)
     Listener.claim(path).close()
     assert looks == 3
 

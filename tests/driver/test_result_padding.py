@@ -9,7 +9,7 @@ from driver.burst_harness import Harness, ScriptedExecutor, relu_model, shapes
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.types import OutputShape
-from nnburst.testing.fuzzing.packet_mutators import nonzero_padding
+from nnburst.testing.fuzzing.packet_fuzzer import nonzero_padding
 
 POISON = 0xA5
 

@@ -10,9 +10,8 @@ from typing import Final
 import pytest
 
 from driver.sample import EXAMPLE, compile_example
-from nnburst.testing.assessment import Plan, assess
+from nnburst.testing.assessment import SUITES, Plan, assess
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.pack.suites import SUITES
 
 pytestmark = pytest.mark.skipif(
     not EXAMPLE.exists() or shutil.which("gcc") is None or shutil.which("make") is None,

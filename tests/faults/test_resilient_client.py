@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import islice
 
 from faults.processes import KILLS, PROMISED_DEAD_OBJECT, Row, Supervisor, check_p99, collect
+from nnburst.testing.faults.activities import outlive
 from nnburst.testing.faults.footprint import footprint, settle
-from nnburst.testing.faults.resilient import outlive
 
 
 def test_resilient_client_recovers_once_for_each_death_and_goes_on(

@@ -23,7 +23,7 @@ from faults.processes import (
     wait_until_gone,
 )
 from nnburst import DeadObject
-from nnburst.driver.service.listener import Listener
+from nnburst.control.address import Listener
 from nnburst.testing.faults.activities import ACTIVITIES
 from nnburst.testing.faults.footprint import children, spares
 

@@ -21,7 +21,7 @@ from nnburst.serialize import (
     serialize_result,
 )
 from nnburst.serialize.packets import PacketReader
-from nnburst.testing.fuzzing import packet_mutators
+from nnburst.testing.fuzzing import packet_fuzzer
 from serialize.strategies import MEASURES, REQUESTS, SLOTS
 
 Decoder = Callable[[bytes], object]
@@ -86,9 +86,9 @@ def test_mutated_requests_are_read_or_malformed(
 ) -> None:
     packet = serialize_request(request_, slots, measure)
     for mutate in (
-        packet_mutators.random_bytes,
-        packet_mutators.random_fields,
-        packet_mutators.random_structure,
+        packet_fuzzer.random_bytes,
+        packet_fuzzer.random_fields,
+        packet_fuzzer.random_structure,
     ):
         for mutation in mutate(packet, seed, 5):
             data = mutation.packet.tobytes()
@@ -123,7 +123,7 @@ def test_counts_are_not_believed() -> None:
     good = serialize_request(
         Request((RequestArgument(dimensions=(1,)),), (RequestArgument(),)), (0,), MeasureTiming.NO
     )
-    for mutation in packet_mutators.count_mutations(good):
+    for mutation in packet_fuzzer.count_mutations(good):
         data = mutation.packet.tobytes()
         with pytest.raises(MalformedPacket):
             deserialize_request(data)

@@ -11,7 +11,7 @@ from nnburst.hal.errors import InvalidArgument, MalformedPacket
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.types import Request, RequestArgument
 from nnburst.serialize import REQUEST_DATUM, deserialize_request, serialize_request
-from nnburst.testing.fuzzing.packet_mutators import nonzero_padding
+from nnburst.testing.fuzzing.packet_fuzzer import nonzero_padding
 from serialize.strategies import MEASURES, REQUESTS, SLOTS
 
 REQUEST = Request(

@@ -7,7 +7,7 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument, MalformedPacket
 from nnburst.hal.types import OutputShape, Timing
 from nnburst.serialize import RESULT_DATUM, deserialize_result, serialize_result
-from nnburst.testing.fuzzing.packet_mutators import nonzero_padding
+from nnburst.testing.fuzzing.packet_fuzzer import nonzero_padding
 from serialize.strategies import SHAPES, STATUSES, TIMINGS
 
 SHAPE = OutputShape((7, 0), True)

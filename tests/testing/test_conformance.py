@@ -20,8 +20,7 @@ from nnburst.hal.types import OutputShape
 from nnburst.testing.conformance import campaign as conformance
 from nnburst.testing.conformance.campaign import Selection, find_files, run_files, run_suite
 from nnburst.testing.conformance.comparison import RunResult, require_supported
-from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.conformance.runners import LocalRunner
+from nnburst.testing.conformance.runners import BurstRunner, ExecuteRunner, LocalRunner
 from nnburst.testing.conformance.vectors import (
     Vector,
     VectorGraph,

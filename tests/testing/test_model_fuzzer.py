@@ -37,8 +37,7 @@ from nnburst.testing.fuzzing.model_asking import (
 )
 from nnburst.testing.fuzzing.model_fuzzer import fuzz
 from nnburst.testing.fuzzing.model_mutators import ModelMutation
-from nnburst.testing.fuzzing.packet_fuzzer import judge
-from nnburst.testing.fuzzing.packet_mutators import Mutation
+from nnburst.testing.fuzzing.packet_fuzzer import Mutation, judge
 from nnburst.testing.models.small_models import (
     SmallModel,
     all_models,

@@ -18,8 +18,8 @@ from nnburst.cli import main
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.signature import Role, Signature
+from nnburst.testing import assessment
 from nnburst.testing.models.random_graphs.builder import TEMPLATES
-from nnburst.testing.pack import suites
 from nnburst.testing.pack.campaign import EXCLUSIONS, LEFT_OUT_TYPES, left_out
 from nnburst.testing.pack.cases import FILLING, LARGE, LEAST, RECIPES, Triple, cases, triples
 from nnburst.testing.pack.trial import model_of
@@ -160,8 +160,8 @@ def test_command_writes_both_reports_and_fails_for_what_is_required(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With one check of the contract, all of which test_planted_defects.py runs."""
-    name, check = next(iter(suites.SUITES["contract"].items()))
-    monkeypatch.setattr(suites, "SUITES", {"contract": {name: check}})
+    name, check = next(iter(assessment.SUITES["contract"].items()))
+    monkeypatch.setattr(assessment, "SUITES", {"contract": {name: check}})
     words = ["--device", "reference", "--profile", "basic", "--operation", "LOGICAL_NOT"]
     required = ["--require", "LOGICAL_NOT:TENSOR_BOOL8,ADD", "--report", str(tmp_path)]
     assert main(["conformance", *words, *required]) == 1

@@ -13,7 +13,7 @@ from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
 from nnburst.serialize import deserialize_request, serialize_request, serialize_result
 from nnburst.serialize.wire import REQUEST
 from nnburst.serialize.wire import RESULT as RESULT_UNION
-from nnburst.testing.fuzzing import packet_mutators as mutators
+from nnburst.testing.fuzzing import packet_fuzzer as mutators
 
 _ARGUMENT = RequestArgument(location=DataLocation(0, 16, 16), dimensions=(1, 4))
 PACKET = serialize_request(Request((_ARGUMENT,), (_ARGUMENT,)), (3,), MeasureTiming.YES)

@@ -10,10 +10,11 @@ import pytest
 
 from nnburst.client.connect import connect
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.testing import assessment
 from nnburst.testing.assessment import Plan, assess, other_cases, subjects_of
-from nnburst.testing.conformance.driver_runners import BurstRunner
+from nnburst.testing.conformance.runners import BurstRunner
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.pack import campaign, suites
+from nnburst.testing.pack import campaign
 from nnburst.testing.pack.cases import Case, Triple
 from nnburst.testing.report import TripleResult
 
@@ -171,16 +172,18 @@ def contract(driver: DriverUnderTest, name: str) -> str:
 def reason(driver: DriverUnderTest, name: str, passed: list[Case]) -> str:
     """Why a check fails with the smallest of these cases; "" if it passes."""
     subject, *_ = subjects_of(passed)
-    return suites.run("contract", name, driver.address, subject, other_cases([subject])).reason
+    return assessment.run_check(
+        "contract", name, driver.address, subject, other_cases([subject])
+    ).reason
 
 
-@pytest.mark.parametrize("suite", suites.SUITES)
+@pytest.mark.parametrize("suite", assessment.SUITES)
 def test_honest_executor_passes_every_check(
     honest: DriverUnderTest, computed: list[Case], suite: str
 ) -> None:
     subject, *_ = subjects_of(computed)
-    for name in suites.SUITES[suite]:
-        result = suites.run(suite, name, honest.address, subject, other_cases([subject]))
+    for name in assessment.SUITES[suite]:
+        result = assessment.run_check(suite, name, honest.address, subject, other_cases([subject]))
         assert result.outcome != "failed", f"{name}: {result.reason}"
 
 

@@ -17,8 +17,7 @@ from nnburst.executor.reference import execution
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.validation import validate_model
 from nnburst.testing.conformance.campaign import run_suite
-from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.conformance.runners import SIGNATURES, LocalRunner
+from nnburst.testing.conformance.runners import SIGNATURES, BurstRunner, ExecuteRunner, LocalRunner
 from nnburst.testing.conformance.vectors import build, read
 from nnburst.testing.models.naive import NAIVE
 from nnburst.testing.models.random_graphs import PRIMARY, SIZES, check, generate, shrink

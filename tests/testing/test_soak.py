@@ -12,7 +12,7 @@ import pytest
 
 from nnburst.hal import environment
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.faults.resilient import BrokenLife
+from nnburst.testing.faults.activities import BrokenLife
 from nnburst.testing.load.soak import ALLOWANCES, Process, Samples, Series, SoakReport, main
 
 SECONDS = environment.SOAK.read()

@@ -14,8 +14,8 @@ from nnburst.hal.environment import STRESS
 from nnburst.hal.errors import DeadObject, InvalidArgument, MissedDeadline, ResourceExhausted
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.load import stress, stress_client
+from nnburst.testing.load.stress import PROFILES, WrongAnswer, outcome_of
 from nnburst.testing.load.stress_client import of_ratios
-from nnburst.testing.load.stress_profiles import PROFILES, WrongAnswer, outcome_of
 from nnburst.testing.models.random_graphs import generate
 
 WRONG = '''

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from nnburst.bench.cases import Contestant, Looped, Samples
-from nnburst.bench.socket_and_async_cases import fork
+from nnburst.bench.other_transports import fork
 from nnburst.client.burst.interface import Burst
 from nnburst.client.connect import connect
 from nnburst.client.device import Device

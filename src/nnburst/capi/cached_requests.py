@@ -13,10 +13,9 @@ import numpy as np
 
 from nnburst._native import ffi, lib
 from nnburst.capi.marshalling import HANDLES
-from nnburst.client.burst.thread_bursts import MOST as MOST_THREADS
-from nnburst.client.burst.thread_bursts import ThreadBurst, ThreadBursts
 from nnburst.client.memory import Memory as Pool
 from nnburst.client.request_cache import RequestCache
+from nnburst.client.session.own_bursts import MOST_THREADS, ThreadBurst, ThreadBursts
 from nnburst.client.staging import Layout
 from nnburst.hal.errors import ResourceExhausted
 from nnburst.hal.utils import Closing

@@ -110,13 +110,12 @@ def _two_cores(
         open_bound,
         pinned,
     )
-    from nnburst.bench.other_transports import open_rivals
+    from nnburst.bench.other_transports import loop_cases, open_rivals, socket_cases
     from nnburst.bench.peer import Peer
     from nnburst.bench.periodic import idle_share
     from nnburst.bench.plans import simple_plan, steps_in_c
     from nnburst.bench.plot import plot_distributions
     from nnburst.bench.rounds import run_rounds
-    from nnburst.bench.socket_and_async_cases import loop_cases, socket_cases
 
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, store."""
     from nnburst.bench import capabilities as bench
     from nnburst.client.launch import launch
-    from nnburst.demo.digits import Precision, build_network
+    from nnburst.demo.pictures import Precision, build_network
     from nnburst.driver.model.capabilities import store_capabilities
     from nnburst.hal.types import PerformanceInfo
 

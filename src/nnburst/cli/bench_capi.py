@@ -75,8 +75,8 @@ def _measure(rounds: int) -> dict[str, Measured]:
 
     from nnburst.bench.cases import Looped, adding_model, null_driver, open_bound, pinned
     from nnburst.bench.interface import devices, interface_cases
+    from nnburst.bench.other_transports import socket_cases
     from nnburst.bench.rounds import run_rounds
-    from nnburst.bench.socket_and_async_cases import socket_cases
 
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as stack:

@@ -94,8 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure_all(args: argparse.Namespace) -> list[dict[str, Any]]:
-    from nnburst.bench.clients.result import ClientShare
-    from nnburst.bench.clients.scenario import run_load, service
+    from nnburst.bench.clients.scenario import ClientShare, run_load, service
 
     every = tuple(sorted(os.sched_getaffinity(0)))
     sets = [every[:1] if word == "one" else every for word in _wanted(args.on, _CORES)]

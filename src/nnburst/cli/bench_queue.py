@@ -33,7 +33,7 @@ from nnburst.cli.output import (
 
 if TYPE_CHECKING:
     from nnburst.bench.cases import Contestant
-    from nnburst.bench.queue_pairs import Pair, PairPeer, Stream
+    from nnburst.bench.queues import Pair, PairPeer, Stream
 
 _OWN: Final = ("queue_bound", "queue_arrays", "queue_messages")
 #: What is no queue of another library.
@@ -97,8 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
     from nnburst.bench.cases import pinned
-    from nnburst.bench.queue_pairs import PairPeer
-    from nnburst.bench.queue_readers import period_to, stream_to
+    from nnburst.bench.queues import PairPeer, period_to, stream_to
 
     report: dict[str, Any] = {"cores": [here, there]}
     with pinned(here), PairPeer(there) as other:
@@ -125,10 +124,10 @@ def _measure(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
 
 def _pairs(args: argparse.Namespace, other: PairPeer, there: int) -> dict[str, Any]:
     from nnburst.bench.cases import BareFutex, FloorSpin, Fmq256
+    from nnburst.bench.other_transports import awaited_echo
     from nnburst.bench.peer import Peer
     from nnburst.bench.plot import plot_distributions
     from nnburst.bench.rounds import run_rounds
-    from nnburst.bench.socket_and_async_cases import awaited_echo
 
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))

@@ -32,7 +32,7 @@ from nnburst.testing.conformance.campaign import (
     run_file,
     run_files,
 )
-from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.runners import BurstRunner, ExecuteRunner
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.partitioning import SUITE as PARTITIONING
 from nnburst.testing.partitioning import run_partitioning

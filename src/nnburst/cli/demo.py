@@ -30,8 +30,20 @@ from nnburst.cli.output import (
     write_json,
 )
 from nnburst.client.burst.interface import BoundRequest
-from nnburst.demo.digits import Precision, Split, build_network, encode, load_split
-from nnburst.demo.faces import PHOTOGRAPHS, Box, Face, View, find_network, find_photograph, overlap
+from nnburst.demo.pictures import (
+    PHOTOGRAPHS,
+    Box,
+    Face,
+    Precision,
+    Split,
+    View,
+    build_network,
+    encode,
+    find_network,
+    find_photograph,
+    load_split,
+    overlap,
+)
 from nnburst.executor.base import Argument
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.errors import InvalidArgument

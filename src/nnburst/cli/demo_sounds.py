@@ -25,7 +25,18 @@ from nnburst.demo.noise import (
     signal_to_noise,
     with_noise,
 )
-from nnburst.demo.speech import HOP_SECONDS, RATE, Clip, read_clip, shipped_clip
+from nnburst.demo.speech import (
+    HOP_SECONDS,
+    RATE,
+    STRIDE,
+    Clip,
+    Decision,
+    Features,
+    WakeWord,
+    find_wake_word,
+    read_clip,
+    shipped_clip,
+)
 from nnburst.demo.voice import (
     THRESHOLD,
     VOICE_HOP_SECONDS,
@@ -36,7 +47,6 @@ from nnburst.demo.voice import (
     voice_golden,
     voice_hops,
 )
-from nnburst.demo.wakeword import STRIDE, Decision, Features, WakeWord, find_wake_word
 from nnburst.hal.model import Operand
 
 H = TypeVar("H")

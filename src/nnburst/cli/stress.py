@@ -22,7 +22,7 @@ from nnburst.cli.output import (
 
 def prepare_parser(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
-    from nnburst.testing.load.stress_profiles import PROFILES
+    from nnburst.testing.load.stress import PROFILES
 
     parser = subparsers.add_parser(
         "stress",
@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the profiles one after the other, print, write."""
     from nnburst.hal.errors import InvalidArgument
     from nnburst.testing.driver_under_test import DriverUnderTest
-    from nnburst.testing.load.stress import stress
-    from nnburst.testing.load.stress_profiles import BAD, PROFILES
+    from nnburst.testing.load.stress import BAD, PROFILES, stress
 
     names = args.profiles or ["parallel", "early-termination"]
     for name in names:

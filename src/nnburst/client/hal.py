@@ -1,27 +1,215 @@
-"""Ways to execute of NNAPI's HAL, for code that is ported from it; public in `nnburst.hal`.
+"""Executes in the ways of NNAPI's HAL, for code that is ported from it; public in `nnburst.hal`.
 
     from nnburst import hal
 
     fenced = hal.execute_fenced(prepared, [x], wait_for=[fence])
+    with hal.create_reusable_execution(prepared, [x], [y]) as execution:
+        execution.run()
 
-They go over the socket. New programs need none of them: `PreparedModel.execute` and bursts are faster.
+These ways go over the socket. New programs need none of them: `PreparedModel.execute` and bursts are faster.
+NNAPI: IPreparedModel and IExecution of AIDL v4, ANeuralNetworksExecution_setReusable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
-from nnburst.client.arguments import Array, time_left
+from nnburst.client.arguments import (
+    Array,
+    ExecutionResult,
+    boottime_deadline_ns,
+    check_timeout,
+    time_left,
+)
 from nnburst.client.execution import fenced_execution
-from nnburst.client.execution.aidl_burst import AidlBurst
+from nnburst.client.execution.aidl_burst import AidlBurst, in_microseconds, with_timing
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.execution.fenced_execution import FencedExecution, check_fences
-from nnburst.client.execution.reusable_execution import ReusableExecution
-from nnburst.client.execution.socket_request import SocketArguments
+from nnburst.client.execution.fenced_execution import (
+    FencedExecution,
+    check_fences,
+    duration_in_ns,
+)
+from nnburst.client.execution.prepared import Prepared
+from nnburst.client.execution.socket_request import SocketArguments, SocketRequest
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.session.gate import Gate, entries, leave
+from nnburst.control.channel import Fds
+from nnburst.control.fences import FenceStatus
+from nnburst.control.messages import (
+    CreateReusableExecution,
+    Executed,
+    ExecuteReusable,
+    ExecuteReusableFenced,
+    Fenced,
+    Opened,
+)
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    NnburstError,
+)
 from nnburst.hal.extensions import ExtensionAttribute
+from nnburst.hal.utils import Closing
 from nnburst.tracing.slices import Layer, Phase, trace
+
+T = TypeVar("T")
+_BUSY: Final = "the execution is under way: one run at a time"
+
+
+class ReusableExecution(Closing):
+    """A request that the driver has bound; made by `nnburst.hal.create_reusable_execution`.
+
+    Arrays in pools are used in place; the others are copied to private memory of its own with each run,
+    and results from there. One run at a time: a second one gets BurstBusy. A context manager that closes
+    itself.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        arguments: SocketArguments,
+        measure: bool,
+        timeout: float,
+        attributes: Sequence[ExtensionAttribute] = (),
+    ) -> None:
+        """Have the driver bind the request.
+
+        Raises:
+            NnburstError: the driver refuses it.
+        """
+        hints = prepared.session.hints(attributes)
+        self._session = prepared.session
+        self._under_way = Gate(_BUSY)
+        self._fenced: tuple[SyncFence, weakref.ref[FencedExecution]] | None = None
+        self._placed = SocketRequest(arguments)
+        self._placed.private.keep()
+        self._staged = self._placed.staged()
+        self._inputs, self._outputs = arguments.arrays
+        self._connection = prepared.session.connection
+        message = CreateReusableExecution(
+            prepared.handle, self._placed.request, measure, hints=hints
+        )
+        opened, _ = self._placed.call(message, Opened, timeout)
+        self._handle = opened.handle
+        self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
+        self._finalizer.atexit = False
+
+    def run(self, timeout: float = 30.0) -> ExecutionResult:
+        """Execute once and wait for the result.
+
+        Args:
+            timeout: seconds; also the driver's deadline.
+
+        Returns:
+            Outputs, shapes and timing; `timing_ns` has it in nanoseconds.
+
+        Raises:
+            BurstBusy: a run is under way.
+            OutputInsufficientSize: an output does not fit; its room is fixed.
+            MissedDeadline: it took too long. A driver that is not done yet refuses the next run.
+            NnburstError: the driver's reason.
+            DeadObject: the driver has died.
+            Closed: this is closed.
+        """
+        seconds = check_timeout(timeout)
+
+        def execute() -> ExecutionResult:
+            if self._staged is not None:
+                self._staged.stage(self._inputs)
+            else:
+                self._placed.stage()
+            message = ExecuteReusable(self._handle, boottime_deadline_ns(seconds))
+            try:
+                executed, _ = self._connection.call(message, Executed, timeout=seconds)
+            except NnburstError as error:
+                self._placed.fail(error)
+                raise
+            if self._staged is None:
+                return in_microseconds(self._placed, executed)
+            shapes = self._staged.shapes(executed)
+            return with_timing(self._staged.outputs(self._outputs), shapes, executed.timing)
+
+        return self._alone(execute)
+
+    def run_fenced(
+        self,
+        *,
+        wait_for: Sequence[SyncFence] = (),
+        duration: float | None = None,
+        timeout: float = 30.0,
+    ) -> FencedExecution:
+        """Launch a run that begins when fences have signalled; see `nnburst.hal.execute_fenced`.
+
+        The next run is refused until this one's fence has signalled. Inputs that lie in no pool are copied
+        now.
+
+        Args:
+            wait_for: fences; empty to begin at once. They stay the caller's, who may close them.
+            duration: seconds that it may take after the last fence; None for no limit.
+            timeout: seconds that it may take from now on, waiting for fences included.
+
+        Returns:
+            The execution, which the caller closes.
+
+        Raises:
+            BurstBusy: a run is under way.
+            InvalidArgument: an output has unknown dimensions, or a fence is in the error state.
+            MissedDeadline, DeadObject, Closed: as for `run`.
+        """
+        seconds, fences = check_timeout(timeout), check_fences(wait_for)
+        duration_ns = duration_in_ns(duration)
+
+        def execute_fenced() -> FencedExecution:
+            self._placed.stage()
+            message = ExecuteReusableFenced(
+                self._handle, len(fences), boottime_deadline_ns(seconds), duration_ns
+            )
+            with Fds.duplicates(fences) as fds:
+                answer = self._connection.call(message, Fenced, list(fds), timeout=seconds)
+            fenced = FencedExecution(self._session, self._placed, answer)
+            self._fenced = SyncFence(fenced.fence.duplicate()), weakref.ref(fenced)
+            return fenced
+
+        return self._alone(execute_fenced)
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        if not self._finalizer.alive:
+            raise Closed("the reusable execution is closed")
+        self._session.check_open()  # a forked child lacks the memory that comes next
+        me = next(entries)
+        try:
+            self._under_way.enter(me)
+            self._finish_fenced()
+            return work()
+        finally:
+            leave(self._under_way.struct, me)
+
+    def _finish_fenced(self) -> None:
+        """If the last run was fenced: have its result taken before its memory is used again."""
+        if self._fenced is None:
+            return
+        fence, reference = self._fenced
+        if self._connection.is_alive and fence.status == FenceStatus.ACTIVE:
+            raise BurstBusy(_BUSY)
+        fence.close()
+        self._fenced, fenced = None, reference()
+        if fenced is not None:
+            with contextlib.suppress(NnburstError):  # its holder gets that error
+                fenced.result()
+
+    def close(self) -> None:
+        """Release it in the driver; a run under way finishes. Twice is fine, and so is a dead driver."""
+        if self._finalizer.detach() is None:
+            return
+        self._connection.release(self._handle)
+
+    def __repr__(self) -> str:
+        state = "open" if self._finalizer.alive else "closed"
+        return f"<nnburst.hal.ReusableExecution: {state}>"
 
 
 def execute_fenced(

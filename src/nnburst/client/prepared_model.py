@@ -25,7 +25,6 @@ from nnburst.client.burst.interface import Burst, Recover, State, check_recover
 from nnburst.client.burst.recovering import RecoveringBurst
 from nnburst.client.burst.resident import ResidentBurst
 from nnburst.client.burst.states import StatefulBurst
-from nnburst.client.burst.thread_bursts import ThreadBursts
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.socket_request import (
@@ -35,7 +34,7 @@ from nnburst.client.execution.socket_request import (
     execute_synchronously,
 )
 from nnburst.client.session.handshake import Session
-from nnburst.client.session.own_bursts import OwnBursts, PriorityNote
+from nnburst.client.session.own_bursts import OwnBursts, PriorityNote, ThreadBursts
 from nnburst.client.session.pending import Pending
 from nnburst.client.session.recovery import Recovery
 from nnburst.client.session.upcalls import Notification

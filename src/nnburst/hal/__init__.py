@@ -26,7 +26,7 @@ _HOME: Final = {
     "create_reusable_execution": "nnburst.client.hal",
     "open_aidl_burst": "nnburst.client.hal",
     "AidlBurst": "nnburst.client.execution.aidl_burst",
-    "ReusableExecution": "nnburst.client.execution.reusable_execution",
+    "ReusableExecution": "nnburst.client.hal",
     "FencedExecution": "nnburst.client.execution.fenced_execution",
     "SyncFence": "nnburst.client.execution.sync_fence",
     "CacheFiles": "nnburst.client.compilation_cache",

@@ -21,9 +21,9 @@ from nnburst.client.arguments import Array, ExecutionResult, Parameter, paramete
 from nnburst.client.burst.arrays import check_integer
 from nnburst.client.burst.interface import Burst, Recover, State, check_recover
 from nnburst.client.burst.states import StatefulBurst
-from nnburst.client.burst.thread_bursts import ThreadBursts
 from nnburst.client.compilation_cache import model_token
 from nnburst.client.memory import Memory as Pool
+from nnburst.client.session.own_bursts import ThreadBursts
 from nnburst.client.staging import CarriesPools, bare_model
 from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, Priority
 from nnburst.hal.errors import (

@@ -29,14 +29,15 @@ from nnburst.runtime.planning.finished_model import FinishedModel
 from nnburst.runtime.planning.placement import CostModel, supported_operations
 from nnburst.runtime.planning.plan import Candidate, ExecutionStep
 from nnburst.runtime.planning.planner import DeclaredPlacement, Planner, PreparedPlan
-from nnburst.runtime.planning.schedule_search import (
+from nnburst.runtime.planning.slices import SliceableModel, hal_model
+from nnburst.runtime.planning.steps import (
     Schedule,
     ScheduledStep,
     StepCosts,
     best_schedule,
+    lone_step,
+    readers_wait,
 )
-from nnburst.runtime.planning.slices import SliceableModel, hal_model
-from nnburst.runtime.planning.steps import lone_step, readers_wait
 
 
 class MeasuredStep(NamedTuple):

@@ -1,4 +1,8 @@
-"""Tries a driver with everything that there is for testing drivers, and writes one report."""
+"""Tries a driver with everything that there is for testing drivers, and writes one report.
+
+`SUITES` has the checks that every driver is held to, named as the suites of NNAPI's VTS. A check takes a
+driver and a case that it computes, and raises `BrokenContract` with the reason if a rule is broken.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +22,36 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from nnburst._version import __version__
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
-from nnburst.testing.conformance.driver_runners import BurstRunner
+from nnburst.testing.conformance.runners import BurstRunner
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.pack import campaign, suites
+from nnburst.testing.pack import (
+    campaign,
+    compilation_caching,
+    contract,
+    generated,
+    memory_domain,
+    quality_of_service,
+)
 from nnburst.testing.pack.campaign import left_out, try_graphs, try_pairs
 from nnburst.testing.pack.cases import Case, Triple, can_be_drawn, cases, conceivable, wanted
-from nnburst.testing.pack.contract import is_whole
+from nnburst.testing.pack.contract import (
+    BrokenContract,
+    Check,
+    NotApplicable,
+    Subject,
+    is_whole,
+    run_once,
+)
 from nnburst.testing.report import (
+    FAILED,
+    PASSED,
     SKIPPED,
     About,
     CheckResult,
@@ -40,6 +61,61 @@ from nnburst.testing.report import (
     missing,
     performances,
 )
+
+#: Checks by suite and by name.
+SUITES: Final[dict[str, dict[str, Check]]] = {
+    "contract": contract.CHECKS,
+    "GeneratedTests": generated.CHECKS,
+    "CompilationCaching": compilation_caching.CHECKS,
+    "MemoryDomain": memory_domain.CHECKS,
+    "QualityOfService": quality_of_service.CHECKS,
+}
+_TRIPS: Final = 300
+
+
+def run_check(
+    suite: str, name: str, address: str, case: Case, others: tuple[Case, ...] = ()
+) -> CheckResult:
+    """Run one check over a connection of its own.
+
+    Args:
+        suite: key of SUITES.
+        name: key of that suite.
+        address: where the driver listens.
+        case: one that it supports, whole (`contract.is_whole`).
+        others: more cases, supported or not.
+    """
+    label = f"{name} ({case.name})"
+    try:
+        with connect(address) as device:
+            SUITES[suite][name](Subject(device, case, others))
+    except NotApplicable as reason:
+        return CheckResult(suite, label, SKIPPED, str(reason))
+    except BrokenContract as broken:
+        return CheckResult(suite, label, FAILED, str(broken))
+    except NnburstError as error:
+        return CheckResult(suite, label, FAILED, f"{error.status.name}: {error}")
+    return CheckResult(suite, label, PASSED)
+
+
+def latency(address: str, case: Case) -> Latency:
+    """How long round trips of a case take over a burst, the client's own work included.
+
+    Raises:
+        NnburstError: the driver fails.
+    """
+    with connect(address) as device:
+        subject = Subject(device, case)
+        with subject.prepared() as prepared, prepared.open_burst() as burst:
+            bound = burst.bind()
+            run_once(bound, case, 0)
+            trips = []
+            for _ in range(_TRIPS):
+                began = time.perf_counter_ns()
+                bound.run()
+                trips.append((time.perf_counter_ns() - began) / 1000)
+    return Latency(case.name, float(np.median(trips)), max(trips))
+
 
 #: The pack's first cases and the suites of checks; all cases and random graphs; the pytest suites that send
 #: what no honest client sends, kill and stop; everything.
@@ -174,10 +250,10 @@ def _takes(plan: Plan, triple: Triple) -> bool:
 
 def _checks(address: str, subjects: Sequence[Case], advance: Advance) -> Iterator[CheckResult]:
     others = other_cases(subjects)
-    names = [(suite, name) for suite, checks in suites.SUITES.items() for name in checks]
+    names = [(suite, name) for suite, checks in SUITES.items() for name in checks]
     for number, subject in enumerate(subjects):
         for place, (suite, name) in enumerate(names):
-            yield suites.run(suite, name, address, subject, others)
+            yield run_check(suite, name, address, subject, others)
             advance("checks", number * len(names) + place + 1, len(subjects) * len(names))
 
 
@@ -204,7 +280,7 @@ def _latencies(address: str, subjects: Sequence[Case]) -> tuple[Latency, ...]:
     found = []
     for subject in subjects:
         try:
-            found.append(suites.latency(address, subject))
+            found.append(latency(address, subject))
         except NnburstError:
             continue  # a check of the contract has failed, too, and has the reason
     return tuple(found)

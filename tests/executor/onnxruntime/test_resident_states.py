@@ -20,7 +20,7 @@ from nnburst import InvalidArgument, StateLost
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.onnxruntime.executor import GraphPrepared
-from nnburst.executor.onnxruntime.states import GROWING, IN_PLACE, IN_TURNS
+from nnburst.executor.onnxruntime.native import GROWING, IN_PLACE, IN_TURNS
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.whole_graph import CLOSE_SLOT, OPEN_SLOT, GraphState
 from nnburst.testing.models.transformers import (
@@ -348,8 +348,7 @@ def test_a_run_without_room_for_its_output_leaves_the_state_as_it_was(
 def test_states_that_the_graph_has_not_are_refused_by_the_driver(
     state: GraphState, message: str
 ) -> None:
-    from nnburst.executor.onnxruntime.native import Session
-    from nnburst.executor.onnxruntime.states import ResidentStates
+    from nnburst.executor.onnxruntime.native import ResidentStates, Session
     from nnburst.formats.onnx_model import read_model
 
     content = decoder("scatter", SIZE)

@@ -20,8 +20,7 @@ from nnburst.hal.types import Capabilities
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.planning.finished_model import FinishedModel
 from nnburst.runtime.planning.plan import ExecutionStep
-from nnburst.runtime.planning.schedule_search import Schedule, ScheduledStep
-from nnburst.runtime.planning.steps import lone_step, readers_wait
+from nnburst.runtime.planning.steps import Schedule, ScheduledStep, lone_step, readers_wait
 from nnburst.testing.partitioning.run import uniform
 
 F32 = OperandType.TENSOR_FLOAT32

@@ -14,7 +14,7 @@ from nnburst.hal.errors import GeneralFailure
 from nnburst.runtime.measured_placement import MeasuredPlacement
 from nnburst.runtime.part_timer import CostFile, PartTimer
 from nnburst.runtime.planning.finished_model import FinishedModel, finish
-from nnburst.runtime.planning.schedule_search import Schedule
+from nnburst.runtime.planning.steps import Schedule
 from runtime.measuring.made_up import Enumerated, KnownDevice, VirtualClock, assembled, grown
 from runtime.planning.plans import ADD, EXP, chain
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnburst.runtime.planning import schedule_search
-from nnburst.runtime.planning.schedule_search import (
+from nnburst.runtime.planning import steps
+from nnburst.runtime.planning.steps import (
     Schedule,
     ScheduledStep,
     StepCosts,
@@ -110,7 +110,7 @@ def test_crossing_is_only_paid_if_the_other_device_saves_more() -> None:
 
 
 def test_model_with_too_many_states_is_cut_in_run_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule_search, "MAX_STATES", 3)
+    monkeypatch.setattr(steps, "MAX_STATES", 3)
     apart = [0, 0, 0]
     costs = StepCosts([0.1, 0.1], [[1.0, 9.0, 1.0], [9.0, 1.0, 9.0]])
     assert best_schedule(apart, costs) == ((0, (0,)), (1, (1,)), (0, (2,)))

@@ -1,7 +1,8 @@
-"""Puts a load on a service once and measures it."""
+"""Puts a load of many clients on a service, and evaluates when it answered, beside a simulated queue."""
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -146,3 +147,159 @@ def service(executor: str, cores: tuple[int, ...]) -> Iterator[str]:
         driver = DriverUnderTest.start(executor)
     with driver:
         yield driver.address
+
+
+# -- A simulated queue -----------------------------------------------------------------------------
+
+
+Nanoseconds = npt.NDArray[np.int64]
+
+
+def simulate_queue(
+    arrivals: Nanoseconds, clients: Nanoseconds, services: Nanoseconds, servers: int
+) -> Nanoseconds:
+    """The time of each request from its arrival until it is served.
+
+    Requests of one client are served one after the other; a free server takes the one that waits longest.
+
+    Args:
+        arrivals: when requests come, in any order.
+        clients: the number of each request's client, from 0 on.
+        services: how long a server needs for each.
+        servers: how many there are, at least 1.
+
+    Returns:
+        Nanoseconds for each request, in the order of `arrivals`.
+    """
+    free = [0] * servers
+    client_free = [0] * (int(clients.max(initial=-1)) + 1)
+    waiting = [(int(arrivals[i]), i) for i in np.argsort(arrivals, kind="stable")]
+    heapq.heapify(waiting)
+    took = np.zeros(len(arrivals), np.int64)
+    while waiting:
+        ready, index = heapq.heappop(waiting)
+        client = int(clients[index])
+        if client_free[client] > ready:  # its client's request before is not served yet
+            heapq.heappush(waiting, (client_free[client], index))
+            continue
+        done = max(ready, heapq.heappop(free)) + int(services[index])
+        heapq.heappush(free, done)
+        client_free[client] = done
+        took[index] = done - int(arrivals[index])
+    return took
+
+
+def jain_index(shares: npt.NDArray[np.float64]) -> float:
+    """Jain's index of fairness: 1 if all have the same, 1/n if one of n has everything.
+
+    Without anything to share it is 1.
+    """
+    squares = float((shares**2).sum())
+    return float(shares.sum()) ** 2 / (len(shares) * squares) if squares else 1.0
+
+
+#: Requests of which a percentile is worth printing.
+_FEWEST: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClientShare:
+    """Figures of one load.
+
+    Attributes:
+        name: of the case.
+        ran: the measurements.
+        queue_ns: the time of each request in a simulated queue, in the order of the clients; None in a
+            closed loop.
+    """
+
+    name: str
+    ran: Ran
+    queue_ns: npt.NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, ran: Ran, services: npt.NDArray[np.int64] | None) -> ClientShare:
+        """Figures of a load; `services` are the measured times of single executions, for the queue."""
+        wanted = ran.wanted
+        name = f"{wanted.clients}_{wanted.loop}_{wanted.waiting}_{len(wanted.cores)}_cores"
+        return cls(name, ran, None if services is None else _queue(ran, services))
+
+    @property
+    def latencies(self) -> npt.NDArray[np.int64]:
+        """Nanoseconds from when each request came to its answer, in the order of the clients."""
+        trips = np.concatenate(self.ran.trips)
+        return trips[:, 2] - trips[:, 0]
+
+    @property
+    def undisturbed(self) -> npt.NDArray[np.bool_]:
+        """Which requests came and were answered while the host took nothing."""
+        trips = np.concatenate(self.ran.trips)
+        times, stolen = self.ran.stolen[:, 0], self.ran.stolen[:, 1]
+        first = np.interp(trips[:, 0], times, np.arange(len(times)), left=0)
+        last = np.interp(trips[:, 2], times, np.arange(len(times)))
+        before = stolen[np.floor(first).astype(int)]
+        after = stolen[np.ceil(last).astype(int)]
+        return np.asarray(after <= before)
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the clients' shares: answers of a closed loop, mean latencies of an open one."""
+        trips = self.ran.trips
+        if self.ran.wanted.rate == 0:
+            return jain_index(np.asarray([len(found) for found in trips], float))
+        return jain_index(np.asarray([(t[:, 2] - t[:, 0]).mean() for t in trips if len(t)]))
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it; times in nanoseconds, sizes in bytes."""
+        ran, latencies = self.ran, self.latencies
+        seconds = (ran.end_ns - ran.begin_ns) / 1e9
+        count = max(1, len(latencies))
+        found = {
+            "name": self.name,
+            "clients": ran.wanted.clients,
+            "loop": ran.wanted.loop,
+            "waiting": ran.wanted.waiting,
+            "cores": len(ran.wanted.cores),
+            "requests": len(latencies),
+            "per_second": round(len(latencies) / seconds, 1),
+            "median_ns": percentile(latencies, 50),
+            "p99_ns": percentile(latencies, 99),
+            "fairness": round(self.fairness, 4),
+            "fewest": min(len(trips) for trips in ran.trips),
+            "most": max(len(trips) for trips in ran.trips),
+            "client_cpu_share": round(ran.clients.cpu_s / seconds, 4),
+            "worker_cpu_share": round(ran.workers.cpu_s / seconds, 4),
+            "cpu_ns_per_request": round(1e9 * (ran.clients.cpu_s + ran.workers.cpu_s) / count),
+            "waits_per_request": round((ran.clients.waits + ran.workers.waits) / count, 2),
+            "client_bytes": ran.memory[0],
+            "worker_bytes": ran.memory[1],
+            "stolen_share": round(float(ran.stolen[-1, 1] - ran.stolen[0, 1]) / seconds, 4),
+        }
+        return found | self._beside_queue(latencies)
+
+    def _beside_queue(self, latencies: npt.NDArray[np.int64]) -> dict[str, Any]:
+        if self.queue_ns is None:
+            return {}
+        quiet = self.undisturbed
+        found = {
+            "undisturbed": int(quiet.sum()),
+            "queue_median_ns": percentile(self.queue_ns, 50),
+            "queue_p99_ns": percentile(self.queue_ns, 99),
+        }
+        if quiet.sum() < _FEWEST:
+            return found
+        own, queue = (percentile(x[quiet], 99) for x in (latencies, self.queue_ns))
+        return found | {"undisturbed_p99_ns": own, "p99 / queue": round(own / max(queue, 1), 3)}
+
+
+def percentile(values: npt.NDArray[np.int64], share: float) -> int:
+    """Of nanoseconds; 0 without any."""
+    return round(float(np.percentile(values, share))) if len(values) else 0
+
+
+def _queue(ran: Ran, services: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The same arrivals in a queue before as many servers as there are cores."""
+    arrivals = np.concatenate([found[:, 0] for found in ran.trips])
+    whose = np.repeat(np.arange(len(ran.trips)), [len(found) for found in ran.trips])
+    drawn = np.random.default_rng(ran.wanted.seed).choice(services, len(arrivals))
+    return simulate_queue(arrivals, whose, drawn, len(ran.wanted.cores))

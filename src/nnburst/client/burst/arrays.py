@@ -1,7 +1,9 @@
 """Executes numpy arrays by a burst and reuses the request that was bound for arrays like them.
 
 Arrays in a pool of the device are part of the request itself; for the others the request has a private
-pool, copied into before the run and out of after it.
+pool, copied into before the run and out of after it. Requests with open shapes share one such pool, since
+they are copied in, run and copied out one after the other: a shape that is new then costs no pool, which the
+driver would map.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from nnburst.client.arguments import (
 from nnburst.client.burst.bound_request import RingRequest
 from nnburst.client.burst.core import BurstCore
 from nnburst.client.burst.interface import DEFAULT_TIMEOUT
-from nnburst.client.burst.open_shapes import OpenShapes
 from nnburst.client.execution.buffer import Buffer, refuse_buffers
 from nnburst.client.execution.socket_request import execute_synchronously
 from nnburst.client.memory import Memory, find_memory
@@ -41,6 +42,45 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.types import OutputShape
+
+
+class OpenShapes:
+    """What the requests of one burst with open shapes share. One thread at a time.
+
+    Attributes:
+        rooms: bytes to offer for each output: what is declared, or twice what was needed once.
+        is_open: whether any shape is open.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Parameter],
+        outputs: Sequence[Parameter],
+        allocate: Callable[[int], Memory],
+    ) -> None:
+        """Begin with a guess; `allocate` makes pools."""
+        self.rooms = [parameter.first_room for parameter in outputs]
+        self.is_open = not all(parameter.known for parameter in (*inputs, *outputs))
+        self._allocate = allocate
+        self._pool: Memory | None = None
+
+    def memory(self, size: int) -> Memory:
+        """A pool of at least so many bytes; requests may share it."""
+        if not self.is_open:
+            return self._allocate(size)
+        if self._pool is None or self._pool.closed or self._pool.size < size:
+            before = 0 if self._pool is None else self._pool.size
+            self._pool = self._allocate(max(size, 2 * before))
+        return self._pool
+
+    def grow(self, sizes: Sequence[int]) -> None:
+        """Offer as much from now on."""
+        self.rooms = [max(pair) for pair in zip(self.rooms, sizes, strict=True)]
+
+    def replace(self) -> None:
+        """Take another pool next time: a request that was given up may still be under way in this one."""
+        self._pool = None
+
 
 # -- requests like the last one --------------------------------------------------------------------
 

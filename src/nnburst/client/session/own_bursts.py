@@ -1,19 +1,27 @@
-"""Decides whether models of a session may execute over bursts that no program has opened."""
+"""Gives each thread that executes arrays again and again a burst of its own, if its session may open one.
+
+`PreparedModel.execute` and `CompiledModel.execute` are the plainest calls, and go over the socket the first
+time. With the second call of a thread a burst is opened behind it; once that is open, the thread's calls go
+over it. A burst that was not used for some seconds is closed, and so is one whose thread has ended.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Final, Generic, Protocol, TypeVar
 
 from nnburst.hal.enums import Priority
-from nnburst.hal.errors import ResourceExhausted
+from nnburst.hal.errors import NnburstError, ResourceExhausted
+from nnburst.hal.utils import DaemonThread
 
 B = TypeVar("B")
 
 #: Such bursts of one session: a quarter of what the driver's quota allows a client.
-MOST: Final = 64
+MOST_BURSTS: Final = 64
 
 
 class BurstUser(Protocol):
@@ -84,8 +92,8 @@ class OwnBursts:
         """
         with self._lock:
             self._users.add(user)
-            if len(self._bursts) >= MOST:
-                raise ResourceExhausted(f"the session has {MOST} such bursts")
+            if len(self._bursts) >= MOST_BURSTS:
+                raise ResourceExhausted(f"the session has {MOST_BURSTS} such bursts")
         self._check_priorities()
         burst = open_burst()
         with self._lock:
@@ -100,3 +108,171 @@ class OwnBursts:
     def _check_priorities(self) -> None:
         if self._are_mixed():
             raise ResourceExhausted("models of the session have several priorities")
+
+
+logger = logging.getLogger(__name__)
+
+
+#: The call of a thread with which its burst is opened.
+_OPENS_AT: Final = 2
+#: Calls of a thread after which it asks again, if its burst could not be opened.
+_ASKS_AGAIN: Final = 1000
+#: Threads that may have a burst of one model.
+MOST_THREADS: Final = 16
+#: Seconds between looks at which bursts were used.
+_LOOK: Final = 5.0
+
+
+class ThreadBurst(Generic[B]):
+    """What one thread has: its burst, and how often it has called without one.
+
+    Attributes:
+        burst: None while it has none.
+        is_used: set by each call over the burst.
+        is_wanted: whether it is being opened.
+        calls: over the socket that gave a result.
+    """
+
+    __slots__ = ("__weakref__", "burst", "calls", "is_used", "is_wanted")
+
+    def __init__(self) -> None:
+        """Begin without a burst."""
+        self.burst: B | None = None
+        self.is_used = False
+        self.is_wanted = False
+        self.calls = 0
+
+
+class _Registry(Generic[B]):
+    """The bursts of one model, held weakly, and the thread that opens them. Thread-safe.
+
+    That thread keeps the model as little alive as this does.
+    """
+
+    def __init__(self, open_burst: Callable[[Callable[[B], None]], None]) -> None:
+        self._open_burst: Final = open_burst
+        self._lock: Final = threading.RLock()
+        self._all: Final[weakref.WeakSet[ThreadBurst[B]]] = weakref.WeakSet()
+        self._wanted: Final[SimpleQueue[weakref.ref[ThreadBurst[B]] | None]] = SimpleQueue()
+        self._has_thread = False
+        self.is_closed = False
+
+    def add(self, mine: ThreadBurst[B]) -> None:
+        with self._lock:
+            self._all.add(mine)
+
+    def all(self) -> list[ThreadBurst[B]]:
+        with self._lock:
+            return [*self._all]
+
+    def want(self, mine: ThreadBurst[B]) -> None:
+        """Have a burst opened for a thread."""
+        with self._lock:
+            in_use = sum(each.burst is not None or each.is_wanted for each in self._all)
+            if self.is_closed or in_use >= MOST_THREADS:
+                mine.calls = -_ASKS_AGAIN
+                return
+            mine.is_wanted = True
+            self._wanted.put(weakref.ref(mine))
+            if not self._has_thread:
+                try:
+                    DaemonThread(self._serve)
+                except ResourceExhausted:
+                    return  # the next thread that wants one tries again
+                self._has_thread = True
+
+    def abandon(self) -> None:
+        """End the thread, soon. Takes no lock and does not wait."""
+        self.is_closed = True
+        self._wanted.put(None)
+
+    def _serve(self) -> None:
+        while not self.is_closed:
+            try:
+                wanted = self._wanted.get(timeout=_LOOK)
+            except Empty:
+                self._release_unused()
+                if self._may_end():
+                    return
+                continue
+            mine = None if wanted is None else wanted()
+            if mine is not None:
+                self._open(mine)
+            del mine
+
+    def _open(self, mine: ThreadBurst[B]) -> None:
+        def keep(burst: B) -> None:
+            mine.is_used = True
+            mine.calls = 0
+            mine.burst = burst
+
+        try:
+            self._open_burst(keep)
+        except NnburstError as error:
+            logger.info("a thread executes over the socket, it gets no burst: %s", error)
+            mine.calls = -_ASKS_AGAIN
+        finally:
+            mine.is_wanted = False
+        if self.is_closed:
+            mine.burst = None
+
+    def _release_unused(self) -> None:
+        for each in self.all():
+            if not each.is_used:
+                each.burst = None
+            each.is_used = False
+
+    def _may_end(self) -> bool:
+        with self._lock:
+            if not self._wanted.empty() or any(each.burst is not None for each in self._all):
+                return False
+            self._has_thread = False
+            return True
+
+
+class _Local(threading.local, Generic[B]):
+    """The calling thread's own."""
+
+    def __init__(self, registry: _Registry[B]) -> None:
+        self.mine: Final[ThreadBurst[B]] = ThreadBurst()
+        registry.add(self.mine)
+
+
+class ThreadBursts(Generic[B]):
+    """The bursts of a model's threads. Thread-safe.
+
+    Attributes:
+        local: `local.mine` is the calling thread's.
+    """
+
+    def __init__(self, open_burst: Callable[[Callable[[B], None]], None]) -> None:
+        """Open none yet.
+
+        Args:
+            open_burst: opens one and passes it on to its argument; called on a thread of this object's, which
+                keeps it alive, so it must not hold the model. It raises NnburstError if there can be none.
+        """
+        self._registry: Final = _Registry(open_burst)
+        self.local: Final = _Local(self._registry)
+        weakref.finalize(self, self._registry.abandon).atexit = False
+
+    def add(self, mine: ThreadBurst[B]) -> None:
+        """Have one more thread, which the caller knows, in place of `local.mine`; it is held weakly."""
+        self._registry.add(mine)
+
+    def is_opening(self, mine: ThreadBurst[B]) -> bool:
+        """A call of the calling thread over the socket begins; whether its burst is being opened."""
+        if mine.calls >= _OPENS_AT - 1 and not mine.is_wanted and not self._registry.is_closed:
+            self._registry.want(mine)
+        return mine.is_wanted
+
+    def release(self) -> None:
+        """Give all bursts up; calls that are inside of one end there, later ones count anew."""
+        for each in self._registry.all():
+            each.burst = None
+            each.calls = 0
+
+    def close(self) -> None:
+        """Give all bursts up, and open no more. Twice is fine."""
+        self._registry.abandon()
+        self.release()

@@ -5,7 +5,7 @@ Each function answers the message of its name. Importing this package registers 
 
 from __future__ import annotations
 
-from nnburst.driver.calls import device, execution, fenced_execution, networks
+from nnburst.driver.calls import device, execution, fenced_execution
 from nnburst.driver.calls.registry import HANDLERS, WORK
 
-__all__ = ["HANDLERS", "WORK", "device", "execution", "fenced_execution", "networks"]
+__all__ = ["HANDLERS", "WORK", "device", "execution", "fenced_execution"]

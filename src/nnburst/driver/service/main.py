@@ -26,8 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
-from nnburst.control.address import check_length, socket_path
-from nnburst.driver.service.listener import Listener
+from nnburst.control.address import Listener, check_length, socket_path
 from nnburst.fmq.cores import prefer_performance_cores
 from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError

@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from nnburst._native import lib
+from nnburst.control.address import Listener
 from nnburst.control.channel import Channel
 from nnburst.control.counts import ServiceCounts
 from nnburst.driver.counters import CounterBook, CounterPage
 from nnburst.driver.executors import import_executor
 from nnburst.driver.served_models import ServedNetwork, read_networks
 from nnburst.driver.service.child_supervisors import FrontSupervisor, WeightsSupervisor
-from nnburst.driver.service.listener import Listener
 from nnburst.driver.service.worker import Admission, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED

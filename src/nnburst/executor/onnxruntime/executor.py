@@ -45,13 +45,13 @@ from nnburst.executor.onnxruntime.native import (
     Border,
     EngineSession,
     GraphBinding,
+    ResidentStates,
     Room,
     Session,
     is_short_of_memory,
     library,
 )
 from nnburst.executor.onnxruntime.network import lower, survey
-from nnburst.executor.onnxruntime.states import ResidentStates
 from nnburst.formats.onnx_model import OnnxFile, nodes_of, read_model, tensors_of
 from nnburst.hal.enums import DeviceType, ErrorStatus
 from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS

@@ -29,12 +29,12 @@ from nnburst.runtime.planning.plan import (
     SourceOperand,
     Step,
 )
-from nnburst.runtime.planning.schedule_search import Schedule
 from nnburst.runtime.planning.slices import hal_model
 from nnburst.runtime.planning.steps import (
     Boundaries,
     Partitioner,
     RawStep,
+    Schedule,
     StepBuilder,
     StepRoles,
     scheduled_steps,

@@ -1,19 +1,30 @@
-"""Ways to have a model executed, one for each value of `--via`.
+"""Executes a model in each of the ways of `--via`.
 
-`local` calls the executor in this process; `execute` and `burst` go through a driver
-(`driver_runners`). A further way is a class with `prepare`, listed in `RUNNERS`.
+`local` calls the executor in this process. `execute` goes over a driver's socket and `burst` over shared
+memory; both send requests of their own making, so that a suite decides about every buffer size and sees every
+status as the driver gave it. A further way is a class with `prepare`, listed in `RUNNERS`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.client.device import Device
+from nnburst.client.execution.buffer import Buffer
+from nnburst.client.launch import launch
+from nnburst.client.memory import Memory
+from nnburst.client.prepared_model import PreparedModel
+from nnburst.client.staging import Layout
+from nnburst.control.channel import Fds
+from nnburst.control.messages import Executed, ExecuteSynchronously
 from nnburst.driver.executors import make_executor
 from nnburst.executor.base import (
     Argument,
@@ -24,13 +35,218 @@ from nnburst.executor.base import (
     supported_with,
 )
 from nnburst.executor.operations import SIGNATURES
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.enums import ErrorStatus, MeasureTiming
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.model import DataLocation, Model
-from nnburst.hal.types import Request, RequestArgument
+from nnburst.hal.model import DataLocation, MemoryPool, Model
+from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
+from nnburst.hal.utils import Closing
 from nnburst.hal.validation import RequestValidator, validate_model
+from nnburst.serialize import deserialize_result, serialize_request
 from nnburst.testing.conformance.comparison import RunResult, Unsupported, require_supported
-from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.raw_peer import RawBurst
+
+#: Seconds that one execution may take.
+_TIMEOUT = 120.0
+
+Answer = tuple[ErrorStatus, tuple[OutputShape, ...], Timing, str]
+
+
+class DriverRequest(Closing):
+    """Inputs and output buffers of one execution in one pool, with the request for them.
+
+    Attributes:
+        memory: the pool; outputs are 0xA5 at first.
+        request: without the pool.
+    """
+
+    def __init__(
+        self, device: Device, inputs: Sequence[Array | None], output_sizes: Sequence[int]
+    ) -> None:
+        """Lay down `inputs`; one that is None is omitted."""
+        layout = Layout()
+        arrays = [
+            None if a is None else np.asarray(a, order="C") for a in inputs
+        ]  # keeps scalars 0-d
+        places = [None if a is None else layout.place(a.nbytes) for a in arrays]
+        self._inputs = list(zip(arrays, places, strict=True))
+        self._outputs = [(layout.place(size), size) for size in output_sizes]
+        self.memory = device.allocate(max(layout.size, 1))
+        view = np.asarray(self.memory)
+        view[:] = 0xA5
+        for array, place in zip(arrays, places, strict=True):
+            if array is not None and place is not None:
+                view[place : place + array.nbytes] = array.reshape(-1).view(np.uint8)
+        self.request = Request(
+            tuple(_input(a, p) for a, p in zip(arrays, places, strict=True)),
+            tuple(_room(offset, size) for offset, size in self._outputs),
+        )
+
+    def changed_inputs(self) -> tuple[int, ...]:
+        """Numbers of inputs that are not as they were laid down."""
+        view = np.asarray(self.memory)
+        return tuple(
+            number
+            for number, (array, place) in enumerate(self._inputs)
+            if array is not None
+            and place is not None
+            and view[place : place + array.nbytes].tobytes() != array.tobytes()
+        )
+
+    def outputs(self) -> tuple[bytes, ...]:
+        """Bytes of each output buffer."""
+        view = np.asarray(self.memory)
+        return tuple(view[offset : offset + size].tobytes() for offset, size in self._outputs)
+
+    def close(self) -> None:
+        """Close the pool; twice is fine."""
+        self.memory.close()
+
+
+def _input(array: Array | None, place: int | None) -> RequestArgument:
+    if array is None or place is None:
+        return RequestArgument(has_no_value=True)
+    return RequestArgument(location=DataLocation(0, place, array.nbytes), dimensions=array.shape)
+
+
+def _room(offset: int, size: int) -> RequestArgument:
+    return RequestArgument(location=DataLocation(0, offset, size))
+
+
+class _DriverPrepared:
+    """A model prepared by a driver; `_answer` sends one request and reads the answer."""
+
+    def __init__(self, device: Device, prepared: PreparedModel, pools: Sequence[Memory]) -> None:
+        self._device = device
+        self._prepared = prepared
+        self._pools = tuple(pools)  # the driver has its own; ours go with this object
+
+    def run(
+        self,
+        inputs: Sequence[Array | None],
+        output_sizes: Sequence[int],
+        loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    ) -> RunResult:
+        """Execute once; see `PreparedRun`."""
+        staged = DriverRequest(self._device, inputs, output_sizes)
+        with staged:
+            began = time.perf_counter_ns()
+            status, shapes, timing, message = self._answer(staged, loop_timeout_ns)
+            total_ns = time.perf_counter_ns() - began
+            outputs, changed = staged.outputs(), staged.changed_inputs()
+            return RunResult(status, shapes, outputs, message, timing, total_ns, changed)
+
+    def _answer(self, staged: DriverRequest, loop_timeout_ns: int) -> Answer:
+        raise NotImplementedError
+
+    def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
+        """Nothing carries buffers; see `PreparedRun`."""
+        del inputs
+        raise Unsupported("bursts cannot carry buffers")
+
+    def close(self) -> None:
+        """Release the prepared model."""
+        self._prepared.close()
+
+
+class _ExecutePrepared(_DriverPrepared):
+    def _answer(self, staged: DriverRequest, loop_timeout_ns: int) -> Answer:
+        request = Request(
+            staged.request.inputs, staged.request.outputs, (MemoryPool(staged.memory.size),)
+        )
+        message = ExecuteSynchronously(
+            self._prepared._prepared.handle, request, measure=True, loop_timeout_ns=loop_timeout_ns
+        )
+        try:
+            with Fds([staged.memory.duplicate()]) as fds:
+                executed, _ = self._device._session.connection.call(
+                    message, Executed, list(fds), timeout=_TIMEOUT
+                )
+        except NnburstError as error:
+            return error.status, error.output_shapes, Timing(), str(error)
+        return ErrorStatus.NONE, executed.output_shapes, executed.timing, ""
+
+    def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
+        """Execute once with every argument in a buffer of the driver's; see `PreparedRun`."""
+        prepared, allocate = self._prepared, self._device.allocate_buffer
+        with ExitStack() as stack:
+            given: list[Buffer | None] = []
+            for index, array in enumerate(inputs):
+                buffer = None
+                if array is not None:
+                    buffer = allocate(inputs=[(prepared, index)], dimensions=array.shape)
+                    stack.enter_context(buffer).copy_from(np.asarray(array, order="C"))
+                given.append(buffer)
+            taken = [
+                stack.enter_context(allocate(outputs=[(prepared, index)]))
+                for index in range(len(prepared.outputs))
+            ]
+            began = time.perf_counter_ns()
+            try:
+                result = prepared.execute(given, taken, measure=True, timeout=_TIMEOUT)
+            except NnburstError as error:
+                return RunResult(error.status, error.output_shapes, (), str(error))
+            total_ns = time.perf_counter_ns() - began
+            outputs = tuple(buffer.copy_to().tobytes() for buffer in taken)
+            shapes = result.output_shapes
+            return RunResult(ErrorStatus.NONE, shapes, outputs, "", result.timing, total_ns)
+
+
+class _BurstPrepared(_DriverPrepared):
+    def __init__(self, device: Device, prepared: PreparedModel, pools: Sequence[Memory]) -> None:
+        super().__init__(device, prepared, pools)
+        self._burst = RawBurst(prepared)
+
+    def _answer(self, staged: DriverRequest, loop_timeout_ns: int) -> Answer:
+        del loop_timeout_ns  # a burst cannot carry it (burst:§2)
+        slot = self._burst.slot_of(staged.memory)
+        packet = serialize_request(staged.request, [slot], MeasureTiming.YES)
+        status, shapes, timing = deserialize_result(self._burst.exchange(packet, _TIMEOUT))
+        return status, shapes, timing, ""
+
+    def close(self) -> None:
+        """Close the burst and release the prepared model."""
+        self._burst.close()
+        super().close()
+
+
+class ExecuteRunner:
+    """A launched driver, asked over its socket."""
+
+    _kind: type[_DriverPrepared] = _ExecutePrepared
+
+    def __init__(self, executor: str) -> None:
+        """Launch a driver with the executor of this name."""
+        self._device = launch(executor)
+
+    @classmethod
+    def over(cls, device: Device) -> Self:
+        """Go through a device that is connected already; `close` closes it."""
+        runner = cls.__new__(cls)
+        runner._device = device
+        return runner
+
+    def prepare(self, model: Model, pools: Sequence[bytes]) -> _DriverPrepared:
+        """Prepare `model`; see `Runner`."""
+        memories = []
+        for data in pools:
+            memory = self._device.allocate(max(len(data), 1))
+            np.asarray(memory)[: len(data)] = np.frombuffer(data, np.uint8)
+            memories.append(memory)
+        require_supported(model, self._device.supported_operations(model, pools=memories))
+        prepared = self._device.prepare(model, pools=memories, bursts=False)
+        return self._kind(self._device, prepared, memories)
+
+    def close(self) -> None:
+        """End the driver."""
+        self._device.close()
+
+
+class BurstRunner(ExecuteRunner):
+    """A launched driver, asked through one burst per model."""
+
+    _kind = _BurstPrepared
+
 
 Array = npt.NDArray[Any]
 

@@ -52,11 +52,11 @@ from nnburst.testing.fuzzing.model_asking import (
     execute_with_fence,
 )
 from nnburst.testing.fuzzing.model_mutators import suite_mutations
-from nnburst.testing.fuzzing.packet_fuzzer import judge
-from nnburst.testing.fuzzing.packet_mutators import (
+from nnburst.testing.fuzzing.packet_fuzzer import (
     Mutation,
     Packet,
     insertions,
+    judge,
     removals,
     replacements,
 )

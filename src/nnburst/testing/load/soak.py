@@ -28,9 +28,8 @@ from nnburst.client.connect import connect
 from nnburst.client.launch import driver_environment
 from nnburst.hal.errors import GeneralFailure
 from nnburst.testing.driver_under_test import DriverUnderTest
-from nnburst.testing.faults.activities import ACTIVITIES, STUCK
+from nnburst.testing.faults.activities import ACTIVITIES, STUCK, BrokenLife, outlive
 from nnburst.testing.faults.footprint import Footprint, footprint, resident_bytes
-from nnburst.testing.faults.resilient import BrokenLife, outlive
 
 # -- the report ------------------------------------------------------------------------------------
 #: Share of the time at the begin in which things may still be made once: caches, threads, arenas.

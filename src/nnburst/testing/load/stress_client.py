@@ -26,7 +26,7 @@ from nnburst.hal.model import DataLocation, Model, Operand
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.importer.load import load
 from nnburst.testing.conformance.vectors import build
-from nnburst.testing.load.stress_profiles import (
+from nnburst.testing.load.stress import (
     DEGRADATION,
     FAILURE,
     GRAPHS,

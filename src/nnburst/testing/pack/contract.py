@@ -19,7 +19,7 @@ from nnburst.control.messages import Executed, ExecuteSynchronously, Message
 from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError
 from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Model
 from nnburst.hal.types import Request, RequestArgument
-from nnburst.testing.conformance.driver_runners import DriverRequest
+from nnburst.testing.conformance.runners import DriverRequest
 from nnburst.testing.faults.footprint import resident_bytes
 from nnburst.testing.pack.cases import Case
 from nnburst.testing.pack.trial import inputs_of, model_of, outputs_of

@@ -19,7 +19,7 @@ from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.types import Request, RequestArgument
 from nnburst.hal.validation.values import validate_device_type, validate_timing
-from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.runners import BurstRunner, ExecuteRunner
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands

@@ -9,12 +9,11 @@ import pytest
 
 from nnburst.client.connect import connect
 from nnburst.hal.enums import OperationType
-from nnburst.testing.assessment import BASIC, other_cases, subjects_of
-from nnburst.testing.conformance.driver_runners import BurstRunner
+from nnburst.testing.assessment import BASIC, SUITES, other_cases, run_check, subjects_of
+from nnburst.testing.conformance.runners import BurstRunner
 from nnburst.testing.models.random_graphs.builder import TEMPLATES
 from nnburst.testing.pack import campaign
 from nnburst.testing.pack.cases import Case, wanted
-from nnburst.testing.pack.suites import SUITES, run
 from nnburst.testing.report import FAILED, SKIPPED, grouped, missing
 
 pytestmark = [pytest.mark.nnburst_values, pytest.mark.nnburst_pack]
@@ -72,7 +71,7 @@ def test_checks_of_a_suite_pass(
     nnburst_address: str, subjects: list[Case], suite: str, name: str
 ) -> None:
     others = other_cases(subjects)
-    results = [run(suite, name, nnburst_address, subject, others) for subject in subjects]
+    results = [run_check(suite, name, nnburst_address, subject, others) for subject in subjects]
     failures = [f"{r.name}: {r.reason}" for r in results if r.outcome == FAILED]
     assert not failures, "\n".join(failures)
     if all(result.outcome == SKIPPED for result in results):

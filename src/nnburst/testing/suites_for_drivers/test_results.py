@@ -12,8 +12,7 @@ from nnburst.hal import environment
 from nnburst.hal.enums import OperandType
 from nnburst.testing.conformance.campaign import Selection, find_files, run_file
 from nnburst.testing.conformance.comparison import Unsupported
-from nnburst.testing.conformance.driver_runners import BurstRunner, ExecuteRunner
-from nnburst.testing.conformance.runners import Runner
+from nnburst.testing.conformance.runners import BurstRunner, ExecuteRunner, Runner
 from nnburst.testing.models.random_graphs import PRIMARY, check, generate
 from nnburst.testing.pack.campaign import graphs_of, some_pairs, try_joined
 
