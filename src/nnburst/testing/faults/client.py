@@ -2,8 +2,9 @@
 
 It prints a line of JSON once it is busy. `connect` connects again and again; `stand_by` runs bursts and
 executes until its standard input ends, and prints its results so far at each line before and at the end
-(`stand_by:NAME` does the same with one of `ACTIVITIES`). The others are `ACTIVITIES` and `STUCK`, which go on
-until the process is killed. The address `launch` starts a driver of its own.
+(`stand_by:NAME` does the same with one of `ACTIVITIES`, or with `decode_in_slots`). The others are
+`ACTIVITIES` and `STUCK`, which go on until the process is killed. The address `launch` starts a driver of its
+own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 import nnburst
 from nnburst.testing.faults.activities import ACTIVITIES, STUCK, burst_runs, execute
+from nnburst.testing.faults.sequences import decode_in_slots
 
 #: Durations that are kept; percentiles of so many are as good as those of all.
 _KEPT: Final = 16384
@@ -86,7 +88,8 @@ def _connect(address: str) -> None:
 
 
 def _stand_by(device: nnburst.Device, name: str) -> None:
-    activities = [ACTIVITIES[name](device)] if name else [burst_runs(device), execute(device)]
+    known = {**ACTIVITIES, "decode_in_slots": decode_in_slots}
+    activities = [known[name](device)] if name else [burst_runs(device), execute(device)]
     for steps in activities:
         next(steps)
     _say({"pid": os.getpid(), "worker": device.pid})
