@@ -22,6 +22,9 @@
 
 /* ASYNC for who waits for room in an event loop. */
 #define NNB_FMQ_WRITER_ASYNC 0x20u
+/* Which of a broadcast's readers wait in event loops, beside ASYNC: a bit for every 24th of them, from this one on. */
+#define NNB_FMQ_FIRST_LOOP 0x100u
+#define NNB_FMQ_LOOP_BITS 24u
 
 /* One look of a reader beside others: nnb_event_flag_prepare_among. */
 #define NNB_FMQ_LOOK 0x100u

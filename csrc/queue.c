@@ -123,8 +123,8 @@ int nnb_end_open(struct nnb_end *end, struct nnb_ring *ring, nnb_atomic_u32 *fla
     return end->mine == NULL ? NNB_RING_OK : take_end(end);
 }
 
-/* The address that a name stands for. */
-static socklen_t address_of(const uint8_t name[16], struct sockaddr_un *address) {
+/* The address that a name and a number stand for. */
+static socklen_t address_of(const uint8_t name[16], uint32_t number, struct sockaddr_un *address) {
     static const char digits[] = "0123456789abcdef";
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     char *at = address->sun_path + 1; /* an abstract name begins with a zero */
@@ -134,17 +134,19 @@ static socklen_t address_of(const uint8_t name[16], struct sockaddr_un *address)
         *at++ = digits[name[i] >> 4];
         *at++ = digits[name[i] & 15];
     }
+    *at++ = digits[number >> 4 & 15];
+    *at++ = digits[number & 15];
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(at - address->sun_path));
 }
 
 static int new_socket(void) { return socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }
 
 /* Sends a byte to the socket of that name; one that is full has a byte already. */
-static void send_byte(struct nnb_end *end, const uint8_t *shared_name) {
+static void send_byte(struct nnb_end *end, const uint8_t *shared_name, uint32_t number) {
     uint8_t name[16];
     struct sockaddr_un address;
     memcpy(name, shared_name, sizeof name); /* TRUST: copied once; it can only stand for a socket of a queue */
-    socklen_t length = address_of(name, &address);
+    socklen_t length = address_of(name, number, &address);
     if (end->caller == 0) {
         end->caller = new_socket() + 1;
     }
@@ -153,30 +155,88 @@ static void send_byte(struct nnb_end *end, const uint8_t *shared_name) {
     }
 }
 
-/* Wakes the other end's event loop if it wants that. */
-static void call_loop(struct nnb_end *end) {
-    uint32_t bit = end->writes ? NNB_FMQ_ASYNC : NNB_FMQ_WRITER_ASYNC;
-    /* SYNC POINT J: the name of who has set the bit is visible; the bit is taken back with a byte alone.
-     * TRUST: a bit that is set for no reason costs a byte. */
-    if (end->theirs != NULL && (nnb_fetch_and_u32(end->flag, ~bit) & bit) != 0) {
-        send_byte(end, end->theirs->name);
+/* The words whose name is that of this end's socket: a broadcast's readers, which have none, share the second ones. */
+static struct nnb_end_words *named_words(const struct nnb_end *end) {
+    return end->mine != NULL ? end->mine : end->theirs + 1;
+}
+
+/* The bits that are set while this end waits in an event loop. */
+static uint32_t loop_bits(const struct nnb_end *end) {
+    if (end->mine != NULL) {
+        return end->writes ? NNB_FMQ_WRITER_ASYNC : NNB_FMQ_ASYNC;
+    }
+    return NNB_FMQ_ASYNC | NNB_FMQ_FIRST_LOOP << (end->number - 1) % NNB_FMQ_LOOP_BITS;
+}
+
+/* Wakes the readers of a broadcast that wait in event loops. */
+static void call_readers(struct nnb_end *end, uint32_t bits) {
+    for (uint32_t number = 1; number <= NNB_MOST_LOOPS; number++) {
+        if ((bits & NNB_FMQ_FIRST_LOOP << (number - 1) % NNB_FMQ_LOOP_BITS) != 0) {
+            send_byte(end, end->theirs->name, number);
+        }
     }
 }
 
+/* Wakes the other end's event loop if it wants that. */
+static void call_loop(struct nnb_end *end) {
+    uint32_t bit = end->writes ? NNB_FMQ_ASYNC : NNB_FMQ_WRITER_ASYNC;
+    uint32_t others = end->ring->synchronized ? 0 : ~(NNB_FMQ_FIRST_LOOP - 1);
+    if (end->theirs == NULL) {
+        return;
+    }
+    /* SYNC POINT J: the name of who has set the bits is visible; they are taken back with bytes alone.
+     * TRUST: a bit that is set for no reason costs a byte, of a broadcast at most NNB_MOST_LOOPS. */
+    uint32_t before = nnb_fetch_and_u32(end->flag, ~(bit | others));
+    if ((before & bit) == 0) {
+        return;
+    }
+    if (end->ring->synchronized) {
+        send_byte(end, end->theirs->name, 0);
+    } else {
+        call_readers(end, before & others);
+    }
+}
+
+/* Binds a socket to the first number behind a broadcast's name that none has. */
+static bool bind_to_number(struct nnb_end *end, int fd) {
+    uint8_t name[16];
+    struct sockaddr_un address;
+    /* TRUST: copied once; only the queue's maker writes it, and it can only stand for sockets of a queue. */
+    memcpy(name, named_words(end)->name, sizeof name);
+    for (uint32_t number = 1; number <= NNB_MOST_LOOPS; number++) {
+        if (bind(fd, (struct sockaddr *)&address, address_of(name, number, &address)) == 0) {
+            end->number = number;
+            return true;
+        }
+        if (errno != EADDRINUSE) {
+            return false;
+        }
+    }
+    errno = EUSERS;
+    return false;
+}
+
+static bool bind_to_name(struct nnb_end *end, int fd) {
+    uint8_t name[16];
+    struct sockaddr_un address;
+    if (getrandom(name, sizeof name, 0) != sizeof name ||
+        bind(fd, (struct sockaddr *)&address, address_of(name, 0, &address)) != 0) {
+        return false;
+    }
+    memcpy(end->mine->name, name, sizeof name);
+    return true;
+}
+
 int nnb_end_watch(struct nnb_end *end) {
-    if (end->watched == 0 && end->mine != NULL) {
-        uint8_t name[16];
-        struct sockaddr_un address;
+    if (end->watched == 0 && nnb_end_can_watch(end)) {
         int fd = new_socket();
-        if (fd < 0 || getrandom(name, sizeof name, 0) != sizeof name ||
-            bind(fd, (struct sockaddr *)&address, address_of(name, &address)) != 0) {
+        if (fd < 0 || !(end->mine != NULL ? bind_to_name(end, fd) : bind_to_number(end, fd))) {
             end->failed = errno;
             if (fd >= 0) {
                 (void)close(fd);
             }
             return -1;
         }
-        memcpy(end->mine->name, name, sizeof name);
         end->watched = fd + 1;
     }
     return end->watched - 1;
@@ -184,7 +244,7 @@ int nnb_end_watch(struct nnb_end *end) {
 
 void nnb_end_wake_self(struct nnb_end *end) {
     if (end->watched != 0) {
-        send_byte(end, end->mine->name);
+        send_byte(end, named_words(end)->name, end->number);
     }
 }
 
@@ -389,7 +449,7 @@ bool nnb_end_arm(struct nnb_end *end, uint64_t count) {
     /* SYNC POINT J: what is published after this finds the bit and sends a byte; what was published before is visible to
      * the look that follows.
      * TRUST: the bit decides about a byte, never about what is read. */
-    (void)nnb_fetch_or_u32(end->flag, end->writes ? NNB_FMQ_WRITER_ASYNC : NNB_FMQ_ASYNC);
+    (void)nnb_fetch_or_u32(end->flag, loop_bits(end));
     nnb_fence();
     return nnb_end_look(end) == NNB_RING_OK && !is_ready(end, count);
 }

@@ -13,12 +13,14 @@
  * `reopen` is not 0 if another process may take the place of an end that has gone; it goes on where that one stopped. A reader
  * begins behind what was unread if it is NNB_REOPEN_DROPS.
  *
- * Of an unsynchronized queue only the writer has words: its readers map them read-only, as all but the event flag, which lies in
- * memory of its own.
+ * Of an unsynchronized queue only the writer is held by a word: its readers map the words read-only, as all but the event
+ * flag, which lies in memory of its own.
  *
  * `name` is where an end that waits in an event loop wants a datagram: 16 random bytes, which stand for an abstract socket
  * whose name begins with NNB_WAKE_UP_PREFIX, so that no other socket can be meant. It is sent only if the end has said so in
- * the event flag (NNB_FMQ_ASYNC, NNB_FMQ_WRITER_ASYNC), once for each time.
+ * the event flag (NNB_FMQ_ASYNC, NNB_FMQ_WRITER_ASYNC), once for each time. The readers of an unsynchronized queue share the
+ * name that its maker gave: each takes the first number behind it that no socket has, from 1 to NNB_MOST_LOOPS, and the
+ * bit of that number in the event flag (NNB_FMQ_FIRST_LOOP) is set while it waits.
  *
  * The words of an end are as hostile as everything that is shared: they show whether to wait and to spin, and are
  * never an address or a size. One thread at a time: a second one gets NNB_END_BUSY. */
@@ -28,6 +30,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "event_flag.h"
 #include "gate.h"
 #include "liveness.h"
 #include "ring_buffer.h"
@@ -44,7 +47,7 @@ enum nnb_end_status {
     NNB_END_MALFORMED = 22,   /* no message begins where one should: final */
     NNB_END_TAKEN = 23,       /* another process, or another object of this one, has this end */
     NNB_END_FAILED = 24,      /* the system refuses a thread: `failed` has the errno */
-    NNB_END_UNWAITABLE = 25,  /* no event flag; in an event loop also: no words of the ends, or one of many readers */
+    NNB_END_UNWAITABLE = 25,  /* no event flag; in an event loop also: no words of the ends */
     NNB_END_BAD_TIMEOUT = 26, /* not a number of seconds, or negative */
     NNB_END_BAD_SIZE = 27,    /* memory is not a whole number of elements */
     NNB_END_WAS_CLOSED = 28,  /* the process that had this end has closed it */
@@ -68,6 +71,8 @@ struct nnb_end_words {
 /* Bytes before each message of a queue of messages. */
 #define NNB_MESSAGE_HEADER 4u
 #define NNB_WAKE_UP_PREFIX "nnburst-queue-"
+/* Readers of an unsynchronized queue that can wait in event loops at once. */
+#define NNB_MOST_LOOPS (3u * NNB_FMQ_LOOP_BITS)
 
 /* Private memory of this process. */
 struct nnb_end {
@@ -89,6 +94,7 @@ struct nnb_end {
     int32_t failed;
     int watched; /* the socket that is woken, plus one; 0 before nnb_end_watch */
     int caller;  /* the one that wakes others, likewise */
+    uint32_t number; /* of the socket behind its name: 0, or that of one of many readers */
 };
 
 /* Counts the forks that lie between this process and the first one: what was mapped before is not mapped here. */
@@ -143,7 +149,12 @@ bool nnb_end_expect(struct nnb_end *end, uint64_t count);
  * again), TIMED_OUT, INTERRUPTED, CLOSED, PEER_CLOSED, PEER_DIED. */
 int nnb_end_wait(struct nnb_end *end, uint64_t count, uint64_t deadline_ns);
 
-/* The descriptor that becomes readable after nnb_end_arm; -1 with `failed`. It is the end's, and closed with it. */
+/* Whether an event loop can wait with this end. */
+static inline bool nnb_end_can_watch(const struct nnb_end *end) {
+    return end->flag != NULL && end->theirs != NULL;
+}
+
+/* The descriptor that becomes readable after nnb_end_arm; -1 with `failed`, which is EUSERS if NNB_MOST_LOOPS readers have one. It is the end's, and closed with it. */
 int nnb_end_watch(struct nnb_end *end);
 
 /* Takes away what made the descriptor readable, and has the other end's next unit make it so again: true. False if that is

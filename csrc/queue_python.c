@@ -403,7 +403,7 @@ static PyObject *end_watch(PyObject *object, PyObject *unused) {
     struct end_object *self = (struct end_object *)object;
     (void)unused;
     int status = nnb_end_check(&self->end);
-    if (status == NNB_RING_OK && (self->end.flag == NULL || self->end.mine == NULL)) {
+    if (status == NNB_RING_OK && !nnb_end_can_watch(&self->end)) {
         status = NNB_END_UNWAITABLE;
     }
     if (status != NNB_RING_OK) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -119,11 +120,17 @@ uint8_t *nnb_queue_part(const struct nnb_queue_memory *memory, uint32_t grantor)
     return memory->regions[found->fd_index].data + found->offset;
 }
 
-/* Notes at both ends whether others may follow. */
-static void allow_successors(const struct nnb_queue_memory *memory, uint32_t reopen) {
+/* Notes at both ends whether others may follow, and gives the readers of a broadcast a name. */
+static void prepare_ends(const struct nnb_queue_memory *memory, uint32_t reopen) {
     struct nnb_end_words *words = (struct nnb_end_words *)(void *)nnb_queue_part(memory, WORDS);
     for (int i = 0; i < 2; i++) {
         nnb_store_release_u32(&words[i].reopen, reopen); /* SYNC POINT G: nothing but the word */
+    }
+    if (memory->record.flavor == UNSYNCHRONIZED) {
+        uint8_t name[sizeof words[1].name];
+        if (getrandom(name, sizeof name, 0) == (ssize_t)sizeof name) { /* else event loops share a name, and wake for nothing */
+            memcpy(words[1].name, name, sizeof name);
+        }
     }
 }
 
@@ -262,7 +269,7 @@ static int create_named(struct nnb_queue_memory *memory, const char *name, uint3
     }
     uint8_t *begin = memory->regions[0].data;
     uint32_t pid = (uint32_t)getpid();
-    allow_successors(memory, reopen);
+    prepare_ends(memory, reopen);
     memcpy(begin + sizeof MAGIC, &pid, sizeof pid);
     memcpy(begin + RECORD_AT, &memory->record, sizeof memory->record);
     /* SYNC POINT A: all before it is visible to who finds the magic. */
@@ -286,7 +293,7 @@ int nnb_queue_memory_create(struct nnb_queue_memory *memory, const char *name, u
         code = name == NULL ? create_anonymous(memory) : create_named(memory, name, reopen);
     }
     if (code == NNBURST_NO_ERROR && name == NULL) {
-        allow_successors(memory, reopen);
+        prepare_ends(memory, reopen);
     }
     if (code != NNBURST_NO_ERROR) {
         nnb_queue_memory_close(memory, true);

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import multiprocessing
+import os
 import selectors
 import threading
 from collections.abc import Iterator
@@ -14,8 +18,9 @@ import pytest
 from fmq.queues import ELEMENT, opened_again
 from fmq.test_waiting_ends import start
 from nnburst.fmq.message_queue import EventFlagBits, MessageQueue
+from nnburst.fmq.named_queue import create_named_queue, open_named_queue
 from nnburst.fmq.shared_memory import Flavor
-from nnburst.hal.errors import BadState, Closed, DeadObject, InvalidArgument
+from nnburst.hal.errors import BadState, Closed, DeadObject, InvalidArgument, ResourceExhausted
 
 
 @pytest.fixture
@@ -211,7 +216,6 @@ def test_queues_without_words_of_their_ends_have_no_event_loop() -> None:
     for queue, message in (
         (MessageQueue.create(ELEMENT, 4, ends=False), "words of its ends"),
         (MessageQueue.create(ELEMENT, 4, event_flag=False), "event flag"),
-        (MessageQueue.create(ELEMENT, 4, Flavor.UNSYNCHRONIZED_WRITE), "unsynchronized"),
     ):
         with pytest.raises(InvalidArgument, match=message):
             asyncio.run(queue.read_async(1, timeout=1))
@@ -262,3 +266,132 @@ def test_event_loop_has_its_turns_however_full_the_queue_is(
         await other
 
     asyncio.run(exchange())
+
+
+# -- Broadcasts ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broadcast() -> Iterator[MessageQueue]:
+    with MessageQueue.create(ELEMENT, 8, Flavor.UNSYNCHRONIZED_WRITE) as writer:
+        yield writer
+
+
+def test_one_write_wakes_every_reader_of_a_broadcast_that_waits_in_a_loop(
+    broadcast: MessageQueue,
+) -> None:
+    async def read_all(readers: list[MessageQueue]) -> list[Any]:
+        tasks = [asyncio.ensure_future(reader.read_async(1, timeout=20)) for reader in readers]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in tasks)
+        await asyncio.to_thread(broadcast.write, np.array([5], ELEMENT))
+        return await asyncio.gather(*tasks)
+
+    with contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(opened_again(broadcast)) for _ in range(30)]
+        for reader in readers:
+            assert reader.read(1) is None
+        found = asyncio.run(read_all(readers))
+    assert [array.tolist() for array in found] == 30 * [[5]]
+
+
+def test_iteration_over_a_broadcast_ends_with_its_writer(broadcast: MessageQueue) -> None:
+    async def collect() -> list[list[int]]:
+        found = []
+        async for array in reader:
+            found.append(array.tolist())
+            if len(found) == 1:
+                broadcast.write(np.array([2], ELEMENT))
+                broadcast.close()
+        return found
+
+    with opened_again(broadcast) as reader:
+        assert reader.read(1) is None
+        broadcast.write(np.array([1], ELEMENT))
+        assert asyncio.run(collect()) == [[1], [2]]
+
+
+def test_descriptor_of_a_reader_of_a_broadcast_is_readable_after_a_write_and_a_close(
+    broadcast: MessageQueue,
+) -> None:
+    with (
+        opened_again(broadcast) as one,
+        opened_again(broadcast) as other,
+        selectors.DefaultSelector() as selector,
+    ):
+        for reader in (one, other):
+            selector.register(reader, selectors.EVENT_READ)
+            assert reader.read(1) is None
+        assert not selector.select(0)
+        for number in range(3):
+            broadcast.write(np.array([number], ELEMENT))
+            assert {key.fileobj for key, _ in selector.select(20)} == {one, other}
+            for reader in (one, other):
+                found = reader.read(1)
+                assert found is not None
+                assert found.tolist() == [number]
+                assert reader.read(1) is None
+            assert not selector.select(0)
+        broadcast.close()
+        assert {key.fileobj for key, _ in selector.select(20)} == {one, other}
+
+
+def test_named_broadcasts_do_not_wake_each_others_readers() -> None:
+    names = [f"/nnburst-test-{os.getpid()}-{letter}" for letter in "ab"]
+    flavor = Flavor.UNSYNCHRONIZED_WRITE
+    with contextlib.ExitStack() as stack:
+        writers = [
+            stack.enter_context(create_named_queue(name, ELEMENT, 8, flavor)) for name in names
+        ]
+        readers = [
+            stack.enter_context(open_named_queue(name, ELEMENT, timeout=20)) for name in names
+        ]
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for reader in readers:
+            selector.register(reader, selectors.EVENT_READ)
+            assert reader.read(1) is None
+        writers[1].write(np.array([7], ELEMENT))
+        assert [key.fileobj for key, _ in selector.select(20)] == [readers[1]]
+
+
+def test_no_more_than_72_readers_of_a_broadcast_wait_in_loops_and_a_closed_one_makes_room(
+    broadcast: MessageQueue,
+) -> None:
+    with contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(opened_again(broadcast)) for _ in range(73)]
+        for reader in readers[:72]:
+            reader.fileno()
+        with pytest.raises(ResourceExhausted, match=os.strerror(errno.EUSERS)):
+            readers[72].fileno()
+        readers[0].close()
+        assert readers[72].fileno() >= 0
+
+
+def read_to_the_end(queue: MessageQueue, found: Any) -> None:
+    async def read() -> None:
+        assert queue.read(1) is None
+        found.send("waits")
+        async for array in queue:
+            found.send(array.tolist())
+
+    asyncio.run(read())
+    found.send("the end")
+
+
+def test_reader_of_a_broadcast_in_another_process_waits_in_its_loop(
+    broadcast: MessageQueue,
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    found, sends = context.Pipe(duplex=False)
+    child = context.Process(target=read_to_the_end, args=(broadcast, sends))
+    child.start()
+    assert found.poll(20)
+    assert found.recv() == "waits"
+    broadcast.write(np.array([3, 4], ELEMENT))
+    assert found.poll(20)
+    assert found.recv() == [3, 4]
+    broadcast.close()
+    assert found.poll(20)
+    assert found.recv() == "the end"
+    child.join(20)
+    assert child.exitcode == 0

@@ -269,7 +269,7 @@ class MessageQueue(InEventLoops):
         if protected:
             memories.append(SharedMemory.create(EVENT_FLAG_BYTES, "nnburst-queue-flag"))
         views = [view, *(more.map_memory(writable=True) for more in memories[1:])]
-        allow_successors(view, descriptor, reopen=reopen, keep_unread=keep_unread)
+        prepare_ends(view, descriptor, reopen=reopen, keep_unread=keep_unread)
         return cls(descriptor, memories, views, kind, spin_window)
 
     @classmethod
@@ -643,8 +643,6 @@ class MessageQueue(InEventLoops):
         why = "the queue has no words of its ends, which waiting in an event loop needs"
         if self.event_flag is None:
             why = "the queue has no event flag to wait on"
-        elif self.descriptor.flags != Flavor.SYNCHRONIZED_READ_WRITE:
-            why = "an unsynchronized queue cannot be waited for in an event loop"
         return Rules(self.dtype, writes=writes, unwaitable=why)
 
     def _bound(self, array: Elements, timeout: float, *, writes: bool) -> Callable[[], Any]:
@@ -727,20 +725,26 @@ def _mapped(descriptor: MQDescriptor, memories: Sequence[SharedMemory]) -> list[
     return views
 
 
-def allow_successors(
+def prepare_ends(
     view: Bytes | memoryview, descriptor: MQDescriptor, *, reopen: bool, keep_unread: bool
 ) -> None:
-    """Note in a new queue whether others may take the places of its ends.
+    """Note in a new queue whether others may take the places of its ends, and the name of its many readers.
 
     Raises:
         InvalidArgument: `reopen` for an unsynchronized queue.
     """
-    if not reopen or len(descriptor.grantors) < 5:
+    if len(descriptor.grantors) < 5:
         return
+    writer = descriptor.grantors[4].offset
+    reader = writer + ENDS_BYTES // 2
     if descriptor.is_broadcast:
-        raise InvalidArgument("reopen: only its maker can write an unsynchronized queue")
-    for at in (8, 8 + ENDS_BYTES // 2):  # as csrc/queue.h has it
-        view[descriptor.grantors[4].offset + at] = 1 if keep_unread else 2
+        if reopen:
+            raise InvalidArgument("reopen: only its maker can write an unsynchronized queue")
+        for at, byte in enumerate(os.urandom(16), start=reader + 16):
+            view[at] = byte
+    elif reopen:
+        for words in (writer, reader):  # as csrc/queue.h has it
+            view[words + 8] = 1 if keep_unread else 2
 
 
 def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:

@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.message_queue import MessageQueue, allow_successors, element_type, timeout_ns
+from nnburst.fmq.message_queue import MessageQueue, element_type, prepare_ends, timeout_ns
 from nnburst.fmq.queue_end import SPIN_WINDOW
 from nnburst.fmq.queue_loop import PATIENCE
 from nnburst.fmq.shared_memory import (
@@ -141,7 +141,7 @@ def create_named_queue(
     whole = SharedMemory(_create(size), size)
     fcntl.flock(whole.fd, fcntl.LOCK_SH)  # as long as anyone has the queue from here
     view = whole.map(writable=True)
-    allow_successors(view, descriptor, reopen=reopen, keep_unread=keep_unread)
+    prepare_ends(view, descriptor, reopen=reopen, keep_unread=keep_unread)
     view[8:12].view("<u4")[0] = os.getpid()
     view[_RECORD_AT : _RECORD_AT + RECORD_BYTES] = np.frombuffer(to_record(descriptor), np.uint8)
     lib.nnb_store_release_u64(_magic_of(view), _MAGIC)

@@ -186,7 +186,7 @@ class Rules:
             return InvalidArgument(self._unwaitable)
         if status == lib.NNB_END_FAILED:
             text = os.strerror(end.statistics()[-1])
-            return ResourceExhausted(f"cannot start the thread that holds the queue's end: {text}")
+            return ResourceExhausted(f"the system refuses what an end of the queue needs: {text}")
         rest = "" if self.writes else ", and nothing is left to read"
         kinds: dict[int, tuple[type[NnburstError], str]] = {
             lib.NNB_RING_CORRUPT: (

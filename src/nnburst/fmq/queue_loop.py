@@ -225,6 +225,7 @@ class InEventLoops(Closing):
 
         Raises:
             InvalidArgument: the queue cannot be waited for, or was made without `ends`.
+            ResourceExhausted: 72 readers of a broadcast wait in event loops, or the system refuses a socket.
             BadState, Closed: as for `read`.
         """
         end = self._opened(writes=False)
