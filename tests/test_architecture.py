@@ -89,7 +89,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "bench": {"matplotlib", "zmq", "cloudtoid_interprocess", "kickmsg", "iceoryx2", "faster_fifo"},
     "bench/model": {"PIL"},
     "bench/verdict": {"scipy"},
-    "testing/models/pictures": {"PIL"},
+    "testing/models/network_file": {"PIL"},
     "demo": {"PIL", "pymicro_features"},
 }
 

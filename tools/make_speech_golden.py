@@ -17,9 +17,14 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 
-from nnburst.demo.noise import NoiseWindows, find_noise_networks, noise_hops, with_noise
+from nnburst.demo.sound import (
+    NoiseWindows,
+    find_noise_networks,
+    find_voice_network,
+    noise_hops,
+    with_noise,
+)
 from nnburst.demo.speech import shipped_clip
-from nnburst.demo.voice import find_voice_network
 
 DATA: Final = Path(__file__).resolve().parent.parent / "src/nnburst/demo/data"
 HOP: Final = 512

@@ -28,7 +28,7 @@ from nnburst.cli.output import plain_table, progress
 from nnburst.cli.run import summary
 from nnburst.hal.environment import variables
 from nnburst.hal.model import Operand
-from nnburst.testing.models.pictures import from_picture, takes_picture
+from nnburst.testing.models.network_file import from_picture, takes_picture
 
 PATIENCE = 60
 

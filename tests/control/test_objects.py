@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from nnburst.control.objects import ObjectTable
+from nnburst.control.service import ObjectTable
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 

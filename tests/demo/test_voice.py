@@ -8,27 +8,25 @@ import numpy as np
 import pytest
 
 from nnburst import InvalidArgument
-from nnburst.demo.noise import (
+from nnburst.demo.sound import (
     NOISE_DELAY,
     NOISE_HOP,
-    NoiseWindows,
-    noise_golden,
-    noise_hops,
-    signal_to_noise,
-    with_noise,
-)
-from nnburst.demo.speech import Phrase, shipped_clip
-from nnburst.demo.voice import (
     VOICE_HOP,
     Frames,
+    NoiseWindows,
     Segment,
     build_voice_network,
     find_voice_network,
+    noise_golden,
+    noise_hops,
     segments,
+    signal_to_noise,
     spoken_frames,
     voice_golden,
     voice_hops,
+    with_noise,
 )
+from nnburst.demo.speech import Phrase, shipped_clip
 from nnburst.hal.enums import OperationType
 
 needs_package = pytest.mark.skipif(

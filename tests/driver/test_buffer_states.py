@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nnburst.control.objects import ObjectTable
+from nnburst.control.service import ObjectTable
 from nnburst.driver.model.buffers import BufferTracker, DeviceBuffer
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.execution import run_in_time

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nnburst.control.objects import Closable, ObjectTable
+from nnburst.control.service import Closable, ObjectTable
 from nnburst.driver.model.buffers import BufferTracker
 from nnburst.hal.errors import InvalidArgument
 

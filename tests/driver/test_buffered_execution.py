@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnburst.control.objects import Reference
+from nnburst.control.service import Reference
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.execution import run_in_time

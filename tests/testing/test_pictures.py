@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import QUANTIZED_RANGES, Operand
-from nnburst.testing.models.pictures import (
+from nnburst.testing.models.network_file import (
     from_picture,
     looks_like_photograph,
     real_values,

@@ -99,6 +99,7 @@ def _two_cores(
     args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Everything that spins, and the rivals, all in turn."""
+    from nnburst.bench.burst_cases import loop_cases, open_rivals, socket_cases
     from nnburst.bench.cases import (
         FloorSpin,
         Fmq256,
@@ -110,7 +111,6 @@ def _two_cores(
         open_bound,
         pinned,
     )
-    from nnburst.bench.other_transports import loop_cases, open_rivals, socket_cases
     from nnburst.bench.peer import Peer
     from nnburst.bench.periodic import idle_share
     from nnburst.bench.plans import simple_plan, steps_in_c
@@ -187,9 +187,9 @@ def _opening(
     args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """The steps before an execution, on both cores."""
+    from nnburst.bench.burst_cases import opening_cases
     from nnburst.bench.cases import pinned
     from nnburst.bench.rounds import run_rounds
-    from nnburst.bench.setup_costs import opening_cases
 
     with ExitStack() as stack:
         contestants = opening_cases(stack, there)

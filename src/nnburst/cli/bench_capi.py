@@ -73,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
 def _measure(rounds: int) -> dict[str, Measured]:
     import os
 
+    from nnburst.bench.burst_cases import socket_cases
     from nnburst.bench.cases import Looped, adding_model, null_driver, open_bound, pinned
     from nnburst.bench.interface import devices, interface_cases
-    from nnburst.bench.other_transports import socket_cases
     from nnburst.bench.rounds import run_rounds
 
     cores = sorted(os.sched_getaffinity(0))

@@ -123,8 +123,8 @@ def _measure(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
 
 
 def _pairs(args: argparse.Namespace, other: PairPeer, there: int) -> dict[str, Any]:
+    from nnburst.bench.burst_cases import awaited_echo
     from nnburst.bench.cases import BareFutex, FloorSpin, Fmq256
-    from nnburst.bench.other_transports import awaited_echo
     from nnburst.bench.peer import Peer
     from nnburst.bench.plot import plot_distributions
     from nnburst.bench.rounds import run_rounds

@@ -14,15 +14,23 @@ import numpy.typing as npt
 
 import nnburst
 from nnburst.cli.output import microseconds, progress, table, text_for_people, write_json
-from nnburst.demo.noise import (
+from nnburst.demo.sound import (
     NOISE_DELAY,
     NOISE_HOP,
     NOISE_HOP_SECONDS,
+    THRESHOLD,
+    VOICE_HOP_SECONDS,
+    Frames,
     NoiseWindows,
+    build_voice_network,
+    find_voice_network,
     load_noise_networks,
     noise_golden,
     noise_hops,
+    segments,
     signal_to_noise,
+    voice_golden,
+    voice_hops,
     with_noise,
 )
 from nnburst.demo.speech import (
@@ -36,16 +44,6 @@ from nnburst.demo.speech import (
     find_wake_word,
     read_clip,
     shipped_clip,
-)
-from nnburst.demo.voice import (
-    THRESHOLD,
-    VOICE_HOP_SECONDS,
-    Frames,
-    build_voice_network,
-    find_voice_network,
-    segments,
-    voice_golden,
-    voice_hops,
 )
 from nnburst.hal.model import Operand
 

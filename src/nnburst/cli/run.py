@@ -43,8 +43,7 @@ from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import Operand
 from nnburst.hal.utils import AUTO
 from nnburst.hal.whole_graph import ONNX
-from nnburst.testing.models.network_file import NetworkFile
-from nnburst.testing.models.pictures import real_values
+from nnburst.testing.models.network_file import NetworkFile, real_values
 
 if TYPE_CHECKING:
     from nnburst.client.device import Device

@@ -18,7 +18,7 @@ from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import QUANTIZED_RANGES, Operand
 from nnburst.hal.whole_graph import array_dtype
-from nnburst.testing.models.pictures import Range, from_picture, stored, takes_picture
+from nnburst.testing.models.network_file import Range, from_picture, stored, takes_picture
 
 Array = npt.NDArray[Any]
 
@@ -69,7 +69,7 @@ def read_inputs(
         paths: one file for each input, in order.
         names: of the inputs.
         operands: the inputs.
-        pixels: real values of black and white; see `nnburst.testing.models.pictures.from_picture`.
+        pixels: real values of black and white; see `nnburst.testing.models.network_file.from_picture`.
 
     Raises:
         InvalidArgument: a file is missing or left over, or does not fit; the message names it.

@@ -17,7 +17,7 @@ import msgspec
 from nnburst.control.channel import MAX_CALLS
 from nnburst.control.connection import Connection
 from nnburst.control.fences import FenceStatus, fence_status
-from nnburst.control.objects import ObjectTable
+from nnburst.control.service import ObjectTable
 from nnburst.driver.counters import CounterPage
 from nnburst.driver.model.buffers import BufferTracker
 from nnburst.driver.model.device import Device

@@ -21,8 +21,7 @@ from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.errors import DeviceUnavailable
 from nnburst.hal.model import QUANTIZED_RANGES, Model, Operand
 from nnburst.testing.models.litert import interpreter
-from nnburst.testing.models.network_file import NetworkFile
-from nnburst.testing.models.pictures import real_values
+from nnburst.testing.models.network_file import NetworkFile, real_values
 
 Array = npt.NDArray[Any]
 Compute = Callable[[Example], list[Array]]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import DTYPES, Operand
-from nnburst.testing.models.pictures import Range, from_picture, looks_like_photograph
+from nnburst.testing.models.network_file import Range, from_picture, looks_like_photograph
 
 Array = npt.NDArray[Any]
 Example = tuple[Array, ...]
@@ -69,7 +69,7 @@ def data_sets(
         inputs: of the network. One that takes a picture gets pictures, too.
         count: examples of each set, if there are as many.
         seed: of random inputs.
-        pixels: real values of black and white; see `nnburst.testing.models.pictures.from_picture`.
+        pixels: real values of black and white; see `nnburst.testing.models.network_file.from_picture`.
     """
     random = np.random.default_rng(seed)
     found = []

@@ -21,26 +21,23 @@ import numpy.typing as npt
 from nnburst.bench.model.accuracy import Compute
 from nnburst.bench.model.data_sets import DataSet, Example
 from nnburst.bench.network.networks import onnx_session
-from nnburst.demo.noise import (
+from nnburst.demo.sound import (
     NOISE_STATES,
-    NoiseWindows,
-    find_noise_networks,
-    noise_hops,
-    with_noise,
-)
-from nnburst.demo.speech import shipped_clip
-from nnburst.demo.voice import (
     Frames,
+    NoiseWindows,
     build_voice_network,
+    find_noise_networks,
     find_voice_network,
+    noise_hops,
     spoken_frames,
     voice_golden,
     voice_hops,
+    with_noise,
 )
+from nnburst.demo.speech import shipped_clip
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Operand
-from nnburst.testing.models.network_file import NetworkFile
-from nnburst.testing.models.pictures import Range, real_values, stored
+from nnburst.testing.models.network_file import NetworkFile, Range, real_values, stored
 
 # -- evaluators ------------------------------------------------------------------------------------
 Array = npt.NDArray[Any]

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from nnburst.control.channel import MAX_BUFFERS
-from nnburst.control.objects import ObjectTable, Reference
+from nnburst.control.service import ObjectTable, Reference
 from nnburst.driver.quotas import SHARED_BYTES
 from nnburst.executor.base import DeviceMemory
 from nnburst.hal.enums import OperandType

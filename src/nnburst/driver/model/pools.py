@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnburst.control.channel import Fds
-from nnburst.control.objects import Reference
+from nnburst.control.service import Reference
 from nnburst.driver.model.buffers import BufferTracker, DeviceBuffer
 from nnburst.driver.quotas import POOLS, SHARED_BYTES, Charge
 from nnburst.fmq.shared_memory import SharedMemory

@@ -1,7 +1,8 @@
-"""Measures other ways to execute and to call another process, each beside its counterpart.
+"""Measures what `nnburst bench burst` shows beside a burst: other ways to execute, transports, setup.
 
 Executions over the socket and in an event loop stand beside a process that echoes their packets. Pipes and
-the libraries for messages that are installed carry 256 bytes there and 64 back.
+the libraries for messages that are installed carry 256 bytes there and 64 back. Connecting, preparing,
+opening and binding, which come before the first execution, stand beside a fork.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -31,8 +34,15 @@ from nnburst.bench.cases import (
     deaf_to_interrupts,
     open_bound,
 )
+from nnburst.client.burst.interface import Burst
+from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.client.hal import create_reusable_execution, open_aidl_burst
+from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.errors import DeviceUnavailable
+from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.utils import Closing
 
 #: Bytes of a packet that executes, and of its answer: about what a request of one input and one output takes.
 _CALL: Final = bytes(96)
@@ -304,3 +314,107 @@ def open_rivals(stack: ExitStack, core: int) -> list[Contestant]:
     if importlib.util.find_spec("zmq") is not None:
         found.append(Looped("pyzmq_ipc", stack.enter_context(_pyzmq(core))))
     return found
+
+
+#: float32 weights of a network of 54 kB.
+_WEIGHTS: Final = 13_500
+#: Seconds in which any driver answers.
+_DRIVER_PATIENCE: Final = 30.0
+_STEP: Final = 0.01
+#: Seconds between a client's end and the next client.
+_CLIENT_REST: Final = 0.03
+
+
+@contextmanager
+def served_driver(core: int) -> Iterator[Path]:
+    """The address of a driver that serves the null executor on one core."""
+    with TemporaryDirectory(prefix="nnburst-bench-") as folder:
+        address = Path(folder, "bench.sock")
+        words = ["--executor", "null", "--serve", str(address), "--cpus", str(core)]
+        command = [sys.executable, "-m", "nnburst.driver", *words]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603 - our own driver
+        try:
+            _until_served(address)
+            yield address
+        finally:
+            process.terminate()
+            process.wait(_DRIVER_PATIENCE)
+
+
+def _until_served(address: Path) -> None:
+    deadline = time.monotonic() + _DRIVER_PATIENCE
+    while True:
+        try:
+            connect(address).close()
+        except DeviceUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_STEP)
+        else:
+            return
+
+
+def opening_cases(stack: ExitStack, core: int) -> Sequence[Contestant]:
+    """One of each, closed again, beside a fork; each is called once before its blocks."""
+    address = stack.enter_context(served_driver(core))
+    device = stack.enter_context(connect(address))
+    model = _model_with_weights()
+    prepared = stack.enter_context(device.prepare(model))
+
+    def open_and_bind() -> Burst:
+        burst = prepared.open_burst()
+        burst.bind()
+        return burst
+
+    return [
+        Looped("fork", fork, warm_up=1),
+        # A client that comes alone: the driver had time to get ready for it.
+        _Opening("connect", lambda: connect(address), _CLIENT_REST),
+        _Opening("prepare_54KB", lambda: device.prepare(model)),
+        _Opening("open_burst_and_bind", open_and_bind),
+        Looped("allocate_and_close", lambda: _allocate(device), warm_up=1),
+    ]
+
+
+class _Opening:
+    """The time until something is open; closing it is not counted."""
+
+    def __init__(self, name: str, opened: Callable[[], Closing], rest: float = 0.0) -> None:
+        """Measure `opened`.
+
+        Args:
+            name: of the case.
+            opened: opens one.
+            rest: seconds between the end of one and the next.
+        """
+        self.name = name
+        self._opened = opened
+        self._rest = rest
+
+    def block(self, count: int) -> float:
+        """See `Contestant`."""
+        return float(self.samples(count).mean())
+
+    def samples(self, count: int) -> Samples:
+        """See `Contestant`."""
+        found = np.zeros(count, np.uint64)
+        for index in range(count):
+            time.sleep(self._rest)
+            began = time.perf_counter_ns()
+            made = self._opened()
+            found[index] = time.perf_counter_ns() - began
+            made.close()
+        return found
+
+
+def _allocate(device: Device) -> None:
+    device.allocate(4096).close()
+
+
+def _model_with_weights() -> Model:
+    builder = ModelBuilder()
+    given = builder.input(OperandType.TENSOR_FLOAT32, (1, _WEIGHTS))
+    weights = builder.constant(OperandType.TENSOR_FLOAT32, np.arange(_WEIGHTS))
+    taken = builder.output(OperandType.TENSOR_FLOAT32, (1, _WEIGHTS))
+    builder.operation(OperationType.ADD, [given, weights, builder.scalar(0)], [taken])
+    return builder.build()
