@@ -28,7 +28,7 @@ _TESTING: Final = {*_RUNTIME, "driver", "runtime", "capi"}
 ALLOWED: Final[dict[str, set[str]]] = {
     "_version": set(),
     "hal": set(),
-    "tracing": {"hal", "fmq"},
+    "tracing": {"hal", "fmq", "formats"},
     "compat": {"hal"},
     "fmq": {"hal"},
     "serialize": {"hal"},

@@ -33,7 +33,7 @@ from c_client.interface import (
     text_of,
 )
 from client.service import Service
-from nnburst.formats import onnx_wire
+from nnburst.formats import onnx_writer
 
 BAD_DATA, UNAVAILABLE_DEVICE, DEAD_OBJECT, OUTPUT_INSUFFICIENT_SIZE = 4, 9, 14, 7 + 1
 MODELS = Path(__file__).resolve().parents[3] / "shared" / "models"
@@ -84,14 +84,14 @@ def product(weights: bytes | tuple[str, int, int], rows: int | None = 2) -> byte
     """y = x · w for x of `rows` (None: open) × 4 and w of 4 × 3, whose values are here or elsewhere."""
     shape = (4, 3)
     if isinstance(weights, bytes):
-        initializer = onnx_wire.tensor("w", FLOAT, shape, weights)
+        initializer = onnx_writer.tensor("w", FLOAT, shape, weights)
     else:
-        initializer = onnx_wire.tensor_elsewhere("w", FLOAT, shape, weights)
-    return onnx_wire.model(
-        [onnx_wire.node("MatMul", ["x", "w"], ["y"], {})],
+        initializer = onnx_writer.tensor_elsewhere("w", FLOAT, shape, weights)
+    return onnx_writer.model(
+        [onnx_writer.node("MatMul", ["x", "w"], ["y"], {})],
         [initializer],
-        [onnx_wire.described("x", FLOAT, (rows or -1, 4))],
-        [onnx_wire.described("y", FLOAT, (rows or -1, 3))],
+        [onnx_writer.described("x", FLOAT, (rows or -1, 4))],
+        [onnx_writer.described("y", FLOAT, (rows or -1, 3))],
         opset=17,
         version=8,
     )

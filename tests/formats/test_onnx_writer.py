@@ -9,33 +9,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.formats import onnx_wire
+from nnburst.formats import onnx_writer
 from nnburst.formats.onnx_model import read_model
-from nnburst.formats.onnx_wire import signed
-from nnburst.formats.onnx_wire import varint as read_varint
+from nnburst.formats.protobuf import encoded_varint, signed, varint
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_integers_come_back(number: int) -> None:
-    written = onnx_wire.encoded_varint(number)
-    value, end = read_varint(memoryview(written), 0)
+    written = encoded_varint(number)
+    value, end = varint(memoryview(written), 0)
     assert (signed(value), end) == (number, len(written))
 
 
 def small() -> bytes:
     values = np.arange(6, dtype=np.float32)
     nodes = [
-        onnx_wire.node("Pad", ["x", "places", "", "axes"], ["p"], {"mode": "edge"}),
-        onnx_wire.node("Elu", ["p"], ["e"], {"alpha": 0.5}),
-        onnx_wire.node("ReduceMax", ["e"], ["y"], {"axes": (-1, 0), "keepdims": 1}),
+        onnx_writer.node("Pad", ["x", "places", "", "axes"], ["p"], {"mode": "edge"}),
+        onnx_writer.node("Elu", ["p"], ["e"], {"alpha": 0.5}),
+        onnx_writer.node("ReduceMax", ["e"], ["y"], {"axes": (-1, 0), "keepdims": 1}),
     ]
     constants = [
-        onnx_wire.tensor("places", 7, (2,), np.array([1, 2], np.int64).tobytes()),
-        onnx_wire.tensor("axes", 7, (1,), np.array([1], np.int64).tobytes()),
-        onnx_wire.tensor_elsewhere("w", 1, (2, 3), ("elsewhere", 64, values.nbytes)),
+        onnx_writer.tensor("places", 7, (2,), np.array([1, 2], np.int64).tobytes()),
+        onnx_writer.tensor("axes", 7, (1,), np.array([1], np.int64).tobytes()),
+        onnx_writer.tensor_elsewhere("w", 1, (2, 3), ("elsewhere", 64, values.nbytes)),
     ]
-    inputs, outputs = [onnx_wire.described("x", 1, (2, 3))], [onnx_wire.described("y", 1, ())]
-    return onnx_wire.model(nodes, constants, inputs, outputs, opset=17, version=8)
+    inputs, outputs = [onnx_writer.described("x", 1, (2, 3))], [onnx_writer.described("y", 1, ())]
+    return onnx_writer.model(nodes, constants, inputs, outputs, opset=17, version=8)
 
 
 def test_our_reader_reads_it() -> None:

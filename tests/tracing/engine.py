@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nnburst.tracing import perfetto
+from nnburst.formats.protobuf import Field, fields, message, varint
 
 _APPEND, _FINISH, _QUERY = 1, 2, 3
 _CELL_NULL, _CELL_VARINT, _CELL_FLOAT, _CELL_STRING = 1, 2, 3, 4
@@ -34,13 +34,13 @@ def engine_folder() -> Path:
 def ask(trace: bytes, *queries: str, scratch: Path) -> list[list[list[Any]]]:
     """Rows of each query on a trace."""
     messages = [(_APPEND, (101, trace)), (_FINISH, None)]
-    messages += [(_QUERY, (103, perfetto._message((1, query.encode())))) for query in queries]
+    messages += [(_QUERY, (103, message((1, query)))) for query in queries]
     data = b""
     for number, (kind, argument) in enumerate(messages):
-        fields: list[perfetto.Field] = [(1, number + 1), (2, kind)]
+        parts: list[tuple[int, int | bytes]] = [(1, number + 1), (2, kind)]
         if argument is not None:
-            fields.append(argument)
-        data += perfetto._message((1, perfetto._message(*fields)))
+            parts.append(argument)
+        data += message((1, message(*parts)))
     requests, replies = scratch / "requests", scratch / "replies"
     requests.write_bytes(data)
     script = Path(__file__).with_name("engine.js")
@@ -58,28 +58,27 @@ def ask(trace: bytes, *queries: str, scratch: Path) -> list[list[list[Any]]]:
 
 def _answers(data: bytes) -> list[list[list[Any]]]:
     found = []
-    for _, message in perfetto._fields(data):
-        fields = list(perfetto._fields(message))  # type: ignore[arg-type]
-        results = [value for number, value in fields if number == 203]
+    for answer in fields(memoryview(data)):
+        results = [part for part in fields(answer.view) if part.number == 203]
         if results:
-            found.append(_rows(results[0]))  # type: ignore[arg-type]
+            found.append(_rows(results[0]))
     return found
 
 
-def _rows(result: bytes) -> list[list[Any]]:
-    fields = list(perfetto._fields(result))
-    errors = [value for number, value in fields if number == 2]
+def _rows(result: Field) -> list[list[Any]]:
+    parts = list(fields(result.view))
+    errors = [bytes(part.view) for part in parts if part.number == 2]
     assert not errors, errors
-    columns = sum(number == 1 for number, _ in fields)
+    columns = sum(part.number == 1 for part in parts)
     cells: list[Any] = []
-    for number, batch in fields:
-        if number == 3:
-            cells += _cells(batch)  # type: ignore[arg-type]
+    for part in parts:
+        if part.number == 3:
+            cells += _cells(part)
     return [cells[at : at + columns] for at in range(0, len(cells), columns)]
 
 
-def _cells(batch: bytes) -> list[Any]:
-    parts: dict[int, bytes] = {n: v for n, v in perfetto._fields(batch) if isinstance(v, bytes)}
+def _cells(batch: Field) -> list[Any]:
+    parts = {part.number: bytes(part.view) for part in fields(batch.view) if part.packed}
     numbers, at = iter(_varints(parts.get(2, b""))), 0
     texts = iter(parts.get(5, b"").split(b"\0"))
     found: list[Any] = []
@@ -102,6 +101,6 @@ def _cells(batch: bytes) -> list[Any]:
 def _varints(data: bytes) -> list[int]:
     found, at = [], 0
     while at < len(data):
-        value, at = perfetto._read_varint(data, at)
+        value, at = varint(memoryview(data), at)
         found.append(value)
     return found

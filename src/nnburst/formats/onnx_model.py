@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nnburst.formats.budget import Budget
-from nnburst.formats.onnx_tensor import TensorProto, element_name, read_pair, read_tensor
-from nnburst.formats.onnx_wire import (
+from nnburst.formats.onnx_tensor import TensorProto, element_name, read_pair, read_tensor, reals
+from nnburst.formats.protobuf import (
     Field,
     Malformed,
     Message,
     integers,
     once,
     real,
-    reals,
     signed,
     text,
 )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.formats.budget import Budget
-from nnburst.formats.onnx_wire import Field, Malformed, Message, integers, once, reals, text
+from nnburst.formats.protobuf import Field, Malformed, Message, integers, once, text
 from nnburst.hal.errors import InvalidArgument
 
 Array = npt.NDArray[Any]
@@ -116,6 +116,14 @@ class TensorProto:
         if self.element == "uint64":
             return np.array(self._integers, np.int64).view(np.uint64)
         return np.array(self._integers, np.int64).astype(self.dtype)
+
+
+def reals(field: Field, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+    """The floating-point numbers of a repeated field: one, or packed ones; a view of the file."""
+    kind = np.dtype(dtype)
+    if len(field.view) % kind.itemsize or (not field.packed and len(field.view) != kind.itemsize):
+        raise Malformed(f"field {field.number} has {len(field.view)} bytes of {kind}")
+    return np.frombuffer(field.view, kind)
 
 
 def read_tensor(message: Message) -> TensorProto:

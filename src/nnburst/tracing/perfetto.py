@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from nnburst.formats.protobuf import Field, Malformed, fields, fixed64, message
 from nnburst.hal.errors import InvalidArgument
 from nnburst.tracing.timeline import Instant, Slice, Thread, ThreadBuilder, Trace
 
@@ -20,57 +21,29 @@ _CLEARED, _NEEDED = 1, 2
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _CATEGORY: Final = "nnburst"
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-#: A field: its number, and a varint or the bytes of a text or a message.
-Field = tuple[int, int | bytes]
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def _message(*fields: Field) -> bytes:
-    parts = []
-    for number, value in fields:
-        if isinstance(value, int):
-            parts += [_varint(number << 3 | _VARINT), _varint(value)]
-        else:
-            parts += [_varint(number << 3 | _BYTES), _varint(len(value)), value]
-    return b"".join(parts)
-
-
-def _fixed64(number: int, value: int) -> bytes:
-    return _varint(number << 3 | _FIXED64) + value.to_bytes(8, "little")
-
 
 def write(trace: Trace) -> bytes:
     """The file of a trace."""
-    return b"".join(_message((1, packet)) for packet in _packets(trace))
+    return b"".join(message((1, packet)) for packet in _packets(trace))
 
 
 def _packets(trace: Trace) -> Iterator[bytes]:
     monotonic, boot = time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    clocks = [_message((1, 3), (2, monotonic)), _message((1, _BOOTTIME), (2, boot))]
-    snapshot = _message(*((1, clock) for clock in clocks))
-    yield _message((6, snapshot), (10, _SEQUENCE), (13, _CLEARED))
+    clocks = [message((1, 3), (2, monotonic)), message((1, _BOOTTIME), (2, boot))]
+    snapshot = message(*((1, clock) for clock in clocks))
+    yield message((6, snapshot), (10, _SEQUENCE), (13, _CLEARED))
     interned = _Names()
     processes: dict[int, int] = {}
     numbers = iter(range(1, 1 << 30))
     for thread in trace.threads:
         if thread.pid not in processes:
             processes[thread.pid] = next(numbers)
-            body = _message((1, thread.pid), (6, thread.process.encode()))
-            described = _message((1, processes[thread.pid]), (3, body))
-            yield _message((60, described), (10, _SEQUENCE))
+            body = message((1, thread.pid), (6, thread.process))
+            described = message((1, processes[thread.pid]), (3, body))
+            yield message((60, described), (10, _SEQUENCE))
         track = next(numbers)
-        body = _message((1, thread.pid), (2, thread.tid), (5, thread.name.encode()))
-        yield _message((60, _message((1, track), (4, body))), (10, _SEQUENCE))
+        body = message((1, thread.pid), (2, thread.tid), (5, thread.name))
+        yield message((60, message((1, track), (4, body))), (10, _SEQUENCE))
         yield from _thread(thread, track, processes[thread.pid], numbers, interned)
 
 
@@ -86,10 +59,10 @@ class _Names:
         if found is not None:
             return found, b""
         found = self._numbers[name] = len(self._numbers) + 1
-        parts = [(2, _message((1, found), (2, name.encode())))]
+        parts = [(2, message((1, found), (2, name)))]
         if found == 1:
-            parts.append((1, _message((1, 1), (2, _CATEGORY.encode()))))
-        return found, _message(*parts)
+            parts.append((1, message((1, 1), (2, _CATEGORY))))
+        return found, message(*parts)
 
 
 def _thread(
@@ -108,14 +81,14 @@ def _thread(
         elif opens:
             yield _named(what.name, _BEGIN, moment, track, names, what)
         else:
-            yield _packet(_message((9, _END), (11, track)), moment)
+            yield _packet(message((9, _END), (11, track)), moment)
     counters: dict[str, int] = {}
     for sample in thread.samples:
         if sample.name not in counters:
             counters[sample.name] = number = next(numbers)
-            body = _message((1, number), (5, process), (2, sample.name.encode()), (8, b""))
-            yield _message((60, body), (10, _SEQUENCE))
-        event = _message((9, _COUNTER), (11, counters[sample.name]), (30, sample.value))
+            body = message((1, number), (5, process), (2, sample.name), (8, b""))
+            yield message((60, body), (10, _SEQUENCE))
+        event = message((9, _COUNTER), (11, counters[sample.name]), (30, sample.value))
         yield _packet(event, sample.time)
 
 
@@ -139,14 +112,14 @@ def _named(
     name: str, kind: int, moment: int, track: int, names: _Names, what: Slice | None = None
 ) -> bytes:
     number, introduction = names.number(name)
-    event = _message((9, kind), (11, track), (10, number), (3, 1))
+    event = message((9, kind), (11, track), (10, number), (3, 1))
     if what is not None and what.flow:
-        event += _fixed64(47 if what.leaves else 48, what.flow)
+        event += fixed64(47 if what.leaves else 48, what.flow)
     return _packet(event, moment, introduction)
 
 
 def _packet(event: bytes, moment: int, introduction: bytes = b"") -> bytes:
-    fields: list[Field] = [
+    parts: list[tuple[int, int | bytes]] = [
         (8, moment),
         (58, _MONOTONIC),
         (10, _SEQUENCE),
@@ -154,41 +127,8 @@ def _packet(event: bytes, moment: int, introduction: bytes = b"") -> bytes:
         (11, event),
     ]
     if introduction:
-        fields.append((12, introduction))
-    return _message(*fields)
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    at = 0
-    while at < len(data):
-        key, at = _read_varint(data, at)
-        number, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, at = _read_varint(data, at)
-            yield number, value
-            continue
-        if wire == _BYTES:
-            size, at = _read_varint(data, at)
-        else:
-            size = {_FIXED64: 8, _FIXED32: 4}.get(wire, -1)
-        if size < 0 or at + size > len(data):
-            raise InvalidArgument("trace: the file is not a Perfetto trace, or was cut off")
-        part = data[at : at + size]
-        at += size
-        yield number, part if wire == _BYTES else int.from_bytes(part, "little")
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise InvalidArgument("trace: the file is not a Perfetto trace, or was cut off")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
+        parts.append((12, introduction))
+    return message(*parts)
 
 
 def read(data: bytes) -> Trace:
@@ -198,22 +138,27 @@ def read(data: bytes) -> Trace:
         InvalidArgument: it is not such a file.
     """
     found = _Reader()
-    for number, packet in _fields(data):
-        if number == 1 and isinstance(packet, bytes):
-            found.take(packet)
+    try:
+        for packet in fields(memoryview(data)):
+            if packet.number == 1:
+                found.take(packet)
+    except Malformed as error:
+        raise InvalidArgument(f"trace: not a Perfetto trace, or it was cut off: {error}") from None
     return found.trace()
 
 
-def _parts(message: int | bytes | None) -> dict[int, int | bytes]:
-    return dict(_fields(message)) if isinstance(message, bytes) else {}
+def _parts(message: Field | None) -> dict[int, Field]:
+    if message is None or not message.packed:
+        return {}
+    return {part.number: part for part in fields(message.view)}
 
 
-def _number(value: int | bytes | None) -> int:
-    return value if isinstance(value, int) else 0
+def _number(value: Field | None) -> int:
+    return 0 if value is None or value.packed else value.integer
 
 
-def _text(value: int | bytes | None) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+def _text(value: Field | None) -> str:
+    return "" if value is None else bytes(value.view).decode("utf-8", "replace")
 
 
 class _Reader:
@@ -224,20 +169,20 @@ class _Reader:
         self._processes: dict[int, str] = {}
         self._threads: dict[int, ThreadBuilder] = {}
 
-    def take(self, packet: bytes) -> None:
+    def take(self, packet: Field) -> None:
         """One packet."""
-        fields = _parts(packet)
-        if isinstance(fields.get(12), bytes):
-            for number, entry in _fields(fields[12]):  # type: ignore[arg-type]
-                if number == 2:
-                    name = _parts(entry)
-                    self._names[_number(name.get(1))] = _text(name.get(2))
-        if 60 in fields:
-            self._track(_parts(fields[60]))
-        if 11 in fields:
-            self._event(_parts(fields[11]), _number(fields.get(8)))
+        parts = _parts(packet)
+        names = parts.get(12)
+        for entry in fields(names.view) if names is not None else ():
+            if entry.number == 2:
+                name = _parts(entry)
+                self._names[_number(name.get(1))] = _text(name.get(2))
+        if 60 in parts:
+            self._track(_parts(parts[60]))
+        if 11 in parts:
+            self._event(_parts(parts[11]), _number(parts.get(8)))
 
-    def _track(self, track: dict[int, int | bytes]) -> None:
+    def _track(self, track: dict[int, Field]) -> None:
         number = _number(track.get(1))
         process, thread = _parts(track.get(3)), _parts(track.get(4))
         if process:
@@ -249,7 +194,7 @@ class _Reader:
             )
             self._threads[number] = ThreadBuilder(made)
 
-    def _event(self, event: dict[int, int | bytes], moment: int) -> None:
+    def _event(self, event: dict[int, Field], moment: int) -> None:
         builder = self._threads.get(_number(event.get(11)))
         if builder is None:
             return

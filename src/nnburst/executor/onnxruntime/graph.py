@@ -11,8 +11,8 @@ import numpy as np
 
 from nnburst.executor.graph.tensor import Array, TensorType
 from nnburst.executor.graph.translation import UnsupportedByEngine
-from nnburst.formats import onnx_wire
-from nnburst.formats.onnx_wire import Attribute
+from nnburst.formats import onnx_writer
+from nnburst.formats.onnx_writer import Attribute
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import DTYPES
 
@@ -183,7 +183,7 @@ class OnnxGraph:
     ) -> list[str]:
         """Append an operator; the names of what it writes."""
         names = [self._name() for _ in range(outputs)]
-        content = onnx_wire.node(kind, inputs, names, attributes)
+        content = onnx_writer.node(kind, inputs, names, attributes)
         made = GraphNode(kind, tuple(inputs), tuple(names), content)
         self._nodes.append(made)
         self._producers.update(dict.fromkeys(names, made))
@@ -269,13 +269,13 @@ class OnnxGraph:
             if name in read
         ]
         described = [
-            onnx_wire.described(name, ELEMENTS[value.meta.type], value.shape)
+            onnx_writer.described(name, ELEMENTS[value.meta.type], value.shape)
             for name, value in zip(names, outputs, strict=True)
         ]
-        content = onnx_wire.model(
+        content = onnx_writer.model(
             [node.content for node in nodes],
             initializers,
-            [onnx_wire.described(*each) for each in self._inputs],
+            [onnx_writer.described(*each) for each in self._inputs],
             described,
             opset=_OPSET,
             version=_VERSION,
@@ -307,12 +307,12 @@ def _initializer(name: str, constant: _Constant, constants: bytearray | None) ->
         array = array != 0
     is_small = constant.element != ELEMENTS[_T.TENSOR_FLOAT32] or array.nbytes < _SMALLEST
     if constants is None or is_small:
-        return onnx_wire.tensor(name, constant.element, constant.extents, array.tobytes())
+        return onnx_writer.tensor(name, constant.element, constant.extents, array.tobytes())
     assert array.dtype == DTYPES[_T.TENSOR_FLOAT32]
     constants.extend(bytes(-len(constants) % _ALIGNMENT))
     place = (CONSTANTS, len(constants), array.nbytes)
     constants.extend(array.reshape(-1).view(np.uint8).data)
-    return onnx_wire.tensor_elsewhere(name, constant.element, constant.extents, place)
+    return onnx_writer.tensor_elsewhere(name, constant.element, constant.extents, place)
 
 
 def _moves(permutation: Sequence[int], extents: Sequence[int]) -> bool:

@@ -26,7 +26,7 @@ from nnburst.executor.graph.translation import (
     require,
 )
 from nnburst.executor.onnxruntime.graph import OnnxGraph, Order, StoredValue
-from nnburst.formats.onnx_wire import Attribute
+from nnburst.formats.onnx_writer import Attribute
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.utils import registers
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from nnburst.formats.onnx_model import SparseTensor
 from nnburst.formats.onnx_tensor import DTYPES, element_name
-from nnburst.formats.onnx_wire import Malformed
+from nnburst.formats.protobuf import Malformed
 from nnburst.importer.onnx.node import Node
 from nnburst.importer.onnx.tensor import Array
 from nnburst.importer.tensors import Refused

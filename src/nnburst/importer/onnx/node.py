@@ -15,7 +15,7 @@ import numpy as np
 
 from nnburst.formats.onnx_model import NodeProto
 from nnburst.formats.onnx_tensor import TensorProto
-from nnburst.formats.onnx_wire import Malformed
+from nnburst.formats.protobuf import Malformed
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
 from nnburst.hal.utils import registers

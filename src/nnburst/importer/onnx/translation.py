@@ -18,7 +18,7 @@ from nnburst.formats.onnx_model import (
     ValueInfo,
 )
 from nnburst.formats.onnx_tensor import DTYPES, ExternalData, TensorProto
-from nnburst.formats.onnx_wire import DEEPEST, Malformed
+from nnburst.formats.protobuf import DEEPEST, Malformed
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument, NnburstError, keyed_value, spelt
 from nnburst.hal.limits import UINT32_MAX

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnburst.formats.onnx_model import OnnxFile, ValueInfo, read_model, tensors_of
 from nnburst.formats.onnx_tensor import ExternalData
-from nnburst.formats.onnx_wire import with_largest, with_shapes
+from nnburst.formats.onnx_writer import with_largest, with_shapes
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import InvalidArgument, spelt
 from nnburst.hal.limits import INT32_MAX

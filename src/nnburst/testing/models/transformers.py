@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from nnburst.formats import onnx_wire
-from nnburst.formats.onnx_wire import Attribute
+from nnburst.formats import onnx_writer
+from nnburst.formats.onnx_writer import Attribute
 
 Array = npt.NDArray[np.generic]
 Form = Literal["concat", "scatter", "grouped"]
@@ -94,7 +94,7 @@ class _Graph:
     ) -> str:
         """An operator; the name of its first output."""
         outputs = list(named) or [self.name()]
-        self._nodes.append(onnx_wire.node(kind, inputs, outputs, attributes, domain))
+        self._nodes.append(onnx_writer.node(kind, inputs, outputs, attributes, domain))
         if domain:
             self._domains.add(domain)
         return outputs[0]
@@ -104,7 +104,7 @@ class _Graph:
         shape = np.shape(array)
         name = self.name()
         element = _ELEMENTS[values.dtype]
-        self._initializers.append(onnx_wire.tensor(name, element, shape, values.tobytes()))
+        self._initializers.append(onnx_writer.tensor(name, element, shape, values.tobytes()))
         return name
 
     def integers(self, *values: int) -> str:
@@ -154,7 +154,7 @@ class _Graph:
         return self.op("Where", mask, zero, never)
 
     def finish(self, inputs: Sequence[bytes], outputs: Sequence[bytes]) -> bytes:
-        return onnx_wire.model(
+        return onnx_writer.model(
             self._nodes,
             self._initializers,
             inputs,
@@ -189,10 +189,10 @@ def encoder(size: TransformerSize = ENCODER) -> bytes:
     g.op("Identity", x, named=["hidden"])
     return g.finish(
         [
-            onnx_wire.described("ids", _INT64, ["batch", "tokens"]),
-            onnx_wire.described("mask", _INT64, ["batch", "tokens"]),
+            onnx_writer.described("ids", _INT64, ["batch", "tokens"]),
+            onnx_writer.described("mask", _INT64, ["batch", "tokens"]),
         ],
-        [onnx_wire.described("hidden", _FLOAT, ["batch", "tokens", size.width])],
+        [onnx_writer.described("hidden", _FLOAT, ["batch", "tokens", size.width])],
     )
 
 
@@ -222,20 +222,22 @@ def decoder(form: Form, size: TransformerSize = DECODER) -> bytes:
         x = g.op("Add", x, g.feed_forward(g.norm(x)))
     last = g.op("Gather", g.norm(x), g.constant(-1, "<i8"), axis=1)
     g.op("MatMul", last, g.op("Transpose", table, perm=[1, 0]), named=["logits"])
-    inputs = [onnx_wire.described("ids", _INT64, [1, "tokens"])]
-    outputs = [onnx_wire.described("logits", _FLOAT, [1, size.words])]
+    inputs = [onnx_writer.described("ids", _INT64, [1, "tokens"])]
+    outputs = [onnx_writer.described("logits", _FLOAT, [1, size.words])]
     if form != "concat":
-        inputs.append(onnx_wire.described("position", _INT64, [1]))
-        outputs.append(onnx_wire.described("next_position", _INT64, [1]))
+        inputs.append(onnx_writer.described("position", _INT64, [1]))
+        outputs.append(onnx_writer.described("next_position", _INT64, [1]))
     for layer in range(size.layers):
         for kind in ("key", "value"):
             before, after = ("past", "all") if form == "concat" else (size.context, size.context)
             ends = (1, size.heads), (size.head,)
             inputs.append(
-                onnx_wire.described(f"past_{kind}_{layer}", _FLOAT, [*ends[0], before, *ends[1]])
+                onnx_writer.described(f"past_{kind}_{layer}", _FLOAT, [*ends[0], before, *ends[1]])
             )
             outputs.append(
-                onnx_wire.described(f"present_{kind}_{layer}", _FLOAT, [*ends[0], after, *ends[1]])
+                onnx_writer.described(
+                    f"present_{kind}_{layer}", _FLOAT, [*ends[0], after, *ends[1]]
+                )
             )
     return g.finish(inputs, outputs)
 
@@ -335,14 +337,14 @@ def speech_encoder(size: TransformerSize = SPEECH) -> bytes:
     names = [f"{kind}_{layer}" for layer in range(size.layers) for kind in ("key", "value")]
     return g.finish(
         [
-            onnx_wire.described("frames", _FLOAT, [1, "frames", BANDS]),
-            onnx_wire.described("past_frames", _FLOAT, [1, 2, BANDS]),
-            *(onnx_wire.described(f"past_{name}", _FLOAT, cache) for name in names),
+            onnx_writer.described("frames", _FLOAT, [1, "frames", BANDS]),
+            onnx_writer.described("past_frames", _FLOAT, [1, 2, BANDS]),
+            *(onnx_writer.described(f"past_{name}", _FLOAT, cache) for name in names),
         ],
         [
-            onnx_wire.described("hidden", _FLOAT, [1, "frames", size.width]),
-            onnx_wire.described("present_frames", _FLOAT, [1, 2, BANDS]),
-            *(onnx_wire.described(f"present_{name}", _FLOAT, cache) for name in names),
+            onnx_writer.described("hidden", _FLOAT, [1, "frames", size.width]),
+            onnx_writer.described("present_frames", _FLOAT, [1, 2, BANDS]),
+            *(onnx_writer.described(f"present_{name}", _FLOAT, cache) for name in names),
         ],
     )
 

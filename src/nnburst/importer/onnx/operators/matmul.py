@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnburst.formats.onnx_wire import Malformed
+from nnburst.formats.protobuf import Malformed
 from nnburst.hal.enums import OperationType
 from nnburst.importer.onnx.node import (
     Node,

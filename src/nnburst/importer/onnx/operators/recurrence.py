@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from nnburst.formats.onnx_wire import Malformed
+from nnburst.formats.protobuf import Malformed
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.importer.onnx.node import Node, operator
 from nnburst.importer.onnx.operators.activation import add, mul, sub
