@@ -36,8 +36,7 @@ from nnburst.testing.conformance.runners import BurstRunner, ExecuteRunner
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.partitioning import SUITE as PARTITIONING
 from nnburst.testing.partitioning import run_partitioning
-from nnburst.testing.report import SKIPPED, Report
-from nnburst.testing.report_page import coverage, write
+from nnburst.testing.report import SKIPPED, Report, coverage, write
 
 _SHOWN: Final = 40
 _PROFILE: Final = "basic"

@@ -25,8 +25,7 @@ from nnburst.client.connect import connect
 from nnburst.testing.assessment import describe
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.pack.campaign import left_out
-from nnburst.testing.report import CheckResult, Report, TripleResult, missing
-from nnburst.testing.report_page import write
+from nnburst.testing.report import CheckResult, Report, TripleResult, missing, write
 
 if TYPE_CHECKING:
     from nnburst.client.device import Device

@@ -1,15 +1,18 @@
-"""The report of a conformance run: the driver, and the results of every test."""
+"""Collects what a conformance run found out about a driver, and writes it as JSON and as an HTML page."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.types import FLT_MAX, Capabilities, PerformanceInfo
+from nnburst.testing.html import Cell, document, listed, paragraph, table
 
 PASSED: Final = "passed"
 FAILED: Final = "failed"
@@ -254,3 +257,179 @@ def missing(required: Sequence[str], triples: Sequence[TripleResult]) -> tuple[s
             why = grouped((r, n) for t in of_it for r, n in t.skipped.items())
             lines.append(f"{word} was not executed: {why[0][0] if why else 'no such case'}")
     return tuple(lines)
+
+
+#: Short names of the types that the pack's cases are of.
+SHORT: Final = {
+    "TENSOR_FLOAT32": "float32",
+    "TENSOR_FLOAT16": "float16",
+    "TENSOR_INT32": "int32",
+    "TENSOR_BOOL8": "bool8",
+    "TENSOR_QUANT8_ASYMM": "quant8",
+    "TENSOR_QUANT8_ASYMM_SIGNED": "quant8 signed",
+    "TENSOR_QUANT8_SYMM": "quant8 symmetric",
+    "TENSOR_QUANT8_SYMM_PER_CHANNEL": "quant8 by channel",
+    "TENSOR_QUANT16_ASYMM": "quant16",
+    "TENSOR_QUANT16_SYMM": "quant16 symmetric",
+}
+
+
+def page(report: Report) -> str:
+    """The page of a report."""
+    return document(
+        f"nnburst conformance: {report.about.driver}",
+        (
+            _verdict(report),
+            _failures(report),
+            _matrix(report),
+            _checks(report),
+            _latencies(report),
+            _skips(report),
+            _left_out(report),
+            _about(report.about),
+            _capabilities(report.about),
+        ),
+    )
+
+
+def coverage(report: Report) -> str:
+    """How much of NNAPI was executed, in words."""
+    return f"{len(report.covered)} of {len(OPERATIONS)} operations"
+
+
+def _verdict(report: Report) -> str:
+    wrong = len(report.failures)
+    passed = sum(t.passed for t in report.triples)
+    checks = sum(c.outcome == PASSED for c in report.checks)
+    words = f"does not conform: {wrong} findings" if wrong else "conforms"
+    return paragraph(
+        f"{report.about.driver} {words}. {passed} cases and {checks} checks passed; "
+        f"coverage: {coverage(report)}.",
+        "verdict bad" if wrong else "verdict good",
+    )
+
+
+def _failures(report: Report) -> str:
+    return f"<h2>Findings</h2>\n{listed(report.failures, 'code')}" if report.failures else ""
+
+
+def _matrix(report: Report) -> str:
+    matrix = report.matrix()
+    if not matrix:
+        return ""
+    kinds = [kind for kind in SHORT if any(kind in row for row in matrix.values())]
+    rows: list[Sequence[str | Cell]] = []
+    for operation, of_it in matrix.items():
+        tried = (t for t in report.triples if t.operation == operation and (t.passed or t.failures))
+        ranks = ", ".join(map(str, sorted({t.rank for t in tried})))
+        rows.append(
+            [operation, Cell(ranks, "words"), *(_counts(of_it.get(kind)) for kind in kinds)]
+        )
+    note = (
+        "Numbers of cases: passed, and failed or skipped if there are any. Each has three sets of inputs "
+        "and is executed four times."
+    )
+    shown = table(["operation", "ranks", *(SHORT[kind] for kind in kinds)], rows)
+    return f"<h2>Operations by type</h2>\n{paragraph(note, 'note')}\n{shown}"
+
+
+def _counts(counts: tuple[int, int, int] | None) -> Cell:
+    if counts is None:
+        return Cell("", "none")
+    passed, failed, skipped = counts
+    words = [f"{passed}"] if passed or not skipped else []
+    words += [f"{failed} failed"] if failed else []
+    words += [f"{skipped} skipped"] if skipped else []
+    return Cell(", ".join(words), FAILED if failed else PASSED if passed else SKIPPED)
+
+
+def _checks(report: Report) -> str:
+    if not report.checks:
+        return ""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for check in report.checks:
+        name = re.split(r"[\[(]", check.name)[0].strip().removeprefix("test_").replace("_", " ")
+        found.setdefault((check.suite, name), Counter())[check.outcome] += 1
+    rows: list[Sequence[str | Cell]] = []
+    for (suite, name), counts in found.items():
+        kind = next((kind for kind in (FAILED, PASSED, SKIPPED) if counts[kind]), SKIPPED)
+        words = ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items()))
+        shown = suite.removeprefix("test_").replace("_", " ")
+        rows.append([shown, name, Cell(words, f"words word {kind}")])
+    return f"<h2>Contract, graphs and suites</h2>\n{table(('suite', 'check', ''), rows)}"
+
+
+def _latencies(report: Report) -> str:
+    if not report.latencies:
+        return ""
+    rows = [
+        [each.case, f"{each.median_us:.0f}", f"{each.slowest_us:.0f}"] for each in report.latencies
+    ]
+    limit = report.max_latency_us
+    rule = "no limit was asked for" if limit is None else f"a median of {limit:g} µs is allowed"
+    note = paragraph(f"A finding of this machine, now; {rule}.", "note")
+    shown = table(("case", "median µs", "slowest µs"), rows)
+    return f"<h2>Round trips over a burst</h2>\n{note}\n{shown}"
+
+
+def _skips(report: Report) -> str:
+    rows = [[str(times), why] for why, times in report.skips()]
+    if report.uncovered:
+        names = ", ".join(report.uncovered)
+        why = f"operations of which the driver supports no case: {names}"
+        rows.append([str(len(report.uncovered)), why])
+    return f"<h2>Not tried</h2>\n{table(('times', 'why'), rows)}" if rows else ""
+
+
+def _left_out(report: Report) -> str:
+    if not report.left_out:
+        return ""
+    lines = [f"{name}: {why}" for name, why in report.left_out.items()]
+    return f"<h2>Operations without cases</h2>\n{listed(lines)}"
+
+
+def _about(about: About) -> str:
+    rows = [
+        ["driver", f"{about.driver} ({about.name})"],
+        ["version", about.version],
+        ["feature level", about.feature_level],
+        ["type", about.type],
+        ["profile", about.profile],
+        ["nnburst", about.nnburst],
+        ["date", about.date],
+        ["machine", about.machine],
+        ["duration", f"{about.seconds:.0f} s"],
+    ]
+    shown = table((), [[name, Cell(value, "words")] for name, value in rows])
+    return f"<h2>About this run</h2>\n{shown}"
+
+
+def _capabilities(about: About) -> str:
+    """The driver's own figures of its speed: types with the same numbers in one row."""
+    title = "<h2>Capabilities</h2>\n"
+    if about.unknown_capabilities:
+        return title + paragraph(f"Unknown: {about.unknown_capabilities}")
+    alike: dict[tuple[float | None, float | None], list[str]] = {}
+    for each in about.capabilities:
+        alike.setdefault((each.exec_time, each.power_usage), []).append(each.what)
+    rows = [
+        [Cell(", ".join(names), "words"), *(Cell(_ratio(number)) for number in numbers)]
+        for numbers, names in alike.items()
+    ]
+    note = paragraph("As the driver reports them: ratios to the reference executor.", "note")
+    return f"{title}{note}\n{table(('operands', 'time', 'power'), rows)}"
+
+
+def _ratio(number: float | None) -> str:
+    return "unknown" if number is None else f"{number:.3g}"
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write a report as report.json and report.html.
+
+    Raises:
+        OSError: the folder cannot be made or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    (folder / "report.html").write_text(page(report), encoding="utf-8")

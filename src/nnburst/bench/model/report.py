@@ -28,6 +28,7 @@ from nnburst.bench.plot import as_svg, draw_distributions
 from nnburst.bench.rounds import Measured
 from nnburst.bench.verdict import MOST_SPREAD, Comparison, Verdict, compare, spread
 from nnburst.hal.errors import InvalidArgument
+from nnburst.testing.html import Cell, document, paragraph, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,36 +158,8 @@ def missed(figures: Figures, expected: Mapping[str, float]) -> Sequence[str]:
 
 # -- the report ------------------------------------------------------------------------------------
 
-_STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 68em; padding: 0 1em; color: #222; }
-table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: .3em 0; }
-th, td { border-bottom: 1px solid #ccc; padding: .25em .8em; text-align: right; }
-th:first-child, td:first-child, td.words { text-align: left; }
-svg { max-width: 100%; height: auto; }
-section { border-top: 2px solid #888; margin-top: 2.5em; }
-p.note { color: #555; }
-.worse { color: #a40000; }
-.better { color: #006b2d; }
-.wide { overflow-x: auto; }
-"""
-
-
 #: Difference below which two routes are called the same.
 _SAME: Final = 0.01
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table.
-
-    Attributes:
-        text: in it.
-        look: its classes: "better", "worse", "words" for text on the left, or nothing.
-    """
-
-    text: str
-    look: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,25 +197,26 @@ def page(
     Raises:
         ImportError: matplotlib is not installed (extra `cli`).
     """
-    title = "nnburst: networks through a driver process"
-    facts = _table("", ["", ""], [[name, str(value)] for name, value in about.items()])
-    sentences = "".join(f"<p{_look(line)}>{escape(line)}</p>" for line in lead)
-    sections = "\n".join(_section(measured) for measured in measurements)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width">'
-        f"<style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>\n{sentences}\n"
-        f"{_errors(measurements)}\n{_data_sets(measurements)}\n{_overview(measurements)}\n"
-        f"{as_svg(_medians(measurements), 'medians of all networks')}\n{sections}\n"
-        f"<section><h2>Where it was measured</h2>{facts}{_machine(conditions)}</section></body></html>\n"
+    facts = table((), [[name, str(value)] for name, value in about.items()])
+    return document(
+        "nnburst: networks through a driver process",
+        (
+            *(paragraph(line, _look(line)) for line in lead),
+            _errors(measurements),
+            _data_sets(measurements),
+            _overview(measurements),
+            as_svg(_medians(measurements), "medians of all networks"),
+            *(_section(measured) for measured in measurements),
+            f"<section><h2>Where it was measured</h2>{facts}{_machine(conditions)}</section>",
+        ),
     )
 
 
 def _look(line: str) -> str:
     """The colour of a verdict."""
     if "worse beside" in line or ", expected at" in line:
-        return ' class="worse"'
-    return ' class="better"' if "better beside" in line else ""
+        return "worse"
+    return "better" if "better beside" in line else ""
 
 
 def _machine(conditions: Mapping[str, object] | None) -> str:
@@ -255,8 +229,8 @@ def _machine(conditions: Mapping[str, object] | None) -> str:
         for name, value in shown.items()
     ]
     told = [str(doubt) for doubt in doubts] if isinstance(doubts, list) else []
-    notes = "".join(f'<p class="worse">Not quiet: {escape(doubt)}.</p>' for doubt in told)
-    return _table("The machine meanwhile", ["", ""], rows) + notes
+    notes = "".join(paragraph(f"Not quiet: {doubt}.", "worse") for doubt in told)
+    return table((), rows, "The machine meanwhile") + notes
 
 
 def _errors(measurements: Sequence[Measurement]) -> str:
@@ -268,7 +242,7 @@ def _errors(measurements: Sequence[Measurement]) -> str:
         for failure in found["failures"]
     ]
     columns = ["network", "device", "evaluator", "error"]
-    return _table("Errors", columns, rows) if rows else ""
+    return table(columns, rows, "Errors") if rows else ""
 
 
 def _data_sets(measurements: Sequence[Measurement]) -> str:
@@ -282,7 +256,7 @@ def _data_sets(measurements: Sequence[Measurement]) -> str:
         [name, source, ", ".join(dict.fromkeys(networks))]
         for (name, source), networks in tried.items()
     ]
-    return _table("Data sets", ["name", "source", "networks"], rows)
+    return table(["name", "source", "networks"], rows, "Data sets")
 
 
 def _overview(measurements: Sequence[Measurement]) -> str:
@@ -306,7 +280,7 @@ def _overview(measurements: Sequence[Measurement]) -> str:
             ]
         )
     title = "Overview: medians in microseconds, and how much longer than the engine in process"
-    return _table(title, columns, rows)
+    return table(columns, rows, title)
 
 
 def _failed(figures: Mapping[str, Any]) -> bool:
@@ -319,7 +293,7 @@ def _beside_engine(median_ns: float | None, more: float | None) -> Cell:
     if median_ns is None:
         return Cell("")
     difference = _difference(more)
-    return replace(difference, text=f"{_micro(median_ns)} {difference.text}".rstrip())
+    return difference._replace(text=f"{_micro(median_ns)} {difference.text}".rstrip())
 
 
 def _difference(more: float | None) -> Cell:
@@ -377,7 +351,7 @@ def _medians(measurements: Sequence[Measurement]) -> Figure:
 def _section(measured: Measurement) -> str:
     figures = measured.figures
     name = figures["network"]
-    notes = "".join(f'<p class="note">{escape(remark)}</p>' for remark in figures["remarks"])
+    notes = "".join(paragraph(remark, "note") for remark in figures["remarks"])
     picture = as_svg(draw_distributions(list(measured.latency.cases.values()), (9, 4)), name)
     return (
         f"<section><h2>{escape(name)}</h2>\n"
@@ -415,7 +389,7 @@ def _accuracy(figures: Mapping[str, Any]) -> str:
                 steps_in_words(steps),
             ]
         )
-    return _table(f"Accuracy beside {figures['reference']}", columns, rows)
+    return table(columns, rows, f"Accuracy beside {figures['reference']}")
 
 
 def _truth(figures: Mapping[str, Any]) -> str:
@@ -430,7 +404,7 @@ def _truth(figures: Mapping[str, Any]) -> str:
         for found in figures["ground_truth"]
     ]
     columns = ["evaluator", "device", "figures", "verdict"]
-    return _table("Beside the truth and golden outputs", columns, rows) if rows else ""
+    return table(columns, rows, "Beside the truth and golden outputs") if rows else ""
 
 
 def _bars(figures: Mapping[str, Any]) -> Figure:
@@ -478,11 +452,12 @@ def _latency(figures: Mapping[str, Any]) -> str:
     ]
     warmed = latency["warm_up"]
     own = (
-        f'<p class="note">Warmed up for {warmed["seconds"]:.1f} s.</p>'
-        f'<p class="note">By the driver itself: {latency["driver_us"]:.0f} µs,'
-        f" of which {latency['device_us']:.0f} µs on the device.</p>"
+        f"By the driver itself: {latency['driver_us']:.0f} µs,"
+        f" of which {latency['device_us']:.0f} µs on the device."
     )
-    return _table("Latency by route", columns, rows) + own
+    notes = (f"Warmed up for {warmed['seconds']:.1f} s.", own)
+    shown = table(columns, rows, "Latency by route")
+    return shown + "".join(paragraph(note, "note") for note in notes)
 
 
 def _preparation(times: Mapping[str, float | None]) -> str:
@@ -508,27 +483,7 @@ def _preparation(times: Mapping[str, float | None]) -> str:
     cache = times["cache_bytes"]
     if times["prepare_cached_ms"] is not None and cache is not None:
         rows.append(["bytes of the cache", f"{cache:.0f}", ""])
-    return _table("Preparation", ["", "median ms", "spread"], rows)
-
-
-def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns) if any(columns) else ""
-    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>\n" for row in rows)
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    heading = f"<thead><tr>{head}</tr></thead>" if head else ""
-    return f'<div class="wide"><table>{title}{heading}<tbody>\n{body}</tbody></table></div>'
-
-
-def _cell(cell: str | Cell) -> str:
-    """Words stand on the left, numbers and differences on the right."""
-    if isinstance(cell, Cell):
-        look = f' class="{cell.look}"' if cell.look else ""
-        return f"<td{look}>{escape(cell.text)}</td>"
-    try:
-        float(cell.removesuffix("%") or "0")
-    except ValueError:
-        return f'<td class="words">{escape(cell)}</td>'
-    return f"<td>{escape(cell)}</td>"
+    return table(["", "median ms", "spread"], rows, "Preparation")
 
 
 def _micro(nanoseconds: float | None) -> str:
