@@ -57,8 +57,9 @@ class Chain:
             self.steps.conclude(code, self._accept)
         return self.taken
 
-    def _accept(self, at: int, _result: ExecutionResult) -> None:
+    def _accept(self, at: int, _result: ExecutionResult) -> bool:
         self.accepted.append(at)
+        return True
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,7 @@ def test_a_run_interrupted_at_any_moment_leaves_the_next_one_right(bursts: list[
             chain.given[...] = x
             code = run_steps(chain.steps.struct)
             if code:
-                chain.steps.conclude(code, lambda _at, _result: None)
+                chain.steps.conclude(code, lambda _at, _result: True)
         except BaseException:
             chain.steps.abandon()
             raise

@@ -282,7 +282,7 @@ def steps_in_c(burst: Burst) -> list[Contestant]:
     requests = [cast("RingRequest", burst.bind()) for _ in range(2)]
     steps = BoundSteps(requests, Gate(), 30.0)
     code = run_steps(steps.struct)
-    steps.conclude(code, lambda _at, _result: None)
+    steps.conclude(code, lambda _at, _result: True)
     return [
         _InOneProcess("two_steps_in_c", lib.nnb_bench_steps, steps),
         _InOneProcess("two_runs_in_c", lib.nnb_bench_runs, steps),

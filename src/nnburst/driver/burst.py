@@ -32,7 +32,7 @@ from nnburst._native import ffi, lib
 from nnburst.control.channel import UPCALL_TIMEOUT, Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages import GetMemories, Memories, OpenBurst
-from nnburst.driver.model.execution import outcome_of
+from nnburst.driver.model.execution import run_in_time
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.quotas import SHARED_BYTES
@@ -126,11 +126,8 @@ class RequestBinding(msgspec.Struct):
     def run(self) -> BurstReply:
         """Execute once."""
         began = time.perf_counter_ns()
-        try:
-            with trace(Layer.DRIVER, Phase.EXECUTION, "burst: run"):
-                outcome = self.execution.run()
-        except BaseException as error:
-            outcome = outcome_of(error)
+        with trace(Layer.DRIVER, Phase.EXECUTION, "burst: run"):
+            outcome = run_in_time(self.execution)
         device_ns = outcome.device_ns
         if device_ns == MEASURED:
             device_ns = time.perf_counter_ns() - began

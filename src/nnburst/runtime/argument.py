@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nnburst.client.execution.buffer import Buffer
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import NnburstError
+from nnburst.hal.errors import NnburstError, error_for_code
 from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, UINT32_MAX
 from nnburst.hal.types import OutputShape, Timing, has_passed
@@ -89,6 +89,21 @@ class Outcome:
     def of(cls, error: NnburstError) -> Outcome:
         """The outcome that an exception stands for."""
         return cls(error.code, error.output_shapes, message=str(error))
+
+    @property
+    def error(self) -> NnburstError:
+        """The exception that stands for it, if it is not a success."""
+        return error_for_code(self.code, self.message, self.output_shapes)
+
+    def succeeded(self) -> Outcome:
+        """This outcome itself, where results go to the application.
+
+        Raises:
+            NnburstError: it is not a success.
+        """
+        if self.code != ResultCode.NO_ERROR:
+            raise self.error
+        return self
 
     @property
     def has_result(self) -> bool:

@@ -21,7 +21,7 @@ from nnburst.client.arguments import (
     settle_truth,
 )
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import InvalidArgument, MissedDeadline, error_for_code
+from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.types import OutputShape
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.execution.bound_plan import Bursts
@@ -98,7 +98,7 @@ def execute_arrays(
         is_short = outcome.code == ResultCode.OUTPUT_INSUFFICIENT_SIZE
         if is_short and _grow(gives, given, rooms, outcome.output_shapes):
             continue
-        raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+        raise outcome.error
 
 
 def arguments_of(
@@ -127,9 +127,7 @@ def result_of(
     Raises:
         NnburstError: what it came to, if that is not a result.
     """
-    if outcome.code != ResultCode.NO_ERROR:
-        raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
-    return _result(gives, outputs, outputs, outcome)
+    return _result(gives, outputs, outputs, outcome.succeeded())
 
 
 def _input(parameter: Parameter, value: Array | None) -> Argument:

@@ -128,12 +128,16 @@ class BoundSteps:
         timed = only.native if isinstance(only, RingRequest) else self.struct
         return max(int(timed.deadline_ns) - time.monotonic_ns(), 0) * 1e-9
 
-    def conclude(self, code: int, accept: Callable[[int, Any], None]) -> None:
+    def conclude(self, code: int, accept: Callable[[int, Any], bool]) -> bool:
         """Finish a run that ended with `code`, going on behind each step whose result is accepted.
 
         Args:
             code: what `run_steps` returned.
-            accept: gets number and result of each step that ended otherwise than before; may raise.
+            accept: gets number and result of each step that ended otherwise than before; returns whether the
+                steps behind it are to run.
+
+        Returns:
+            Whether all steps have run; if not, step `at` was not accepted, and nothing was sent behind it.
 
         Raises:
             BurstBusy: another thread is inside of the gate; nothing was sent.
@@ -147,11 +151,14 @@ class BoundSteps:
         try:
             while code:
                 at = self.at
-                accept(at, self._concluded(self.requests[at], code))
+                if not accept(at, self._concluded(self.requests[at], code)):
+                    self.abandon()
+                    return False
                 code = lib.nnb_steps_go_on(self.struct)
         except BaseException:
             self.abandon()
             raise
+        return True
 
     def _concluded(self, request: RingRequest | InProcess, code: int) -> ExecutionResult | Any:  # noqa: ANN401
         """What a step came to that did not end as before."""

@@ -39,6 +39,7 @@ from nnburst.driver.model.execution import (
     LatencyEstimate,
     attributes_of,
     execute_bound,
+    outcome_of,
     run_in_time,
     times_of,
 )
@@ -47,7 +48,7 @@ from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import MEASURED, Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority
-from nnburst.hal.errors import BurstBusy, GeneralFailure, InvalidArgument, MissedDeadline
+from nnburst.hal.errors import BurstBusy, GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.types import Request
 from nnburst.hal.validation import RequestValidator
@@ -212,24 +213,25 @@ class FencedExecution:
             now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             ends = now + self._run.duration_ns
             self._deadline_ns = ends if self._deadline_ns is None else min(self._deadline_ns, ends)
-        try:
-            if status == FenceStatus.ERROR:
-                raise GeneralFailure("device:F4: a fence that was waited for is in the error state")  # noqa: TRY301
-            if status == FenceStatus.ACTIVE:
-                raise MissedDeadline("device:F5: the fences have not signalled in time")  # noqa: TRY301
-            self._session.scheduler.submit(self._execute, self._run.priority)
-        except Exception as error:
-            _note_failure(self._run.execution)
-            reply = failure(error)
-            self._finish(Outcome(reply.status, (), reply.message), 0)
+        if status == FenceStatus.SIGNALLED:
+            try:
+                self._session.scheduler.submit(self._execute, self._run.priority)
+            except Exception as error:
+                outcome = outcome_of(error)
+            else:
+                return
+        elif status == FenceStatus.ERROR:
+            reason = "device:F4: a fence that was waited for is in the error state"
+            outcome = Outcome(ErrorStatus.GENERAL_FAILURE, (), reason)
+        else:
+            reason = "device:F5: the fences have not signalled in time"
+            outcome = Outcome(ErrorStatus.MISSED_DEADLINE_TRANSIENT, (), reason)
+        _note_failure(self._run.execution)
+        self._finish(outcome, 0)
 
     def _execute(self) -> None:
         run, started = self._run, time.perf_counter_ns()
-        try:
-            outcome = run_in_time(run.execution, self._deadline_ns, run.loop_timeout_ns)
-        except Exception as error:
-            reply = failure(error)
-            outcome = Outcome(reply.status, (), reply.message)
+        outcome = run_in_time(run.execution, self._deadline_ns, run.loop_timeout_ns)
         self._finish(outcome, time.perf_counter_ns() - started)
 
     def _finish(self, outcome: Outcome, took: int) -> None:

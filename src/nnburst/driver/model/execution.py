@@ -256,7 +256,7 @@ def run_in_time(
 ) -> Outcome:
     """Run a bound execution, unless its deadline has passed (device:E4). Never raises.
 
-    Every way to execute ends here, bursts excepted, which carry neither deadlines nor buffers.
+    Every way to execute that needs Python ends here; bursts carry neither deadlines nor buffers.
 
     Args:
         execution: bound.

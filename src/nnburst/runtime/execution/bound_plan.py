@@ -24,7 +24,6 @@ from nnburst.hal.errors import (
     DeadObject,
     MissedDeadline,
     NnburstError,
-    error_for_code,
 )
 from nnburst.hal.types import OutputShape
 from nnburst.hal.utils import Closing
@@ -252,17 +251,19 @@ class BoundPlan(Closing):
         """
         outcome = SUCCESS
 
-        def accept(at: int, result: ExecutionResult) -> None:
+        def accept(at: int, result: ExecutionResult) -> bool:
             nonlocal outcome
             step = self._each[at]
             outcome = step.burst.outcome(result, step.outputs)
             if outcome.code != ResultCode.NO_ERROR:
-                raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
+                return False
             if len(self._each) == 1:
                 self.outcome = outcome
+            return True
 
         try:
-            self.steps.conclude(code, accept)
+            if self.steps.conclude(code, accept):
+                return None
         except BurstBusy:
             raise
         except NnburstError as error:
@@ -271,14 +272,12 @@ class BoundPlan(Closing):
                     self.is_stale = self.is_tainted = True
                     raise
                 error = _dead()
-            self._has_failed()
-            if outcome.code == ResultCode.NO_ERROR:
-                outcome = Outcome.of(error)
-            return [*([_Ended(SUCCESS)] * self.steps.at), _Ended(outcome)]
+            outcome = Outcome.of(error)
         except BaseException:
             self.is_stale = self.is_tainted = True
             raise
-        return None
+        self._has_failed()
+        return [*([_Ended(SUCCESS)] * self.steps.at), _Ended(outcome)]
 
     def _has_failed(self) -> None:
         """A step has: what comes of the next run, and of the temporaries."""

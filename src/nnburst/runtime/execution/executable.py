@@ -20,7 +20,7 @@ import numpy as np
 from nnburst.client.execution.buffer import Buffer, parameter_of
 from nnburst.hal import vlog
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import Closed, GeneralFailure, NnburstError, error_for_code
+from nnburst.hal.errors import Closed, GeneralFailure, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Operand
 from nnburst.runtime.argument import (
@@ -628,9 +628,7 @@ class _Parts:
 
     def settle(self) -> None:
         if self._chain is not None:
-            before = self._chain.settle(self._options.deadline_ns)
-            if before.code != ResultCode.NO_ERROR:
-                raise error_for_code(before.code, before.message)
+            self._chain.settle(self._options.deadline_ns).succeeded()
 
     def part(self, step: int) -> PreparedPart:
         return self._executable.parts[step]

@@ -1,4 +1,4 @@
-"""An event that a computation signals, and how its outcome becomes an exception."""
+"""Events: a computation under way, or a fence, that any number of threads may wait for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nnburst.client.arguments import seconds_until
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.fences import FenceStatus
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, error_for_code
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.utils import start_thread
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.execution.fences import import_fence
@@ -22,17 +22,6 @@ INTERRUPTED: Final = Outcome(ResultCode.OP_FAILED, message="it was interrupted")
 def outcome_of(error: BaseException) -> Outcome:
     """What an exception in the middle of a computation comes to."""
     return Outcome.of(error) if isinstance(error, NnburstError) else INTERRUPTED
-
-
-def succeeded(outcome: Outcome) -> Outcome:
-    """The outcome itself.
-
-    Raises:
-        NnburstError: it is not a success.
-    """
-    if outcome.code != ResultCode.NO_ERROR:
-        raise error_for_code(outcome.code, outcome.message, outcome.output_shapes)
-    return outcome
 
 
 #: Seconds between two looks at a fence that has no deadline.
@@ -120,7 +109,7 @@ class Event(RuntimeObject):
         Raises:
             NnburstError: why the computation failed; OP_FAILED for a fence in the error state.
         """
-        succeeded(self._known_outcome())
+        self._known_outcome().succeeded()
 
     def _known_outcome(self) -> Outcome:
         """`wait` without an exception for what the computation came to."""

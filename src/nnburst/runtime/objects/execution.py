@@ -33,7 +33,7 @@ from nnburst.runtime.objects.arguments import (
     output_arguments,
 )
 from nnburst.runtime.objects.burst import Bindings, Burst
-from nnburst.runtime.objects.event import INTERRUPTED, Event, outcome_of, succeeded
+from nnburst.runtime.objects.event import INTERRUPTED, Event, outcome_of
 from nnburst.runtime.objects.execution_settings import (
     ExecutionSettings,
     State,
@@ -171,7 +171,7 @@ class Execution(ExecutionSettings):
         me = next(entries)
         try:
             self._begin(ExecutionMode.SYNC, began_ns, me)
-            succeeded(self._compute())
+            self._compute().succeeded()
         finally:
             self._abandon(me)
 
@@ -198,7 +198,7 @@ class Execution(ExecutionSettings):
         try:
             with burst._alone() as controllers:
                 self._begin(ExecutionMode.BURST, began_ns, me)
-                succeeded(self._compute(controllers))
+                self._compute(controllers).succeeded()
         finally:
             self._abandon(me)
 
@@ -267,7 +267,7 @@ class Execution(ExecutionSettings):
                 bound.steps.abandon()
                 raise
             self._bindings.close_stale(burst)
-            succeeded(self._recorded(self._complete(outcome, infos)))
+            self._recorded(self._complete(outcome, infos)).succeeded()
         finally:
             self._abandon(me)
 
@@ -414,12 +414,12 @@ class Execution(ExecutionSettings):
             return start_fenced(self._executable, arguments, options, chain, self._concluded)
         before = chain.settle(options.deadline_ns)
         if before.code != ResultCode.NO_ERROR:
-            self._fail(error_for_code(before.code, before.message))
+            self._fail(before.error)
         now_ns = time.monotonic_ns()  # so that drivers that died meanwhile are there again
         self._executable.revive(options.deadline_ns, now_ns)
         if not self._executable.has_known_temporaries:
             return self._on_a_thread(options)
-        return Event(outcome=succeeded(self._compute(options=options)))
+        return Event(outcome=self._compute(options=options).succeeded())
 
     def _concluded(self, outcome: Outcome) -> Outcome:
         """What a computation behind fences came to, noted."""

@@ -14,7 +14,7 @@ from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.execution.fences import FenceChain
-from nnburst.runtime.objects.event import Event, succeeded
+from nnburst.runtime.objects.event import Event
 
 
 class FencedComputation:
@@ -129,7 +129,7 @@ def start_fenced(
     fence = computation.fence
     if fence is None:
         computation.close()
-        return Event(outcome=succeeded(complete(begun)))
+        return Event(outcome=complete(begun).succeeded())
     return Event(
         lambda: complete(computation.conclude()), fence=fence, deadline_ns=options.deadline_ns
     )
