@@ -46,7 +46,12 @@ ENGINES: Final = (
         ("2.1.*", "2.2.*", "2.3.*"),
         "from nnburst.executor.litert import native;"
         "print(native.package_version(), 'native' if native.available() else 'interpreter')",
-        ("executor/litert/test_models.py", "executor/litert/test_native.py", "driver/weights"),
+        (
+            "executor/litert/test_models.py",
+            "executor/litert/test_native.py",
+            "driver/weights",
+            "litert_delegate",
+        ),
     ),
     Engine(
         "onnxruntime",

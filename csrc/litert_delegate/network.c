@@ -308,6 +308,7 @@ static bool write_file(const struct draft *draft, const struct tfl_partition *pa
     write_codes(draft, &network->file, model);
     write_subgraph(draft, network, &network->file, model);
     write_buffers(draft, &network->file, model);
+    network->file_bytes = network->file.count;
     return !network->file.failed ||
            nnb_refuse(reason, "nnburst: memory is short, or the nodes have more than 2 GiB of constants");
 }
@@ -331,7 +332,7 @@ bool nnb_network_write(struct tfl_context *context, const struct tfl_partition *
     return written;
 }
 
-bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *context, const void *file, size_t bytes,
+bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *context, const void *file,
                          enum nnb_role output, struct nnb_reason *reason) {
     for (size_t i = 0; i < network->input_count + network->output_count; i++) {
         const int index = i < network->input_count ? network->inputs[i] : network->outputs[i - network->input_count];
@@ -339,7 +340,7 @@ bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *
             return false;
         }
     }
-    nnb_flat_resume(&network->file, file, bytes);
+    nnb_flat_resume(&network->file, file, network->file_bytes);
     for (size_t i = 0; i < network->input_count; i++) {
         nnb_tensor_write_extents(&context->tensors[network->inputs[i]], network->input_tables[i], NNB_INNER,
                                  &network->file);

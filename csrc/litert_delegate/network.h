@@ -9,6 +9,7 @@
 /* A file, and which tensors of the engine its inputs and outputs are. */
 struct nnb_network {
     struct nnb_flat file;
+    size_t file_bytes; /* as it was written first; later extents lie behind */
     int *nodes;
     int *inputs;
     int *outputs;
@@ -28,7 +29,7 @@ bool nnb_network_write(struct tfl_context *context, const struct tfl_partition *
 void nnb_network_free(struct nnb_network *network);
 
 /* Takes a file that was written before, with the extents that its inputs and outputs have now. */
-bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *context, const void *file, size_t bytes,
+bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *context, const void *file,
                          enum nnb_role output, struct nnb_reason *reason);
 
 /* Whether it was made of just these nodes. */

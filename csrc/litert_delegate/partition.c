@@ -105,6 +105,13 @@ static void forget(struct nnb_partition *partition) {
     partition->request = NULL;
 }
 
+/* The same, for callers outside the driver's lock. */
+static void forget_alone(struct nnb_partition *partition) {
+    (void)pthread_rwlock_rdlock(&partition->driver->recovery);
+    forget(partition);
+    (void)pthread_rwlock_unlock(&partition->driver->recovery);
+}
+
 /* Has the driver prepare the network's file. */
 static int prepare_file(struct nnb_partition *partition) {
     struct nnb_flat *flat = &partition->network.file;
@@ -236,9 +243,7 @@ void nnb_partition_close(struct nnb_partition *partition) {
     if (partition == NULL) {
         return;
     }
-    (void)pthread_rwlock_rdlock(&partition->driver->recovery);
-    forget(partition);
-    (void)pthread_rwlock_unlock(&partition->driver->recovery);
+    forget_alone(partition);
     for (size_t i = 0; partition->outputs != NULL && i < partition->network.output_count; i++) {
         nnburst_free_memory(partition->outputs[i].room);
     }
@@ -272,8 +277,7 @@ static bool are_inputs_as_prepared(const struct nnb_partition *partition, const 
 static bool prepare_as(struct nnb_partition *partition, const struct tfl_context *context, enum nnb_role output,
                        bool *is_refused, struct nnb_reason *reason) {
     *is_refused = false;
-    return nnb_network_rewrite(&partition->network, context, nnburst_memory_data(partition->file),
-                               nnburst_memory_size(partition->file), output, reason) &&
+    return nnb_network_rewrite(&partition->network, context, nnburst_memory_data(partition->file), output, reason) &&
            prepare(partition, is_refused, reason);
 }
 
@@ -281,9 +285,13 @@ static bool prepare_as(struct nnb_partition *partition, const struct tfl_context
  * it stops where an execution finds some out: the driver finds them out, too, then. */
 static bool prepare_again(struct nnb_partition *partition, const struct tfl_context *context, struct nnb_reason *reason) {
     bool is_refused;
-    return nnb_driver_recover(partition->driver, reason) && note_inputs(partition, context, reason) &&
-           (prepare_as(partition, context, NNB_OUTPUT, &is_refused, reason) ||
-            (is_refused && prepare_as(partition, context, NNB_UNKNOWN_OUTPUT, &is_refused, reason)));
+    const bool prepared = nnb_driver_recover(partition->driver, reason) && note_inputs(partition, context, reason) &&
+                          (prepare_as(partition, context, NNB_OUTPUT, &is_refused, reason) ||
+                           (is_refused && prepare_as(partition, context, NNB_UNKNOWN_OUTPUT, &is_refused, reason)));
+    if (!prepared) { /* what was prepared is for other inputs than those that are noted by now */
+        forget_alone(partition);
+    }
+    return prepared;
 }
 
 bool nnb_partition_adapt(struct nnb_partition *partition, struct tfl_context *context, struct nnb_reason *reason) {
@@ -386,7 +394,7 @@ static bool copy_output(const struct nnb_partition *partition, struct tfl_contex
     if (!find_tensor(context, partition->network.outputs[index], &tensor, reason)) {
         return false;
     }
-    if (border->room != NULL) {
+    if (border->room != NULL || tensor->allocation == TFL_DYNAMIC) {
         uint32_t extents[MOST_RANK];
         uint32_t rank;
         if (!find_extents(partition, index, extents, &rank, &bytes, reason)) {

@@ -136,6 +136,26 @@ def behind_a_search() -> bytes:
     return b.finish()
 
 
+def behind_a_count() -> bytes:
+    """A sum of a row that is as long as the sum of what a search finds."""
+    b = TfliteBuilder()
+    x, g = b.input("FLOAT32", (4,)), b.tensor("BOOL", (4,))
+    zeros = b.constant("FLOAT32", np.zeros(4, np.float32))
+    found = b.tensor("INT64", (1, 1), shapeSignature=[-1, 1])
+    b.operator("GREATER", [x, zeros], [g], "GreaterOptions")
+    b.operator("WHERE", [g], [found], "WhereOptions")
+    total, count = b.tensor("INT64", ()), b.tensor("INT32", ())
+    b.operator(
+        "SUM", [found, b.constant("INT32", np.int32([0, 1]))], [total], "ReducerOptions", keepDims=0
+    )
+    b.operator("CAST", [total], [count], "CastOptions", inDataType=4, outDataType=2)
+    row = b.tensor("INT32", (1,), shapeSignature=[-1])
+    ends = [b.constant("INT32", np.int32(each)) for each in (0, 1)]
+    b.operator("RANGE", [ends[0], count, ends[1]], [row], "RangeOptions")
+    b.operator("ADD", [row, row], [b.output("INT32", (1,), shapeSignature=[-1])], "AddOptions")
+    return b.finish()
+
+
 def tiled() -> bytes:
     """An output whose extents are an input."""
     b = TfliteBuilder()
@@ -151,6 +171,10 @@ def tiled() -> bytes:
     [
         (behind_a_search(), [[np.float32([0, n > 1, n > 0, 1])] for n in range(3)]),
         (
+            behind_a_count(),
+            [[np.float32(x)] for x in ((0, 0, 0, 1), (0, 1, 1, 1), (0, 1, 0, 0), (1, 0, 1, 0))],
+        ),
+        (
             tiled(),
             [
                 [np.ones((2, 3), np.float32), np.int32(counts)]
@@ -158,7 +182,7 @@ def tiled() -> bytes:
             ],
         ),
     ],
-    ids=["behind_a_search", "tiled"],
+    ids=["behind_a_search", "behind_a_count", "tiled"],
 )
 def test_extents_that_a_run_finds_out_are_those_of_the_engine_itself(
     engine: Any, interpreter: MakeInterpreter, network: bytes, feeds: list[Any]
@@ -169,6 +193,19 @@ def test_extents_that_a_run_finds_out_are_those_of_the_engine_itself(
     assert "DELEGATE" in operators(made)
     for values in feeds:
         assert results(made, values) == results(expected, values)
+
+
+def test_run_after_one_that_found_no_elements_is_right(
+    engine: Any, interpreter: MakeInterpreter
+) -> None:
+    made, expected = interpreter(behind_a_search()), opened(engine, behind_a_search())
+    for each in (made, expected):
+        each.allocate_tensors()
+    for row in ((0, 0, 1, 1), (0, 1, 1, 1)):
+        assert results(made, [np.float32(row)]) == results(expected, [np.float32(row)])
+        with pytest.raises(RuntimeError, match="has extent 0 along dimension 0"):
+            results(made, [np.zeros(4, np.float32)])
+        assert results(made, [np.float32(row)]) == results(expected, [np.float32(row)])
 
 
 def test_interpreters_on_several_threads_share_a_delegate(engine: Any, service: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -304,3 +305,32 @@ def test_both_routes_give_the_same(route: str, monkeypatch: pytest.MonkeyPatch) 
         if name in NETWORKS:
             for found, wanted in run_as_graph(NETWORKS[name](), 2):
                 assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("route", ["native", "interpreter"])
+def test_output_that_is_declared_with_other_extents_than_the_engine_finds_is_refused(
+    route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if route == "interpreter":
+        monkeypatch.setattr("nnburst.executor.litert.native.available", lambda: False)
+    imported = nnburst.load(integers().finish(), as_graph=True)
+    main = imported.model.main
+    operands = [
+        msgspec.structs.replace(each, dimensions=(6,)) if at in main.output_indexes else each
+        for at, each in enumerate(main.operands)
+    ]
+    main = msgspec.structs.replace(main, operands=tuple(operands))
+    model = msgspec.structs.replace(imported.model, main=main)
+    with pytest.raises(InvalidArgument, match=r"output '.*' is \[4\], the model declares \[6\]"):
+        litert().prepare(model, list(imported.pools))
+
+
+@pytest.mark.parametrize("extents", [(3, 3), (6, 1)])
+def test_output_that_a_run_finds_with_other_extents_than_declared_is_a_failure(
+    extents: tuple[int, int],
+) -> None:
+    room = np.zeros(extents, np.int64)
+    bound = bind(nnburst.load(found_out()), [np.array([0, 1, 0, 1, 1, 0], np.uint8)], [room])
+    outcome = bound.run()
+    assert outcome.status == ErrorStatus.GENERAL_FAILURE
+    assert outcome.message == f"an output is (3, 1), not {extents}"

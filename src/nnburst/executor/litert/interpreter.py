@@ -137,6 +137,9 @@ class GraphInterpreter:
 
     As with `InterpreterEngine`, threads take turns. Requests of the extents that it has cost nothing more;
     others resize it, for which nothing is prepared or compiled again.
+
+    Attributes:
+        output_extents: for inputs as the file has them. Those that only a run finds out are the file's.
     """
 
     def __init__(
@@ -176,6 +179,9 @@ class GraphInterpreter:
             tuple(int(extent) for extent in each["shape"]) for each in given
         )
         self._outputs = [_place("output", *each) for each in zip(outputs, taken, strict=True)]
+        self.output_extents = tuple(
+            tuple(int(extent) for extent in each["shape"]) for each in taken
+        )
 
     def bind(self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]) -> GraphCall:
         """Bind memory: exactly the bytes of each input; what room there is for each output."""

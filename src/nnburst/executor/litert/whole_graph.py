@@ -36,9 +36,12 @@ _TITLE: Final = "litert: whole graph"
 class InterpretedExecution(Execution):
     """A request bound to an interpreter. One thread runs it at a time."""
 
-    def __init__(self, call: GraphCall, release: Callable[[], None]) -> None:
-        """Own `call`; call `release` when it is closed."""
+    def __init__(
+        self, call: GraphCall, declared: Sequence[tuple[int, ...]], release: Callable[[], None]
+    ) -> None:
+        """Own `call`, whose outputs were `declared` with extents; call `release` when it is closed."""
         self._call: GraphCall | None = call
+        self._declared = declared
         self._release = release
 
     def run(
@@ -54,10 +57,14 @@ class InterpretedExecution(Execution):
         failure = self._call.run()
         if failure:
             return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"LiteRT: {failure}")
-        if all(shape.is_sufficient for shape in self._call.shapes):
-            return Outcome(ErrorStatus.NONE, self._call.shapes)
-        message = "an output buffer is too small for what is computed"
-        return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, self._call.shapes, message)
+        shapes = self._call.shapes
+        if not all(shape.is_sufficient for shape in shapes):
+            message = "an output buffer is too small for what is computed"
+            return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
+        for shape, declared in zip(shapes, self._declared, strict=True):
+            if _differs(declared, shape.dimensions):
+                return Outcome(ErrorStatus.GENERAL_FAILURE, (), _other(declared, shape.dimensions))
+        return Outcome(ErrorStatus.NONE, shapes)
 
     def close(self) -> None:
         """Let go of the engine and of the request's memory."""
@@ -106,7 +113,7 @@ class TflitePrepared(Prepared):
         self._interpreters: Engines | None = None
         self._fixed = self._by_library(read, self._most)
         if self._fixed is None:
-            self._interpreters = Engines(self._interpreter, self._most)
+            self._interpreters = self._by_interpreter(read)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
         """Bind memory; see `nnburst.executor.base.Prepared`."""
@@ -125,7 +132,7 @@ class TflitePrepared(Prepared):
             binding, release = self._interpreting().bind(given, rooms)
             assert isinstance(binding, GraphCall)
             binding.extents = extents
-            return InterpretedExecution(binding, release)
+            return InterpretedExecution(binding, [room.dimensions for room in outputs], release)
         taken = [_output(*each) for each in zip(outputs, self._fixed, strict=True)]
         shapes = tuple(
             OutputShape(slot.dimensions or (1,), room is not None)
@@ -159,6 +166,18 @@ class TflitePrepared(Prepared):
 
     def _interpreter(self) -> GraphInterpreter:
         return GraphInterpreter(self._content, self._inputs, self._outputs, self.num_threads)
+
+    def _by_interpreter(self, read: TfliteGraph) -> Engines:
+        """Engines for a graph that the library does not run."""
+        first = self._interpreter()
+        if read.is_fixed:  # else the interpreter has extents of the file, which a run may change
+            found = [
+                tensor._replace(extents=each)
+                for tensor, each in zip(self._outputs, first.output_extents, strict=True)
+            ]
+            check_declared(self._model, self._graph, self._open, found)
+        ready = [first]
+        return Engines(lambda: ready.pop() if ready else self._interpreter(), self._most)
 
     def _by_library(self, read: TfliteGraph, most: int) -> tuple[native.Slot, ...] | None:
         """Make the engines by the library, if it can: the outputs' slots."""
@@ -239,10 +258,19 @@ def _input(argument: Argument, tensor: GraphTensor) -> tuple[memoryview, tuple[i
 def _output(argument: Argument, slot: native.Slot) -> memoryview | None:
     """Room for an output; None if there is too little."""
     wanted = slot.dimensions or (1,)
-    if len(argument.dimensions) == len(wanted) and any(
-        want not in (0, have) for want, have in zip(argument.dimensions, wanted, strict=True)
-    ):
-        raise GeneralFailure(f"an output is {wanted}, not {argument.dimensions}")
+    if _differs(argument.dimensions, wanted):
+        raise GeneralFailure(_other(argument.dimensions, wanted))
     if argument.memory is None or argument.memory.nbytes < slot.size:
         return None
     return argument.memory[: slot.size]
+
+
+def _differs(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    """Whether an output has other extents than were declared, 0 for unknown ones."""
+    return len(declared) == len(found) and any(
+        said not in (0, have) for said, have in zip(declared, found, strict=True)
+    )
+
+
+def _other(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
+    return f"an output is {found}, not {declared}"
