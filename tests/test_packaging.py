@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import site
 import subprocess
@@ -86,6 +87,25 @@ def test_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
     for needed in ("_native.abi3.so", "_native.pyi", "py.typed", "demo/data/quant8.npz", header):
         assert f"nnburst/{needed}" in names
     assert any(name.endswith("licenses/NOTICE") for name in names)
+
+
+@pytest.mark.campaign
+def test_wheel_holds_the_libraries_for_other_programs_and_their_headers(dist: Path) -> None:
+    rows = runpy.run_path(str(ROOT / "csrc" / "build.py"))["LIBRARIES"]
+    libraries = {row.path for row in rows}
+    for name in (
+        "libneuralnetworks",
+        "libnnburst",
+        "libnnburst_delegate",
+        "libonnxruntime_ep_nnburst",
+    ):
+        assert f"capi/lib/{name}.so" in libraries
+    package = ROOT / "src" / "nnburst"
+    headers = {str(path.relative_to(package)) for path in package.glob("*/include/**/*.h*")}
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        shipped = {name.removeprefix("nnburst/") for name in wheel.namelist()}
+        assert libraries | headers <= shipped
+        assert all(wheel.read(f"nnburst/{path}")[:4] == b"\x7fELF" for path in libraries)
 
 
 @pytest.mark.campaign
