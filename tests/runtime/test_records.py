@@ -11,8 +11,9 @@ import pytest
 import nnburst
 from nnburst import ModelBuilder
 from nnburst.hal.enums import OperandType, OperationType, ResultCode
-from nnburst.hal.errors import NnburstError
+from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import Operand
+from nnburst.hal.types import Timing
 from nnburst.runtime import CompilationRecord, ExecutionRecord, Manager
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.devices.driver_device import DriverDevice
@@ -108,6 +109,46 @@ def test_a_failed_computation_is_recorded_with_its_code(
     with pytest.raises(NnburstError):
         execution.compute()
     assert [record.code for record in records] == [ResultCode.RESOURCE_EXHAUSTED_TRANSIENT]
+
+
+def test_a_measured_computation_that_fails_is_recorded_without_times(
+    manager: Manager, adder: ComputingDevice
+) -> None:
+    compilation = finished(add_model(2), [adder], manager)
+    records = kept(manager)
+    adder.on_execute = lambda _model: Outcome(ResultCode.OP_FAILED, timing=Timing(3, 5))
+    execution = compilation.execution()
+    execution.measure_timing = True
+    for index in range(2):
+        execution.set_input(index, X)
+    execution.set_output(0, np.zeros(2, np.float32))
+    with pytest.raises(NnburstError):
+        execution.compute()
+    (record,) = records
+    assert isinstance(record, ExecutionRecord)
+    assert record.runtime_ns is not None
+    assert (record.code, record.driver_ns, record.hardware_ns) == (ResultCode.OP_FAILED, None, None)
+
+
+@pytest.mark.parametrize("mode", list(ExecutionMode))
+def test_a_computation_that_ends_for_a_missing_argument_is_recorded(
+    manager: Manager, mode: ExecutionMode
+) -> None:
+    compilation = finished(add_model(2), manager=manager)
+    records = kept(manager)
+    execution = compilation.execution()
+    with compilation.burst() as burst, pytest.raises(InvalidArgument, match="it is not set"):
+        if mode is ExecutionMode.SYNC:
+            execution.compute()
+        elif mode is ExecutionMode.BURST:
+            execution.burst_compute(burst)
+        elif mode is ExecutionMode.ASYNC:
+            execution.start()
+        else:
+            execution.start_after()
+    (record,) = records
+    assert isinstance(record, ExecutionRecord)
+    assert (record.code, record.mode) == (ResultCode.BAD_DATA, mode)
 
 
 def test_a_compiled_model_and_its_bursts_are_recorded_over_a_driver() -> None:

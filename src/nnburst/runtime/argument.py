@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -160,7 +160,7 @@ Shape = tuple[int, ...]
 def checked_outcome(
     outcome: Outcome, declared: Sequence[Shape], is_tensor: Sequence[bool], sizes: Sequence[int]
 ) -> Outcome:
-    """`outcome` itself, or OP_FAILED if its shapes cannot be (RT:R10).
+    """`outcome` itself, without times if it failed, or OP_FAILED if its shapes cannot be (RT:R10).
 
     Args:
         outcome: of a device.
@@ -171,6 +171,8 @@ def checked_outcome(
     reason = _what_is_wrong(outcome, declared, is_tensor, sizes)
     if reason:
         return Outcome(ResultCode.OP_FAILED, message=f"device: it {reason}")
+    if outcome.code != ResultCode.NO_ERROR:
+        return replace(outcome, timing=NOT_TIMED, fenced_timing=None)
     return outcome
 
 

@@ -458,7 +458,7 @@ class Execution(ExecutionSettings):
             self._complete(outcome, self._outputs.given if began else [])
 
     def _fail(self, error: NnburstError) -> NoReturn:
-        self._complete(Outcome.of(error), [])
+        self._recorded(self._complete(Outcome.of(error), []))
         raise error
 
     def _ready(self, bursts: Bursts | None = None) -> Options:
