@@ -10,7 +10,7 @@ from capi.conftest import Compile, Run
 from nnburst.capi.functions import FUNCTIONS, Argument, Function
 from nnburst.hal.enums import ResultCode
 
-HEAD = "#include <android/NeuralNetworks.h>\n#include <stdio.h>\n#include <string.h>\n"
+HEAD = "#include <android/NeuralNetworksExtensions.h>\n#include <stdio.h>\n#include <string.h>\n"
 #: What stands for an argument that is not null: room that no call looks at before it refuses the null.
 SOMETHING = "static uint64_t something[64] = {0};\n"
 
@@ -113,3 +113,34 @@ def test_without_an_interpreter_each_call_fails_and_one_line_gives_the_reason(
     code = int(ResultCode.UNAVAILABLE_DEVICE)
     assert done.stdout.splitlines() == [f"{code} 7", f"{code} 1"]
     assert done.stderr == f"nnburst: {said}\n"
+
+
+LISTS = (
+    HEAD
+    + r"""
+int main(void) {
+    const uint32_t extents[] = {4}, none[] = {0}, one[] = {0}, two[] = {1};
+    const ANeuralNetworksOperandType tensor = {ANEURALNETWORKS_TENSOR_FLOAT32, 1, extents, 0.0f, 0};
+    ANeuralNetworksModel *model = NULL;
+    (void)ANeuralNetworksModel_create(&model);
+    (void)ANeuralNetworksModel_addOperand(model, &tensor);
+    (void)ANeuralNetworksModel_addOperand(model, &tensor);
+    printf("%d ", ANeuralNetworksModel_addOperation(model, ANEURALNETWORKS_FLOOR, 0, none, 1, two));
+    printf("%d ", ANeuralNetworksModel_addOperation(model, ANEURALNETWORKS_FLOOR, 1, one, 0, none));
+    printf("%d ", ANeuralNetworksModel_addOperation(model, ANEURALNETWORKS_FLOOR, 0, NULL, 1, two));
+    printf("%d ", ANeuralNetworksModel_addOperation(model, ANEURALNETWORKS_FLOOR, 1, one, 0, NULL));
+    printf("%d ", ANeuralNetworksModel_identifyInputsAndOutputs(model, 0, NULL, 1, two));
+    printf("%d\n", ANeuralNetworksModel_identifyInputsAndOutputs(model, 1, one, 0, NULL));
+    return 0;
+}
+"""
+)
+
+
+def test_null_is_refused_for_a_list_that_is_counted_by_0_and_an_empty_one_is_no_operands(
+    compile_program: Compile, run_compiled: Run
+) -> None:
+    done = run_compiled(compile_program(LISTS))
+    assert done.returncode == 0, done.stderr
+    refused, missing = int(ResultCode.BAD_DATA), int(ResultCode.UNEXPECTED_NULL)
+    assert done.stdout.split() == [str(code) for code in [refused] * 2 + [missing] * 4]

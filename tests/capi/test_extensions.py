@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from capi.conftest import Compile, Run
 from capi.interface import Addition, CInterface
 from capi.programs import ADD, HEAD
 from nnburst.hal.enums import ResultCode
 
+FIBONACCI = Path(__file__).resolve().parents[2] / "examples" / "fibonacci"
+
 CALLS = (
-    HEAD
+    "#include <android/NeuralNetworksExtensions.h>"
+    + HEAD
     + ADD
     + r"""
 int main(void) {
@@ -88,6 +97,29 @@ def test_calls_of_extensions_and_hardware_buffers_answer_as_the_interface_has_it
     assert done.returncode == 0, done.stderr
     assert done.stdout == EXPECTED
     assert done.stderr == ""
+
+
+def test_the_example_computes_fibonacci_numbers_by_an_extension_of_a_service(
+    compile_program: Compile, run_compiled: Run, tmp_path: Path
+) -> None:
+    if not FIBONACCI.is_dir():
+        pytest.skip("the examples are not part of what is installed")
+    folder = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    program = compile_program((FIBONACCI / "main.c").read_text())
+    command = [sys.executable, "-m", "nnburst", "serve", "fibonacci", "--until-stdin-ends"]
+    command += ["--executor", "reference", "--extension", "nnburst_fibonacci:FIBONACCI"]
+    environment = {**os.environ, **folder, "PYTHONPATH": str(FIBONACCI)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as service:
+        assert service.stdout is not None
+        assert "listens" in service.stdout.readline()
+        done = run_compiled(program, NNBURST_CPUONLY="0", NNBURST_DEVICES="", **folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "1 1 2 3 5 8 13 21 34 55 \n"
+    done = run_compiled(program, **folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "no device has the extension com.example.fibonacci\n"
 
 
 def test_the_value_of_an_attribute_is_not_read_if_it_is_refused(c: CInterface) -> None:

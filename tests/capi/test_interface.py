@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from c_interface import header
 from c_interface.__main__ import files
 from capi.conftest import Compile, Run
 from nnburst.capi import handlers, installed
-from nnburst.capi.constants import ENUMS, STRUCTS
+from nnburst.capi.constants import ENUMS, OEM_ENUMS, STRUCTS
 from nnburst.capi.constants import PREFIX as CONSTANT_PREFIX
 from nnburst.capi.entry import Row
 from nnburst.capi.functions import FUNCTIONS, PREFIX, Function, HandleKind, Pass
@@ -28,7 +29,7 @@ NAMES = {function.name for function in FUNCTIONS}
 def checks() -> str:
     """C that does not compile unless sizes, offsets, values and types are the table's."""
     lines = ["#define SAME(what, value) typedef char check_##what[(value) ? 1 : -1]"]
-    for _, constants in ENUMS:
+    for _, constants in (*ENUMS, *OEM_ENUMS):
         lines += [
             f"SAME({name}, {CONSTANT_PREFIX}{name} == {value});"
             for name, value in constants.items()
@@ -70,12 +71,29 @@ def test_generated_file_follows_the_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "clang-16", "g++", "clang++-16"])
-@pytest.mark.parametrize("include", ["android/NeuralNetworks.h", "NeuralNetworks.h"])
-def test_header_is_clean_c99_and_cpp_and_follows_the_table(
-    compile_program: Compile, compiler: str, include: str
+@pytest.mark.parametrize("folder", ["android/", ""])
+def test_headers_are_clean_c99_and_cpp_and_follow_the_table(
+    compile_program: Compile, compiler: str, folder: str
 ) -> None:
-    text = f"#include <{include}>\n{checks()}\nint main(void) {{ return 0; }}\n"
-    compile_program(text, compiler=compiler)
+    names = ("Extensions", "OEM")  # the former includes the others
+    included = "".join(f"#include <{folder}NeuralNetworks{name}.h>\n" for name in names)
+    compile_program(f"{included}{checks()}\nint main(void) {{ return 0; }}\n", compiler=compiler)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "g++"])
+@pytest.mark.parametrize("name", header.headers())
+def test_each_header_is_clean_alone_and_twice(
+    compile_program: Compile, compiler: str, name: str
+) -> None:
+    included = f"#include <android/{name}>\n#include <{name}>\n"
+    compile_program(f"{included}int main(void) {{ return 0; }}\n", compiler=compiler)
+
+
+def test_functions_are_declared_in_the_headers_of_the_original() -> None:
+    texts = header.headers()
+    for function in FUNCTIONS:
+        name = "NeuralNetworks.h" if function.level else "NeuralNetworksExtensions.h"
+        assert [each for each, text in texts.items() if f"{function.name}(" in text] == [name]
 
 
 def test_androids_header_has_the_same_sizes_offsets_values_and_types(tmp_path: Path) -> None:

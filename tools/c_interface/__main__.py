@@ -14,8 +14,8 @@ def files() -> dict[str, str]:
     """Path below the checkout to text, of each file that is written."""
     include = "src/nnburst/capi/include"
     return {
-        f"{include}/android/NeuralNetworks.h": header.header(),
-        f"{include}/NeuralNetworks.h": header.forwarding_header(),
+        **{f"{include}/android/{name}": text for name, text in header.headers().items()},
+        **{f"{include}/{name}": text for name, text in header.forwarding_headers().items()},
         "csrc/capi/functions.h": stubs.table(),
         "csrc/capi/descriptions.c": stubs.descriptions(),
         "csrc/capi/entries.c": stubs.entries(),

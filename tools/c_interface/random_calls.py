@@ -13,7 +13,7 @@ from typing import Final
 from nnburst.capi.functions import FUNCTIONS, Argument, Function, HandleKind, Pass
 
 _HEAD: Final = r"""
-#include <android/NeuralNetworks.h>
+#include <android/NeuralNetworksExtensions.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

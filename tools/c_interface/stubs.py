@@ -94,7 +94,7 @@ def entries() -> str:
     lines = [
         _NOTICE,
         "#pragma GCC visibility push(default)",
-        '#include "../../src/nnburst/capi/include/android/NeuralNetworks.h"',
+        '#include "../../src/nnburst/capi/include/android/NeuralNetworksExtensions.h"',
         "#pragma GCC visibility pop",
         '#include "call.h"',
         "",

@@ -61,7 +61,7 @@ def _prefixed(prefix: str, members: type[IntEnum]) -> dict[str, int]:
     return {f"{prefix}{member.name}": int(member) for member in members}
 
 
-#: Enumerations of the header in its order: name (none: constants alone) to constants without prefix.
+#: Enumerations of NeuralNetworksTypes.h in order: name (none: constants alone) to constants without prefix.
 ENUMS: Final[tuple[tuple[str | None, dict[str, int]], ...]] = (
     (
         "OperandCode",
@@ -87,10 +87,12 @@ ENUMS: Final[tuple[tuple[str | None, dict[str, int]], ...]] = (
     ("DurationCode", _DURATIONS),
     ("PriorityCode", _PRIORITIES),
     (None, {"MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES": 128, "BYTE_SIZE_OF_CACHE_TOKEN": 32}),
-    (
-        None,
-        {"OEM_SCALAR": _FIRST_OEM, "TENSOR_OEM_BYTE": _FIRST_OEM + 1, "OEM_OPERATION": _FIRST_OEM},
-    ),
+)
+
+#: Those of NeuralNetworksOEM.h, which go on from OperandCode and OperationCode.
+OEM_ENUMS: Final[tuple[tuple[str | None, dict[str, int]], ...]] = (
+    (None, {"OEM_SCALAR": _FIRST_OEM, "TENSOR_OEM_BYTE": _FIRST_OEM + 1}),
+    (None, {"OEM_OPERATION": _FIRST_OEM}),
 )
 
 
