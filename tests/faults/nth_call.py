@@ -9,7 +9,6 @@ line of JSON: how many failures came, and what was wrong.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import dis
@@ -23,21 +22,15 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 import nnburst
-import nnburst.hal
-from nnburst import _native, fmq
-from nnburst.client.hal import execute_fenced
-from nnburst.runtime.devices.driver_device import DriverDevice
-from nnburst.runtime.devices.manager import Manager
-from nnburst.testing.faults.activities import check_sum, sum_model, summands
+from faults.roads import ROADS, Kept
+from nnburst import _native
 from nnburst.testing.faults.footprint import Footprint, footprint
 
 CALLS = (
@@ -61,151 +54,6 @@ _GUARD = 60
 _PATIENCE, _LITTLE = 20, 2
 #: Most failures of one call on one road.
 _MOST = 200
-
-
-class Kept:
-    """What a road has made, for closing it again: an interruption may have fallen into its end."""
-
-    def __init__(self) -> None:
-        self._made: list[Any] = []
-
-    def __call__(self, made: T) -> T:
-        self._made.append(made)
-        return made
-
-    def close(self) -> None:
-        while self._made:
-            self._made.pop().close()
-
-
-Road = Callable[[Kept], None]
-
-
-def _computes(burst: nnburst.Burst) -> None:
-    check_sum(burst.execute(summands(3), timeout=20).outputs[0], 3)
-
-
-def launching() -> Iterator[Road]:
-    """A driver from launch to close."""
-
-    def road(keep: Kept) -> None:
-        with (
-            keep(nnburst.launch("reference")) as device,
-            keep(device.prepare(sum_model())) as prepared,
-            keep(prepared.open_burst()) as burst,
-        ):
-            _computes(burst)
-
-    yield road
-
-
-def preparing() -> Iterator[Road]:
-    """A model, executed every way, on a driver that is there."""
-    with nnburst.launch("reference") as device:
-
-        def road(keep: Kept) -> None:
-            with keep(device.prepare(sum_model())) as prepared:
-                check_sum(prepared.execute(summands(1)).outputs[0], 1)
-                check_sum(prepared.execute_async(summands(2)).result(20).outputs[0], 2)
-                with keep(prepared.open_burst()) as burst:
-                    _computes(burst)
-
-        yield road
-
-
-def submitting() -> Iterator[Road]:
-    """Requests of a burst that is there, two under way at once."""
-    with (
-        nnburst.launch("reference") as device,
-        device.prepare(sum_model()) as prepared,
-        prepared.open_burst(max_in_flight=2) as burst,
-    ):
-        bound = [burst.bind(), burst.bind()]
-        for number, request in enumerate(bound):
-            for array, value in zip(request.inputs, summands(number), strict=True):
-                array[...] = value
-
-        def road(keep: Kept) -> None:
-            for number, request in enumerate(
-                bound
-            ):  # what an interruption has left under way ends first
-                check_sum(request.run(20).outputs[0], number)
-            pending = [request.submit() for request in bound]
-            for number, one in enumerate(pending):
-                check_sum(one.result(20).outputs[0], number)
-
-        yield road
-
-
-def awaiting() -> Iterator[Road]:
-    """A burst in an event loop of its own each time."""
-    with (
-        nnburst.launch("reference") as device,
-        device.prepare(sum_model()) as prepared,
-    ):
-
-        async def run(keep: Kept) -> None:
-            with keep(prepared.open_burst()) as burst:
-                bound = burst.bind()
-                for array, value in zip(bound.inputs, summands(4), strict=True):
-                    array[...] = value
-                check_sum((await bound.run_async()).outputs[0], 4)
-
-        loop = asyncio.new_event_loop()  # its descriptors are Python's
-        try:
-            yield lambda keep: loop.run_until_complete(run(keep))
-        finally:
-            loop.close()
-
-
-def planning() -> Iterator[Road]:
-    """A model that the framework places on a device."""
-    driver = DriverDevice(lambda: nnburst.launch("reference"), name="driver")
-    with Manager([driver]) as manager:
-
-        def road(keep: Kept) -> None:
-            with keep(nnburst.compile(sum_model(), manager=manager, timeout=20)) as compiled:
-                check_sum(compiled.execute(summands(5)).outputs[0], 5)
-                with keep(compiled.open_burst()) as burst:
-                    _computes(burst)
-
-        yield road
-
-
-def fencing() -> Iterator[Road]:
-    """An execution that waits for a fence, and one that makes one."""
-    with nnburst.launch("reference") as device, device.prepare(sum_model()) as prepared:
-
-        def road(keep: Kept) -> None:
-            fence, signaller = map(keep, nnburst.hal.SyncFence.create())
-            with fence, contextlib.closing(signaller):
-                signaller.signal()
-                with keep(execute_fenced(prepared, summands(6), wait_for=[fence])) as fenced:
-                    check_sum(fenced.result(20).outputs[0], 6)
-
-        yield road
-
-
-def queueing() -> Iterator[Road]:
-    """A message queue with both ends in this process."""
-
-    def road(keep: Kept) -> None:
-        with keep(fmq.MessageQueue.create(np.uint8, 16)) as queue:
-            assert queue.write(np.array([7], np.uint8), timeout=5)
-            assert queue.read(1, timeout=5) == [7]
-
-    yield road
-
-
-ROADS = {
-    "launch": launching,
-    "prepare": preparing,
-    "submit": submitting,
-    "await": awaiting,
-    "plan": planning,
-    "fence": fencing,
-    "queue": queueing,
-}
 
 
 class Trial:

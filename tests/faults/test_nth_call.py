@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from faults.nth_call import CALLS, ROADS
+from faults.nth_call import CALLS
+from faults.roads import ROADS
 from nnburst.hal.environment import EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[2]

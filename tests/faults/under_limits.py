@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import nnburst
-from faults.nth_call import ROADS, Kept
+from faults.roads import ROADS, Kept
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 
 #: Seconds that a road may take.
