@@ -1,8 +1,8 @@
 /* Preloaded into a program: lets the n-th call of one function fail, as if the kernel lacked something.
  *
  * Built by tests/faults/nth_call.py. Nothing fails until nnb_fail_arm. Calls that the C library makes of itself are
- * not seen. Allocations and mappings without a file count only if they come from between two addresses, the C
- * module's: Python makes some for each thread, and a thread that gets none never runs. */
+ * not seen. Allocations and mappings without a file count only if they come from code that nnb_fail_code has named,
+ * that of the project in C: Python makes some for each thread, and a thread that gets none never runs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,16 +24,29 @@ enum call { THREAD, FORK, OPEN, MEMFD, MMAP, SOCKET, SEND, RECV, POLL, EVENTFD, 
 static _Atomic int armed = -1;
 static _Atomic long seen;
 static long chosen;
-static uintptr_t from, to;
 
-void nnb_fail_arm(int call, long n, uintptr_t first, uintptr_t last);
+#define MOST_RANGES 8
+static struct {
+    uintptr_t from, to;
+} ranges[MOST_RANGES];
+static int range_count;
+
+void nnb_fail_code(uintptr_t from, uintptr_t to);
+void nnb_fail_arm(int call, long n);
 long nnb_fail_disarm(void);
 
-/* Let the n-th call fail from now on; `first` and `last` bound the code whose allocations count. */
-void nnb_fail_arm(int call, long n, uintptr_t first, uintptr_t last) {
+/* Count the allocations of the code between two addresses, too; before anything is armed. */
+void nnb_fail_code(uintptr_t from, uintptr_t to) {
+    if (range_count < MOST_RANGES) {
+        ranges[range_count].from = from;
+        ranges[range_count].to = to;
+        range_count++;
+    }
+}
+
+/* Let the n-th call fail from now on. */
+void nnb_fail_arm(int call, long n) {
     chosen = n;
-    from = first;
-    to = last;
     atomic_store(&seen, 0);
     atomic_store(&armed, call);
 }
@@ -52,7 +65,14 @@ static int fails(enum call call, int error) {
     return 1;
 }
 
-static int is_ours(const void *caller) { return (uintptr_t)caller >= from && (uintptr_t)caller < to; }
+static int is_ours(const void *caller) {
+    for (int i = 0; i < range_count; i++) {
+        if ((uintptr_t)caller >= ranges[i].from && (uintptr_t)caller < ranges[i].to) {
+            return 1;
+        }
+    }
+    return 0;
+}
 
 /* The function behind this one, which is found before the first call. */
 #define BEHIND(type, name, ...)                                                                    \

@@ -23,6 +23,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -31,6 +32,7 @@ from typing import Any, Protocol, TypeVar
 import nnburst
 from faults.roads import ROADS, Kept
 from nnburst import _native
+from nnburst.capi import installed
 from nnburst.testing.faults.footprint import Footprint, footprint
 
 CALLS = (
@@ -142,11 +144,16 @@ class Trial:
             next(self._around)
 
 
-def _code_of(path: str | None) -> tuple[int, int]:
-    """Where this library lies."""
-    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
-    spans = [line[0].split("-") for line in lines if line[-1] == path]
-    return min(int(a, 16) for a, _ in spans), max(int(b, 16) for _, b in spans)
+def _name_code(*libraries: str) -> None:
+    """Have the allocations of those of these libraries that are loaded fail, too."""
+    shim = ctypes.CDLL(None)
+    shim.nnb_fail_code.argtypes = [ctypes.c_size_t] * 2
+    spans: dict[str, list[int]] = {}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, *_, path = line.split()
+        spans.setdefault(path, []).extend(int(word, 16) for word in span.split("-"))
+    for found in (spans[path] for path in libraries if path in spans):
+        shim.nnb_fail_code(min(found), max(found))
 
 
 def _threads() -> list[str]:
@@ -154,8 +161,10 @@ def _threads() -> list[str]:
 
 
 def _held() -> Footprint:
+    """What this process holds; a driver that took the place of one that died is no more than that one."""
     gc.collect()
-    return footprint(os.getpid())
+    found = footprint(os.getpid())
+    return replace(found, children=frozenset(range(len(found.children))))
 
 
 def _settled(before: Footprint, patience: float) -> Footprint:
@@ -196,12 +205,11 @@ class FailingCall:
         self.came, self.seen = False, 0
         self._call, self._number = CALLS.index(call), number
         self._shim = ctypes.CDLL(None)
-        self._shim.nnb_fail_arm.argtypes = [ctypes.c_int, ctypes.c_long, *[ctypes.c_size_t] * 2]
+        self._shim.nnb_fail_arm.argtypes = [ctypes.c_int, ctypes.c_long]
         self._shim.nnb_fail_disarm.restype = ctypes.c_long
-        self._code = _code_of(_native.__file__)
 
     def __enter__(self) -> None:
-        self._shim.nnb_fail_arm(self._call, self._number, *self._code)
+        self._shim.nnb_fail_arm(self._call, self._number)
 
     def __exit__(self, *_: object) -> None:
         self.seen = int(self._shim.nnb_fail_disarm())
@@ -271,6 +279,7 @@ def some_of(found: Sequence[T], places: str) -> Sequence[T]:
 
 def fail_calls(trial: Trial, places: str) -> None:
     """Let calls of the C library fail."""
+    _name_code(str(_native.__file__), str(installed.LIBRARY))
     for call in CALLS:
         counting = FailingCall(call, 10**9)
         trial.run(call, counting)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -14,8 +15,11 @@ import numpy as np
 
 import nnburst
 import nnburst.hal
+from capi.interface import Addition, CInterface
 from nnburst import fmq
 from nnburst.client.hal import execute_fenced
+from nnburst.hal.enums import ResultCode
+from nnburst.hal.errors import error_for_code
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.devices.manager import Manager
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
@@ -146,6 +150,76 @@ def fencing() -> Iterator[Road]:
         yield road
 
 
+class _KeptInterface(CInterface):
+    """The C interface with errors for codes; what it makes is kept, and freed at the end."""
+
+    class _Handle:
+        def __init__(self, c: CInterface, kind: str, handle: int) -> None:
+            self._c, self._kind, self._handle = c, kind, handle
+
+        def close(self) -> None:
+            self._c.free(self._kind, self._handle)  # one that has ended is refused
+
+    def __init__(self, keep: Kept) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def call(self, name: str, *args: Any) -> None:
+        check_code(name, self.code(name, *args))
+
+    def make(self, name: str, *args: Any) -> int:
+        handle = super().make(name, *args)
+        if not name.startswith("_"):  # a device's is the process's
+            self._keep(self._Handle(self, name.partition("_")[0], handle))
+        return handle
+
+
+def check_code(name: str, code: int) -> None:
+    """Raise the error that a code of the C interface stands for."""
+    if code:
+        raise error_for_code(ResultCode(code), name)
+
+
+class _Faults(logging.Handler):
+    """Notes errors that the C interface had no code for: it logs them, and answers OP_FAILED."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1]:
+            self.found.append(record.exc_info[1])
+
+
+def calling_c() -> Iterator[Road]:
+    """Every way to compute of the C interface, from model to free."""
+    driver = DriverDevice(lambda: nnburst.launch("reference"), name="driver")
+    faults = _Faults()
+    logging.getLogger("nnburst.capi").addHandler(faults)
+    with Manager([driver]) as manager:
+        Manager._one = manager
+
+        def road(keep: Kept) -> None:
+            c = _KeptInterface(keep)
+            try:
+                addition = Addition(c, explicit=True)
+                for number, way in enumerate(("burstCompute", "compute") * 2):
+                    check_code(way, addition.compute(number, way))
+                for number in range(3):  # the library keeps such executions without Python
+                    check_code("burstCompute", addition.compute_once(number))
+                event = c.make("Execution_startCompute", addition.execution)
+                c.call("Event_wait", event)
+                keep.close()
+            except nnburst.NnburstError:
+                if faults.found:
+                    raise faults.found.pop() from None
+                raise
+
+        yield road
+    Manager._one = None
+
+
 def queueing() -> Iterator[Road]:
     """A message queue with both ends in this process."""
 
@@ -164,5 +238,6 @@ ROADS = {
     "await": awaiting,
     "plan": planning,
     "fence": fencing,
+    "c": calling_c,
     "queue": queueing,
 }

@@ -55,7 +55,7 @@ def tried(road: str, kind: str, places: str, preloaded: Path | None = None) -> d
     return found
 
 
-@pytest.mark.parametrize("road", ["await", "fence", "queue"])
+@pytest.mark.parametrize("road", ["await", "fence", "queue", "c"])
 def test_a_road_survives_the_first_a_middle_and_the_last_failing_call(
     road: str, failing_calls: Path
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_road_survives_the_first_a_middle_and_the_last_failing_call(
     assert sum(found["injected"].values()) >= 3
 
 
-@pytest.mark.parametrize("road", ["await", "submit"])
+@pytest.mark.parametrize("road", ["await", "submit", "c"])
 def test_a_road_survives_some_interruptions(road: str) -> None:
     found = tried(road, "interrupts", "some")
     assert found["wrong"] == []
