@@ -76,6 +76,36 @@ def test_results_are_the_reference_executors_within_rounding() -> None:
     assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("by_bias", [False, True], ids=["sum", "bias"])
+def test_what_is_added_to_a_constant_convolution_is_added_once(by_bias: bool) -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (1,))
+    weights = builder.constant(F32, np.ones((1, 2, 2, 1), np.float32))
+    bias = x if by_bias else builder.constant(F32, np.zeros(1, np.float32))
+    pixels = builder.constant(F32, np.ones((1, 3, 3, 1), np.float32))
+    # Explicit paddings of 0, strides of 1, no activation.
+    settings = [builder.scalar(n) for n in (0, 0, 0, 0, 1, 1, 0)]
+    made = (builder.output if by_bias else builder.temporary)(F32, (1, 2, 2, 1))
+    builder.operation(OperationType.CONV_2D, [pixels, weights, bias, *settings], [made])
+    if not by_bias:
+        total = builder.output(F32, (1, 2, 2, 1))
+        builder.operation(OperationType.ADD, [made, x, builder.scalar(0)], [total])
+    model = builder.build()
+    assert all(openvino().supported(model))
+    given, taken = np.ones(1, np.float32), np.empty(4, np.float32)
+    execution = (
+        openvino()
+        .prepare(model, [])
+        .bind(
+            [Argument(given.view(np.uint8), (1,))],
+            [Argument(taken.view(np.uint8), (1, 2, 2, 1))],
+        )
+    )
+    for _ in range(3):
+        assert execution.run().status is ErrorStatus.NONE
+        assert taken.tolist() == [5, 5, 5, 5]
+
+
 def test_a_burst_on_a_driver_gives_what_the_executor_gives() -> None:
     model = network()
     with (

@@ -53,6 +53,20 @@ _OPTIONS: Final[dict[str, Variable[Any]]] = {
 }
 #: Operations that the engine computes wrongly: its LRN sums another window than the graph's.
 _WRONG: Final = frozenset({OperationType.LOCAL_RESPONSE_NORMALIZATION})
+#: Operations that the engine does not replace by their result if image and filter are constant. It runs them
+#: once, and what is computed next, the sum with a bias, too, may overwrite that result: each run then starts
+#: from the last one's.
+_RUN_ONCE: Final = frozenset(
+    {
+        OperationType.AVERAGE_POOL_2D,
+        OperationType.CONV_2D,
+        OperationType.DEPTHWISE_CONV_2D,
+        OperationType.ELU,
+        OperationType.GROUPED_CONV_2D,
+        OperationType.L2_POOL_2D,
+        OperationType.TRANSPOSE_CONV_2D,
+    }
+)
 _ENGINE: Final = EngineFunctions(
     "OpenVINO",
     lib.nnb_openvino_count,
@@ -174,6 +188,19 @@ def _option(key: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 - as t
     return variable.read({variable.name: options[key]} if key in options else None)
 
 
+def _is_right(model: Model) -> bool:
+    """Whether the engine computes every operation of the main subgraph rightly, in each run."""
+    varying = set(model.main.input_indexes)
+    for operation in model.main.operations:
+        if operation.type in _WRONG:
+            return False
+        if operation.type in _RUN_ONCE and varying.isdisjoint(operation.inputs[:2]):
+            return False
+        if not varying.isdisjoint(operation.inputs):
+            varying.update(operation.outputs)
+    return True
+
+
 class OpenVinoExecutor(Executor):
     """Core operations by OpenVINO. Thread-safe.
 
@@ -224,8 +251,7 @@ class OpenVinoExecutor(Executor):
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.base.Executor`."""
-        is_right = not any(operation.type in _WRONG for operation in model.main.operations)
-        written = lower(model, pools, by_cpu=False, whole=True) if is_right else None
+        written = lower(model, pools, by_cpu=False, whole=True) if _is_right(model) else None
         if written is None:
             return self._rest.prepare(model, pools, options)
         try:
