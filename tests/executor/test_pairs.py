@@ -19,8 +19,13 @@ from nnburst.testing.models.random_graphs.pairs import SHAPES, Pair, chain, grap
 from nnburst.testing.pack.campaign import Joined, graphs_of, some_pairs, try_joined
 
 _O = OperationType
-ENGINES = {"litert": (F32, Q8, Q8S), "onnxruntime": (F32,)}
-PACKAGES = {"litert": "ai_edge_litert", "onnxruntime": "onnxruntime"}
+ENGINES = {
+    "litert": (F32, Q8, Q8S),
+    "onnxruntime": (F32,),
+    "openvino": (F32,),
+    "reference": (F32, Q8, Q8S),
+}
+PACKAGES = {"litert": "ai_edge_litert", "onnxruntime": "onnxruntime", "openvino": "openvino"}
 #: Types of a campaign: an engine refuses what it lacks.
 KINDS = PRIMARY["single"]
 
@@ -32,7 +37,7 @@ def cases(kinds: dict[str, Sequence[OperandType]]) -> list[object]:
             kind,
             id=f"{engine} {kind.name}",
             marks=pytest.mark.skipif(
-                importlib.util.find_spec(PACKAGES[engine]) is None,
+                importlib.util.find_spec(PACKAGES.get(engine, "nnburst")) is None,
                 reason=f"the engine of {engine} is not installed",
             ),
         )

@@ -28,6 +28,7 @@ from nnburst.testing.models.random_graphs.builder import (
     GraphBuilder,
     Made,
     Make,
+    Unsuitable,
     activation,
     free,
     number,
@@ -56,10 +57,16 @@ template(_O.LOG, kinds=FLOATS, criteria="medium", exact=False)(_unary(0.1, 1e3))
 template(_O.LOGICAL_NOT, kinds=(B8,))(_unary(0, 1))
 
 
+#: From this scale on NNAPI's integer arithmetic gives LOGISTIC and TANH of each element, 0 too, as a limit.
+_COARSE: Final = 8.0
+
+
 def _forced(scale: float, zero_points: tuple[int, int]) -> Make:
     def make(g: GraphBuilder, kind: OperandType) -> Made:
         x = g.tensor(kind, -20, 20)
         quantised = kind in QUANTISED
+        if g.meta(x).scale >= _COARSE:
+            raise Unsuitable
         zero_point = zero_points[kind is Q8S] if quantised else 0
         return [x], [Meta(kind, scale if quantised else 0.0, zero_point)]
 
