@@ -17,8 +17,9 @@ from tritonclient.grpc import service_pb2
 
 from nnburst.hal import errors
 from nnburst.hal.errors import InvalidArgument
+from nnburst.serving.callers import user_of_caller
 from nnburst.serving.regions import Regions
-from nnburst.serving.service import UnknownModel, status_of, user_of_caller
+from nnburst.serving.service import UnknownModel, status_of
 from nnburst.serving.tensors import Tensor, data_type, read_inputs, wanted_outputs
 
 KINDS = ["?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4"]

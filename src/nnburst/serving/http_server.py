@@ -22,8 +22,8 @@ from aiohttp import web
 from tritonclient.grpc import service_pb2
 
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError, ResourceExhausted
-from nnburst.hal.peer import tcp_peer_user
 from nnburst.serving.addresses import listen
+from nnburst.serving.callers import HttpCaller
 from nnburst.serving.options import Options
 from nnburst.serving.rest import IsBinary, as_json, error_json, read_request, write_response
 from nnburst.serving.service import READING, InferenceService, InferRequest, Threads, status_of
@@ -55,27 +55,6 @@ _quiet.disabled = True
 
 #: Status, type, further headers and body of an answer.
 Answer = tuple[int, str, dict[str, str], bytes]
-
-
-class HttpCaller:
-    """A connection's other end."""
-
-    def __init__(self, transport: asyncio.Transport | None) -> None:
-        """Of a request that came by `transport`."""
-        self._transport = transport
-
-    def time_remaining(self) -> float | None:
-        """A request by HTTP has no deadline but its own `timeout`."""
-        return None
-
-    def user(self) -> int | None:
-        """See `Caller`."""
-        if self._transport is None or self._transport.is_closing():
-            return None
-        peer, here = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
-        if not isinstance(peer, tuple) or peer[0] not in ("127.0.0.1", "::1"):
-            return None
-        return tcp_peer_user(peer[:2], here[:2])
 
 
 class _Infer:

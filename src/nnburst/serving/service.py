@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
@@ -27,9 +26,9 @@ from nnburst.hal.errors import (
     NnburstError,
     ResourceExhausted,
 )
-from nnburst.hal.peer import tcp_peer_user
 from nnburst.serving import descriptions
 from nnburst.serving.cached_requests import KnownRequest, KnownRequests, response_for
+from nnburst.serving.callers import Caller, Context, GrpcCaller
 from nnburst.serving.models import Models
 from nnburst.serving.network import Inference, Network
 from nnburst.serving.queue import DEFAULT_PRIORITY
@@ -39,7 +38,6 @@ from nnburst.serving.sources import UnknownModel
 from nnburst.serving.statistics import Durations
 from nnburst.serving.tensors import (
     Array,
-    Context,
     Message,
     Value,
     Wanted,
@@ -105,16 +103,6 @@ class Reply(Protocol):
         """Send an error."""
 
 
-class Caller(Protocol):
-    """Who makes a call, as far as it is known."""
-
-    def time_remaining(self) -> float | None:
-        """Seconds until its deadline; None without one."""
-
-    def user(self) -> int | None:
-        """The user whose process has called, over loopback, with nothing between; None if unknown."""
-
-
 class Threads(NamedTuple):
     """Who works for callers. None of them grows with the calls that are in flight.
 
@@ -129,25 +117,6 @@ class Threads(NamedTuple):
     streams: ThreadPoolExecutor
     control: ThreadPoolExecutor
     loading: ThreadPoolExecutor
-
-
-class GrpcCaller:
-    """A call of gRPC."""
-
-    def __init__(self, context: Context, address: tuple[str, int]) -> None:
-        """By `context`, served at `address`: host and port."""
-        self._context, self._address = context, address
-
-    def time_remaining(self) -> float | None:
-        """See `Caller`."""
-        remaining: float | None = self._context.time_remaining()
-        return remaining
-
-    def user(self) -> int | None:
-        """See `Caller`."""
-        user = user_of_caller(self._context.peer(), self._address)
-        # A connection that has ended may have left its ports to another user's meanwhile.
-        return user if self._context.is_active() else None
 
 
 class InferenceService:
@@ -683,22 +652,6 @@ class _Awaited:
         if self._error is not None:
             raise self._error
         return self._response
-
-
-def user_of_caller(peer: str, served_at: tuple[str, int]) -> int | None:
-    """The user whose process has called, if it did so over loopback, without anything between.
-
-    Args:
-        peer: gRPC's name of the caller, as `ipv4:127.0.0.1:5` or `ipv6:[::1]:5`.
-        served_at: host and port. Behind an address that stands for several the user is unknown.
-    """
-    kind, _, rest = urllib.parse.unquote(peer).partition(":")
-    host, _, port = rest.rpartition(":")
-    loopback = {"ipv4": "127.0.0.1", "ipv6": "::1"}.get(kind)
-    if loopback is None or not port.isdecimal():
-        return None
-    here = loopback if served_at[0] == "localhost" else served_at[0].strip("[]")
-    return tcp_peer_user((host.strip("[]"), int(port)), (here, served_at[1]))
 
 
 def _loading_time(caller: Caller) -> float:

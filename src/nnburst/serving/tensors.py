@@ -73,7 +73,6 @@ def data_type(dtype: np.dtype[Any], element: str = "") -> DataType:
 
 
 Message = Any
-Context = Any
 
 
 Array = npt.NDArray[Any]
