@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 from nnburst.hal.environment import LOG
 from nnburst.hal.errors import NnburstError
-from nnburst.serving.metrics import DriverCounts, metrics_text, serve_metrics
+from nnburst.serving.metrics import DriverCounts, metrics_text
+from nnburst.serving.metrics_server import serve_metrics
 from nnburst.serving.models import Models
 from nnburst.serving.options import parse
 from nnburst.serving.queue import Clock

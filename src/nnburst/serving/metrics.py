@@ -1,9 +1,8 @@
 """Publishes counts of the front and of its driver in Prometheus' format.
 
-The text is served over HTTP, for programs of this user on this host. The number of series is bounded,
-whatever clients send: served models × statuses of gRPC, and three histograms of each model. The driver's own
-counts are of executions by bursts and over the socket, of all clients, for as many models as a supervisor
-counts separately.
+The number of series is bounded, whatever clients send: served models × statuses of gRPC, and three histograms
+of each model. The driver's own counts are of executions by bursts and over the socket, of all clients, for as
+many models as a supervisor counts separately.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from typing import Any, Final
 
@@ -30,8 +28,6 @@ from nnburst.control.counts import (
     ServiceCounts,
 )
 from nnburst.hal.enums import ErrorStatus
-from nnburst.hal.errors import DeviceUnavailable
-from nnburst.hal.peer import has_rights_of_service, tcp_peer_user
 from nnburst.serving.models import Models
 from nnburst.serving.statistics import BOUNDS, Histogram, totals
 
@@ -219,50 +215,3 @@ def metrics_text(models: Models, driver: DriverCounts | None) -> Callable[[], by
     registry = CollectorRegistry()
     registry.register(_Collector(models, driver))
     return lambda: bytes(generate_latest(registry))
-
-
-def serve_metrics(address: str, text: Callable[[], bytes]) -> str:
-    """Answer scrapers at `address` from a thread of their own; the address as it is.
-
-    Args:
-        address: "HOST:PORT".
-        text: what is answered.
-
-    Raises:
-        DeviceUnavailable: the address is taken.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        timeout = _PATIENCE
-
-        def do_GET(self) -> None:
-            user = tcp_peer_user(self.client_address[:2], self.connection.getsockname()[:2])
-            if not has_rights_of_service(user):
-                self.send_error(403, "for the user of the service only")
-                return
-            if self.path not in ("/metrics", "/"):
-                self.send_error(404)
-                return
-            found = text()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(found)))
-            self.end_headers()
-            self.wfile.write(found)
-
-        def log_message(self, *_: object) -> None:
-            """Scrapes are no news."""
-
-    host, _, port = address.rpartition(":")
-    server_class = type("Server", (ThreadingHTTPServer,), {"address_family": _family(host)})
-    try:
-        server = server_class((host.strip("[]"), int(port)), Handler)
-    except OSError as error:
-        raise DeviceUnavailable(f"--metrics: {address} cannot be served: {error}") from None
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    return f"{host}:{server.server_address[1]}"
-
-
-def _family(host: str) -> int:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
