@@ -56,6 +56,15 @@ def test_metrics_need_no_grpc() -> None:
         parse(["--connect", "driver"])
 
 
+def test_metrics_beyond_loopback_need_a_token_file(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("a-token-of-this-test")
+    with pytest.raises(InvalidArgument, match="--token-file"):
+        given("--metrics", "0.0.0.0:9100")
+    line = given("--metrics", "0.0.0.0:9100", "--token-file", str(tokens))
+    assert parse(["--connect", "driver", *line]).metrics == "0.0.0.0:9100"
+
+
 def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:
     networks = ["--model", "a=b:c", "--model", "a@10=f:g", "--model", "a@9=d:e"]
     assert given(*networks) == []
@@ -75,6 +84,8 @@ def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:
         ["--grpc", "nowhere"],
         ["--grpc", "unix:relative"],
         ["--grpc", "h:1", "--http-metrics"],
+        ["--metrics", "0.0.0.0:1"],
+        ["--metrics", "unix:/run/metrics"],
         ["--http", "h:1", "--token-file", "/nowhere"],
         ["--grpc", "host:70000"],
         ["--grpc", "h:1", "--model", "a"],

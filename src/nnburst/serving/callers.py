@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nnburst.hal.peer import tcp_peer_user
+from nnburst.hal.peer import has_rights_of_service, tcp_peer_user
 
 if TYPE_CHECKING:
     import asyncio  # only HTTP's caller needs it, and that has imported it
@@ -44,7 +45,7 @@ class GrpcCaller:
 
 
 class HttpCaller:
-    """A connection's other end."""
+    """The other end of a connection of an event loop."""
 
     def __init__(self, transport: asyncio.Transport | None) -> None:
         """Of a request that came by `transport`."""
@@ -58,10 +59,38 @@ class HttpCaller:
         """See `Caller`."""
         if self._transport is None or self._transport.is_closing():
             return None
-        peer, here = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
-        if not isinstance(peer, tuple) or peer[0] not in ("127.0.0.1", "::1"):
+        return _user_between(*map(self._transport.get_extra_info, ("peername", "sockname")))
+
+
+class SocketCaller:
+    """The other end of a connected socket."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Of a request that came by `connected`."""
+        self._socket = connected
+
+    def time_remaining(self) -> float | None:
+        """A request by HTTP has no deadline of its own."""
+        return None
+
+    def user(self) -> int | None:
+        """See `Caller`."""
+        try:
+            return _user_between(self._socket.getpeername(), self._socket.getsockname())
+        except OSError:  # it has ended
             return None
-        return tcp_peer_user(peer[:2], here[:2])
+
+
+def is_of_service(caller: Caller) -> bool:
+    """Whether a caller has the rights of this process's user: it is that user, or root, over loopback."""
+    return has_rights_of_service(caller.user())
+
+
+def _user_between(peer: Any, here: Any) -> int | None:  # noqa: ANN401 - as the address family has them
+    """The user of a connection with these ends; None unless both are addresses of loopback."""
+    if not (isinstance(peer, tuple) and isinstance(here, tuple)):
+        return None
+    return tcp_peer_user(peer[:2], here[:2])
 
 
 def user_of_caller(peer: str, served_at: tuple[str, int]) -> int | None:

@@ -18,6 +18,7 @@ from nnburst.serving.models import Models
 from nnburst.serving.options import parse
 from nnburst.serving.queue import Clock
 from nnburst.serving.sources import GivenModels, Repository, Sources
+from nnburst.serving.tokens import Tokens
 from nnburst.serving.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -76,12 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         driver = DriverCounts(options.counts_fd) if options.counts_fd >= 0 else None
         with_metrics = options.metrics or options.http_metrics
         text = metrics_text(models, driver) if with_metrics else None
+        tokens = Tokens(options.token_file) if options.token_file is not None else None
         servers: Front | None = None
         if make_servers is not None:
             over_http = text if options.http_metrics else None
-            servers = make_servers(options, models, clock, over_http)
+            servers = make_servers(options, models, clock, tokens, over_http)
         if options.metrics and text is not None:
-            print(f"metrics at {serve_metrics(options.metrics, text)}", flush=True)  # noqa: T201
+            print(f"metrics at {serve_metrics(options, text, tokens)}", flush=True)  # noqa: T201
         if servers is not None:
             servers.start()
     except (NnburstError, OSError) as error:

@@ -1,62 +1,143 @@
-"""Answers scrapers over HTTP: /metrics, for programs of this user on this host."""
+"""Answers scrapers over HTTP: /metrics, for programs of this user on this host and for callers with a token.
+
+What a scraper sends is a head of a few lines. It is read whole, within a bound of bytes and seconds, before
+anything is done with it, and no more than `_MOST` scrapers are answered at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
 
-from nnburst.hal.errors import DeviceUnavailable
-from nnburst.hal.peer import has_rights_of_service, tcp_peer_user
+from nnburst.serving.addresses import listen
+from nnburst.serving.callers import SocketCaller, is_of_service
+from nnburst.serving.options import Options, is_loopback
+from nnburst.serving.tls import server_context
+from nnburst.serving.tokens import NotAuthenticated, Tokens
 
-#: Seconds that a scraper has for each step.
+logger = logging.getLogger(__name__)
+
+#: Seconds that a scraper has for its handshake, for its question, and for taking its answer.
 _PATIENCE: Final = 5.0
+#: Scrapers at once; each has a thread. What comes beyond is closed.
+_MOST: Final = 64
+#: Bytes of a question.
+_MOST_BYTES: Final = 16 << 10
 
 
-def serve_metrics(address: str, text: Callable[[], bytes]) -> str:
-    """Answer scrapers at `address` from a thread of their own; the address as it is.
+def serve_metrics(options: Options, text: Callable[[], bytes], tokens: Tokens | None) -> str:
+    """Answer scrapers at `options.metrics` by threads of their own; the address as it is.
 
     Args:
-        address: "HOST:PORT".
+        options: where; beyond loopback their TLS counts, too.
         text: what is answered.
+        tokens: one of which lets any caller in; without them only this user's are.
 
     Raises:
         DeviceUnavailable: the address is taken.
+        InvalidArgument: a file of TLS cannot be read or used.
     """
+    listening = listen("--metrics", options.metrics, any_user=False)
+    context: ssl.SSLContext | None = None
+    if not is_loopback(options.metrics.rpartition(":")[0]):
+        if options.tls is None:
+            logger.warning(
+                "%s has metrics without TLS: anyone who reads the connection has the token",
+                options.metrics,
+            )
+        else:
+            context = server_context(options.tls)
+    room = threading.Semaphore(_MOST)
 
-    class Handler(BaseHTTPRequestHandler):
-        timeout = _PATIENCE
+    def answer(connection: socket.socket) -> None:
+        try:
+            with contextlib.closing(connection), contextlib.suppress(OSError):
+                connection.settimeout(_PATIENCE)
+                if context is not None:
+                    connection = context.wrap_socket(connection, server_side=True)
+                with contextlib.closing(connection):
+                    _Scrape(connection, text, tokens)
+        except Exception:
+            logger.exception("a scraper was not answered")
+        finally:
+            room.release()
 
-        def do_GET(self) -> None:
-            user = tcp_peer_user(self.client_address[:2], self.connection.getsockname()[:2])
-            if not has_rights_of_service(user):
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.socket.accept()
+            except OSError as error:  # as too many open files: those who are here end meanwhile
+                logger.warning("--metrics: %s", error)
+                time.sleep(_PATIENCE)
+                continue
+            if room.acquire(blocking=False):
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+            else:
+                connection.close()
+
+    threading.Thread(target=accept, name="metrics", daemon=True).start()
+    return listening.address
+
+
+class _Scrape(BaseHTTPRequestHandler):
+    """One question and its answer; the constructor does it all."""
+
+    def __init__(
+        self, connection: socket.socket, text: Callable[[], bytes], tokens: Tokens | None
+    ) -> None:
+        self._text, self._tokens = text, tokens
+        # The class needs a server for its name in CGI alone, which is not here.
+        super().__init__(connection, connection.getpeername(), None)  # type: ignore[arg-type]
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BytesIO(_question(self.connection))
+
+    def do_GET(self) -> None:
+        if not is_of_service(SocketCaller(self.connection)):
+            if self._tokens is None:
                 self.send_error(403, "for the user of the service only")
                 return
-            if self.path not in ("/metrics", "/"):
-                self.send_error(404)
+            try:
+                self._tokens.check(self.headers.get("Authorization", ""))
+            except NotAuthenticated as error:
+                self._send(401, str(error).encode(), ("WWW-Authenticate", "Bearer"))
                 return
-            found = text()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(found)))
-            self.end_headers()
-            self.wfile.write(found)
+        if self.path not in ("/metrics", "/"):
+            self.send_error(404)
+            return
+        self._send(200, self._text())
 
-        def log_message(self, *_: object) -> None:
-            """Scrapes are no news."""
+    def _send(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        for header in headers:
+            self.send_header(*header)
+        self.end_headers()
+        self.wfile.write(body)
 
-    host, _, port = address.rpartition(":")
-    server_class = type("Server", (ThreadingHTTPServer,), {"address_family": _family(host)})
-    try:
-        server = server_class((host.strip("[]"), int(port)), Handler)
-    except OSError as error:
-        raise DeviceUnavailable(f"--metrics: {address} cannot be served: {error}") from None
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    return f"{host}:{server.server_address[1]}"
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as the class has it
+        """Scrapes are no news."""
 
 
-def _family(host: str) -> int:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def _question(connection: socket.socket) -> bytes:
+    """Bytes up to the empty line behind a head; none if it is too long or does not come."""
+    deadline, found = time.monotonic() + _PATIENCE, b""
+    while b"\r\n\r\n" not in found and len(found) < _MOST_BYTES:
+        connection.settimeout(max(1e-3, deadline - time.monotonic()))
+        chunk = connection.recv(_MOST_BYTES - len(found))
+        if not chunk:
+            break
+        found += chunk
+    connection.settimeout(_PATIENCE)
+    return found if b"\r\n\r\n" in found else b""

@@ -46,7 +46,7 @@ class Options:
         token_file: its lines are tokens, one of which callers need; None asks for none.
         http_metrics: whether HTTP answers /metrics, too.
         tls: None is plain text.
-        metrics: "HOST:PORT" on this host; empty for no metrics.
+        metrics: "HOST:PORT", beyond this host only with tokens; empty for no metrics.
         shared_memory: whether callers over loopback may register shared memory that is theirs.
         trusted_regions: beginning of keys of shared memory that every caller may register; empty for none.
         max_message: bytes of a request, and of a response.
@@ -223,7 +223,8 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="Prometheus metrics for programs of this user on this host (extra metrics)",
+        help="Prometheus metrics for programs of this user on this host, and with --token-file for every"
+        " caller with a token, also at an address beyond loopback (extra metrics)",
     )
 
 
@@ -327,7 +328,7 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
         any_user=args.any_user,
         token_file=_token_file(args.token_file),
         http_metrics=args.http_metrics,
-        metrics=_local_address(args.metrics) if args.metrics else "",
+        metrics=_metrics_address(args) if args.metrics else "",
         tls=_tls(args),
         shared_memory=args.shared_memory,
         trusted_regions=_prefix(args.trust_regions, shared_memory=args.shared_memory),
@@ -411,10 +412,15 @@ def _address(option: str, text: str) -> str:
     return text
 
 
-def _local_address(text: str) -> str:
-    if not is_loopback(_address("--metrics", text).rpartition(":")[0]):
-        raise InvalidArgument(f"--metrics: {text!r}, expected an address of loopback")
-    return text
+def _metrics_address(args: argparse.Namespace) -> str:
+    address = _address("--metrics", args.metrics)
+    if address.startswith("unix:"):
+        raise InvalidArgument(f"--metrics: {address!r}, expected HOST:PORT")
+    if args.token_file is None and not is_loopback(address.rpartition(":")[0]):
+        raise InvalidArgument(
+            f"--metrics: {address!r}, expected an address of loopback, or --token-file with it"
+        )
+    return address
 
 
 def is_loopback(host: str) -> bool:

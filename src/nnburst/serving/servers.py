@@ -19,7 +19,12 @@ class Servers:
     """What listens; nothing is answered before `start`."""
 
     def __init__(
-        self, options: Options, models: Models, clock: Clock, metrics: Callable[[], bytes] | None
+        self,
+        options: Options,
+        models: Models,
+        clock: Clock,
+        tokens: Tokens | None,
+        metrics: Callable[[], bytes] | None,
     ) -> None:
         """Take the addresses.
 
@@ -27,14 +32,14 @@ class Servers:
             options: which protocols, where, and how much at once.
             models: that are served.
             clock: is started; it looks at them.
+            tokens: one of which every call needs that is not about health; None asks for none.
             metrics: makes what /metrics answers; None is not found.
 
         Raises:
             DeviceUnavailable: an address is taken, or not this machine's.
-            InvalidArgument: a file of TLS or of tokens cannot be read or used.
+            InvalidArgument: a file of TLS cannot be read or used.
         """
         regions = Regions(options.trusted_regions, options.max_message)
-        tokens = Tokens(options.token_file) if options.token_file is not None else None
         self._models, self._lanes = models, options.lanes
         self._service = InferenceService(
             models,

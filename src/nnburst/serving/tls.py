@@ -7,8 +7,6 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from nnburst.hal.errors import InvalidArgument
 from nnburst.serving.options import Tls
 
@@ -42,6 +40,8 @@ def server_credentials(tls: Tls) -> Any:  # noqa: ANN401 - grpcio's
     Raises:
         InvalidArgument: a file cannot be read.
     """
+    import grpc  # HTTP and metrics do without it
+
     files = _files(tls)
 
     def configuration() -> Any:  # noqa: ANN401
