@@ -85,6 +85,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "serving": {"grpc", "grpc_health", "tritonclient", "google", "aiohttp"},
     "ray": {"ray", "grpc", "tritonclient"},
     "serving/metrics": {"prometheus_client"},
+    "serving/reflection": {"grpc_reflection"},
     "testing": {"pytest", "hypothesis"},
     "bench": {"matplotlib", "zmq", "cloudtoid_interprocess", "kickmsg", "iceoryx2", "faster_fifo"},
     "bench/model": {"PIL"},

@@ -12,6 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from nnburst.hal.errors import DeviceUnavailable
 from nnburst.serving.addresses import PathLock, open_to, unix_path
 from nnburst.serving.options import Options, is_loopback
+from nnburst.serving.reflection import reflection_handlers
 from nnburst.serving.service import NAME, InferenceService, Threads
 from nnburst.serving.tensors import Message
 from nnburst.serving.tls import server_credentials
@@ -88,6 +89,9 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         # Each registered call waits in a line of its own: health does not stand behind a flood of inferences.
         self._server.add_registered_method_handlers(NAME, service.handlers(threads))
+        named = (NAME, health.SERVICE_NAME)
+        for name, handlers in reflection_handlers(named, service, threads.streams).items():
+            self._server.add_registered_method_handlers(name, handlers)
         self.report_health()
         self.address = self._listen(options)
         host, _, port = self.address.rpartition(":")

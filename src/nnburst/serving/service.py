@@ -174,7 +174,7 @@ class InferenceService:
                 guarded = _with(behaviour, threads.inference, answers_later=True)
             elif behaviour == self.ModelStreamInfer:
                 make = grpc.stream_stream_rpc_method_handler
-                guarded = _with(self._stream(behaviour), threads.streams)
+                guarded = self.as_stream(behaviour, threads.streams)
             else:
                 loads = method.name in ("RepositoryModelLoad", "RepositoryModelUnload")
                 pool = threads.loading if loads else threads.control
@@ -210,16 +210,31 @@ class InferenceService:
 
         return call
 
-    def _stream(
-        self, behaviour: Callable[[Iterator[Message], Context, Caller], Iterator[Message]]
-    ) -> Callable[[Iterator[Message], Context], Iterator[Message]]:
+    def as_stream(
+        self,
+        behaviour: Callable[[Iterator[Message], Context, Caller], Iterator[Message]],
+        threads: ThreadPoolExecutor,
+    ) -> Callable[..., object]:
+        """A behaviour of streams with what all have: tokens, the limit of streams, and errors by status.
+
+        Args:
+            behaviour: answers one stream.
+            threads: by whom it is done.
+        """
+
         def call(requests: Iterator[Message], context: Context) -> Iterator[Message]:
             try:
-                yield from behaviour(requests, context, self.caller(context))
+                caller = self.caller(context)
+                if not self._streams.acquire(blocking=False):
+                    raise ResourceExhausted("as many streams are open as are served at once")
+                try:
+                    yield from behaviour(requests, context, caller)
+                finally:
+                    self._streams.release()
             except NnburstError as error:
                 context.abort(status_of(error), str(error))
 
-        return call
+        return _with(call, threads)
 
     def park(self) -> None:
         """Be not ready; finish what is here, and begin nothing that comes. `release` refuses that."""
@@ -362,34 +377,29 @@ class InferenceService:
         self, requests: Iterator[Message], context: Context, caller: Caller
     ) -> Iterator[Message]:
         """Execute one after the other; what fails is answered with its error, and the stream goes on."""
-        if not self._streams.acquire(blocking=False):
-            raise ResourceExhausted("as many streams are open as are served at once")
-        try:
-            now: list[InferRequest] = []
+        now: list[InferRequest] = []
 
-            def end() -> None:
-                for job in now:
-                    job.cancel()
+        def end() -> None:
+            for job in now:
+                job.cancel()
 
-            context.add_callback(end)
-            for request in requests:
-                response = service_pb2.ModelStreamInferResponse()
-                try:
-                    reply = _Awaited()
-                    job = self.read(request, caller.time_remaining(), caller, reply)
-                    if job is not None:
-                        now[:] = [job]
-                        job.submit(self._inference)
-                    response.infer_response.CopyFrom(reply.wait())
-                except NnburstError as error:
-                    response.error_message = f"[{status_of(error).name}] {error}"
-                    response.infer_response.id = request.id
-                    response.infer_response.model_name = request.model_name
-                if "triton_enable_empty_final_response" in request.parameters:
-                    response.infer_response.parameters["triton_final_response"].bool_param = True
-                yield response
-        finally:
-            self._streams.release()
+        context.add_callback(end)
+        for request in requests:
+            response = service_pb2.ModelStreamInferResponse()
+            try:
+                reply = _Awaited()
+                job = self.read(request, caller.time_remaining(), caller, reply)
+                if job is not None:
+                    now[:] = [job]
+                    job.submit(self._inference)
+                response.infer_response.CopyFrom(reply.wait())
+            except NnburstError as error:
+                response.error_message = f"[{status_of(error).name}] {error}"
+                response.infer_response.id = request.id
+                response.infer_response.model_name = request.model_name
+            if "triton_enable_empty_final_response" in request.parameters:
+                response.infer_response.parameters["triton_final_response"].bool_param = True
+            yield response
 
     def look(self, _now_ns: int) -> float:
         """Give up calls whose message does not come; the moment of the next look."""
