@@ -43,7 +43,7 @@ $(NETWORKS): $(INSTALLED) requirements.networks
 # What nnburst serve needs for gRPC and metrics, and the web service among the recipes. If there are no wheels of it,
 # its tests skip and say so.
 $(SERVING): $(INSTALLED) | $(NETWORKS)
-	@$(PIP) install --no-build-isolation -e ".[grpc,http,metrics,recipes]" "tritonclient[http]" \
+	@$(PIP) install --no-build-isolation -e ".[grpc,http,metrics,otel,recipes]" "tritonclient[http]" \
 	    || echo "set up without gRPC, metrics and FastAPI: tests/serving will skip"
 	@touch $@
 

@@ -86,6 +86,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "ray": {"ray", "grpc", "tritonclient"},
     "serving/metrics": {"prometheus_client"},
     "serving/reflection": {"grpc_reflection"},
+    "serving/spans": {"opentelemetry"},
     "testing": {"pytest", "hypothesis"},
     "bench": {"matplotlib", "zmq", "cloudtoid_interprocess", "kickmsg", "iceoryx2", "faster_fifo"},
     "bench/model": {"PIL"},

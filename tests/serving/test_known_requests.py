@@ -57,10 +57,10 @@ class Differing(Network):
         return {each: value_of((a - b, b - a)[each]) for each in request.wanted}
 
 
-def serving(*networks: Network) -> InferenceService:
+def serving(*networks: Network, spans: Any = None) -> InferenceService:
     models = Models([], Options("", {}, ""), Workers(""), Clock(1))
     models.served = Served.of(networks)
-    return InferenceService(models, None, 1)
+    return InferenceService(models, None, 1, spans=spans)
 
 
 class Stateful(Differing):

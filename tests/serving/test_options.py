@@ -40,11 +40,13 @@ def test_words_are_read_again_as_the_same_options(tmp_path: Path) -> None:
         "logits",
         *tls,
         "--shared-memory",
+        "--spans",
     ]
     options = parse(["--connect", "driver", *given(*line, "--max-queue", "3")])
     source = NamedSource("net", 1, str(pem), {"x": (1, 3)}, {"past": "present"}, ("logits",))
     assert options.models == {"net": {1: source}}
     assert (options.grpc, options.max_queue, options.shared_memory) == ("[::1]:0", 3, True)
+    assert options.spans
     assert options.tls is not None
     assert options.tls.client_ca == pem
 
@@ -85,6 +87,7 @@ def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:
         ["--grpc", "unix:relative"],
         ["--grpc", "h:1", "--http-metrics"],
         ["--metrics", "0.0.0.0:1"],
+        ["--metrics", "127.0.0.1:1", "--spans"],
         ["--metrics", "unix:/run/metrics"],
         ["--http", "h:1", "--token-file", "/nowhere"],
         ["--grpc", "host:70000"],

@@ -20,6 +20,7 @@ from nnburst.serving.options import words as front_words
 
 _NEEDED_BY_FRONT: Final = ("grpc", "grpc_health", "tritonclient")
 _NEEDED_BY_HTTP: Final = (*_NEEDED_BY_FRONT, "aiohttp")
+_NEEDED_BY_SPANS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp")
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -98,6 +99,8 @@ def run(args: argparse.Namespace) -> NoReturn:
         raise NnburstError("--grpc needs the extra grpc: pip install 'nnburst[grpc]'")
     if args.http is not None and not all(map(find_spec, _NEEDED_BY_HTTP)):
         raise NnburstError("--http needs the extra http: pip install 'nnburst[http]'")
+    if args.spans and not all(map(_is_installed, _NEEDED_BY_SPANS)):
+        raise NnburstError("--spans needs the extra otel: pip install 'nnburst[otel]'")
     environment = driver_environment()
     args.executor = chosen_executor(args.executor)
     if args.provider is not None:
@@ -139,3 +142,11 @@ def run(args: argparse.Namespace) -> NoReturn:
     if sys.stdout is not None:
         sys.stdout.flush()
     os.execve(words[0], words, environment)  # noqa: S606
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a module is there, and the packages that it lies in."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

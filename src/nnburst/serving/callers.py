@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import urllib.parse
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from nnburst.hal.peer import has_rights_of_service, tcp_peer_user
 
@@ -15,8 +16,18 @@ if TYPE_CHECKING:
 Context = Any
 
 
+#: W3C's headers by which a caller hands on its trace.
+_TRACE: Final = ("traceparent", "tracestate")
+
+
 class Caller(Protocol):
-    """Who makes a call, as far as it is known."""
+    """Who makes a call, as far as it is known.
+
+    Attributes:
+        protocol: "grpc" or "http".
+    """
+
+    protocol: str
 
     def time_remaining(self) -> float | None:
         """Seconds until its deadline; None without one."""
@@ -24,9 +35,14 @@ class Caller(Protocol):
     def user(self) -> int | None:
         """The user whose process has called, over loopback, with nothing between; None if unknown."""
 
+    def trace(self) -> dict[str, str]:
+        """W3C's headers of the trace in which it calls, as they came."""
+
 
 class GrpcCaller:
     """A call of gRPC."""
+
+    protocol = "grpc"
 
     def __init__(self, context: Context, address: tuple[str, int]) -> None:
         """By `context`, served at `address`: host and port."""
@@ -43,13 +59,20 @@ class GrpcCaller:
         # A connection that has ended may have left its ports to another user's meanwhile.
         return user if self._context.is_active() else None
 
+    def trace(self) -> dict[str, str]:
+        """See `Caller`."""
+        given = dict(self._context.invocation_metadata())
+        return {name: str(given[name]) for name in _TRACE if name in given}
+
 
 class HttpCaller:
-    """The other end of a connection of an event loop."""
+    """A request by HTTP."""
 
-    def __init__(self, transport: asyncio.Transport | None) -> None:
-        """Of a request that came by `transport`."""
-        self._transport = transport
+    protocol = "http"
+
+    def __init__(self, transport: asyncio.Transport | None, headers: Mapping[str, str]) -> None:
+        """Of a request that came by `transport` with `headers`."""
+        self._transport, self._headers = transport, headers
 
     def time_remaining(self) -> float | None:
         """A request by HTTP has no deadline but its own `timeout`."""
@@ -61,29 +84,18 @@ class HttpCaller:
             return None
         return _user_between(*map(self._transport.get_extra_info, ("peername", "sockname")))
 
-
-class SocketCaller:
-    """The other end of a connected socket."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        """Of a request that came by `connected`."""
-        self._socket = connected
-
-    def time_remaining(self) -> float | None:
-        """A request by HTTP has no deadline of its own."""
-        return None
-
-    def user(self) -> int | None:
+    def trace(self) -> dict[str, str]:
         """See `Caller`."""
-        try:
-            return _user_between(self._socket.getpeername(), self._socket.getsockname())
-        except OSError:  # it has ended
-            return None
+        return {name: self._headers[name] for name in _TRACE if name in self._headers}
 
 
-def is_of_service(caller: Caller) -> bool:
-    """Whether a caller has the rights of this process's user: it is that user, or root, over loopback."""
-    return has_rights_of_service(caller.user())
+def is_of_service(connected: socket.socket) -> bool:
+    """Whether the other end has the rights of this process's user: that user or root, over loopback."""
+    try:
+        ends = connected.getpeername(), connected.getsockname()
+    except OSError:  # it has ended
+        return False
+    return has_rights_of_service(_user_between(*ends))
 
 
 def _user_between(peer: Any, here: Any) -> int | None:  # noqa: ANN401 - as the address family has them

@@ -18,6 +18,7 @@ from nnburst.serving.models import Models
 from nnburst.serving.options import parse
 from nnburst.serving.queue import Clock
 from nnburst.serving.sources import GivenModels, Repository, Sources
+from nnburst.serving.spans import Spans, otlp_exporter
 from nnburst.serving.tokens import Tokens
 from nnburst.serving.workers import Workers
 
@@ -78,10 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with_metrics = options.metrics or options.http_metrics
         text = metrics_text(models, driver) if with_metrics else None
         tokens = Tokens(options.token_file) if options.token_file is not None else None
+        spans = Spans(otlp_exporter()) if options.spans else None
         servers: Front | None = None
         if make_servers is not None:
             over_http = text if options.http_metrics else None
-            servers = make_servers(options, models, clock, tokens, over_http)
+            servers = make_servers(options, models, clock, tokens, spans, over_http)
         if options.metrics and text is not None:
             print(f"metrics at {serve_metrics(options, text, tokens)}", flush=True)  # noqa: T201
         if servers is not None:
@@ -99,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     stopped.wait()
     if servers is not None:
         servers.close(options.drain)
+    if spans is not None:
+        spans.close()
     networks = models.served.networks()
     busy = [each.name for each in networks if not each.queue.wait_until_idle(0)]
     if busy:

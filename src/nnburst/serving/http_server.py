@@ -281,7 +281,7 @@ class HttpServer:
             return 501, _JSON, {}, error_json(f"{name} is not part of what nnburst serves")
         loads = name in ("RepositoryModelLoad", "RepositoryModelUnload")
         threads: ThreadPoolExecutor = self._threads.loading if loads else self._threads.control
-        caller = HttpCaller(request.transport)
+        caller = HttpCaller(request.transport, request.headers)
         answer = await self._loop.run_in_executor(threads, behaviour, message, caller)
         return write(answer)
 
@@ -298,7 +298,7 @@ class HttpServer:
             raise InvalidArgument(f"{_HEAD}: {head!r}, expected a number")
         call = _Infer(
             self._service,
-            HttpCaller(request.transport),
+            HttpCaller(request.transport, request.headers),
             lambda: read_request(body, int(head), name, version),
         )
         self._threads.inference.submit(call.run)

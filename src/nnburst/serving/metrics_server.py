@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 from nnburst.serving.addresses import listen
-from nnburst.serving.callers import SocketCaller, is_of_service
+from nnburst.serving.callers import is_of_service
 from nnburst.serving.options import Options, is_loopback
 from nnburst.serving.tls import server_context
 from nnburst.serving.tokens import NotAuthenticated, Tokens
@@ -103,7 +103,7 @@ class _Scrape(BaseHTTPRequestHandler):
         self.rfile = io.BytesIO(_question(self.connection))
 
     def do_GET(self) -> None:
-        if not is_of_service(SocketCaller(self.connection)):
+        if not is_of_service(self.connection):
             if self._tokens is None:
                 self.send_error(403, "for the user of the service only")
                 return

@@ -44,6 +44,7 @@ class Options:
         http: likewise; empty for none.
         any_user: whether processes of other users may connect to sockets with paths.
         token_file: its lines are tokens, one of which callers need; None asks for none.
+        spans: whether requests have spans of OpenTelemetry.
         http_metrics: whether HTTP answers /metrics, too.
         tls: None is plain text.
         metrics: "HOST:PORT", beyond this host only with tokens; empty for no metrics.
@@ -71,6 +72,7 @@ class Options:
     http: str = ""
     any_user: bool = False
     token_file: Path | None = None
+    spans: bool = False
     http_metrics: bool = False
     tls: Tls | None = None
     metrics: str = ""
@@ -221,6 +223,12 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         help="answer /metrics over HTTP, too, to every caller that may call (extra metrics)",
     )
     parser.add_argument(
+        "--spans",
+        action="store_true",
+        help="send a span of each request by OTLP, as OpenTelemetry's variables have it:"
+        " OTEL_EXPORTER_OTLP_ENDPOINT and others (extra otel)",
+    )
+    parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
         help="Prometheus metrics for programs of this user on this host, and with --token-file for every"
@@ -271,6 +279,8 @@ def words(args: argparse.Namespace) -> list[str]:
         found += ["--http", options.http]
     if options.http_metrics:
         found.append("--http-metrics")
+    if options.spans:
+        found.append("--spans")
     if options.any_user:
         found.append("--any-user")
     if options.token_file is not None:
@@ -307,6 +317,8 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
         return None
     if args.http_metrics and args.http is None:
         raise InvalidArgument("--http-metrics: needs --http")
+    if args.spans and args.grpc is None and args.http is None:
+        raise InvalidArgument("--spans: needs --grpc or --http, whose requests have spans")
     numbers = {name: getattr(args, name) for name in _LIMITS}
     seconds = {name: getattr(args, name) for name in _SECONDS}
     for name, number in numbers.items():
@@ -327,6 +339,7 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
         http=_address("--http", args.http) if args.http is not None else "",
         any_user=args.any_user,
         token_file=_token_file(args.token_file),
+        spans=args.spans,
         http_metrics=args.http_metrics,
         metrics=_metrics_address(args) if args.metrics else "",
         tls=_tls(args),

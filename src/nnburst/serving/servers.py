@@ -12,6 +12,7 @@ from nnburst.serving.queue import Clock
 from nnburst.serving.regions import Regions
 from nnburst.serving.server import PARTING, Readers, Server, make_threads
 from nnburst.serving.service import InferenceService
+from nnburst.serving.spans import Spans
 from nnburst.serving.tokens import Tokens
 
 
@@ -24,6 +25,7 @@ class Servers:
         models: Models,
         clock: Clock,
         tokens: Tokens | None,
+        spans: Spans | None,
         metrics: Callable[[], bytes] | None,
     ) -> None:
         """Take the addresses.
@@ -33,6 +35,7 @@ class Servers:
             models: that are served.
             clock: is started; it looks at them.
             tokens: one of which every call needs that is not about health; None asks for none.
+            spans: has one made for each request; None makes none.
             metrics: makes what /metrics answers; None is not found.
 
         Raises:
@@ -47,6 +50,7 @@ class Servers:
             options.max_streams,
             callers_load=options.model_control == "explicit",
             tokens=tokens,
+            spans=spans,
         )
         self._readers = Readers()
         threads = make_threads(options, self._readers)

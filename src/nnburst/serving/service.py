@@ -35,6 +35,7 @@ from nnburst.serving.queue import DEFAULT_PRIORITY
 from nnburst.serving.regions import Regions, UserRegions
 from nnburst.serving.sequences import SequenceWord
 from nnburst.serving.sources import UnknownModel
+from nnburst.serving.spans import RequestSpan, Spans
 from nnburst.serving.statistics import Durations
 from nnburst.serving.tensors import (
     Array,
@@ -135,6 +136,7 @@ class InferenceService:
         *,
         callers_load: bool = False,
         tokens: Tokens | None = None,
+        spans: Spans | None = None,
     ) -> None:
         """Serve `models`.
 
@@ -144,10 +146,11 @@ class InferenceService:
             max_streams: streams at once.
             callers_load: whether callers may load and unload models.
             tokens: one of which every call by gRPC needs; None asks for none.
+            spans: has one made for each request; None makes none.
         """
         self._models = models
         self._callers_load = callers_load
-        self._tokens = tokens
+        self._tokens, self._spans = tokens, spans
         self._regions = regions
         self._streams = threading.Semaphore(max_streams)
         self._known = KnownRequests(models.served)
@@ -445,6 +448,7 @@ class InferenceService:
             reply: where the answer goes.
         """
         began = time.monotonic_ns()
+        span = self._spans.begin(caller, request.model_name, began) if self._spans else None
         network: Network | None = None
         try:
             network, requests, known, key, raw = self._found(request)
@@ -462,20 +466,18 @@ class InferenceService:
                 priority = _priority(request)
                 requests.add(key, request, network, arrays, wanted)
         except NnburstError as error:
-            if network is not None:
-                network.refused(status_of(error).name, time.monotonic_ns() - began)
+            _count(network, span, status_of(error).name, began)
             reply.fail(error)
             return None
         except BaseException:
-            if network is not None:
-                network.refused("UNKNOWN", time.monotonic_ns() - began)
+            _count(network, span, "UNKNOWN", began)
             raise
         found = InferRequest(
             arrays, wanted, sequence, began + int(timeout * 1e9), priority, network, reply
         )
         found.began_ns, found.identity = began, request.id
         found.form, found.rows = network.form(arrays)
-        found.known, found.regions = known, regions
+        found.known, found.regions, found.span = known, regions, span
         return found
 
     def _found(
@@ -520,8 +522,10 @@ class InferRequest(Inference):
         identity: its id.
         known: what is remembered of one like it.
         regions: where its outputs may go.
+        span: of OpenTelemetry; None makes none.
     """
 
+    span: RequestSpan | None = None
     began_ns = 0
     identity = ""
     known: KnownRequest | None = None
@@ -575,10 +579,12 @@ class InferRequest(Inference):
             return
         network, total = self._network, time.monotonic_ns() - self.began_ns
         if not self._reply.is_wanted:
-            network.refused(self._abandoned(), total)
+            self._count(self._abandoned())
             return
         network.answered(Durations(self.queue_ns, self.inference_ns, total, self._reading_ns))
         self._reply.succeed(response)
+        if self.span is not None:
+            self.span.record("OK", network.version, self.queue_ns, self.inference_ns)
 
     def refuse(self, error: NnburstError) -> None:
         """Answer with an error, unless it was answered."""
@@ -589,13 +595,15 @@ class InferRequest(Inference):
         """Its caller is gone: it does not wait any longer, and no answer is sent."""
         if self.settle():
             self._network.queue.abandon(self)
-            status = self._abandoned()
-            self._network.refused(status, time.monotonic_ns() - self.began_ns)
+            self._count(self._abandoned())
             self._reply.fail(Closed("the caller is gone"))
 
     def _fail(self, error: NnburstError) -> None:
-        self._network.refused(status_of(error).name, time.monotonic_ns() - self.began_ns)
+        self._count(status_of(error).name)
         self._reply.fail(error)
+
+    def _count(self, status: str) -> None:
+        _count(self._network, self.span, status, self.began_ns, self.queue_ns, self.inference_ns)
 
     def _abandoned(self) -> str:
         """The status of one whose caller is gone: callers go when their deadline passes, too."""
@@ -662,6 +670,22 @@ class _Awaited:
         if self._error is not None:
             raise self._error
         return self._response
+
+
+def _count(
+    network: Network | None,
+    span: RequestSpan | None,
+    status: str,
+    began_ns: int,
+    queue_ns: int = 0,
+    inference_ns: int = 0,
+) -> None:
+    """Count a request that was not answered, for its model if that is known, and in its trace."""
+    if network is not None:
+        network.refused(status, time.monotonic_ns() - began_ns)
+    if span is not None:
+        version = network.version if network is not None else 0
+        span.record(status, version, queue_ns, inference_ns)
 
 
 def _loading_time(caller: Caller) -> float:

@@ -1,0 +1,136 @@
+"""OpenTelemetry's spans: one for each request that is read, in the trace of its caller if that has one.
+
+OpenTelemetry's own variables decide where spans go (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, …). The
+SDK's thread sends them; what it has no room for is dropped, so no request waits. Its library is imported by
+`Spans` alone, and so only with `--spans`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, Final
+
+from nnburst._version import __version__
+from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.utils import Closing
+from nnburst.serving.callers import Caller
+
+#: Statuses of gRPC that are the server's fault, as OpenTelemetry's conventions have it.
+_FAULTS: Final = frozenset(
+    ("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
+)
+#: Characters of a model's name, which is the caller's word.
+_LONGEST: Final = 200
+#: Seconds that the end of the process waits for spans that are not sent yet.
+_PARTING: Final = 2.0
+
+
+class Spans(Closing):
+    """Makes spans. Thread-safe."""
+
+    def __init__(self, exporter: Any) -> None:  # noqa: ANN401 - a SpanExporter of the SDK
+        """Send them by `exporter`, which is closed with this."""
+        from opentelemetry import trace
+        from opentelemetry.context import Context
+        from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        resource = Resource.create()
+        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: "nnburst"}))
+        resource = Resource({SERVICE_VERSION: __version__}).merge(resource)
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("nnburst.serving", __version__)
+        self._propagator = TraceContextTextMapPropagator()
+        self._nowhere = Context()
+        self._server, self._error = trace.SpanKind.SERVER, trace.StatusCode.ERROR
+
+    def begin(self, caller: Caller | None, model: str, began_ns: int) -> RequestSpan:
+        """The span of a request, which has to record it once.
+
+        Args:
+            caller: in whose trace it lies.
+            model: that it asks for.
+            began_ns: when it came, on CLOCK_MONOTONIC.
+        """
+        return RequestSpan(self, caller, model, began_ns)
+
+    def close(self) -> None:
+        """Send what is left, for `_PARTING` seconds at most; twice is fine."""
+        ending = threading.Thread(target=self._provider.shutdown, name="spans end", daemon=True)
+        ending.start()
+        ending.join(_PARTING)  # a receiver that does not answer holds up no end
+
+    def _record(
+        self, trace: dict[str, str], attributes: dict[str, Any], status: str, took_ns: int
+    ) -> None:
+        now_ns = time.time_ns()
+        span = self._tracer.start_span(
+            "ModelInfer",
+            # TRUST: the caller's words; what is not a trace of W3C's form begins a new one.
+            self._propagator.extract(trace, self._nowhere),
+            self._server,
+            {f"nnburst.{name}": value for name, value in attributes.items()},
+            start_time=now_ns - took_ns,
+        )
+        if status in _FAULTS:
+            span.set_status(self._error, status)
+        span.end(now_ns)
+
+
+class RequestSpan:
+    """The span of one request; made when that is answered, so that it costs nothing until then."""
+
+    def __init__(self, spans: Spans, caller: Caller | None, model: str, began_ns: int) -> None:
+        """To be made by `spans`; see `Spans.begin`."""
+        self._spans, self._model, self._began_ns = spans, model, began_ns
+        self._protocol = caller.protocol if caller is not None else ""
+        self._trace = caller.trace() if caller is not None else {}
+
+    def record(self, status: str, version: int, queue_ns: int, inference_ns: int) -> None:
+        """Make it.
+
+        Args:
+            status: gRPC's name.
+            version: of the model; 0 if it is not known.
+            queue_ns: until there was a lane; 0 if it did not come to that.
+            inference_ns: of the execution, likewise.
+        """
+        attributes = {
+            "protocol": self._protocol,
+            "model": self._model[:_LONGEST],
+            "version": version,
+            "status": status,
+            "queue_seconds": queue_ns / 1e9,
+            "inference_seconds": inference_ns / 1e9,
+        }
+        took_ns = time.monotonic_ns() - self._began_ns
+        self._spans._record(self._trace, attributes, status, took_ns)
+
+
+def otlp_exporter() -> Any:  # noqa: ANN401 - a SpanExporter of the SDK
+    """What sends spans by OTLP, as OpenTelemetry's variables say; over gRPC unless they name HTTP.
+
+    Raises:
+        InvalidArgument: they name another protocol.
+    """
+    general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)
+    if protocol == "http/protobuf":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+            OTLPSpanExporter as OverHttp,
+        )
+
+        return OverHttp()
+    if protocol != "grpc":
+        raise InvalidArgument(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL: {protocol!r}, expected grpc or http/protobuf"
+        )
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc
+
+    return OverGrpc()
