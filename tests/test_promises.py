@@ -27,7 +27,7 @@ COMMAND = re.compile(r"`nnburst ([a-z]+)(?: ([a-z]+))?")
 PROMISES = [f"P{number}" for number in range(1, 31)]
 
 #: How many features the list of the original's pages and types has, by letter.
-FEATURES = {"A": 34, "B": 26, "C": 13, "D": 29, "E": 12, "F": 7, "G": 8, "H": 19, "I": 19, "J": 15}
+FEATURES = {"A": 34, "B": 26, "C": 13, "D": 29, "E": 12, "F": 7, "G": 8, "H": 19, "I": 19, "J": 17}
 
 
 def text(page: str) -> str:

@@ -21,7 +21,7 @@ from executor.litert.test_hostile_memory import drawn, gathering
 from executor.onnxruntime.networks import F32, I32, Chain, computed, run_two_bursts_at_once
 from executor.test_hostile_memory import RUNS, run
 from nnburst.executor.base import DEFAULT_OPTIONS, Argument
-from nnburst.executor.built_in import openvino, openvino_with, reference
+from nnburst.executor.built_in import openvino, reference
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.onnxruntime.executor import NetworkPrepared
 from nnburst.executor.onnxruntime.lowering import LOWERINGS
@@ -257,12 +257,12 @@ def test_an_option_that_means_nothing_is_refused_by_name(
     options: dict[str, str], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        openvino_with(options)
+        openvino(options)
 
 
 def test_an_option_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNBURST_OPENVINO_THREADS", "1")
-    assert openvino_with({"threads": "2"}).prepare(network(), []).num_threads == 2
+    assert openvino({"threads": "2"}).prepare(network(), []).num_threads == 2
 
 
 def test_no_thread_is_started_before_a_network_is_compiled() -> None:

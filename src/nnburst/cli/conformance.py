@@ -57,7 +57,7 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="what an executor in a shared library, or openvino, is opened with; may be repeated",
+        help="what the executor is opened with (docs/vendor_plugins.md); may be repeated",
     )
     group.add_argument(
         "--require",

@@ -40,7 +40,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="what an executor in a shared library, or openvino, is opened with; may be repeated",
+        help="what the executor is opened with: a library's own options, openvino's, or those of a delegate"
+        " of litert's; may be repeated",
+    )
+    parser.add_argument(
+        "--delegate",
+        metavar="LIB",
+        help="an external delegate of TFLite's that executor litert gives its graphs to, opened with each"
+        " --option; the interpreter runs it",
     )
     parser.add_argument(
         "--device-node",
@@ -122,7 +129,14 @@ def run(args: argparse.Namespace) -> NoReturn:
         words.append("--lock-memory")
     for extension in args.extension:
         words += ["--extension", extension]
-    for option in args.option:
+    options = list(args.option)
+    if args.delegate is not None:
+        if args.executor != "litert":
+            raise InvalidArgument(
+                f"--delegate: {args.delegate}, but the executor is {args.executor}"
+            )
+        options.append(f"delegate={args.delegate}")
+    for option in options:
         words += ["--option", option]
     for node in args.device_node:
         words += ["--device-node", node]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, cast
 
 from nnburst.executor.base import Executor
-from nnburst.executor.built_in import BEGINNINGS, BUILT_IN, MODULES, openvino_with
+from nnburst.executor.built_in import BEGINNINGS, BUILT_IN, MODULES
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
-from nnburst.hal.utils import executor_library
+from nnburst.hal.utils import OPTIONED, executor_library
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ def find_executor(name: str) -> ExecutorFactory:
         return lambda: _load(library)
     if "/" in name or name.endswith(".so"):
         raise DeviceUnavailable(f"executor: {name!r} is not the path of a shared library (ELF)")
-    if name == "openvino":
-        return lambda: openvino_with(_options)
+    if name in OPTIONED:
+        return lambda: BUILT_IN[name](_options)
     if name in BUILT_IN:
         return BUILT_IN[name]
     target = name if ":" in name else _entry_point(name)

@@ -26,7 +26,7 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.hal.types import NumberOfCacheFiles
 
-_Make = Callable[[], Executor]
+_Make = Callable[..., Executor]
 
 _NULL: Final = "nnburst.executor.null"
 _REFERENCE: Final = "nnburst.executor.reference.executor"
@@ -36,6 +36,8 @@ _OPENVINO: Final = "nnburst.executor.openvino"
 
 #: The function that makes each executor, by its name.
 BUILT_IN: Final[dict[str, _Make]] = {}
+#: What those of `OPTIONED` are made with unless the service names options.
+_NO_OPTIONS: Final[Mapping[str, str]] = {}
 #: The modules that each has imported once it has prepared models of every kind.
 MODULES: Final[dict[str, tuple[str, ...]]] = {}
 #: Begins what an executor can do beside a driver's imports, once for all later forks, and gives what waits.
@@ -69,11 +71,11 @@ def reference() -> Executor:
 
 
 @_built_in(_LITERT, _REFERENCE)
-def litert() -> Executor:
-    """LiteRT on the CPU, and the reference executor for operations that LiteRT cannot run."""
+def litert(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
+    """LiteRT on the CPU or by a delegate, and the reference executor for what LiteRT cannot run."""
     from nnburst.executor.litert.executor import LiteRtExecutor
 
-    return LiteRtExecutor(DeferredFallback(_reference))
+    return LiteRtExecutor(DeferredFallback(_reference), options)
 
 
 @_built_in(_ONNXRUNTIME, _REFERENCE)
@@ -84,17 +86,12 @@ def onnxruntime() -> Executor:
     return OnnxRuntimeExecutor(DeferredFallback(_reference))
 
 
-def openvino_with(options: Mapping[str, str]) -> Executor:
-    """OpenVINO, opened with `options`, and the reference executor for models that it refuses."""
+@_built_in(_OPENVINO, _REFERENCE)
+def openvino(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
+    """OpenVINO, and the reference executor for models that it refuses."""
     from nnburst.executor.openvino import OpenVinoExecutor
 
     return OpenVinoExecutor(DeferredFallback(_reference), options)
-
-
-@_built_in(_OPENVINO, _REFERENCE)
-def openvino() -> Executor:
-    """OpenVINO on the device that the environment names."""
-    return openvino_with({})
 
 
 def _reference() -> FallbackExecutor:

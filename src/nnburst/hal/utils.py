@@ -337,9 +337,13 @@ def warn_of_reference(model: object) -> None:
         _warn_of_reference()
 
 
+#: Executors of this package that are opened with options of the service.
+OPTIONED: Final = frozenset({"litert", "openvino"})
+
+
 def takes_options(executor: str) -> bool:
-    """Whether an executor is opened with options of the service: one in a library, or OpenVINO's."""
-    return executor == "openvino" or executor_library(executor) is not None
+    """Whether an executor is opened with options of the service: one in a library, or one of OPTIONED."""
+    return executor in OPTIONED or executor_library(executor) is not None
 
 
 def device_name(executor: str) -> str:

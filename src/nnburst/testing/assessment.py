@@ -142,7 +142,7 @@ class Plan(NamedTuple):
         max_latency_us: largest median of a round trip; None for none.
         dump: folder for files that reproduce failures; None for none.
         paths: where an executor's module is looked for.
-        options: what an executor in a shared library, or openvino, is opened with, each as `key=value`.
+        options: what the executor is opened with, each as `key=value`.
     """
 
     profile: str = "full"

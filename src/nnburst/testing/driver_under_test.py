@@ -50,7 +50,7 @@ class DriverUnderTest(Closing):
             name: an executor (its name, `module:attribute`, or the path of a shared library), which gets a
                 driver in a directory of mode 0700 of its own; or the name or the path of a driver that runs.
             paths: where an executor's module is looked for before anywhere else.
-            options: what an executor in a shared library, or openvino, is opened with, each as `key=value`.
+            options: what the executor is opened with, each as `key=value`.
 
         Raises:
             DeviceUnavailable: there is neither, or it does not start.

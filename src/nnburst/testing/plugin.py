@@ -73,7 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="what an executor in a shared library, or openvino, is opened with; may be repeated",
+        help="what the executor is opened with (docs/vendor_plugins.md); may be repeated",
     )
     group.addoption(
         "--nnburst-require",

@@ -31,7 +31,7 @@ from nnburst.fmq.cores import prefer_performance_cores
 from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import UINT32_MAX, UINT64_MAX
-from nnburst.hal.utils import device_name, takes_options
+from nnburst.hal.utils import OPTIONED, device_name, takes_options
 from nnburst.hal.vlog import one_line
 
 #: Lines of one kind that are written in one period.
@@ -229,7 +229,7 @@ class Options:
         if self.options and not takes_options(self.executor):
             raise ValueError(
                 f"--option {self.options[0]}: executor {self.executor} takes no options,"
-                " expected one in a shared library, or openvino"
+                f" expected one in a shared library, or one of {', '.join(sorted(OPTIONED))}"
             )
         if (self.fd < 0) == (not self.serve):
             raise ValueError("expected either --fd or --serve")

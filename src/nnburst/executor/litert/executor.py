@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nnburst.executor.base import (
@@ -24,11 +24,11 @@ from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.graph.whole_graph import WholeGraph, graph_prefix, take_graph, unpack
 from nnburst.executor.litert import cache, native
 from nnburst.executor.litert.cache import PackedWeights, from_files, to_files
-from nnburst.executor.litert.engines import Engine, Engines, LiteRtExecution
-from nnburst.executor.litert.interpreter import InterpreterEngine
+from nnburst.executor.litert.engines import MAX_ENGINES, Engine, Engines, LiteRtExecution
+from nnburst.executor.litert.interpreter import ExternalDelegate, InterpreterEngine
 from nnburst.executor.litert.network import Network, survey
 from nnburst.executor.litert.split import SplitPart, SplitPrepared, cut
-from nnburst.hal.enums import operation_name
+from nnburst.hal.enums import DeviceType, operation_name
 from nnburst.hal.environment import LITERT_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension
@@ -51,20 +51,23 @@ class LiteRtPrepared(Prepared):
         network: Network,
         num_threads: int,
         weights: PackedWeights | None = None,
+        delegate: ExternalDelegate | None = None,
     ) -> None:
-        """Compile it once, by the native route if that works.
+        """Compile it once, by the native route if that works and no delegate is to take operators.
 
         Args:
             model: what is computed.
             network: how.
             num_threads: that compute.
             weights: of the network, packed by another process; owned. Only the native route takes them.
+            delegate: that takes the operators that it can; one interpreter has it, for all threads.
         """
         self.num_threads = num_threads
         self._model = model
         self._network = network
         self._weights = weights
-        self._engines = Engines(self._engine)
+        self._delegate = delegate
+        self._engines = Engines(self._engine, MAX_ENGINES if delegate is None else 1)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> LiteRtExecution:
         """Bind memory; see `nnburst.executor.base.Prepared`."""
@@ -95,8 +98,8 @@ class LiteRtPrepared(Prepared):
 
     def _engine(self) -> Engine:
         title = _title(self._model)
-        if not native.available():
-            return InterpreterEngine(self._network, self.num_threads, title)
+        if self._delegate is not None or not native.available():
+            return InterpreterEngine(self._network, self.num_threads, title, self._delegate)
         weights = -1 if self._weights is None else self._weights.fd
         return native.NativeEngine(self._network, self.num_threads, title, weights)
 
@@ -108,6 +111,9 @@ class LiteRtExecutor(Executor):
     the model is prepared, parameters that steer an operation constant. The other executor runs the
     rest: IF and WHILE, recurrent operations, those around regions of interest, float16.
 
+    The service may name an external delegate (`--delegate`), which gets every graph that the engine gets and
+    takes the operators of it that it can; options of it come from no client.
+
     DEVIATES: a part that the engine is running cannot be stopped at its deadline.
 
     DEVIATES: NNAPI's CPU implementation limits ±infinity to the largest float32 where an operation has an
@@ -116,17 +122,18 @@ class LiteRtExecutor(Executor):
 
     name = "litert"
     cache_files = NumberOfCacheFiles(1, 1)  # one for what was lowered, one for constants
-    capabilities_file = Path(__file__).with_name("capabilities.json")
+    capabilities_file: Path | None = Path(__file__).with_name("capabilities.json")
 
-    def __init__(self, rest: FallbackExecutor) -> None:
+    def __init__(self, rest: FallbackExecutor, options: Mapping[str, str]) -> None:
         """Threads of each engine unless `prepare` gets a number: NNBURST_LITERT_THREADS, 1 by default.
 
         Args:
             rest: runs what cannot be lowered; it supports every operation that this one is to support.
+            options: `delegate`, the path of a library, and what that is opened with.
 
         Raises:
-            DeviceUnavailable: `ai-edge-litert` is not installed.
-            InvalidArgument: the variable is not such a number.
+            DeviceUnavailable: `ai-edge-litert` is not installed, or the delegate cannot be loaded.
+            InvalidArgument: the variable is not such a number, or options are without a delegate.
         """
         if importlib.util.find_spec("ai_edge_litert") is None:
             raise DeviceUnavailable(
@@ -136,7 +143,16 @@ class LiteRtExecutor(Executor):
         self._threads = min(wanted, len(os.sched_getaffinity(0)))
         self._rest = rest
         self.engine_version = f"{native.PACKAGE} {native.package_version()}"
-        native.available()  # found out while the driver starts, not while a model is prepared
+        self._delegate = _delegate(options)
+        if self._delegate is None:
+            native.available()  # found out while the driver starts, not while a model is prepared
+            return
+        self._delegate.check()
+        self.engine_version += f" with delegate {self._delegate.name}"
+        self.device_type = DeviceType.OTHER
+        self.capabilities_file = (
+            None  # what was measured on a CPU is not what another device can do
+        )
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
@@ -192,7 +208,8 @@ class LiteRtExecutor(Executor):
 
         def prepare(part: cache.CachedPart, values: Octets) -> Prepared:
             if part.network is not None:
-                return LiteRtPrepared(part.model, cache.put_back(part.network, values), threads)
+                network = cache.put_back(part.network, values)
+                return LiteRtPrepared(part.model, network, threads, delegate=self._delegate)
             kept = Cached(part.model, constants=values)
             return self._rest.prepare_from_cache(kept, options)
 
@@ -206,7 +223,7 @@ class LiteRtExecutor(Executor):
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions
     ) -> tuple[int, ...]:
         """What processes can share of a model that the engine runs as a whole; see `executor.sharing`."""
-        if graph_prefix(model, TFLITE) is not None or not native.available():
+        if graph_prefix(model, TFLITE) is not None or not self._is_native():
             return ()
         network = survey(model, pools).network
         if network is None:
@@ -226,18 +243,20 @@ class LiteRtExecutor(Executor):
         self, model: Model, files: Sequence[int], options: PrepareOptions
     ) -> Prepared:
         """Prepare with what another process has packed; see `executor.sharing`."""
-        if not native.available():
+        if not self._is_native():
             raise GeneralFailure("only libLiteRt.so takes packed weights")
         network, weights = from_files(files)
         return LiteRtPrepared(model, network, options.num_threads or self._threads, weights)
 
-    @staticmethod
-    def _whole(model: Model, graph: WholeGraph, threads: int) -> Prepared:
+    def _is_native(self) -> bool:
+        return self._delegate is None and native.available()
+
+    def _whole(self, model: Model, graph: WholeGraph, threads: int) -> Prepared:
         from nnburst.executor.litert.whole_graph import (
             TflitePrepared,  # reads files, which few models are
         )
 
-        return TflitePrepared(model, graph, threads)
+        return TflitePrepared(model, graph, threads, self._delegate)
 
     def _by_engine(
         self,
@@ -247,10 +266,21 @@ class LiteRtExecutor(Executor):
         num_threads: int,
     ) -> Prepared:
         try:
-            return LiteRtPrepared(model, network, num_threads)
+            return LiteRtPrepared(model, network, num_threads, delegate=self._delegate)
         except GeneralFailure as error:
             log.warning("another executor runs what LiteRT refuses: %s", error)
             return otherwise(model)
+
+
+def _delegate(options: Mapping[str, str]) -> ExternalDelegate | None:
+    """The delegate that the service names, with the other options, which are its own."""
+    own = dict(options)
+    library = own.pop("delegate", "")
+    if library:
+        return ExternalDelegate(library, own)
+    for key in own:
+        raise InvalidArgument(f"option: {key!r}, but executor litert has no delegate to take it")
+    return None
 
 
 def _title(model: Model) -> str:

@@ -1,13 +1,22 @@
-"""Runs networks by the wheel's `Interpreter`, the fallback route, with each argument copied in and out."""
+"""Runs networks by the wheel's `Interpreter`, with each argument copied in and out.
+
+It is the road if libLiteRt.so cannot be used, for whole graphs whose extents a run finds out, and for
+external delegates: libraries of others that take operators of a graph to a device (TFLite's ABI for them).
+"""
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from nnburst.executor.base import NativeCall
 from nnburst.executor.graph.tensor import Array
@@ -15,11 +24,94 @@ from nnburst.executor.graph.whole_graph import GraphTensor
 from nnburst.executor.litert.network import Network
 from nnburst.hal import late_numpy as np
 from nnburst.hal import model
-from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.types import OutputShape
 from nnburst.tracing.slices import Layer, Phase, trace
 
+log = logging.getLogger("nnburst.executor")
+
 _said = threading.Event()
+
+# -- delegates -------------------------------------------------------------------------------------
+
+_CREATE: Final = "tflite_plugin_create_delegate"
+_DESTROY: Final = "tflite_plugin_destroy_delegate"
+
+
+class ExternalDelegate(msgspec.Struct, frozen=True):
+    """A library that takes operators of a graph to a device.
+
+    Attributes:
+        library: its path, or its name if the loader is to look for it.
+        options: what it is opened with.
+    """
+
+    library: str
+    options: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.library.rpartition("/")[2]
+
+    def check(self) -> None:
+        """Load the library, which opens no device yet.
+
+        Raises:
+            DeviceUnavailable: it cannot be loaded, or is not such a library.
+        """
+        try:
+            found = ctypes.CDLL(self.library)
+        except OSError as error:
+            raise DeviceUnavailable(
+                f"delegate {self.library!r} cannot be loaded: {error}"
+            ) from error
+        for function in (_CREATE, _DESTROY):
+            if not hasattr(found, function):
+                raise DeviceUnavailable(
+                    f"delegate {self.library!r} has no {function}, expected an external delegate of TFLite's"
+                )
+
+
+def _interpreter(content: bytes, threads: int, delegate: ExternalDelegate | None) -> Any:  # noqa: ANN401
+    """An interpreter with memory for its tensors; each has a delegate of its own, which it keeps."""
+    module = import_module("ai_edge_litert.interpreter")
+    with quiet_once():
+        plugged = None
+        if delegate is not None:
+            plugged = [module.load_delegate(delegate.library, dict(delegate.options))]
+        made = module.Interpreter(
+            model_content=content, num_threads=threads, experimental_delegates=plugged
+        )
+        made.allocate_tensors()
+    if delegate is not None:
+        _report_cost(made, delegate)
+    return made
+
+
+def _report_cost(interpreter: Any, delegate: ExternalDelegate) -> None:  # noqa: ANN401
+    """Log what the copies of this road take, which libLiteRt.so's does not have."""
+    given = [
+        (d["index"], np.zeros(d["shape"], d["dtype"])) for d in interpreter.get_input_details()
+    ]
+    taken = [d["index"] for d in interpreter.get_output_details()]
+    rounds = []
+    for _ in range(3):
+        began = time.perf_counter_ns()
+        for index, zeros in given:
+            interpreter.set_tensor(index, zeros)
+        copied = sum(zeros.nbytes for _, zeros in given)
+        copied += sum(interpreter.get_tensor(index).nbytes for index in taken)
+        rounds.append(time.perf_counter_ns() - began)
+    log.warning(
+        "delegate %s: the Interpreter runs it and copies each argument: %d bytes, %.0f µs a run",
+        delegate.name,
+        copied,
+        min(rounds) / 1000,
+    )
+
+
+# -- networks of core operations -------------------------------------------------------------------
 
 
 @contextmanager
@@ -45,13 +137,20 @@ class InterpreterEngine:
     `invoke` lets go of Python's lock.
     """
 
-    def __init__(self, network: Network, threads: int, title: str = "litert") -> None:
+    def __init__(
+        self,
+        network: Network,
+        threads: int,
+        title: str = "litert",
+        delegate: ExternalDelegate | None = None,
+    ) -> None:
         """Build and allocate.
 
         Args:
             network: what is computed.
             threads: that compute.
             title: of its runs in a trace.
+            delegate: that takes the operators that it can.
 
         Raises:
             GeneralFailure: the engine refuses the network.
@@ -60,11 +159,7 @@ class InterpreterEngine:
         self._title = title
         self._lock = threading.Lock()
         try:
-            with quiet_once():
-                self._interpreter: Any = import_module("ai_edge_litert.interpreter").Interpreter(
-                    model_content=bytes(network.content), num_threads=threads
-                )
-                self._interpreter.allocate_tensors()
+            self._interpreter: Any = _interpreter(bytes(network.content), threads, delegate)
         except (RuntimeError, ValueError) as error:
             raise GeneralFailure(f"LiteRT refuses the network: {error}") from error
         self._inputs = [d["index"] for d in self._interpreter.get_input_details()]
@@ -148,6 +243,7 @@ class GraphInterpreter:
         inputs: Sequence[GraphTensor],
         outputs: Sequence[GraphTensor],
         threads: int,
+        delegate: ExternalDelegate | None = None,
     ) -> None:
         """Build and allocate.
 
@@ -156,17 +252,14 @@ class GraphInterpreter:
             inputs: of its main subgraph, with their extents.
             outputs: likewise.
             threads: that compute.
+            delegate: that takes the operators that it can.
 
         Raises:
             InvalidArgument: the engine refuses the graph.
         """
         self._lock = threading.Lock()
         try:
-            with quiet_once():
-                self._interpreter: Any = import_module("ai_edge_litert.interpreter").Interpreter(
-                    model_content=content, num_threads=threads
-                )
-                self._interpreter.allocate_tensors()
+            self._interpreter: Any = _interpreter(content, threads, delegate)
             given, taken = (
                 self._interpreter.get_input_details(),
                 self._interpreter.get_output_details(),

@@ -19,7 +19,7 @@ from nnburst.executor.base import Argument, Cached, Execution, Outcome, Prepared
 from nnburst.executor.graph.whole_graph import Apart, GraphTensor, WholeGraph, check_declared
 from nnburst.executor.litert import native
 from nnburst.executor.litert.engines import MAX_ENGINES, Engines, LiteRtExecution
-from nnburst.executor.litert.interpreter import GraphCall, GraphInterpreter
+from nnburst.executor.litert.interpreter import ExternalDelegate, GraphCall, GraphInterpreter
 from nnburst.formats.tflite_graph import BorderTensor, TfliteGraph, read_graph
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
@@ -81,13 +81,20 @@ class TflitePrepared(Prepared):
     ended; any other has one for each thread that computes.
     """
 
-    def __init__(self, model: Model, graph: WholeGraph, num_threads: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        graph: WholeGraph,
+        num_threads: int,
+        delegate: ExternalDelegate | None = None,
+    ) -> None:
         """Check the file, compare it with what the client declares, and make the first engine.
 
         Args:
             model: the client's.
             graph: as it came from the client.
             num_threads: that compute.
+            delegate: that takes the operators that it can; then one Interpreter is the only road.
 
         Raises:
             InvalidArgument: the file is not intact, names another one, is not what the client declares, or
@@ -108,7 +115,8 @@ class TflitePrepared(Prepared):
             for known, tensor in zip(self._inputs, read.inputs, strict=True)
         ]
         self._check_declared()
-        self._most = 1 if read.keeps_state else MAX_ENGINES
+        self._delegate = delegate
+        self._most = 1 if read.keeps_state or delegate is not None else MAX_ENGINES
         self._lock = threading.Lock()
         self._interpreters: Engines | None = None
         self._fixed = self._by_library(read, self._most)
@@ -165,7 +173,9 @@ class TflitePrepared(Prepared):
             return self._interpreters
 
     def _interpreter(self) -> GraphInterpreter:
-        return GraphInterpreter(self._content, self._inputs, self._outputs, self.num_threads)
+        return GraphInterpreter(
+            self._content, self._inputs, self._outputs, self.num_threads, self._delegate
+        )
 
     def _by_interpreter(self, read: TfliteGraph) -> Engines:
         """Engines for a graph that the library does not run."""
@@ -181,7 +191,7 @@ class TflitePrepared(Prepared):
 
     def _by_library(self, read: TfliteGraph, most: int) -> tuple[native.Slot, ...] | None:
         """Make the engines by the library, if it can: the outputs' slots."""
-        if not read.is_fixed or not native.available():
+        if not read.is_fixed or self._delegate is not None or not native.available():
             return None
         given = _slots(self._inputs, Apart.of_input)
         taken = _slots(self._outputs, Apart.of_output)
