@@ -489,6 +489,14 @@ struct nnb_onnx_external {
     char *memory;
     uint64_t bytes;
 };
+struct nnb_onnx_provider {
+    const char *name;
+    const char *const *keys;
+    const char *const *values;
+    uint32_t option_count;
+};
+enum nnb_onnx_hardware { NNB_ONNX_CPU, NNB_ONNX_GPU, NNB_ONNX_NPU };
+int nnb_onnx_plug(const char *path, const char *name, uint32_t *hardware, char *message);
 struct nnb_onnx_session;
 struct nnb_onnx_call;
 struct nnb_onnx_state {
@@ -506,7 +514,7 @@ void nnb_onnx_states_free(struct nnb_onnx_states *);
 void nnb_onnx_use_states(struct nnb_onnx_call *, struct nnb_onnx_states *, const uint8_t *word);
 uint64_t nnb_onnx_state_address(struct nnb_onnx_states *, uint64_t number, uint32_t state, int next);
 int nnb_onnx_open(const char *path, char *version, char *providers);
-struct nnb_onnx_session *nnb_onnx_session_new_unlocked(const uint8_t *content, uint64_t bytes, uint32_t threads, const struct nnb_onnx_external *external, uint32_t external_count, const char *provider, const char *disabled, char *message);
+struct nnb_onnx_session *nnb_onnx_session_new_unlocked(const uint8_t *content, uint64_t bytes, uint32_t threads, const struct nnb_onnx_external *external, uint32_t external_count, const struct nnb_onnx_provider *provider, const char *disabled, char *message);
 void nnb_onnx_session_free(struct nnb_onnx_session *);
 uint32_t nnb_onnx_count(const struct nnb_onnx_session *, int outputs);
 int nnb_onnx_describe(const struct nnb_onnx_session *, int outputs, uint32_t at, struct nnb_onnx_border *);

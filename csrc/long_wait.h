@@ -131,7 +131,7 @@ static int32_t nnb_executor_save_unlocked(const struct nnburst_executor *executo
 static struct nnb_onnx_session *
 nnb_onnx_session_new_unlocked(const uint8_t *content, uint64_t bytes, uint32_t threads,
                               const struct nnb_onnx_external *external, uint32_t external_count,
-                              const char *provider, const char *disabled, char *message) {
+                              const struct nnb_onnx_provider *provider, const char *disabled, char *message) {
     NNB_WITHOUT_LOCK(struct nnb_onnx_session *,
                      nnb_onnx_session_new(content, bytes, threads, external, external_count,
                                           provider, disabled, message));

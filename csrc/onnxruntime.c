@@ -15,7 +15,7 @@
 typedef void *handle;
 typedef void *status;
 
-enum { API_VERSION = 18 };
+enum { API_VERSION = 18, PLUGIN_VERSION = 22 };
 enum {
     GET_ERROR_MESSAGE = 2,
     CREATE_ENV = 3,
@@ -67,6 +67,12 @@ enum {
     CUDA_RELEASE = 208,
     APPEND_PROVIDER = 216,
     ADD_EXTERNAL = 279,
+    REGISTER_LIBRARY = 301, /* this and what follows from version 1.22 on */
+    GET_DEVICES = 303,
+    APPEND_DEVICES = 304,
+    HARDWARE_KIND = 307,
+    DEVICE_PROVIDER = 312,
+    DEVICE_HARDWARE = 316,
 };
 enum { ALL_OPTIMIZATIONS = 99, SEQUENTIAL = 0, LOG_FATAL = 4, KIND_TENSOR = 1, ARENA = 1, DEFAULT_MEMORY = 0 };
 
@@ -77,6 +83,9 @@ struct api_base {
 
 static struct {
     void *const *api;
+    bool has_plugins;
+    char plugged_name[NNB_ONNX_NAME_BYTES];
+    handle plugged; /* the device that executes for the provider of this name; NULL if there is no plugin */
     handle environment;
     handle memory_info;
     handle allocator;
@@ -156,6 +165,7 @@ int nnb_onnx_open(const char *path, char *version, char *providers) {
         if (!engine.api) {
             return NNB_ONNX_TOO_OLD;
         }
+        engine.has_plugins = base->get_api(PLUGIN_VERSION) != NULL;
         if (!went_well(CALL(CREATE_ENV, int, const char *, handle *)(LOG_FATAL, "nnburst", &engine.environment), message) ||
             !went_well(CALL(CREATE_CPU_MEMORY_INFO, int, int, handle *)(ARENA, DEFAULT_MEMORY, &engine.memory_info), message) ||
             !went_well(CALL(GET_ALLOCATOR, handle *)(&engine.allocator), message)) {
@@ -167,8 +177,43 @@ int nnb_onnx_open(const char *path, char *version, char *providers) {
     return NNB_ONNX_OK;
 }
 
-static bool append_provider(handle options, const char *provider, char *message) {
-    if (strcmp(provider, "CUDA") == 0) {
+int nnb_onnx_plug(const char *path, const char *name, uint32_t *hardware, char *message) {
+    if (!engine.has_plugins) {
+        snprintf(message, NNB_ONNX_MESSAGE_BYTES, "this version of the engine has no plugins");
+        return NNB_ONNX_TOO_OLD;
+    }
+    handle *devices = NULL;
+    size_t count = 0;
+    if (!went_well(CALL(REGISTER_LIBRARY, handle, const char *, const char *)(engine.environment, path, path), message) ||
+        !went_well(CALL(GET_DEVICES, handle, handle **, size_t *)(engine.environment, &devices, &count), message)) {
+        return NNB_ONNX_FAILED;
+    }
+    size_t used = (size_t)snprintf(message, NNB_ONNX_MESSAGE_BYTES, "there are devices of");
+    for (size_t i = 0; i < count; i++) {
+        const char *found = ((const char *(*)(handle))engine.api[DEVICE_PROVIDER])(devices[i]);
+        if (strcmp(found, name) == 0) {
+            handle lies_on = ((handle(*)(handle))engine.api[DEVICE_HARDWARE])(devices[i]);
+            *hardware = (uint32_t)((int (*)(handle))engine.api[HARDWARE_KIND])(lies_on);
+            snprintf(engine.plugged_name, sizeof engine.plugged_name, "%s", name);
+            engine.plugged = devices[i];
+            return NNB_ONNX_OK;
+        }
+        if (used < NNB_ONNX_MESSAGE_BYTES) {
+            used += (size_t)snprintf(message + used, NNB_ONNX_MESSAGE_BYTES - used, " %s", found);
+        }
+    }
+    return NNB_ONNX_FAILED;
+}
+
+static bool append_provider(handle options, const struct nnb_onnx_provider *provider, char *message) {
+    const char *const *keys = provider->keys;
+    const char *const *values = provider->values;
+    if (engine.plugged && strcmp(provider->name, engine.plugged_name) == 0) {
+        return went_well(CALL(APPEND_DEVICES, handle, handle, const handle *, size_t, const char *const *, const char *const *,
+                              size_t)(options, engine.environment, &engine.plugged, 1, keys, values, provider->option_count),
+                         message);
+    }
+    if (strcmp(provider->name, "CUDA") == 0 && provider->option_count == 0) {
         handle cuda = NULL;
         if (!went_well(CALL(CUDA_CREATE, handle *)(&cuda), message)) {
             return false;
@@ -178,9 +223,9 @@ static bool append_provider(handle options, const char *provider, char *message)
         return done;
     }
     char name[NNB_ONNX_NAME_BYTES]; /* the short form is not always the one that providers are listed with */
-    snprintf(name, sizeof name, "%sExecutionProvider", provider);
+    snprintf(name, sizeof name, "%sExecutionProvider", provider->name);
     return went_well(CALL(APPEND_PROVIDER, handle, const char *, const char *const *, const char *const *, size_t)(
-                         options, name, NULL, NULL, 0),
+                         options, name, keys, values, provider->option_count),
                      message);
 }
 
@@ -188,7 +233,7 @@ static bool set_config(handle options, const char *key, const char *value, char 
     return went_well(CALL(ADD_CONFIG_ENTRY, handle, const char *, const char *)(options, key, value), message);
 }
 
-static bool set_options(handle options, uint32_t threads, const char *provider, const char *disabled,
+static bool set_options(handle options, uint32_t threads, const struct nnb_onnx_provider *provider, const char *disabled,
                         char *message) {
     return went_well(CALL(SET_INTRA_OP_THREADS, handle, int)(options, (int)threads), message) &&
            went_well(CALL(SET_INTER_OP_THREADS, handle, int)(options, 1), message) &&
@@ -199,7 +244,7 @@ static bool set_options(handle options, uint32_t threads, const char *provider, 
            set_config(options, "session.inter_op.allow_spinning", "0", message) &&
            (!disabled[0] ||
             set_config(options, "optimization.disable_specified_optimizers", disabled, message)) &&
-           (!provider[0] || append_provider(options, provider, message));
+           (!provider || append_provider(options, provider, message));
 }
 
 static bool add_external(handle options, const struct nnb_onnx_external *external, uint32_t count,
@@ -253,7 +298,8 @@ static bool read_names(struct nnb_onnx_session *made, int outputs, char *message
 
 struct nnb_onnx_session *nnb_onnx_session_new(const uint8_t *content, uint64_t bytes, uint32_t threads,
                                               const struct nnb_onnx_external *external,
-                                              uint32_t external_count, const char *provider,
+                                              uint32_t external_count,
+                                              const struct nnb_onnx_provider *provider,
                                               const char *disabled, char *message) {
     snprintf(message, NNB_ONNX_MESSAGE_BYTES, "out of memory");
     struct nnb_onnx_session *made = calloc(1, sizeof *made);

@@ -48,6 +48,18 @@ struct nnb_onnx_external {
     uint64_t bytes;
 };
 
+/* What executes graphs if it is not the CPU, with the options that it is opened with. `name` is one of those that the
+ * library lists, or that of a plugin which was registered. */
+struct nnb_onnx_provider {
+    const char *name;
+    const char *const *keys;
+    const char *const *values;
+    uint32_t option_count;
+};
+
+/* Kinds of hardware of a plugin's device. */
+enum nnb_onnx_hardware { NNB_ONNX_CPU, NNB_ONNX_GPU, NNB_ONNX_NPU };
+
 struct nnb_onnx_session;
 struct nnb_onnx_call;
 
@@ -57,12 +69,18 @@ enum nnb_onnx_status { NNB_ONNX_OK, NNB_ONNX_NO_LIBRARY, NNB_ONNX_NO_SYMBOL, NNB
  * of its providers, separated by commas, are written if there is room. */
 int nnb_onnx_open(const char *path, char *version, char *providers);
 
+/* Register a plugin's library, and take its first device of the provider with this name for all later sessions that name
+ * it; `hardware` is the device's kind (enum nnb_onnx_hardware). Not thread-safe; needs version 1.22. NNB_ONNX_FAILED and why in
+ * `message`. */
+int nnb_onnx_plug(const char *path, const char *name, uint32_t *hardware, char *message);
+
 /* Make a session of a graph: `threads` compute, none spins while it is idle. `content` and `external` are
- * not needed afterwards. A provider is named if it is not the CPU. `disabled` names passes of the engine's
+ * not needed afterwards. `provider` is NULL for the CPU. `disabled` names passes of the engine's
  * optimiser that are left out, separated by semicolons. NULL, and why in `message`. */
 struct nnb_onnx_session *nnb_onnx_session_new(const uint8_t *content, uint64_t bytes, uint32_t threads,
                                               const struct nnb_onnx_external *external,
-                                              uint32_t external_count, const char *provider,
+                                              uint32_t external_count,
+                                              const struct nnb_onnx_provider *provider,
                                               const char *disabled, char *message);
 void nnb_onnx_session_free(struct nnb_onnx_session *);
 uint32_t nnb_onnx_count(const struct nnb_onnx_session *, int outputs);

@@ -426,6 +426,13 @@ class nnb_onnx_external:
     bytes: int
     def __getitem__(self, index: int) -> Self: ...
 
+class nnb_onnx_provider:
+    name: Any
+    keys: Any
+    values: Any
+    option_count: int
+    def __getitem__(self, index: int) -> Self: ...
+
 class nnb_onnx_session:
     def __getitem__(self, index: int) -> Self: ...
 
@@ -719,6 +726,7 @@ class _Lib:
     def nnb_litert_run(self, a0: nnbx_execution, a1: nnbx_run, a2: nnbx_outcome, /) -> int: ...
     def nnb_litert_set_trace_name(self, a0: nnb_litert_call, a1: int, /) -> None: ...
     def nnb_litert_copied_bytes(self, a0: nnb_litert_call, /) -> int: ...
+    def nnb_onnx_plug(self, a0: Any, a1: Any, a2: Any, a3: Any, /) -> int: ...
     def nnb_onnx_states_new(
         self, a0: nnb_onnx_session, a1: nnb_onnx_state, a2: int, a3: int, /
     ) -> nnb_onnx_states: ...
@@ -733,7 +741,7 @@ class _Lib:
         a2: int,
         a3: nnb_onnx_external,
         a4: int,
-        a5: Any,
+        a5: nnb_onnx_provider,
         a6: Any,
         a7: Any,
         /,
@@ -813,6 +821,9 @@ class _Lib:
     NNB_TRACE_SWITCH: int
     NNB_TRACE_INSTANT: int
     NNB_TRACE_COUNTER: int
+    NNB_ONNX_CPU: int
+    NNB_ONNX_GPU: int
+    NNB_ONNX_NPU: int
     NNB_RING_OK: int
     NNB_RING_FULL: int
     NNB_RING_EMPTY: int
@@ -1063,6 +1074,10 @@ class _Ffi:
     def new(
         self, kind: Literal["struct nnb_onnx_external *"], init: object = ..., /
     ) -> nnb_onnx_external: ...
+    @overload
+    def new(
+        self, kind: Literal["struct nnb_onnx_provider *"], init: object = ..., /
+    ) -> nnb_onnx_provider: ...
     @overload
     def new(
         self, kind: Literal["struct nnb_onnx_session *"], init: object = ..., /

@@ -12,7 +12,6 @@ from typing import Final, NoReturn
 from nnburst.cli.options import Subparsers, at_least_one, cores
 from nnburst.cli.output import add_json_option
 from nnburst.client.launch import driver_environment
-from nnburst.hal.environment import ONNXRUNTIME_PROVIDER
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.utils import AUTO, NO_ENGINE, chosen_executor, python_command
 from nnburst.serving.options import add_options
@@ -40,8 +39,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="what the executor is opened with: a library's own options, openvino's, or those of a delegate"
-        " of litert's; may be repeated",
+        help="what the executor is opened with: a library's own options, openvino's, a delegate's or a"
+        " provider's; may be repeated",
     )
     parser.add_argument(
         "--delegate",
@@ -78,8 +77,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--provider",
-        help="what executes graphs if the executor is onnxruntime: CPU, CUDA, or another that the"
-        " installed onnxruntime has; clients never choose it",
+        metavar="NAME",
+        help="what executes graphs if the executor is onnxruntime: CPU, CUDA, or another that the installed"
+        " onnxruntime or --provider-library has, opened with each --option; clients never choose it",
+    )
+    parser.add_argument(
+        "--provider-library",
+        metavar="LIB",
+        help="a plugin for onnxruntime, whose first device of --provider executes graphs",
     )
     parser.add_argument("--any-user", action="store_true", help="serve clients of other users too")
     parser.add_argument(
@@ -99,6 +104,29 @@ def prepare_parser(subparsers: Subparsers) -> None:
     add_json_option(parser)
 
 
+#: Options of this command that become options of an executor, by the executor's name.
+_OF_EXECUTORS: Final = {"litert": ("delegate",), "onnxruntime": ("provider", "provider_library")}
+
+
+def _executor_options(args: argparse.Namespace) -> list[str]:
+    """What the executor is opened with.
+
+    Raises:
+        InvalidArgument: an option is another executor's.
+    """
+    found = list(args.option)
+    for executor, names in _OF_EXECUTORS.items():
+        for name in names:
+            value = getattr(args, name)
+            if value is None:
+                continue
+            if args.executor != executor:
+                option = f"--{name.replace('_', '-')}"
+                raise InvalidArgument(f"{option}: {value}, but the executor is {args.executor}")
+            found.append(f"{name}={value}")
+    return found
+
+
 def run(args: argparse.Namespace) -> NoReturn:
     """Become the driver: it forks, so it starts as a fresh process with a single thread."""
     front = front_words(args)
@@ -110,12 +138,6 @@ def run(args: argparse.Namespace) -> NoReturn:
         raise NnburstError("--spans needs the extra otel: pip install 'nnburst[otel]'")
     environment = driver_environment()
     args.executor = chosen_executor(args.executor)
-    if args.provider is not None:
-        if args.executor != "onnxruntime":
-            raise InvalidArgument(
-                f"--provider: {args.provider}, but the executor is {args.executor}"
-            )
-        environment[ONNXRUNTIME_PROVIDER.name] = args.provider
     if (args.metrics or args.http_metrics) and find_spec("prometheus_client") is None:
         raise NnburstError("--metrics needs the extra metrics: pip install 'nnburst[metrics]'")
     words = python_command(
@@ -129,14 +151,7 @@ def run(args: argparse.Namespace) -> NoReturn:
         words.append("--lock-memory")
     for extension in args.extension:
         words += ["--extension", extension]
-    options = list(args.option)
-    if args.delegate is not None:
-        if args.executor != "litert":
-            raise InvalidArgument(
-                f"--delegate: {args.delegate}, but the executor is {args.executor}"
-            )
-        options.append(f"delegate={args.delegate}")
-    for option in options:
+    for option in _executor_options(args):
         words += ["--option", option]
     for node in args.device_node:
         words += ["--device-node", node]

@@ -59,8 +59,8 @@ def launch(
         extensions: vendor extensions to serve beside those of entry points, each as `module:attribute`.
         env: variables to set or change in the driver's environment.
         timeout: seconds until it must have answered.
-        options: what the executor is opened with: one in a shared library, openvino, or litert for a
-            `delegate` (docs/vendor_plugins.md).
+        options: what the executor is opened with: one in a shared library, openvino, or litert and
+            onnxruntime for plugins of vendors (docs/vendor_plugins.md).
         device_nodes: paths of device nodes that the driver may open for writing, in spite of its sandbox.
         recover: whether to start the driver again when it has died, with all that was prepared by `prepare`,
             and open its bursts again: on a thread of its own, from the death on. An execution that the

@@ -79,11 +79,11 @@ def litert(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
 
 
 @_built_in(_ONNXRUNTIME, _REFERENCE)
-def onnxruntime() -> Executor:
-    """Whole ONNX graphs by onnxruntime, and the reference executor for every other model."""
+def onnxruntime(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
+    """Whole ONNX graphs and networks by onnxruntime, and the reference executor for what it refuses."""
     from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
 
-    return OnnxRuntimeExecutor(DeferredFallback(_reference))
+    return OnnxRuntimeExecutor(DeferredFallback(_reference), options)
 
 
 @_built_in(_OPENVINO, _REFERENCE)

@@ -271,5 +271,5 @@ class OpenVinoExecutor(Executor):
         network = OpenVinoNetwork(written.content, self._device, threads, profile=self._profile)
         if len(network.inputs) != len(model.main.input_indexes):
             raise InvalidArgument("OpenVINO leaves out an input of the graph that nothing reads")
-        turns = "" if self._device == _CPU else self._device
-        return NetworkPrepared(model, written, network, threads, turns)
+        turns = self._device != _CPU
+        return NetworkPrepared(model, written, network, threads, takes_turns=turns)

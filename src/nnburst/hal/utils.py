@@ -338,7 +338,7 @@ def warn_of_reference(model: object) -> None:
 
 
 #: Executors of this package that are opened with options of the service.
-OPTIONED: Final = frozenset({"litert", "openvino"})
+OPTIONED: Final = frozenset({"litert", "onnxruntime", "openvino"})
 
 
 def takes_options(executor: str) -> bool:

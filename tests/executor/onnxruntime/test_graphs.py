@@ -177,6 +177,7 @@ def test_type_and_speed_of_a_device_are_its_providers(monkeypatch: pytest.Monkey
     assert onnxruntime().capabilities_file is not None
     if "Azure" not in library().providers:
         pytest.skip("this wheel has the CPU's provider only")
+    assert onnxruntime({"provider": "Azure"}).device_type is DeviceType.OTHER
     monkeypatch.setenv("NNBURST_ONNXRUNTIME_PROVIDER", "Azure")
     assert onnxruntime().device_type is DeviceType.OTHER
     assert onnxruntime().capabilities_file is None

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,11 +45,13 @@ from nnburst.executor.onnxruntime.native import (
     Border,
     EngineSession,
     GraphBinding,
+    Provider,
     ResidentStates,
     Room,
     Session,
     is_short_of_memory,
     library,
+    plug,
 )
 from nnburst.executor.onnxruntime.network import lower, survey
 from nnburst.formats.onnx_model import OnnxFile, nodes_of, read_model, tensors_of
@@ -221,18 +223,18 @@ class SessionPrepared(Prepared):
 
     of_rank_0: tuple[int, ...] = (1,)
 
-    def __init__(self, session: EngineSession, num_threads: int, provider: str) -> None:
+    def __init__(self, session: EngineSession, num_threads: int, *, takes_turns: bool) -> None:
         """Own a session.
 
         Args:
             session: what computes.
             num_threads: that compute.
-            provider: that executes it, one request at a time; the CPU unless given.
+            takes_turns: whether it executes one request at a time, as devices that are no CPU do.
         """
         self.num_threads = num_threads
         self._session = session
         self._states: ResidentStates | None = None
-        self._turn = threading.Lock() if provider else None
+        self._turn = threading.Lock() if takes_turns else None
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> GraphExecution:
         """Bind memory; see `nnburst.executor.base.Prepared`."""
@@ -271,17 +273,19 @@ class SessionPrepared(Prepared):
 class GraphPrepared(SessionPrepared):
     """A whole graph of a client's."""
 
-    def __init__(self, model: Model, graph: WholeGraph, num_threads: int, provider: str) -> None:
+    def __init__(
+        self, model: Model, graph: WholeGraph, num_threads: int, provider: Provider | None
+    ) -> None:
         """Make the session and compare it with what the client declares.
 
         Args:
             model: the client's.
             graph: its bytes, which were checked.
             num_threads: that compute.
-            provider: that executes it; the CPU unless given.
+            provider: that executes it; the CPU if None.
         """
         session = Session(graph.content, graph.files, num_threads, provider)
-        super().__init__(session, num_threads, provider)
+        super().__init__(session, num_threads, takes_turns=provider is not None)
         self._model, self._graph = model, graph
         states = graph.params.states
         if states:
@@ -308,7 +312,8 @@ class NetworkPrepared(SessionPrepared):
         written: WrittenGraph,
         session: EngineSession,
         num_threads: int,
-        provider: str,
+        *,
+        takes_turns: bool,
     ) -> None:
         """Own the session of a graph.
 
@@ -317,9 +322,9 @@ class NetworkPrepared(SessionPrepared):
             written: how.
             session: of that.
             num_threads: that compute.
-            provider: that executes it; the CPU unless given.
+            takes_turns: see `SessionPrepared`.
         """
-        super().__init__(session, num_threads, provider)
+        super().__init__(session, num_threads, takes_turns=takes_turns)
         self._model, self._written = model, written
 
     def to_cache(self) -> Cached:
@@ -431,7 +436,7 @@ class OnnxRuntimeExecutor(Executor):
     supported, quantised ones among them; the framework gives those to another driver.
 
     The service chooses the provider that executes them, by NNBURST_ONNXRUNTIME_PROVIDER or
-    `nnburst serve --provider`; options of the engine come from no client.
+    `nnburst serve --provider`, and the library of a provider that is a plugin; options come from no client.
 
     DEVIATES: NNAPI's CPU implementation limits ±infinity to the largest float32 where an operation has an
     activation, and takes NaN for the lower bound of RELU; the engine keeps both (docs/operations.md).
@@ -440,25 +445,37 @@ class OnnxRuntimeExecutor(Executor):
     name = "onnxruntime"
     cache_files = NumberOfCacheFiles(1, 1)  # one for the graph, one for constants
 
-    def __init__(self, rest: FallbackExecutor) -> None:
+    def __init__(self, rest: FallbackExecutor, options: Mapping[str, str]) -> None:
         """Open the library, so that a worker does not have to.
 
         Args:
             rest: runs a model if the engine turns out to refuse it.
+            options: `provider`, its name, which goes before the environment's; `provider_library`, the path
+                of a plugin that has it; and what the provider is opened with.
 
         Raises:
             DeviceUnavailable: it is not installed, or has no such provider.
+            InvalidArgument: options are for the CPU, or a plugin is named without a provider.
         """
         found = library()
-        self._provider = ONNXRUNTIME_PROVIDER.read()
-        if self._provider not in found.providers:
+        own = dict(options)
+        plugin = own.pop("provider_library", "")
+        name = own.pop("provider", "") or ONNXRUNTIME_PROVIDER.read()
+        if name == _CPU and (plugin or own):
+            which = "provider_library" if plugin else next(iter(own))
+            raise InvalidArgument(f"option: {which!r} without a provider, expected provider=NAME")
+        if plugin:
+            self.device_type = plug(plugin, name)
+        elif name not in found.providers:
             raise DeviceUnavailable(
-                f"onnxruntime {found.version} has no provider {self._provider!r},"
+                f"onnxruntime {found.version} has no provider {name!r},"
                 f" it has {', '.join(found.providers)}"
             )
-        self.engine_version = f"onnxruntime {found.version} {self._provider}"
-        self.device_type = _DEVICE_TYPES.get(self._provider, DeviceType.CPU)
-        if self._provider == _CPU:  # what was measured on a CPU is not what another device can do
+        else:
+            self.device_type = _DEVICE_TYPES.get(name, DeviceType.CPU)
+        self._provider = None if name == _CPU else Provider(name, own)
+        self.engine_version = f"onnxruntime {found.version} {name}"
+        if self._provider is None:  # what was measured on a CPU is not what another device can do
             self.capabilities_file = Path(__file__).with_name("capabilities.json")
         self._threads = ONNXRUNTIME_THREADS.read()
         self._rest = rest
@@ -482,7 +499,7 @@ class OnnxRuntimeExecutor(Executor):
         if graph is not None:
             check_content(graph.content, graph.files.keys())
             return self._prepared(model, graph, options)
-        written = lower(model, pools, by_cpu=self._provider == _CPU)
+        written = lower(model, pools, by_cpu=self._provider is None)
         if written is None:
             return self._rest.prepare(model, pools, options)
         try:
@@ -501,12 +518,12 @@ class OnnxRuntimeExecutor(Executor):
         return self._prepared(cached.model, unpack(cached.program), options)
 
     def _lowered(self, model: Model, written: WrittenGraph, options: PrepareOptions) -> Prepared:
-        provider = "" if self._provider == _CPU else self._provider
         threads = options.num_threads or self._threads
         files = {CONSTANTS: written.constants} if written.constants else {}
-        session = Session(written.content, files, threads, provider, _DISABLED)
-        return NetworkPrepared(model, written, session, threads, provider)
+        session = Session(written.content, files, threads, self._provider, _DISABLED)
+        turns = self._provider is not None
+        return NetworkPrepared(model, written, session, threads, takes_turns=turns)
 
     def _prepared(self, model: Model, graph: WholeGraph, options: PrepareOptions) -> GraphPrepared:
-        provider = "" if self._provider == _CPU else self._provider
-        return GraphPrepared(model, graph, options.num_threads or self._threads, provider)
+        threads = options.num_threads or self._threads
+        return GraphPrepared(model, graph, threads, self._provider)

@@ -25,6 +25,7 @@ from nnburst.executor.base import Bytes, NativeCall, Octets, Outcome
 from nnburst.executor.c_structs import run_native
 from nnburst.executor.graph.whole_graph import Apart
 from nnburst.formats.onnx_model import NodeProto, OnnxFile, nodes_of
+from nnburst.hal.enums import DeviceType
 from nnburst.hal.errors import (
     DeviceUnavailable,
     GeneralFailure,
@@ -119,6 +120,41 @@ class Room:
     is_state: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What executes graphs if it is not the CPU.
+
+    Attributes:
+        name: as the library lists it, or as a plugin's devices have it.
+        options: that it is opened with.
+    """
+
+    name: str
+    options: Mapping[str, str]
+
+
+@functools.cache
+def plug(path: str, name: str) -> DeviceType:
+    """Register a plugin's library for this process: sessions that name the provider run on its first device.
+
+    Returns:
+        The kind of that device.
+
+    Raises:
+        DeviceUnavailable: the library cannot be loaded, or has no device of this provider.
+    """
+    version = library().version
+    hardware, message = ffi.new("uint32_t *"), ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
+    with _opening:
+        status = lib.nnb_onnx_plug(os.fsencode(path), name.encode(), hardware, message)
+    if status != lib.NNB_ONNX_OK:
+        raise DeviceUnavailable(
+            f"onnxruntime {version} has no provider {name!r} by the library {path!r}: {text(message)}"
+        )
+    kinds = {lib.NNB_ONNX_GPU: DeviceType.GPU, lib.NNB_ONNX_NPU: DeviceType.ACCELERATOR}
+    return kinds.get(int(hardware[0]), DeviceType.OTHER)
+
+
 class EngineFunctions(NamedTuple):
     """C functions of an engine that runs ONNX graphs, as csrc/onnxruntime.h has them.
 
@@ -210,7 +246,7 @@ class Session(EngineSession):
         content: bytes,
         files: Mapping[str, Octets],
         threads: int,
-        provider: str = "",
+        provider: Provider | None = None,
         disabled: Sequence[str] = (),
     ) -> None:
         """Make it from a graph that was checked (`executor.py`).
@@ -236,13 +272,16 @@ class Session(EngineSession):
             kept += [named, memory]
             external[at].name, external[at].memory = named, memory
             external[at].bytes = len(values)
+        given = ffi.NULL
+        if provider is not None:
+            given = _provider(provider, kept)
         found = lib.nnb_onnx_session_new_unlocked(
             ffi.from_buffer("uint8_t[]", content),
             len(content),
             threads,
             external,
             len(files),
-            provider.encode(),
+            given,
             ";".join(disabled).encode(),
             message,
         )
@@ -314,11 +353,25 @@ def _arguments(rooms: Sequence[Room]) -> Any:  # noqa: ANN401 - a cffi struct nn
     return made
 
 
-def _refusal(message: str, provider: str) -> NnburstError:
+def _provider(provider: Provider, kept: list[Any]) -> Any:  # noqa: ANN401 - a cffi struct
+    """As C takes it; `kept` keeps what it points to."""
+    made = ffi.new("struct nnb_onnx_provider *")
+    texts = [
+        [ffi.new("char[]", word.encode()) for word in words]
+        for words in ([provider.name], provider.options.keys(), provider.options.values())
+    ]
+    keys, values = (ffi.new("char *[]", [*words, ffi.NULL]) for words in texts[1:])
+    made.name, made.keys, made.values = texts[0][0], keys, values
+    made.option_count = len(provider.options)
+    kept += [texts, keys, values]
+    return made
+
+
+def _refusal(message: str, provider: Provider | None) -> NnburstError:
     if is_short_of_memory(message):
         return ResourceExhausted(f"onnxruntime: {message}")
-    if provider and provider in message:
-        return DeviceUnavailable(f"onnxruntime refuses the provider {provider}: {message}")
+    if provider is not None and provider.name in message:
+        return DeviceUnavailable(f"onnxruntime refuses the provider {provider.name}: {message}")
     return InvalidArgument(f"onnxruntime {library().version} refuses the graph: {message}")
 
 
