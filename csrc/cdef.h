@@ -559,10 +559,18 @@ struct nnb_fast_run {
 struct nnb_thread_burst { ...; };
 void nnb_thread_burst_set(struct nnb_thread_burst *row, uint64_t thread, uint64_t burst);
 int nnb_thread_burst_was_used(struct nnb_thread_burst *row);
+struct nnb_argument_type {
+    int32_t type;
+    uint32_t rank;
+    const uint32_t *dimensions;
+    float scale;
+    int32_t zero_point;
+};
 struct nnb_argument_sizes {
     uint32_t input_count;
     uint32_t output_count;
     const uint64_t *bytes;
+    const struct nnb_argument_type *types;
     struct nnb_thread_burst *threads;
     uint32_t thread_count;
     ...;

@@ -251,12 +251,12 @@ int ANeuralNetworksExecution_startComputeWithDependencies(ANeuralNetworksExecuti
 
 int ANeuralNetworksExecution_getOutputOperandRank(ANeuralNetworksExecution* execution, int32_t index, uint32_t* rank) {
     int64_t words[] = {ADDRESS(execution), WORD(index), ADDRESS(rank)};
-    return nnb_enter(NNB_EXECUTION_GET_OUTPUT_OPERAND_RANK, words);
+    return nnb_enter_fast(NNB_EXECUTION_GET_OUTPUT_OPERAND_RANK, words);
 }
 
 int ANeuralNetworksExecution_getOutputOperandDimensions(ANeuralNetworksExecution* execution, int32_t index, uint32_t* dimensions) {
     int64_t words[] = {ADDRESS(execution), WORD(index), ADDRESS(dimensions)};
-    return nnb_enter(NNB_EXECUTION_GET_OUTPUT_OPERAND_DIMENSIONS, words);
+    return nnb_enter_fast(NNB_EXECUTION_GET_OUTPUT_OPERAND_DIMENSIONS, words);
 }
 
 int ANeuralNetworksExecution_setMeasureTiming(ANeuralNetworksExecution* execution, bool measure) {

@@ -7,7 +7,7 @@
 #include "fast.h"
 
 /* Changes with every change of this file or of the numbers in functions.h. */
-#define NNB_EXCHANGE_VERSION 7u
+#define NNB_EXCHANGE_VERSION 8u
 
 /* Of `finish`: the run has succeeded after all, and the next one may run in the same way. */
 #define NNB_KEEP_OFFER 0x10000

@@ -38,13 +38,23 @@ struct nnb_thread_burst {
     nnb_atomic_u32 used;   /* since the Python side has looked */
 };
 
-/* Lengths of the arguments of all executions of a compilation. Memory of the Python side, which keeps it as long as
- * there are native executions of the compilation. */
+/* What the model declares an argument to be, as ANeuralNetworksOperandType has it. */
+struct nnb_argument_type {
+    int32_t type; /* below 0: one that the Python side must compare */
+    uint32_t rank;
+    const uint32_t *dimensions;
+    float scale;
+    int32_t zero_point;
+};
+
+/* Lengths and types of the arguments of all executions of a compilation. Memory of the Python side, which keeps it as
+ * long as there are native executions of the compilation. */
 struct nnb_argument_sizes {
     nnb_atomic_u32 executions;
     uint32_t input_count;
     uint32_t output_count;
     const uint64_t *bytes; /* of each input, then each output; 0 if more than one length will do */
+    const struct nnb_argument_type *types; /* the same */
     struct nnb_thread_burst *threads;
     uint32_t thread_count;
 };

@@ -69,30 +69,42 @@ static bool is_set(const struct nnb_place *argument) {
     return argument->address != NULL || argument->memory != 0;
 }
 
-/* The argument that a call sets, if it is as long as the model declares and has not been set; NULL if the Python side
- * must check it. */
+/* Whether the type that a program gives an argument is the one that the model declares: then it says nothing new. */
+static bool is_declared(const ANeuralNetworksOperandType *given, const struct nnb_argument_type *declared) {
+    return given->type == declared->type && given->dimensionCount == declared->rank &&
+           memcmp(&given->scale, &declared->scale, sizeof given->scale) == 0 &&
+           given->zeroPoint == declared->zero_point && (declared->rank == 0) == (given->dimensions == NULL) &&
+           (declared->rank == 0 ||
+            memcmp(given->dimensions, declared->dimensions, declared->rank * sizeof *given->dimensions) == 0);
+}
+
+/* The argument that a call sets, if it is as long and of the type that the model declares and has not been set; NULL if
+ * the Python side must check it. */
 static struct nnb_place *unset_argument(struct nnb_native_execution *native, bool is_output, int64_t index,
-                                        bool has_type, uint64_t length) {
+                                        const ANeuralNetworksOperandType *type, uint64_t length) {
     const struct nnb_argument_sizes *sizes = native->sizes;
     uint32_t count = is_output ? sizes->output_count : sizes->input_count;
-    if (native->completed || has_type || index < 0 || index >= count) {
+    if (native->completed || index < 0 || index >= count) {
         return NULL;
     }
     size_t at = (size_t)index + (is_output ? sizes->input_count : 0);
-    if (length == 0 || sizes->bytes[at] != length || is_set(&native->arguments[at])) {
+    if (length == 0 || sizes->bytes[at] != length || is_set(&native->arguments[at]) ||
+        (type != NULL && !is_declared(type, &sizes->types[at]))) {
         return NULL;
     }
     return &native->arguments[at];
 }
 
+static void *address(int64_t word) { return (void *)(uintptr_t)word; }
+
 /* Notes an argument at an address; false if the Python side must do it. */
 static bool note_address(struct nnb_native_execution *native, bool is_output, const int64_t *words) {
     struct nnb_place *argument =
-        unset_argument(native, is_output, words[1], words[2] != 0, (uint64_t)words[4]);
+        unset_argument(native, is_output, words[1], address(words[2]), (uint64_t)words[4]);
     if (argument == NULL || words[3] == 0) {
         return false;
     }
-    argument->address = (void *)(uintptr_t)words[3];
+    argument->address = address(words[3]);
     native->set++;
     return true;
 }
@@ -114,7 +126,7 @@ static bool note_range(struct nnb_native_execution *native, bool is_output, cons
     if (offset > size || length > size - offset) {
         return false;
     }
-    struct nnb_place *argument = unset_argument(native, is_output, words[1], words[2] != 0, length);
+    struct nnb_place *argument = unset_argument(native, is_output, words[1], address(words[2]), length);
     if (argument == NULL) {
         return false;
     }
@@ -252,6 +264,35 @@ static bool compute(struct nnb_slot *slot, const int64_t *words, int *code) {
     return burst != 0 && compute_over(burst, slot, words, code, &is_busy);
 }
 
+/* The declared type of an output that was computed, which C does only if all extents are known; NULL if the Python side
+ * must answer. */
+static const struct nnb_argument_type *computed_output(const struct nnb_native_execution *native, int64_t index) {
+    const struct nnb_argument_sizes *sizes = native->sizes;
+    return native->completed && index >= 0 && index < sizes->output_count
+               ? &sizes->types[sizes->input_count + (size_t)index]
+               : NULL;
+}
+
+static bool output_rank(const struct nnb_native_execution *native, const int64_t *words) {
+    const struct nnb_argument_type *output = computed_output(native, words[1]);
+    uint32_t *rank = address(words[2]);
+    if (output == NULL || rank == NULL) {
+        return false;
+    }
+    *rank = output->rank;
+    return true;
+}
+
+static bool output_dimensions(const struct nnb_native_execution *native, const int64_t *words) {
+    const struct nnb_argument_type *output = computed_output(native, words[1]);
+    uint32_t *dimensions = address(words[2]);
+    if (output == NULL || dimensions == NULL || output->rank == 0) {
+        return false;
+    }
+    memcpy(dimensions, output->dimensions, output->rank * sizeof *dimensions);
+    return true;
+}
+
 /* A call for a native execution that is locked. */
 static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const int64_t *words, int *code) {
     switch (function) {
@@ -269,6 +310,10 @@ static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const
         return compute(slot, words, code);
     case NNB_EXECUTION_BURST_COMPUTE:
         return burst_compute(slot, words, code);
+    case NNB_EXECUTION_GET_OUTPUT_OPERAND_RANK:
+        return output_rank(nnb_slot_native(slot), words);
+    case NNB_EXECUTION_GET_OUTPUT_OPERAND_DIMENSIONS:
+        return output_dimensions(nnb_slot_native(slot), words);
     default:
         return false;
     }
@@ -277,7 +322,7 @@ static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const
 bool nnb_native_call(enum nnb_function function, const int64_t *words, int *code) {
     *code = ANEURALNETWORKS_NO_ERROR;
     if (function == NNB_EXECUTION_CREATE) {
-        return create((uint64_t)words[0], (uint64_t *)(uintptr_t)words[1]);
+        return create((uint64_t)words[0], address(words[1]));
     }
     bool computes;
     struct nnb_slot *slot = lock_native((uint64_t)words[0], &computes);

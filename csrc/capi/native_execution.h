@@ -1,10 +1,11 @@
 /* Runs native executions: those that exist in C alone, for programs that make one for each inference.
  *
  * The first execution of a compilation is made in Python, each further one begins as a native execution. C notes its
- * arguments if they have the lengths that the model declares. burstCompute then runs a cached request of the burst: it
- * copies arguments at addresses into and out of the request's pool; arguments in shared memories are bound to the
- * request already. compute does the same over a burst that the Python side has given the thread. Any other call has the Python side adopt the execution first, with the noted arguments: Python has
- * all checks and codes.
+ * arguments if they have the lengths, and the types if any are given, that the model declares. burstCompute then runs a
+ * cached request of the burst: it copies arguments at addresses into and out of the request's pool; arguments in shared
+ * memories are bound to the request already. compute does the same over a burst that the Python side has given the
+ * thread. What is asked of outputs then is what the model declares. Any other call has the Python side adopt the
+ * execution first, with the noted arguments: Python has all checks and codes.
  *
  * Any thread. */
 #ifndef NNB_CAPI_NATIVE_EXECUTION_H

@@ -481,10 +481,19 @@ class nnb_fast_run:
 class nnb_thread_burst:
     def __getitem__(self, index: int) -> Self: ...
 
+class nnb_argument_type:
+    type: int
+    rank: int
+    dimensions: Any
+    scale: float
+    zero_point: int
+    def __getitem__(self, index: int) -> Self: ...
+
 class nnb_argument_sizes:
     input_count: int
     output_count: int
     bytes: Any
+    types: nnb_argument_type
     threads: nnb_thread_burst
     thread_count: int
     def __getitem__(self, index: int) -> Self: ...
@@ -1116,6 +1125,10 @@ class _Ffi:
     def new(
         self, kind: Literal["struct nnb_thread_burst *"], init: object = ..., /
     ) -> nnb_thread_burst: ...
+    @overload
+    def new(
+        self, kind: Literal["struct nnb_argument_type *"], init: object = ..., /
+    ) -> nnb_argument_type: ...
     @overload
     def new(
         self, kind: Literal["struct nnb_argument_sizes *"], init: object = ..., /

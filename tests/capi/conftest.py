@@ -15,7 +15,7 @@ import pytest
 
 import nnburst
 from capi.interface import CInterface
-from nnburst.capi import installed
+from nnburst.capi import entry, installed
 from nnburst.hal.types import OperandPerformance, PerformanceInfo
 from nnburst.runtime import Execution, Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
@@ -131,4 +131,18 @@ def computations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             way(self, *args)
 
         monkeypatch.setattr(Execution, name, count)
+    return called
+
+
+@pytest.fixture
+def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the calls that the library hands on to Python, as they come."""
+    called: list[str] = []
+    code = entry._code
+
+    def count(what: str, carry_out: Callable[[], int | None]) -> int:
+        called.append(what.removeprefix("ANeuralNetworks"))
+        return code(what, carry_out)
+
+    monkeypatch.setattr(entry, "_code", count)
     return called

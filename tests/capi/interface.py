@@ -18,7 +18,9 @@ _ADD, _MUL = 0, 18
 ELEMENTS = 16
 
 
-class _OperandType(ctypes.Structure):
+class OperandType(ctypes.Structure):
+    """As ANeuralNetworksOperandType."""
+
     _fields_ = (
         ("type", ctypes.c_int32),
         ("dimensionCount", ctypes.c_uint32),
@@ -75,8 +77,8 @@ class Addition:
     def _model(self, operations: int) -> int:
         c = self.c
         dimensions = (ctypes.c_uint32 * 1)(ELEMENTS)
-        tensor = _OperandType(FLOATS, 1, dimensions, 0, 0)
-        scalar = _OperandType(1, 0, None, 0, 0)
+        tensor = OperandType(FLOATS, 1, dimensions, 0, 0)
+        scalar = OperandType(1, 0, None, 0, 0)
         model = c.make("Model_create")
         for kind in (tensor, tensor, scalar, *([tensor] * operations)):
             c.call("Model_addOperand", model, ctypes.byref(kind))
@@ -177,7 +179,17 @@ class SharedTensors:
         self._c.free("Memory", self.memory)
 
 
-def argument(index: int, array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-    """What setInput and setOutput take behind the execution."""
+def argument(
+    index: int, array: np.ndarray[Any, Any], kind: OperandType | None = None
+) -> tuple[Any, ...]:
+    """What setInput and setOutput take behind the execution; `kind` is its type, if given."""
     place = array.ctypes.data_as(ctypes.c_void_p)
-    return ctypes.c_int32(index), None, place, ctypes.c_size_t(array.nbytes)
+    given = None if kind is None else ctypes.byref(kind)
+    return ctypes.c_int32(index), given, place, ctypes.c_size_t(array.nbytes)
+
+
+def tensor_type(*dimensions: int) -> OperandType:
+    """That of a tensor of floats."""
+    return OperandType(
+        FLOATS, len(dimensions), (ctypes.c_uint32 * len(dimensions))(*dimensions), 0, 0
+    )

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capi.interface import ELEMENTS, Addition, CInterface, SharedTensors, argument
+from capi.interface import ELEMENTS, Addition, CInterface, SharedTensors, argument, tensor_type
 from capi.killed import kill_driver
 from nnburst.capi.cached_requests import MOST, Placing, placing_of
 from nnburst.capi.native_executions import NATIVE_EXECUTIONS, NativeExecutions
+from nnburst.client.session import own_bursts
 from nnburst.hal.enums import ResultCode
 from nnburst.runtime import Execution
 from nnburst.runtime.objects.arguments import ArgumentInfo
@@ -30,7 +31,12 @@ CALLS = (
     ("setInput", -1, "a"),
     ("setInput", 0, "null"),
     ("setInput", 0, "omitted"),
+    ("setInput", 0, "typed a"),
+    ("setInput", 0, "longer type of a"),
+    ("setInput", 1, "higher b"),
+    ("setInput", 0, "open a"),
     ("setOutput", 0, "y"),
+    ("setOutput", 0, "typed y"),
     ("setOutput", 0, "long"),
     ("setOutput", 1, "y"),
     ("setInputFromMemory", 0, "row 0"),
@@ -273,6 +279,15 @@ class _Script:
 
     def _arguments(self, number: int, what: str, room: ctypes.c_uint64) -> tuple[Any, ...]:
         addition = self.addition
+        types = {
+            "typed": tensor_type(ELEMENTS),
+            "longer type of": tensor_type(ELEMENTS + 1),
+            "higher": tensor_type(1, ELEMENTS),
+            "open": tensor_type(0),
+        }
+        kind, _, name = what.rpartition(" ")
+        if kind in types:
+            return argument(number, getattr(addition, name), types[kind])
         arrays = {
             "a": addition.a,
             "b": addition.b,
@@ -304,6 +319,7 @@ class _Script:
 def test_a_native_execution_answers_every_call_as_pythons_executions_do(
     c: CInterface, monkeypatch: pytest.MonkeyPatch, computations: list[str]
 ) -> None:
+    monkeypatch.setattr(own_bursts, "_LOOK", 3600.0)  # a busy machine makes long pauses
     native, other = Addition(c, explicit=True), Addition(c, explicit=True)
     in_c = [[("setInput", 0, "a"), ("setInput", 1, "b"), ("setOutput", 0, "y")]]
     in_c.append([(f"set{name}FromMemory", index, f"row {row}") for name, index, row in ROWS])
@@ -346,6 +362,36 @@ def test_a_native_execution_answers_every_call_as_pythons_executions_do(
         script.close()
     for addition in (native, other, plain):
         addition.close()
+
+
+def test_executions_whose_arguments_come_with_their_types_and_whose_outputs_are_asked_for_need_no_python(
+    c: CInterface, python_calls: list[str]
+) -> None:
+    addition = Addition(c, explicit=True)
+    declared = tensor_type(ELEMENTS)
+    number, zero = ctypes.c_uint32(), ctypes.c_int32(0)
+
+    def compute(value: float) -> None:  # as PyTorch's backend does, but over a burst
+        addition.a[:], addition.b[:] = value, 1
+        execution = c.make("Execution_create", addition.compilation)
+        for index, array in ((0, addition.a), (1, addition.b)):
+            c.call("Execution_setInput", execution, *argument(index, array, declared))
+        c.call("Execution_setOutput", execution, *argument(0, addition.y))
+        c.call("Execution_burstCompute", execution, addition.burst)
+        assert addition.y.tolist() == [value + 1] * ELEMENTS
+        c.call("Execution_getOutputOperandRank", execution, zero, ctypes.byref(number))
+        assert number.value == 1
+        c.call("Execution_getOutputOperandDimensions", execution, zero, ctypes.byref(number))
+        assert number.value == ELEMENTS
+        c.free("Execution", execution)
+
+    for value in range(4):
+        compute(value)
+    python_calls.clear()
+    for value in range(10):
+        compute(value)
+    assert python_calls == []
+    addition.close()
 
 
 def test_a_killed_driver_is_a_dead_object_if_it_was_asked_for(c: CInterface) -> None:

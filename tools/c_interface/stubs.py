@@ -30,6 +30,8 @@ FAST: Final = {
     "execution_set_reusable",
     "execution_compute",
     "execution_burst_compute",
+    "execution_get_output_operand_rank",
+    "execution_get_output_operand_dimensions",
     "execution_free",
 }
 _NOTICE: Final = (

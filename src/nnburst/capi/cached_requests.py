@@ -181,8 +181,12 @@ def _open_own_burst(reference: weakref.ref[OwnBursts], keep: Callable[[Burst], N
 # -- sizes of arguments ----------------------------------------------------------------------------
 
 
+#: Beyond it are types of extensions, which programs know by other numbers.
+_LAST_CORE_TYPE: Final = 0xFFFF
+
+
 class ArgumentSizes(Closing):
-    """Input and output lengths of a compilation's executions.
+    """Lengths and types of inputs and outputs of a compilation's executions.
 
     Attributes:
         executable: what they execute.
@@ -197,16 +201,24 @@ class ArgumentSizes(Closing):
         self.executable: Final = own.executable
         self.own: Final = own
         interface = self.executable.interface
-        lengths = [exact_length(operand) for operand in (*interface.inputs, *interface.outputs)]
+        operands = (*interface.inputs, *interface.outputs)
+        lengths = [exact_length(operand) for operand in operands]
         self.are_all_exact: Final = all(lengths)
         self.count: Final = len(lengths)
         self._bytes = ffi.new("uint64_t[]", lengths)
+        self._dimensions = [ffi.new("uint32_t[]", operand.dimensions) for operand in operands]
+        self._types = ffi.new("struct nnb_argument_type[]", self.count)
+        for row, operand, dimensions in zip(self._types, operands, self._dimensions, strict=True):
+            row.type = operand.type if operand.type <= _LAST_CORE_TYPE else -1
+            row.rank, row.dimensions = len(operand.dimensions), dimensions
+            row.scale, row.zero_point = operand.scale, operand.zero_point
         self.struct: Any = ffi.new(
             "struct nnb_argument_sizes *",
             {
                 "input_count": len(interface.inputs),
                 "output_count": len(interface.outputs),
                 "bytes": self._bytes,
+                "types": self._types,
                 "threads": self.own.struct,
                 "thread_count": self.own.count,
             },
