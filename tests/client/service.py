@@ -21,6 +21,7 @@ class Service:
 
     Attributes:
         address: path of its socket.
+        executor: name of the one that it has.
     """
 
     def __init__(self, *networks: str, executor: str = "serving.networks:Obedient") -> None:
@@ -41,7 +42,9 @@ class Service:
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         assert self._process.stdout is not None
-        assert "listens" in self._process.stdout.readline()
+        line = self._process.stdout.readline()
+        assert "listens" in line
+        self.executor = line.split()[0]
 
     def kill(self) -> None:
         """End the supervisor and its workers without a chance to say so."""

@@ -6,13 +6,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 
 import nnburst
 from client.service import Service
 from nnburst import InvalidArgument
+from nnburst.driver.served_models import engine_of_all
+from nnburst.hal.model import ExtensionNameAndPrefix
+from nnburst.hal.utils import chosen_executor
+from serving.networks import both
 
 NETWORKS = [f"{name}=serving.networks:{name}" for name in ("add", "both", "accumulate")]
 
@@ -106,3 +112,40 @@ def test_service_refuses_a_network_that_it_cannot_read(
     assert done.returncode == 1
     assert reason in done.stderr
     assert not (tmp_path / "driver").exists()
+
+
+@pytest.mark.parametrize(("operator", "executor"), [("Det", "onnxruntime"), ("Relu", None)])
+def test_a_network_that_is_served_whole_has_the_engine_that_runs_it_unless_one_is_named(
+    operator: str, executor: str | None, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime", reason="runs it")
+    graphs = pytest.importorskip("importer.onnx.graphs")
+    made = graphs.model(
+        [graphs.node(operator, "x", "y")],
+        [graphs.value("x", "f4", (2, 2))],
+        [graphs.value("y", "f4", () if operator == "Det" else (2, 2))],
+    )
+    (tmp_path / "network.onnx").write_bytes(made.SerializeToString())
+    with Service(f"net={tmp_path / 'network.onnx'}", executor="auto") as service:
+        assert service.executor == (executor or chosen_executor())
+        with nnburst.connect(service.address) as device, device.model("net") as network:
+            found = network.execute([np.float32([[3, 1], [1, 2]])]).outputs[0]
+    assert found.reshape(-1).tolist() == ([5] if operator == "Det" else [3, 1, 1, 2])
+
+
+def test_whole_files_that_two_engines_run_are_refused_together() -> None:
+    class Named(NamedTuple):
+        name: str
+        model: nnburst.Model
+
+    def of(name: str, extension: str) -> Any:
+        prefixes = (ExtensionNameAndPrefix(extension, 1),)
+        return Named(name, msgspec.structs.replace(both().model, extension_name_to_prefix=prefixes))
+
+    found = [of("a", "dev.nnburst.onnx"), of("b", "vendor.other"), of("c", "dev.nnburst.onnx")]
+    assert engine_of_all(found) == "onnxruntime"
+    assert engine_of_all(found[1:2]) is None
+    with pytest.raises(
+        InvalidArgument, match="a by onnxruntime and d by litert: serve them by two services"
+    ):
+        engine_of_all([*found, of("d", "dev.nnburst.tflite")])

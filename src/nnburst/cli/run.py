@@ -42,7 +42,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import Operand
 from nnburst.hal.utils import AUTO
-from nnburst.hal.whole_graph import ONNX
+from nnburst.hal.whole_graph import engine_of
 from nnburst.testing.models.network_file import NetworkFile, real_values
 
 if TYPE_CHECKING:
@@ -239,8 +239,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--executor",
-        help="executor of the driver that is launched (default: auto, the best that is installed; onnxruntime"
-        " for a whole .onnx graph)",
+        help="executor of the driver that is launched (default: auto, the best that is installed; for a"
+        " whole graph the engine that runs it)",
     )
     where.add_argument("--connect", metavar="NAME", help="use a driver that is running")
     parser.add_argument(
@@ -296,10 +296,7 @@ def _open_device(args: argparse.Namespace, imported: ImportedModel) -> Device:
 
     if args.connect is not None:
         return connect(args.connect)
-    default = AUTO
-    if any(each.name == ONNX for each in imported.model.extension_name_to_prefix):
-        default = "onnxruntime"
-    return launch(args.executor or default, extensions=args.extension)
+    return launch(args.executor or engine_of(imported.model) or AUTO, extensions=args.extension)
 
 
 def _execute(

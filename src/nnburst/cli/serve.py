@@ -32,7 +32,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--executor",
         default=AUTO,
         help="litert, onnxruntime, reference, null, an entry point of nnburst.executors, module:attribute, or"
-        " the path of a shared library (default: auto, the first of the first three that is installed)",
+        " the path of a shared library (default: auto, the first of the first three that is installed,"
+        " for a whole graph of --model the engine that runs it, for --provider and --delegate theirs)",
     )
     parser.add_argument(
         "--option",
@@ -108,6 +109,17 @@ def prepare_parser(subparsers: Subparsers) -> None:
 _OF_EXECUTORS: Final = {"litert": ("delegate",), "onnxruntime": ("provider", "provider_library")}
 
 
+def _executor(args: argparse.Namespace) -> str:
+    """The executor's name; "auto" if the driver is to decide by the networks."""
+    if args.executor == AUTO:
+        for executor, names in _OF_EXECUTORS.items():
+            if any(getattr(args, name) is not None for name in names):
+                return executor
+        if args.model:  # the driver decides by what they are
+            return AUTO
+    return chosen_executor(args.executor)
+
+
 def _executor_options(args: argparse.Namespace) -> list[str]:
     """What the executor is opened with.
 
@@ -137,7 +149,7 @@ def run(args: argparse.Namespace) -> NoReturn:
     if args.spans and not all(map(_is_installed, _NEEDED_BY_SPANS)):
         raise NnburstError("--spans needs the extra otel: pip install 'nnburst[otel]'")
     environment = driver_environment()
-    args.executor = chosen_executor(args.executor)
+    args.executor = _executor(args)
     if (args.metrics or args.http_metrics) and find_spec("prometheus_client") is None:
         raise NnburstError("--metrics needs the extra metrics: pip install 'nnburst[metrics]'")
     words = python_command(
@@ -160,7 +172,7 @@ def run(args: argparse.Namespace) -> NoReturn:
     if args.until_stdin_ends:
         words.append("--until-stdin-ends")
     words += ["--share-weights", args.share_weights]
-    if args.executor == "reference" and args.model and chosen_executor() == args.executor:
+    if args.model and chosen_executor(args.executor) == chosen_executor() == "reference":
         print(f"nnburst: {NO_ENGINE}", file=sys.stderr)
     for option, value in args.model:
         words += [option, value]

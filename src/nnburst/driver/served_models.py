@@ -26,7 +26,7 @@ from nnburst.hal import late_numpy as np
 from nnburst.hal.errors import InvalidArgument, NnburstError, as_options
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import MemoryPool, Operand
-from nnburst.hal.whole_graph import ElementTypes, resident_states
+from nnburst.hal.whole_graph import ElementTypes, engine_of, resident_states
 
 if TYPE_CHECKING:
     from nnburst.importer.imported_model import ImportedModel
@@ -112,6 +112,25 @@ def read_networks(
                 reason = error.strerror or error
                 raise InvalidArgument(f"--model: {source.source}: {reason}") from None
     return tuple(networks)
+
+
+def engine_of_all(networks: Sequence[ServedNetwork]) -> str | None:
+    """The executor that runs the whole files among networks; None if all are models of operations.
+
+    Raises:
+        InvalidArgument: no one executor runs them all.
+    """
+    found: dict[str, ServedNetwork] = {}
+    for network in networks:
+        engine = engine_of(network.model)
+        if engine is not None:
+            found.setdefault(engine, network)
+    if len(found) > 1:
+        each = " and ".join(f"{network.name} by {engine}" for engine, network in found.items())
+        raise InvalidArgument(
+            f"--model: whole files that no one executor runs, {each}: serve them by two services"
+        )
+    return next(iter(found), None)
 
 
 class OpenServed(NamedTuple):

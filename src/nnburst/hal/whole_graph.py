@@ -29,10 +29,18 @@ ONNX: Final = "dev.nnburst.onnx"
 TFLITE: Final = "dev.nnburst.tflite"
 #: The extensions whose operation is a whole file.
 NAMES: Final = (ONNX, TFLITE)
+#: The executor that runs files of each.
+GRAPH_ENGINES: Final = {ONNX: "onnxruntime", TFLITE: "litert"}
 GRAPH: Final = 0
 FILE: Final = 0
 
 _T = OperandType
+
+
+def engine_of(model: Model) -> str | None:
+    """The executor that runs a whole file; None for a model of operations."""
+    names = [each.name for each in model.extension_name_to_prefix]
+    return next((GRAPH_ENGINES[name] for name in names if name in GRAPH_ENGINES), None)
 
 
 class Element(NamedTuple):

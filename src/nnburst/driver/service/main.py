@@ -31,7 +31,7 @@ from nnburst.fmq.cores import prefer_performance_cores
 from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import UINT32_MAX, UINT64_MAX
-from nnburst.hal.utils import OPTIONED, device_name, takes_options
+from nnburst.hal.utils import AUTO, OPTIONED, chosen_executor, device_name, takes_options
 from nnburst.hal.vlog import one_line
 
 #: Lines of one kind that are written in one period.
@@ -173,7 +173,7 @@ class Options:
     """The words of the command line. argparse would take 5 ms of each start.
 
     Attributes:
-        executor: its name.
+        executor: its name; "auto" for the one that suits the networks of `models`.
         name: of the device; the executor's unless given.
         fd: connected socket of the only client; -1 if `serve` is given.
         serve: name or path to listen at; empty if `fd` is given.
@@ -352,26 +352,33 @@ def _serve(listener: Listener, options: Options) -> bool:
 
     # As in `_serve_one`: what an executor tries first is a child, too.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    begin_executor(options.executor)
+    executor = options.executor
+    if executor != AUTO:
+        begin_executor(executor)
+    from nnburst.driver.served_models import engine_of_all, read_networks
     from nnburst.driver.service.child_supervisors import FrontSupervisor, WeightsSupervisor
     from nnburst.driver.service.supervisor import Supervisor
 
+    networks = read_networks(options.models, with_front=bool(options.front))
+    if executor == AUTO:
+        executor = chosen_executor(engine_of_all(networks) or AUTO)
+        begin_executor(executor)
     weights: WeightsSupervisor | None = None
     if options.share_weights != "off":
-        weights = WeightsSupervisor(options.executor, across_users=options.share_weights == "all")
+        weights = WeightsSupervisor(executor, across_users=options.share_weights == "all")
     front = FrontSupervisor(listener.path, json.loads(options.front)) if options.front else None
     supervisor = Supervisor(
         listener,
-        options.executor,
+        executor,
         options.serve,
         any_user=options.any_user,
         front=front,
         until_stdin_ends=options.until_stdin_ends,
         weights=weights,
-        models=options.models,
+        networks=networks,
     )
     supervisor.prepare()
-    _announce(listener.path, options.executor, options.json)
+    _announce(listener.path, executor, options.json)
     return supervisor.run()
 
 

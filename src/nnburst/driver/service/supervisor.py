@@ -33,7 +33,7 @@ from nnburst.control.channel import Channel
 from nnburst.control.counts import ServiceCounts
 from nnburst.driver.counters import CounterBook, CounterPage
 from nnburst.driver.executors import import_executor
-from nnburst.driver.served_models import ServedNetwork, read_networks
+from nnburst.driver.served_models import ServedNetwork
 from nnburst.driver.service.child_supervisors import FrontSupervisor, WeightsSupervisor
 from nnburst.driver.service.worker import Admission, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
@@ -185,7 +185,7 @@ class Supervisor:
         front: FrontSupervisor | None = None,
         until_stdin_ends: bool = False,
         weights: WeightsSupervisor | None = None,
-        models: Sequence[tuple[str, str]] = (),
+        networks: Sequence[ServedNetwork] = (),
     ) -> None:
         """Prepare to serve.
 
@@ -197,13 +197,12 @@ class Supervisor:
             front: what other protocols are served by.
             until_stdin_ends: stop when standard input ends.
             weights: lets clients share packed weights; None if each packs for itself.
-            models: options of the networks to serve by name; see `read_networks`.
+            networks: to serve by name.
         """
         self._listener = listener
         self._front = front
         self._weights = weights
-        self._models = models
-        self._networks: Sequence[ServedNetwork] = ()
+        self._networks = networks
         self._executor = executor
         self._name = name
         self._any_user = any_user
@@ -222,14 +221,12 @@ class Supervisor:
         self._interrupted = False
 
     def prepare(self) -> None:
-        """Import what workers need, read the networks, and handle signals from here on.
+        """Import what workers need, and handle signals from here on.
 
         Raises:
-            NnburstError: a network cannot be read.
             RuntimeError: the process has more than one thread.
         """
         lib.nnb_set_thread_name(_SUPERVISOR)
-        self._networks = read_networks(self._models, with_front=self._front is not None)
         self._warm_up()
         self._receiver, self._wake = socket.socketpair()
         self._receiver.setblocking(False)

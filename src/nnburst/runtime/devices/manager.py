@@ -18,7 +18,7 @@ from nnburst.hal import environment, vlog
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument, NnburstError, UnexpectedNull
 from nnburst.hal.utils import AUTO, ENGINES, chosen_executor
-from nnburst.hal.whole_graph import ONNX, TFLITE
+from nnburst.hal.whole_graph import GRAPH_ENGINES
 from nnburst.runtime.devices.cpu_device import CPU_NAME, CpuDevice
 from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.driver_device import DriverDevice
@@ -81,10 +81,6 @@ class Settings:
             environment.CPU_DRIVER.read(),
             environment.SYNCEXEC_CPU.read(),
         )
-
-
-#: The executor that runs whole files of each extension.
-_GRAPH_ENGINES: Final = {ONNX: "onnxruntime", TFLITE: "litert"}
 
 
 class Manager(RuntimeObject):
@@ -236,7 +232,7 @@ class Manager(RuntimeObject):
         for device in self.devices:
             if any(each.name == extension for each in device.extensions):
                 return device
-        executor = _GRAPH_ENGINES[extension]
+        executor = GRAPH_ENGINES[extension]
         with self._lock:
             if executor in self._further:
                 return self._further[executor]
