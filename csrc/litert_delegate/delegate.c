@@ -51,8 +51,8 @@ static int kernel_prepare(struct tfl_context *context, struct tfl_node *node) {
 }
 
 static int kernel_invoke(struct tfl_context *context, struct tfl_node *node) {
-    struct nnb_reason reason;
-    if (nnb_partition_run(node->user_data, context, &reason)) {
+    struct nnb_reason reason = {"nnburst: these nodes were not prepared"};
+    if (node->user_data != NULL && nnb_partition_run(node->user_data, context, &reason)) {
         return TFL_OK;
     }
     context->report(context, "%s", reason.text);

@@ -550,8 +550,8 @@ RANDOM_CALLS: Final = Variable(
     _count,
     _COUNT,
     "20000",
-    reader="`tests/capi`, `tests/c_client`",
-    what="calls of the C interface in random order, and a quarter as many of the client in C",
+    reader="`tests/capi`, `tests/c_client`, `tests/litert_delegate`",
+    what="calls of the C interface in random order; a quarter as many of the client in C, a network per 500",
     is_for_users=False,
 )
 ANDROID_HEADERS: Final = Variable(
