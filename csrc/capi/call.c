@@ -163,7 +163,7 @@ int nnb_enter(enum nnb_function function, int64_t *words) {
     if (function == NNB_MEMORY_CREATE_FROM_AHARDWARE_BUFFER) {
         return ANEURALNETWORKS_BAD_DATA; /* without starting anything */
     }
-    if (!nnb_interpreter_enter()) {
+    if (!nnb_interpreter_enter(description->frees)) {
         return ANEURALNETWORKS_UNAVAILABLE_DEVICE;
     }
     code = call_python(function, words, new_object);

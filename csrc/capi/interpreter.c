@@ -167,8 +167,9 @@ static void *open_libpython(const struct nnb_environment *environment) {
     }
     void *library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
     if (library == NULL) {
-        nnb_complain("%s: there is no %s for %s (a Python without its shared library cannot be embedded)",
-                     environment->said_by, name, environment->program);
+        nnb_complain("%s: there is no %s for %s: install the package libpython%s (Debian, Ubuntu) or python3-libs (Fedora), "
+                     "or a Python that was built with --enable-shared",
+                     environment->said_by, name, environment->program, environment->version);
     }
     return library;
 }
@@ -250,7 +251,7 @@ static void say_that_it_is_gone(void) {
     }
 }
 
-bool nnb_interpreter_enter(void) {
+bool nnb_interpreter_enter(bool frees) {
     if (!nnb_interpreter_gone() && !is_started()) {
         return false;
     }
@@ -258,7 +259,9 @@ bool nnb_interpreter_enter(void) {
     nnb_fence(); /* either `end` sees this call, or this call that the interpreter is gone */
     if (nnb_interpreter_gone()) {
         nnb_interpreter_leave();
-        say_that_it_is_gone();
+        if (!frees) {
+            say_that_it_is_gone();
+        }
         return false;
     }
     return true;

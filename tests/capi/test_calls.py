@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,20 @@ def test_without_an_interpreter_each_call_fails_and_one_line_gives_the_reason(
     code = int(ResultCode.UNAVAILABLE_DEVICE)
     assert done.stdout.splitlines() == [f"{code} 7", f"{code} 1"]
     assert done.stderr == f"nnburst: {said}\n"
+
+
+def test_python_without_its_library_is_refused_with_the_package_that_has_it(
+    compile_program: Compile, run_compiled: Run, tmp_path: Path
+) -> None:
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.symlink_to("/bin/sh")
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {tmp_path}/bin\nversion = 3.99.1\n")
+    done = run_compiled(compile_program(NO_PYTHON), NNBURST_PYTHON=str(tmp_path))
+    assert done.returncode == 0
+    assert f"there is no libpython3.99.so.1.0 for {python}" in done.stderr
+    assert "install the package libpython3.99 (Debian, Ubuntu)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 LISTS = (

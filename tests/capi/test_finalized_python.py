@@ -115,12 +115,15 @@ int main(int argc, char **argv) {
     ANeuralNetworksExecution *unset = NULL, *none = NULL;
     CHECK(ANeuralNetworksExecution_create(compilation, &unset));
     PRINT(end());
-    if (argc > 2) {
+    if (argc > 2 && strcmp(argv[2], "exit") == 0) {
         return 0;
     }
     uint32_t count = 0;
     ANeuralNetworksModel *model = NULL;
     ANeuralNetworksEvent *event = NULL;
+    if (argc > 2) {
+        goto freeing;
+    }
     PRINT(ANeuralNetworks_getDeviceCount(&count));
     PRINT(ANeuralNetworksModel_create(&model));
     PRINT(ANeuralNetworksExecution_burstCompute(reusable, burst));
@@ -134,10 +137,12 @@ int main(int argc, char **argv) {
     PRINT(ANeuralNetworksExecution_create(compilation, &none));
     printf("%d %d", model == NULL && event == NULL && none == NULL,
            ANeuralNetworks_getDefaultLoopTimeout() > 0);
-    ANeuralNetworksExecution *executions[] = {reusable, native, placed, unset};
-    for (int i = 0; i < 4; i++) {
-        ANeuralNetworksExecution_free(executions[i]);
-        ANeuralNetworksExecution_free(executions[i]);
+freeing:
+    for (int i = 0; i < 2; i++) {
+        ANeuralNetworksExecution_free(reusable);
+        ANeuralNetworksExecution_free(native);
+        ANeuralNetworksExecution_free(placed);
+        ANeuralNetworksExecution_free(unset);
     }
     ANeuralNetworksBurst_free(burst);
     ANeuralNetworksMemory_free(memory);
@@ -250,14 +255,15 @@ def test_calls_after_the_end_of_python_are_refused(
     assert done.stderr == ENDED
 
 
-def test_a_program_ends_well_after_the_end_of_its_python(
-    compile_program: Compile, run_compiled: Run
+@pytest.mark.parametrize("then", ["exit", "free"])
+def test_a_program_ends_well_and_without_a_line_after_the_end_of_its_python(
+    compile_program: Compile, run_compiled: Run, then: str
 ) -> None:
     folder, name = sysconfig.get_config_vars("LIBDIR", "LDLIBRARY")
     if name.endswith(".a"):
         pytest.skip("this Python has no shared library")
     program = compile_program(USED, "-ldl")
-    done = run_compiled(program, str(Path(folder, name)), "and exit", **FOUND, **ONE_DRIVER)
+    done = run_compiled(program, str(Path(folder, name)), then, **FOUND, **ONE_DRIVER)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 ", "")
 
 
