@@ -585,6 +585,7 @@ struct nnb_cached_request {
     int (*run)(void *bound);
     void *bound;
     const struct nnb_place *places;
+    uint64_t quick_ns;
     ...;
 };
 struct nnb_native_execution {
@@ -592,6 +593,7 @@ struct nnb_native_execution {
     uint32_t set;
     uint32_t completed;
     uint32_t adopted;
+    uint32_t mode;
     struct nnb_place arguments[];
 };
 int nnb_argument_sizes_in_use(struct nnb_argument_sizes *sizes);
@@ -604,6 +606,7 @@ struct nnb_exchange {
     int64_t (*finish_cached)(uint64_t execution, struct nnb_native_execution *native,
                              const struct nnb_cached_request *cached,
                            int32_t status);
+    int64_t (*adopt_event)(uint64_t event, int32_t code);
     uint64_t (*new_handle)(uint32_t kind);
     void (*offer)(uint64_t execution, const struct nnb_fast_run *run);
     void (*offer_sizes)(uint64_t compilation, struct nnb_argument_sizes *sizes);
@@ -617,6 +620,7 @@ extern "Python" int64_t nnb_capi_finish(uint64_t execution, int32_t status);
 extern "Python" int64_t nnb_capi_adopt(uint64_t execution, struct nnb_native_execution *native);
 extern "Python" int64_t nnb_capi_finish_cached(uint64_t execution, struct nnb_native_execution *native,
                                              const struct nnb_cached_request *cached, int32_t status);
+extern "Python" int64_t nnb_capi_adopt_event(uint64_t event, int32_t code);
 int nnb_capi_run(void *steps);
 
 struct nnb_bench_interface {

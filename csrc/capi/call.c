@@ -120,8 +120,19 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
     return code;
 }
 
-/* Before a call about an execution, the Python side adopts it; C does not compute it meanwhile. */
+/* Before a call about an execution, the Python side adopts it; C does not compute it meanwhile. It adopts events, too. */
 static int ready_for_python(const struct nnb_function_description *description, const int64_t *words) {
+    for (uint32_t i = 0; i < description->argument_count; i++) {
+        const struct nnb_argument *argument = &description->arguments[i];
+        if (argument->kind == NNB_EVENT && argument->passing == NNB_PASS_HANDLE) {
+            nnb_event_adopt((uint64_t)words[i]);
+        } else if (argument->kind == NNB_EVENT && argument->passing == NNB_PASS_HANDLES) {
+            const uint64_t *events = address(words[i]);
+            for (int64_t at = 0; at < words[argument->count]; at++) {
+                nnb_event_adopt(events[at]);
+            }
+        }
+    }
     const struct nnb_argument *first = &description->arguments[0];
     return first->passing == NNB_PASS_HANDLE && first->kind == NNB_EXECUTION
                ? nnb_native_adopted((uint64_t)words[0], description->name)

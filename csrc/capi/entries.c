@@ -231,7 +231,7 @@ int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworksExecution* execu
 
 int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution* execution, ANeuralNetworksEvent** event) {
     int64_t words[] = {ADDRESS(execution), ADDRESS(event)};
-    return nnb_enter(NNB_EXECUTION_START_COMPUTE, words);
+    return nnb_enter_fast(NNB_EXECUTION_START_COMPUTE, words);
 }
 
 int ANeuralNetworksExecution_compute(ANeuralNetworksExecution* execution) {
@@ -246,7 +246,7 @@ int ANeuralNetworksExecution_burstCompute(ANeuralNetworksExecution* execution, A
 
 int ANeuralNetworksExecution_startComputeWithDependencies(ANeuralNetworksExecution* execution, const ANeuralNetworksEvent* const* dependencies, uint32_t num_dependencies, uint64_t duration, ANeuralNetworksEvent** event) {
     int64_t words[] = {ADDRESS(execution), ADDRESS(dependencies), WORD(num_dependencies), WORD(duration), ADDRESS(event)};
-    return nnb_enter(NNB_EXECUTION_START_COMPUTE_WITH_DEPENDENCIES, words);
+    return nnb_enter_fast(NNB_EXECUTION_START_COMPUTE_WITH_DEPENDENCIES, words);
 }
 
 int ANeuralNetworksExecution_getOutputOperandRank(ANeuralNetworksExecution* execution, int32_t index, uint32_t* rank) {
@@ -306,12 +306,12 @@ void ANeuralNetworksBurst_free(ANeuralNetworksBurst* burst) {
 
 int ANeuralNetworksEvent_wait(ANeuralNetworksEvent* event) {
     int64_t words[] = {ADDRESS(event)};
-    return nnb_enter(NNB_EVENT_WAIT, words);
+    return nnb_enter_fast(NNB_EVENT_WAIT, words);
 }
 
 void ANeuralNetworksEvent_free(ANeuralNetworksEvent* event) {
     int64_t words[] = {ADDRESS(event)};
-    (void)nnb_enter(NNB_EVENT_FREE, words);
+    (void)nnb_enter_fast(NNB_EVENT_FREE, words);
 }
 
 int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeuralNetworksEvent** event) {

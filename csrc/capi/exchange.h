@@ -7,7 +7,7 @@
 #include "fast.h"
 
 /* Changes with every change of this file or of the numbers in functions.h. */
-#define NNB_EXCHANGE_VERSION 8u
+#define NNB_EXCHANGE_VERSION 9u
 
 /* Of `finish`: the run has succeeded after all, and the next one may run in the same way. */
 #define NNB_KEEP_OFFER 0x10000
@@ -25,6 +25,7 @@ struct nnb_exchange {
     int64_t (*finish_cached)(uint64_t execution, struct nnb_native_execution *native,
                              const struct nnb_cached_request *cached,
                              int32_t status); /* the same, with a run that ended otherwise than the one before */
+    int64_t (*adopt_event)(uint64_t event, int32_t code); /* an event of a computation that C has ended with `code` */
 
     /* Set by the library. */
     uint64_t (*new_handle)(uint32_t kind);

@@ -66,6 +66,9 @@ struct nnb_place {
     uint64_t offset; /* of the range, which is as long as the model declares */
 };
 
+/* By which call an execution computes: as ExecutionMode of nnburst.runtime.records. */
+enum nnb_mode { NNB_ASYNC = 0, NNB_SYNC = 1, NNB_BURST_MODE = 2, NNB_ASYNC_WITH_DEPS = 3 };
+
 /* A request of a burst that C runs for one execution after the other. Arguments at addresses have a place in a pool;
  * ranges of memories are bound where they are. Memory of the Python side, which keeps it while it is busy. */
 struct nnb_cached_request {
@@ -74,6 +77,8 @@ struct nnb_cached_request {
     int (*run)(void *bound);             /* as nnb_fast_run's */
     void *bound;
     const struct nnb_place *places; /* of each input, then each output */
+    uint64_t quick_ns; /* a run that took at most so long may be waited for where it is started; 0: none may */
+    uint32_t slow;     /* runs, one after the other, that were waited for and took longer; of what has it busy */
 };
 
 /* An execution that the Python side has not seen yet: see native_execution.h. */
@@ -82,11 +87,12 @@ struct nnb_native_execution {
     uint32_t set; /* so many arguments */
     uint32_t completed;
     uint32_t adopted; /* the Python side, which sets this, has the execution now */
+    uint32_t mode;    /* of enum nnb_mode; from when it computes on */
     struct nnb_place arguments[]; /* each input, then each output; all zeros until it is set */
 };
 
-/* Of the slot of an execution: `offer` and `native`; of a compilation: `sizes`; of a burst: `cached`; of a
- * memory: `size`. */
+/* Of the slot of an execution: `offer` and `native`; of a compilation: `sizes`; of a burst: `cached`; of an event:
+ * `ended`; of a memory: `size`. */
 struct nnb_fast {
     nnb_atomic_u32 busy;      /* a run is inside, or something of this is looked at or changed */
     nnb_atomic_u32 computing; /* a run is inside */
@@ -95,6 +101,7 @@ struct nnb_fast {
     struct nnb_argument_sizes *sizes;
     struct nnb_cached_request *const *cached;
     uint32_t cached_count;
+    nnb_atomic_u32 ended; /* the code of the event's computation, plus 1; 0 if the Python side has the event */
     nnb_atomic_u64 size; /* bytes that arguments may lie in; 0 if the Python side has to look at each range */
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../../src/nnburst/capi/include/android/NeuralNetworks.h"
+#include "../clock.h"
 #include "handles.h"
 #include "interpreter.h"
 #include "log.h"
@@ -186,10 +187,18 @@ static struct nnb_cached_request *take(uint64_t burst, const struct nnb_native_e
     return cached;
 }
 
+/* So many slow runs one after the other are no longer waited for where they are started. */
+#define MOST_SLOW 8u
+
+static bool starts(enum nnb_mode mode) { return mode == NNB_ASYNC || mode == NNB_ASYNC_WITH_DEPS; }
+
 /* Runs a request that was taken for a native execution whose slot is locked, and releases it. False if the burst
  * computes for another one: then nothing was done. */
-static bool run(struct nnb_slot *slot, uint64_t execution, struct nnb_cached_request *cached, int *result) {
+static bool run(struct nnb_slot *slot, uint64_t execution, struct nnb_cached_request *cached, enum nnb_mode mode,
+                int *result) {
     struct nnb_native_execution *native = nnb_slot_native(slot);
+    uint64_t began_ns = starts(mode) ? nnb_now_ns() : 0;
+    native->mode = mode;
     int code = ANEURALNETWORKS_NO_ERROR;
     bool is_in_place = false;
     copy_in(native, cached);
@@ -210,31 +219,38 @@ static bool run(struct nnb_slot *slot, uint64_t execution, struct nnb_cached_req
         nnb_slot_drop_native(slot);
     }
     nnb_slot_set_computing(slot, false);
+    if (starts(mode)) {
+        cached->slow = nnb_now_ns() - began_ns > cached->quick_ns ? cached->slow + 1 : 0;
+    }
     /* SYNC POINT V: the pool is the next execution's. */
     nnb_unlock(&cached->busy);
     *result = code;
     return status != NNB_RUN_BUSY;
 }
 
-/* Computes a native execution that is locked over a burst. False if nothing was done: the Python side must do it, or
- * the burst computes for another execution, then `*is_busy`. */
-static bool compute_over(uint64_t burst, struct nnb_slot *slot, const int64_t *words, int *code, bool *is_busy) {
-    const struct nnb_native_execution *native = nnb_slot_native(slot);
+/* As `take`, for an execution that may compute: NULL also if it has, or lacks an argument. */
+static struct nnb_cached_request *take_ready(uint64_t burst, const struct nnb_native_execution *native, bool *is_busy) {
     const struct nnb_argument_sizes *sizes = native->sizes;
     *is_busy = false;
-    if (native->completed || native->set != sizes->input_count + sizes->output_count) {
-        return false;
-    }
-    struct nnb_cached_request *cached = take(burst, native, is_busy);
+    return native->completed || native->set != sizes->input_count + sizes->output_count
+               ? NULL
+               : take(burst, native, is_busy);
+}
+
+/* Computes a native execution that is locked over a burst. False if nothing was done: the Python side must do it, or
+ * the burst computes for another execution, then `*is_busy`. */
+static bool compute_over(uint64_t burst, struct nnb_slot *slot, const int64_t *words, enum nnb_mode mode, int *code,
+                         bool *is_busy) {
+    struct nnb_cached_request *cached = take_ready(burst, nnb_slot_native(slot), is_busy);
     if (cached != NULL) {
-        *is_busy = !run(slot, (uint64_t)words[0], cached, code);
+        *is_busy = !run(slot, (uint64_t)words[0], cached, mode, code);
     }
     return cached != NULL && !*is_busy;
 }
 
 static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code) {
     bool is_busy;
-    bool done = compute_over((uint64_t)words[1], slot, words, code, &is_busy);
+    bool done = compute_over((uint64_t)words[1], slot, words, NNB_BURST_MODE, code, &is_busy);
     if (is_busy) {
         *code = ANEURALNETWORKS_BAD_STATE; /* RT:B2 */
     }
@@ -261,7 +277,78 @@ static uint64_t burst_of_thread(const struct nnb_argument_sizes *sizes) {
 static bool compute(struct nnb_slot *slot, const int64_t *words, int *code) {
     uint64_t burst = burst_of_thread(nnb_slot_native(slot)->sizes);
     bool is_busy; /* by a call that this one interrupts: it goes the ordinary way */
-    return burst != 0 && compute_over(burst, slot, words, code, &is_busy);
+    return burst != 0 && compute_over(burst, slot, words, NNB_SYNC, code, &is_busy);
+}
+
+/* Computes a native execution, which is quick, where it is started, and makes an event that has ended. False if nothing
+ * was done. */
+static bool start(struct nnb_slot *slot, const int64_t *words, uint64_t *event, enum nnb_mode mode) {
+    uint64_t burst = burst_of_thread(nnb_slot_native(slot)->sizes);
+    bool is_busy;
+    struct nnb_cached_request *cached =
+        burst == 0 || event == NULL ? NULL : take_ready(burst, nnb_slot_native(slot), &is_busy);
+    if (cached == NULL) {
+        return false;
+    }
+    bool is_quick = cached->quick_ns != 0 && cached->slow < MOST_SLOW;
+    uint64_t made = is_quick ? nnb_handle_new(NNB_EVENT) : 0;
+    if (made == 0) {
+        /* SYNC POINT V: as it was. */
+        nnb_unlock(&cached->busy);
+        return false;
+    }
+    int code;
+    if (!run(slot, (uint64_t)words[0], cached, mode, &code)) {
+        nnb_handle_end(made, NNB_EVENT);
+        return false;
+    }
+    /* SYNC POINT AB: what was computed is there for who finds that it has ended. */
+    nnb_store_release_u32(&nnb_handle_slot(made, NNB_EVENT)->fast.ended, (uint32_t)code + 1);
+    *event = made;
+    return true;
+}
+
+/* The code of an event's computation, plus 1; 0 if the Python side has the event, or the handle has ended. */
+static uint32_t ended(uint64_t event) {
+    struct nnb_slot *slot = nnb_handle_slot(event, NNB_EVENT);
+    /* SYNC POINT AB: see start. TRUST: memory of this process. */
+    return slot == NULL ? 0 : nnb_load_acquire_u32(&slot->fast.ended);
+}
+
+/* Whether all of a list of events have ended, as C knows. */
+static bool all_ended(const uint64_t *events, int64_t count) {
+    bool found = true;
+    for (int64_t i = 0; found && i < count; i++) {
+        found = ended(events[i]) != 0;
+    }
+    return found;
+}
+
+/* The same behind events. One whose arguments all lie in memories gets a fence from the Python side. */
+static bool start_behind(struct nnb_slot *slot, const int64_t *words) {
+    const struct nnb_native_execution *native = nnb_slot_native(slot);
+    bool has_address = false;
+    for (uint32_t i = 0; i < native->sizes->input_count + native->sizes->output_count; i++) {
+        has_address = has_address || native->arguments[i].memory == 0;
+    }
+    return has_address && words[3] == 0 && (words[2] == 0 || words[1] != 0) && all_ended(address(words[1]), words[2]) &&
+           start(slot, words, address(words[4]), NNB_ASYNC_WITH_DEPS);
+}
+
+/* Ends the handle of an event that has ended; false if the Python side has it. */
+static bool free_event(uint64_t event) {
+    struct nnb_slot *slot = nnb_handle_try_lock(event, NNB_EVENT);
+    if (slot == NULL) {
+        return false;
+    }
+    if (ended(event) == 0) {
+        nnb_handle_unlock(slot);
+        return false;
+    }
+    /* SYNC POINT AB: nothing is handed over; the slot's next event has not ended. */
+    nnb_store_release_u32(&slot->fast.ended, 0);
+    nnb_handle_end_locked(slot, event);
+    return true;
 }
 
 /* The declared type of an output that was computed, which C does only if all extents are known; NULL if the Python side
@@ -310,6 +397,10 @@ static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const
         return compute(slot, words, code);
     case NNB_EXECUTION_BURST_COMPUTE:
         return burst_compute(slot, words, code);
+    case NNB_EXECUTION_START_COMPUTE:
+        return start(slot, words, address(words[1]), NNB_ASYNC);
+    case NNB_EXECUTION_START_COMPUTE_WITH_DEPENDENCIES:
+        return start_behind(slot, words);
     case NNB_EXECUTION_GET_OUTPUT_OPERAND_RANK:
         return output_rank(nnb_slot_native(slot), words);
     case NNB_EXECUTION_GET_OUTPUT_OPERAND_DIMENSIONS:
@@ -323,6 +414,14 @@ bool nnb_native_call(enum nnb_function function, const int64_t *words, int *code
     *code = ANEURALNETWORKS_NO_ERROR;
     if (function == NNB_EXECUTION_CREATE) {
         return create((uint64_t)words[0], address(words[1]));
+    }
+    if (function == NNB_EVENT_FREE) {
+        return free_event((uint64_t)words[0]);
+    }
+    if (function == NNB_EVENT_WAIT) {
+        uint32_t found = ended((uint64_t)words[0]);
+        *code = found == 0 ? 0 : (int)found - 1;
+        return found != 0;
     }
     bool computes;
     struct nnb_slot *slot = lock_native((uint64_t)words[0], &computes);
@@ -355,4 +454,17 @@ int nnb_native_adopted(uint64_t execution, const char *name) {
     }
     nnb_handle_unlock(slot);
     return code;
+}
+
+void nnb_event_adopt(uint64_t event) {
+    struct nnb_slot *slot = ended(event) == 0 ? NULL : nnb_handle_lock(event, NNB_EVENT);
+    if (slot == NULL) {
+        return;
+    }
+    uint32_t found = ended(event);
+    if (found != 0 && nnb_services.adopt_event(event, (int32_t)found - 1) == ANEURALNETWORKS_NO_ERROR) {
+        /* SYNC POINT AB: the Python side has the event. */
+        nnb_store_release_u32(&slot->fast.ended, 0);
+    }
+    nnb_handle_unlock(slot);
 }

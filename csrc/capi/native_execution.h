@@ -4,8 +4,9 @@
  * arguments if they have the lengths, and the types if any are given, that the model declares. burstCompute then runs a
  * cached request of the burst: it copies arguments at addresses into and out of the request's pool; arguments in shared
  * memories are bound to the request already. compute does the same over a burst that the Python side has given the
- * thread. What is asked of outputs then is what the model declares. Any other call has the Python side adopt the
- * execution first, with the noted arguments: Python has all checks and codes.
+ * thread, and so does startCompute if that is quick: its event then is one of C, which has ended. What is asked of
+ * outputs then is what the model declares. Any other call has the Python side adopt the execution first, with the noted
+ * arguments: Python has all checks and codes.
  *
  * Any thread. */
 #ifndef NNB_CAPI_NATIVE_EXECUTION_H
@@ -23,5 +24,8 @@ bool nnb_native_call(enum nnb_function function, const int64_t *words, int *code
 /* Has the Python side adopt a native execution. A ResultCode: BAD_STATE while C computes any execution of this
  * handle. */
 int nnb_native_adopted(uint64_t execution, const char *name);
+
+/* Has the Python side adopt an event that C has made; nothing for any other. */
+void nnb_event_adopt(uint64_t event);
 
 #endif

@@ -509,6 +509,7 @@ class nnb_cached_request:
     run: Any
     bound: Any
     places: nnb_place
+    quick_ns: int
     def __getitem__(self, index: int) -> Self: ...
 
 class nnb_native_execution:
@@ -516,6 +517,7 @@ class nnb_native_execution:
     set: int
     completed: int
     adopted: int
+    mode: int
     arguments: Any
     def __getitem__(self, index: int) -> Self: ...
 
@@ -525,6 +527,7 @@ class nnb_exchange:
     finish: Any
     adopt: Any
     finish_cached: Any
+    adopt_event: Any
     new_handle: Any
     offer: Any
     offer_sizes: Any

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from capi.interface import ELEMENTS, Addition, CInterface, SharedTensors, argument, tensor_type
 from capi.killed import kill_driver
+from nnburst.capi import cached_requests
 from nnburst.capi.cached_requests import MOST, Placing, placing_of
 from nnburst.capi.native_executions import NATIVE_EXECUTIONS, NativeExecutions
 from nnburst.client.session import own_bursts
@@ -56,6 +57,7 @@ CALLS = (
     ("burstCompute", 0, "foreign"),
     ("burstCompute", 0, "nothing"),
     ("compute", 0, ""),
+    ("startCompute", 0, "event"),
     ("getOutputOperandRank", 0, "number"),
     ("getOutputOperandRank", 1, "number"),
     ("getOutputOperandDimensions", 0, "number"),
@@ -271,7 +273,13 @@ class _Script:
                 tensors.rows[:] = np.arange(5)[:, np.newaxis]
             room = ctypes.c_uint64(77)
             args = self._arguments(number, what, room)
-            found.append((name, c.code(f"Execution_{name}", execution, *args)))
+            code = c.code(f"Execution_{name}", execution, *args)
+            if what == "event":
+                event = args[0]._obj.value or 0
+                code = 1000 * c.code("Event_wait", event) + code
+                c.free("Event", event)
+                assert bool(code) == (event == 0)
+            found.append((name, code))
             rows = [tensors.rows.tolist() for tensors in (self.shared, self._staged)]
             found.append(None if name == "getDuration" else (room.value, addition.y.tolist(), rows))
         c.free("Execution", execution)
@@ -305,6 +313,8 @@ class _Script:
         if what == "no memory":
             index, kind, _, *rest = self.shared.argument(number, 0)
             return index, kind, self.addition.burst, *rest
+        if what == "event":
+            return (ctypes.byref(ctypes.c_void_p()),)
         index = ctypes.c_int32(number)
         bursts = {"burst": addition.burst, "foreign": self._foreign, "nothing": None}
         if what in arrays:
@@ -317,9 +327,14 @@ class _Script:
 
 
 def test_a_native_execution_answers_every_call_as_pythons_executions_do(
-    c: CInterface, monkeypatch: pytest.MonkeyPatch, computations: list[str]
+    c: CInterface,
+    monkeypatch: pytest.MonkeyPatch,
+    computations: list[str],
+    python_calls: list[str],
 ) -> None:
     monkeypatch.setattr(own_bursts, "_LOOK", 3600.0)  # a busy machine makes long pauses
+    monkeypatch.setattr(cached_requests, "QUICK_NS", 10**18)
+    monkeypatch.setattr(cached_requests, "PROMISING_NS", 2**64 - 1)
     native, other = Addition(c, explicit=True), Addition(c, explicit=True)
     in_c = [[("setInput", 0, "a"), ("setInput", 1, "b"), ("setOutput", 0, "y")]]
     in_c.append([(f"set{name}FromMemory", index, f"row {row}") for name, index, row in ROWS])
@@ -351,13 +366,20 @@ def test_a_native_execution_answers_every_call_as_pythons_executions_do(
 
         compare()
         computations.clear()
+        python_calls.clear()
         for begin in in_c:
-            for call in (("burstCompute", 0, "burst"), ("compute", 0, "")):
+            for call in (
+                ("burstCompute", 0, "burst"),
+                ("compute", 0, ""),
+                ("startCompute", 0, "event"),
+            ):
                 done = scripts[0].play([*begin, call])
                 assert computations == []  # all of them in C
+                assert "Execution_startCompute" not in python_calls
                 assert done[-2] == call[:2]
                 assert done == scripts[1].play([*begin, call])
                 computations.clear()
+                python_calls.clear()
     for script in scripts:
         script.close()
     for addition in (native, other, plain):

@@ -13,6 +13,7 @@ import pytest
 
 from capi.interface import ELEMENTS, Addition, CInterface, SharedTensors, argument
 from capi.killed import kill_driver
+from nnburst.capi import cached_requests
 from nnburst.capi.native_executions import NATIVE_EXECUTIONS
 from nnburst.client.session import own_bursts
 from nnburst.hal.enums import Priority, ResultCode
@@ -401,4 +402,157 @@ def test_an_execution_computed_by_c_answers_as_any(c: CInterface, addition: Addi
     assert number.value == ELEMENTS
     assert c.code("Execution_compute", execution) == ResultCode.BAD_STATE
     c.free("Execution", execution)
+    addition.close()
+
+
+# -- started computations ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def always_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all be quick, whatever else the machine does, and keep bursts over any pause."""
+    monkeypatch.setattr(cached_requests, "QUICK_NS", 10**18)
+    monkeypatch.setattr(cached_requests, "PROMISING_NS", 2**64 - 1)
+    monkeypatch.setattr(own_bursts, "_LOOK", 3600.0)
+
+
+def started(addition: Addition, value: float, *behind: int) -> tuple[int, int]:
+    """The execution and the event of y = `value` + 1, started; behind events by their dependencies."""
+    c = addition.c
+    addition.a[:], addition.b[:], addition.y[:] = value, 1, -1
+    execution = c.make("Execution_create", addition.compilation)
+    addition.set_arguments(execution)
+    if not behind:
+        return execution, c.make("Execution_startCompute", execution)
+    events = [event for event in behind if event]
+    words = (ctypes.c_void_p * len(events))(*events), ctypes.c_uint32(len(events)), NO_LIMIT
+    return execution, c.make("Execution_startComputeWithDependencies", execution, *words)
+
+
+NO_LIMIT = ctypes.c_uint64(0)
+BEHIND_NOTHING = 0
+
+
+def start_anew(addition: Addition, value: float, *behind: int) -> int:
+    """The code of y = `value` + 1 by an execution made, started, waited for and freed."""
+    execution, event = started(addition, value, *behind)
+    code = addition.c.code("Event_wait", event)
+    assert code or addition.y.tolist() == [value + 1] * ELEMENTS
+    addition.c.free("Event", event)
+    addition.c.free("Execution", execution)
+    return code
+
+
+def warm_up_starting(addition: Addition) -> Own:
+    """As `warm_up`, by starting alone."""
+    own = Own(addition)
+
+    def starts() -> bool:
+        assert start_anew(addition, 1) == 0
+        return own.has_burst()
+
+    wait_for(starts)
+    for value in range(4):
+        assert start_anew(addition, value) == 0
+    return own
+
+
+@pytest.mark.usefixtures("always_quick")
+@pytest.mark.parametrize("explicit", [True, False])
+def test_executions_started_anew_need_no_python_once_their_thread_has_a_burst(
+    c: CInterface, python_calls: list[str], explicit: bool
+) -> None:
+    addition = Addition(c, explicit=explicit)
+    warm_up_starting(addition)
+    python_calls.clear()
+    for value in range(20):
+        assert start_anew(addition, value) == 0
+        assert start_anew(addition, value, BEHIND_NOTHING) == 0
+    first, event = started(addition, 1)
+    assert start_anew(addition, 2, event, event) == 0
+    c.free("Event", event)
+    c.free("Execution", first)
+    assert python_calls == []
+    addition.close()
+
+
+@pytest.mark.usefixtures("always_quick")
+def test_an_event_of_c_answers_as_any(addition: Addition, c: CInterface) -> None:
+    warm_up_starting(addition)
+    execution, event = started(addition, 3)
+    for _ in range(2):
+        c.call("Event_wait", event)
+    fd = ctypes.c_int(7)
+    assert c.code("Event_getSyncFenceFd", event, ctypes.byref(fd)) == ResultCode.BAD_DATA
+    assert fd.value == -1
+    c.call("Event_wait", event)  # which Python has now
+    assert start_anew(addition, 4, event) == 0
+    assert c.code("Execution_compute", execution) == ResultCode.BAD_STATE
+    c.free("Event", event)
+    c.free("Execution", execution)
+    assert c.code("Event_wait", event) == ResultCode.BAD_DATA
+    c.free("Event", event)  # nothing
+    room = ctypes.c_void_p(5)
+    unset = c.make("Execution_create", addition.compilation)
+    assert c.code("Execution_startCompute", unset, ctypes.byref(room)) == ResultCode.BAD_DATA
+    assert room.value is None
+    c.free("Execution", unset)
+    addition.close()
+
+
+@pytest.mark.usefixtures("always_quick")
+def test_a_started_computation_that_lies_in_memories_has_a_fence_of_python(
+    c: CInterface, addition: Addition, python_calls: list[str]
+) -> None:
+    warm_up_starting(addition)
+    shared = SharedTensors(c, 3)
+    for value in range(5):
+        python_calls.clear()
+        shared.rows[:] = [[value], [1], [-1]]
+        execution = c.make("Execution_create", addition.compilation)
+        for name, index, row in (("Input", 0, 0), ("Input", 1, 1), ("Output", 0, 2)):
+            c.call(f"Execution_set{name}FromMemory", execution, *shared.argument(index, row))
+        none = None, ctypes.c_uint32(0), NO_LIMIT
+        event = c.make("Execution_startComputeWithDependencies", execution, *none)
+        assert "Execution_startComputeWithDependencies" in python_calls
+        c.call("Event_wait", event)
+        assert shared.rows[2].tolist() == [value + 1] * ELEMENTS
+        c.free("Event", event)
+        c.free("Execution", execution)
+    shared.free()
+    addition.close()
+
+
+@pytest.mark.parametrize("what", ["QUICK_NS", "PROMISING_NS"])
+@pytest.mark.usefixtures("always_quick")
+def test_a_computation_that_is_not_quick_is_started_on_a_thread_of_its_own(
+    c: CInterface, monkeypatch: pytest.MonkeyPatch, python_calls: list[str], what: str
+) -> None:
+    monkeypatch.setattr(cached_requests, what, 1)  # nanosecond
+    addition = Addition(c, explicit=True)
+    warm_up_starting(addition)
+    for value in range(10):
+        assert start_anew(addition, value) == 0
+    python_calls.clear()
+    assert start_anew(addition, 5) == 0
+    assert "Execution_startCompute" in python_calls
+    addition.close()
+
+
+@pytest.mark.usefixtures("always_quick")
+def test_a_started_computation_reports_a_killed_driver_by_its_event(
+    addition: Addition, c: CInterface
+) -> None:
+    records: list[Record] = []
+    own = warm_up_starting(addition)
+    Manager.of_process().records.callback = records.append
+    kill_driver()
+    assert start_anew(addition, 7) == ResultCode.DEAD_OBJECT
+    assert [r.mode for r in records if isinstance(r, ExecutionRecord)] == [ExecutionMode.ASYNC]
+    Manager.of_process().records.callback = None
+    assert not own.has_burst()
+    assert start_anew(addition, 8) == 0
+    warm_up_starting(addition)
+    kill_driver()
+    assert start_anew(addition, 9, BEHIND_NOTHING) == ResultCode.DEAD_OBJECT
     addition.close()

@@ -237,6 +237,10 @@ class ArgumentSizes(Closing):
 
 
 _RUN: Final = ffi.addressof(lib, "nnb_capi_run")
+#: Nanoseconds that an execution may take to be waited for where it is started: about what starting a thread
+#: for it would take. And those of an ordinary computation that promise it.
+QUICK_NS: Final = 100_000
+PROMISING_NS: Final = 1_000_000
 
 #: Where the arguments of an execution lie: for each input, then each output, handle of a memory and offset;
 #: None for one at an address.
@@ -296,6 +300,7 @@ class CachedRequest(Closing):
                 "run": _RUN,
                 "bound": bound.steps.struct,
                 "places": self._places,
+                "quick_ns": QUICK_NS if sizes.executable.least_ns <= PROMISING_NS else 0,
             },
         )
 

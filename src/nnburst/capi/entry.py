@@ -33,6 +33,7 @@ from nnburst.capi.native_executions import FAST_PATH, NATIVE_EXECUTIONS
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.environment import EXECUTION_COUNTS, LOG
 from nnburst.hal.errors import BadState, GeneralFailure, InvalidArgument, NnburstError
+from nnburst.runtime.argument import Outcome
 from nnburst.runtime.devices.manager import close_process_manager
 from nnburst.runtime.execution.executable import EXECUTIONS
 from nnburst.runtime.objects.compilation import Compilation
@@ -113,6 +114,7 @@ def start(address: int, ours: int) -> None:
     FAST_PATH.exchange = NATIVE_EXECUTIONS.exchange = exchange
     exchange.finish = ffi.addressof(lib, "nnb_capi_finish")
     exchange.adopt = ffi.addressof(lib, "nnb_capi_adopt")
+    exchange.adopt_event = ffi.addressof(lib, "nnb_capi_adopt_event")
     exchange.finish_cached = ffi.addressof(lib, "nnb_capi_finish_cached")
     exchange.call = ffi.addressof(lib, "nnb_capi_call")
     weakref.finalize(
@@ -299,6 +301,16 @@ def _adopt(handle: int, native: Any) -> int:  # noqa: ANN401 - a pointer of cffi
         NATIVE_EXECUTIONS.adopt(handle, native)
 
     return _code("an execution", carry_out)
+
+
+@ffi.def_extern(name="nnb_capi_adopt_event", error=_OP_FAILED)
+def _adopt_event(handle: int, code: int) -> int:
+    """Have Python adopt an event of a computation that C has ended: its code."""
+
+    def carry_out() -> None:
+        HANDLES[handle] = Event(outcome=Outcome(ResultCode(code), message="it was computed by C"))
+
+    return _code("an event", carry_out)
 
 
 @ffi.def_extern(name="nnb_capi_finish_cached", error=_OP_FAILED)

@@ -111,7 +111,10 @@ def execution_create(compilation: Compilation) -> Execution:
 def execution_start_compute(execution: Execution) -> Event:
     """See the table."""
     FAST_PATH.disable(HANDLES.handle(execution))
-    return execution.start()
+    event = execution.start()
+    if not execution.reusable:
+        NATIVE_EXECUTIONS.computed(execution)
+    return event
 
 
 def execution_compute(execution: Execution) -> None:
@@ -139,7 +142,10 @@ def execution_start_compute_with_dependencies(
 ) -> Event:
     """See the table."""
     FAST_PATH.disable(HANDLES.handle(execution))
-    return execution.start_after(events, duration_ns * NANOSECOND)
+    event = execution.start_after(events, duration_ns * NANOSECOND)
+    if not execution.reusable:
+        NATIVE_EXECUTIONS.computed(execution)
+    return event
 
 
 def execution_get_output_operand_rank(execution: Execution, index: int, rank: int) -> None:

@@ -178,7 +178,7 @@ class NativeExecutions:
         """Give the calling thread a burst for executions like this one, which was given none.
 
         Args:
-            execution: that has computed.
+            execution: that has computed, or was started.
         """
         view = NativeView(execution)
         if not view.is_plain or view.executable.recorder.is_on:  # C keeps no records
@@ -322,8 +322,7 @@ class NativeExecutions:
         except BaseException:
             cached.bound.steps.abandon()
             raise
-        mine, view = cached.mine, NativeView(execution)
-        mode = ExecutionMode.BURST if mine is None else ExecutionMode.SYNC
+        mine, view, mode = cached.mine, NativeView(execution), ExecutionMode(native.mode)
         ended_well = False
         try:
             is_in_pool = view.finish_bound(cached.bound, cached.burst, status, mode)

@@ -21,7 +21,7 @@ from nnburst.client.execution.buffer import Buffer, parameter_of
 from nnburst.hal import vlog
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import Closed, GeneralFailure, NnburstError
-from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, UINT64_MAX
 from nnburst.hal.model import Operand
 from nnburst.runtime.argument import (
     Argument,
@@ -180,6 +180,7 @@ class Executable:
         allows_fallback: whether the CPU computes what a device fails to (RT:R15).
         is_explicit: whether the compilation lists its devices.
         recorder: is given each computation once it has ended.
+        least_ns: that an execution of NNAPI's objects has taken so far; much before the first.
         fell_back: whether the CPU has the whole model since planning failed (RT:P2).
         waits_for_drivers: whether a computation that finds a driver dead waits until it is there again, as
         long
@@ -223,6 +224,7 @@ class Executable:
         self.allows_fallback: Final = prepare_on_cpu is not None
         self.is_explicit: Final = is_explicit
         self.recorder: Final = recorder
+        self.least_ns = UINT64_MAX
         self.fell_back: Final = fell_back
         self.waits_for_drivers: Final = waits_for_drivers
         self._drivers_support: Final = drivers_support

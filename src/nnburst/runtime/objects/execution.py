@@ -168,9 +168,13 @@ class Execution(ExecutionSettings):
         if own is not None and bound is not None:
             self._compute_bound(bound, own, began_ns)
             return
+        self._compute_alone(ExecutionMode.SYNC, began_ns)
+
+    def _compute_alone(self, mode: ExecutionMode, began_ns: int) -> None:
+        """Compute over no burst and wait for it; errors are those of `compute`."""
         me = next(entries)
         try:
-            self._begin(ExecutionMode.SYNC, began_ns, me)
+            self._begin(mode, began_ns, me)
             self._compute().succeeded()
         finally:
             self._abandon(me)
@@ -281,7 +285,7 @@ class Execution(ExecutionSettings):
             bound: that was run.
             burst: that it is bound to.
             code: what the run ended with.
-            mode: by which call it began: SYNC, or BURST.
+            mode: by which call it began.
 
         Returns:
             Whether the outputs are in the bound plan's arguments; if not, they are in this execution's.
@@ -291,10 +295,10 @@ class Execution(ExecutionSettings):
         """
         if bound.is_replaced:
             bound.steps.abandon()
-            if mode == ExecutionMode.SYNC:
-                self.compute()
-            else:
+            if mode == ExecutionMode.BURST:
                 self.burst_compute(burst)
+            else:
+                self._compute_alone(mode, time.monotonic_ns())
             return False
         self._compute_bound(bound, burst, time.monotonic_ns(), code, mode)
         return True
@@ -491,6 +495,7 @@ class Execution(ExecutionSettings):
     def _recorded(self, outcome: Outcome) -> Outcome:
         """What a computation came to, noted for the application (RT:T4)."""
         took = time.monotonic_ns() - self._began_ns
+        self._executable.least_ns = min(took, self._executable.least_ns)
         self._executable.recorder.executed(self._mode, outcome.code, took, outcome.timing)
         return outcome
 
