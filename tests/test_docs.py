@@ -115,7 +115,7 @@ def test_map_has_every_module_below_its_folder() -> None:
     assert page.count(".py`: ") == len(inside)
     assert "\n- `messages.py`: The messages of the control channel" in page
     assert "\n- `burst/`: " in page
-    assert "\n  - `core.py`: The state of one burst" in page
+    assert "\n  - `core.py`: Keeps the state of one burst" in page
 
 
 @pytest.mark.parametrize(

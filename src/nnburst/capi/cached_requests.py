@@ -1,4 +1,4 @@
-"""Bursts and requests that the library runs without the interpreter."""
+"""Keeps the bursts and bound requests that the library runs without the interpreter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REMEMBERED: Final = 256
 
 
 class OwnBurst(ThreadBurst[Burst]):
-    """What one thread of a program in C has: its burst, also for the library. Thread-safe.
+    """The burst of one thread of a program in C, as Python and the library have it. Thread-safe.
 
     Attributes:
         handle: of the burst, which no program has; 0 without.
@@ -53,7 +53,7 @@ class OwnBurst(ThreadBurst[Burst]):
 
     @property
     def burst(self) -> Burst | None:
-        """Set to None it is given up: a run that is inside goes on."""
+        """The burst; None without one. Setting it to None closes it once no run is inside."""
         return next(iter([*self._row]), (None, None))[0]
 
     @burst.setter
@@ -80,15 +80,15 @@ class OwnBurst(ThreadBurst[Burst]):
 
 
 class OwnBursts:
-    """Bursts that computations of a compilation go over if they name none, one for each thread. Thread-safe.
+    """The bursts of a compilation's threads, for computations that name no burst. Thread-safe.
 
-    A thread is known by what C and Python both call its identity. One that begins when another has ended may
-    have the same, and goes on with its burst.
+    C and Python identify a thread by the same number. A thread that begins after another has ended may get
+    its number, and then goes on with its burst.
 
     Attributes:
         executable: of the compilation.
-        struct: as the library has them.
-        count: of them.
+        struct: a row for each burst, which the library reads.
+        count: of rows.
     """
 
     def __init__(
@@ -125,17 +125,17 @@ class OwnBursts:
         return mine
 
     def computed(self, mine: OwnBurst) -> None:
-        """The calling thread has computed the ordinary way; from its second time on a burst is opened."""
+        """Count a computation of the calling thread without a burst; from the second on, open it one."""
         self._bursts.is_opening(mine)
         mine.calls += 1
 
     @property
     def users(self) -> ThreadBursts[Burst]:
-        """What gives all of them up."""
+        """The bursts, so that a session can close them all."""
         return self._bursts
 
     def give(self, mine: OwnBurst, burst: Burst) -> None:
-        """Give the library a burst for a thread, if there is room."""
+        """Enter a thread's burst into the library's table, if a handle is left."""
         handle = self._begin()
         if not handle:
             return
@@ -145,14 +145,14 @@ class OwnBursts:
         mine._row.append((burst, row))
 
     def take(self, mine: OwnBurst, row: Any) -> None:  # noqa: ANN401 - of cffi's
-        """Take a burst from the library, and what it has cached for it."""
+        """Remove a burst from the library's table, and the requests that are cached for it."""
         lib.nnb_thread_burst_set(row, 0, 0)
         handle, mine.handle = mine.handle, 0
         self._free.append(row)
         self._end(handle)
 
     def close(self) -> None:
-        """Give all up, and open no more."""
+        """Close all bursts, and open no more."""
         self._bursts.close()
 
 
@@ -186,18 +186,18 @@ _LAST_CORE_TYPE: Final = 0xFFFF
 
 
 class ArgumentSizes(Closing):
-    """Lengths and types of inputs and outputs of a compilation's executions.
+    """The lengths and types of the inputs and outputs of a compilation's executions, for the library.
 
     Attributes:
         executable: what they execute.
         count: of inputs and outputs.
         are_all_exact: whether each of them has one length.
         own: bursts of threads, for executions that compute without one of the program's.
-        struct: as the library has it.
+        struct: the lengths, which the library reads.
     """
 
     def __init__(self, own: OwnBursts) -> None:
-        """Of executions of a compilation, whose threads have `own`."""
+        """Take the lengths from the compilation whose threads have the bursts `own`."""
         self.executable: Final = own.executable
         self.own: Final = own
         interface = self.executable.interface
@@ -230,7 +230,7 @@ class ArgumentSizes(Closing):
         return bool(lib.nnb_argument_sizes_in_use(self.struct))
 
     def close(self) -> None:
-        """Do nothing: it holds no more than memory of its own, and `own` is closed before."""
+        """Do nothing: all that it has is memory, and `own` is closed before."""
 
 
 # -- cached requests -------------------------------------------------------------------------------
@@ -242,13 +242,13 @@ _RUN: Final = ffi.addressof(lib, "nnb_capi_run")
 QUICK_NS: Final = 100_000
 PROMISING_NS: Final = 1_000_000
 
-#: Where the arguments of an execution lie: for each input, then each output, handle of a memory and offset;
-#: None for one at an address.
+#: Where the arguments of an execution lie: for each input, then each output, a memory's handle and an offset;
+#: None for an argument at an address.
 Placing: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
 def placing_of(infos: Sequence[ArgumentInfo]) -> Placing | None:
-    """Where arguments lie; None if the framework must look at them each time anew.
+    """Where arguments lie; None if the framework must check them before every computation.
 
     Args:
         infos: of each input, then each output.
@@ -269,7 +269,7 @@ def placing_of(infos: Sequence[ArgumentInfo]) -> Placing | None:
 
 
 class CachedRequest(Closing):
-    """A request of a burst that C runs for native executions with one placing of their arguments."""
+    """A bound request that C runs for all native executions whose arguments lie in the same places."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class CachedRequest(Closing):
         return bool(lib.nnb_cached_request_in_use(self.struct))
 
     def close(self) -> None:
-        """Give the request and its pool up."""
+        """Close the request and its pool."""
         self.bound.close()
         self._pool.close()
 
@@ -355,7 +355,7 @@ def _bound(
     pool: Pool,
     offsets: Sequence[int],
 ) -> BoundPlan | None:
-    """Arguments bound to a burst, with those at addresses in the pool."""
+    """Bind arguments to a burst; those at addresses get a place in the pool."""
     arguments = [
         info.as_argument()
         if info.memory
@@ -374,19 +374,19 @@ def _bound(
 
 # -- requests of one burst -------------------------------------------------------------------------
 
-#: Placings that a burst keeps requests for, and the execution with one placing that has it bound.
+#: Requests that a burst keeps, and how many executions with one placing it takes until a request is bound.
 MOST: Final = 8
 _BINDS_AT: Final = 2
 
 
 class BurstRequests:
-    """Requests of one burst, by where the arguments of executions lie.
+    """The cached requests of one burst, by the places of their arguments.
 
     Attributes:
-        requests: that the library may run; the framework computes what has another placing.
-        can_cache: whether C can run its plan.
-        array: of the requests, as the library has it.
-        gone: requests that went, and that the library may run until it has another array.
+        requests: those that the library may run; executions with other places are computed by the framework.
+        can_cache: whether C can run the burst's plan.
+        array: pointers to the requests, which the library reads.
+        gone: requests that the cache has evicted; the library may run them until it has a new array.
     """
 
     def __init__(self) -> None:

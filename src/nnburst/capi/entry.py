@@ -1,11 +1,11 @@
 """Receives the calls of libneuralnetworks.so, and shuts the interpreter's part down at the end.
 
-The library has refused nulls and invalid handles. A handle becomes its object, a number stays a number; any
-error becomes its code: nothing is raised into C.
+The library has refused nulls and invalid handles. Here a handle is replaced by its object, a number stays a
+number, and each error becomes its code, so that nothing is raised into C.
 
-A program may go on after the end of the interpreter (`Py_FinalizeEx`, or the end of a Python program). From
-then on the library refuses each call. Computations that are under way end first, since C may be using memory
-of the Python side; then the objects are closed, while that can still be done in order.
+A program may go on after its interpreter has ended (`Py_FinalizeEx`, or the end of a Python program). From
+then on the library refuses each call. Before that, computations that are under way end, since C may be using
+memory of Python's, and then all objects are closed, as long as Python can still do it in order.
 
 If `NNBURST_EXECUTION_COUNTS` names a folder, the file `PID.json` there has the executions of each device. A
 program under test may end suddenly or crash, so the file is written each time that it frees a compilation.
@@ -52,7 +52,7 @@ _GRACE: Final = 5.0
 
 
 def shutdown(exchange: Any) -> None:  # noqa: ANN401 - a struct nnb_exchange of cffi's
-    """Have the library refuse calls, wait for those under way, and give all objects up."""
+    """Have the library refuse calls, wait for those under way, and close all objects."""
     if not _ended(exchange):
         logger.warning("Python ends while NNAPI computes: the drivers are ended, too")
         close_process_manager()
@@ -65,7 +65,7 @@ def shutdown(exchange: Any) -> None:  # noqa: ANN401 - a struct nnb_exchange of 
 
 
 def _ended(exchange: Any) -> bool:  # noqa: ANN401 - the same
-    """Whether nothing is under way any more, or comes to that in time."""
+    """Whether no call is under way, after waiting for it."""
     deadline = time.monotonic() + _GRACE
     while exchange.end() or NATIVE_EXECUTIONS.is_in_use:
         if time.monotonic() >= deadline:
@@ -81,7 +81,7 @@ _folder: Final = EXECUTION_COUNTS.read() if EXECUTION_COUNTS.is_set else None
 
 
 def write_counts() -> None:
-    """Write them, if that is wanted."""
+    """Write the counts of executions, if a folder for them is set."""
     if _folder is not None:
         path = _folder / f"{os.getpid()}.json"
         partial = path.with_suffix(".partial")
@@ -93,7 +93,7 @@ _OP_FAILED: Final = int(ResultCode.OP_FAILED)
 
 
 def start(address: int, ours: int) -> None:
-    """Give the library its way into Python.
+    """Give the library the functions by which it calls Python.
 
     Args:
         address: of its `struct nnb_exchange`.
@@ -124,7 +124,7 @@ def start(address: int, ours: int) -> None:
 
 
 def _log_as_asked() -> None:
-    """Silent unless `NNBURST_LOG` names a level: the program's stderr is the program's."""
+    """Set up the log: off unless `NNBURST_LOG` names a level, since stderr belongs to the program."""
     warnings.simplefilter("ignore")
     root = logging.getLogger()
     if LOG.is_set:
@@ -138,12 +138,12 @@ def _log_as_asked() -> None:
 
 
 class _Handler:
-    """How one function of the interface is carried out."""
+    """Carries one function of the interface out."""
 
     __slots__ = ("_carry_out", "_readers", "_room", "name")
 
     def __init__(self, function: Function) -> None:
-        """Find what carries it out, and what that takes."""
+        """Find the handler or the row that carries it out, and read its arguments' types."""
         self.name = function.name
         by_hand: Callable[..., Any] | None = getattr(handlers, function.key, None)
         read = reader if function.is_free or by_hand is not None else value_reader
@@ -157,7 +157,7 @@ class _Handler:
         self._carry_out = _free if function.is_free else by_hand or Row(function).as_function()
 
     def __call__(self, words: Any) -> None:  # noqa: ANN401 - a pointer of cffi's
-        """Carry it out; what it makes lives under the handle that the library has made."""
+        """Carry it out; an object that it makes is kept under the handle that the library has chosen."""
         made = self._carry_out(*[read(words, index) for read, index in self._readers])
         if self._room >= 0:
             HANDLES[words[self._room]] = made
@@ -261,7 +261,7 @@ _handlers: Final = [
 
 
 def _code(what: str, carry_out: Callable[[], int | None]) -> int:
-    """Do something for the library: its code, or what `carry_out` returns."""
+    """Run `carry_out` for the library; returns its result, or the code of the error that it raised."""
     try:
         return carry_out() or 0
     except NnburstError as error:
@@ -277,7 +277,7 @@ def _code(what: str, carry_out: Callable[[], int | None]) -> int:
 
 @ffi.def_extern(name="nnb_capi_call", error=_OP_FAILED)
 def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
-    """Carry a call out: its code."""
+    """Carry a call out and return its code."""
     handler = _handlers[number]
     assert handler is not None
     return _code(handler.name, lambda: handler(words))
@@ -285,7 +285,7 @@ def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
 
 @ffi.def_extern(name="nnb_capi_finish", error=_OP_FAILED)
 def _finish(handle: int, status: int) -> int:
-    """Finish a run from C that did not end as the one before: its code, and whether the offer stands."""
+    """Finish a run from C that ended otherwise than the one before: its code, and whether C may repeat it."""
 
     def carry_out() -> int:
         return lib.NNB_KEEP_OFFER if FAST_PATH.finish(handle, status) else 0
@@ -295,7 +295,7 @@ def _finish(handle: int, status: int) -> int:
 
 @ffi.def_extern(name="nnb_capi_adopt", error=_OP_FAILED)
 def _adopt(handle: int, native: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
-    """Have Python adopt a native execution: its code."""
+    """Make a native execution one of Python's, and return a code."""
 
     def carry_out() -> None:
         NATIVE_EXECUTIONS.adopt(handle, native)
@@ -315,7 +315,7 @@ def _adopt_event(handle: int, code: int) -> int:
 
 @ffi.def_extern(name="nnb_capi_finish_cached", error=_OP_FAILED)
 def _finish_cached(handle: int, native: Any, cached: Any, status: int) -> int:  # noqa: ANN401
-    """Adopt a native execution after a run that did not end as the one before: its code."""
+    """Adopt a native execution after a run that ended otherwise than the one before; returns its code."""
 
     def carry_out() -> int:
         return 0 if NATIVE_EXECUTIONS.finish(handle, native, cached, status) else lib.NNB_IN_PLACE

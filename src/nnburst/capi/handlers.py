@@ -1,6 +1,7 @@
 """Carries out the functions of the C interface that take more than one call of the framework's.
 
-Each handler is named after its function. It gets objects for handles, numbers, and addresses as they came.
+Each handler is named after its function. For each handle it gets the object; numbers and addresses stay as
+the program has passed them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _per_channel: Final = PER_CHANNEL.layout
 
 
 def content(address: int, length: int) -> memoryview:
-    """`length` bytes in place, writable.
+    """The `length` bytes at an address, in place and writable.
 
     Raises:
         InvalidArgument: no memory is so long.
@@ -37,12 +37,12 @@ def content(address: int, length: int) -> memoryview:
 
 
 def optional(address: int, length: int) -> memoryview | None:
-    """The same; None for a null address (whose length the library has found to be 0)."""
+    """As `content`; None for a null address, whose length the library has found to be 0."""
     return content(address, length) if address else None
 
 
 def string(address: int) -> str:
-    """A string up to its 0.
+    """The string at an address, which ends before the first 0.
 
     Raises:
         InvalidArgument: it is not UTF-8.
@@ -91,12 +91,12 @@ def unsigned(word: int) -> int:
 
 
 def store(ctype: str, address: int, value: int) -> None:
-    """Store a number if the program wants it."""
+    """Store a number at an address, unless that is null."""
     cast("Any", ffi.cast(f"{ctype} *", address))[0] = value
 
 
 def store_all(ctype: str, address: int, values: Sequence[int]) -> None:
-    """Store numbers one behind the other."""
+    """Store numbers at an address, one after the other."""
     place = cast("Any", ffi.cast(f"{ctype} *", address))
     for index, value in enumerate(values):
         place[index] = value
@@ -120,13 +120,13 @@ class HandleTable:
     """Objects by handle. Thread-safe as a dict is: each call is one operation on it."""
 
     def __init__(self) -> None:
-        """Hold nothing, and make no handles before `new_handle` is set."""
+        """Begin empty; `new_handle` is set before the first object is added."""
         self.new_handle: Callable[[int], int] | None = None
         self._objects: dict[int, Any] = {}
         self._handles: dict[int, int] = {}
 
     def handle(self, value: object) -> int:
-        """The handle of a living object.
+        """The handle of an object.
 
         Raises:
             InvalidArgument: another thread has freed it.
@@ -205,7 +205,7 @@ def _objects(address: int, count: int) -> list[Any]:
 
 
 def reader(function: Function, argument: Argument) -> Read:
-    """Objects for handles; a number for all else, an address included."""
+    """A function that reads one argument: the object of a handle, or a number; addresses are numbers."""
     if argument.passing is Pass.HANDLE:
         return lambda words, index: HANDLES[words[index]]
     if argument.passing is Pass.HANDLES:

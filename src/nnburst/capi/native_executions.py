@@ -1,12 +1,13 @@
-"""Lets the library compute without the interpreter, by what it was offered.
+"""Gives the library bound requests, which it runs for executions without the interpreter.
 
-After a reusable execution has computed well over a driver's burst, its bound request is offered under its
-handle (csrc/capi/fast.h): `FastPath`. A program that makes an execution for each computation gets one that C
-keeps, once Python has offered the sizes of a compilation's arguments and cached requests of a burst:
-`NativeExecutions`. There is one request for arguments at addresses, which are copied, and one for each set of
-ranges of memories. The library runs either until a run ends in another way than the one before; Python then
-makes of that what the framework makes of it: shapes, fallback, a code. It adopts a native execution when a
-call needs Python.
+Two kinds of program profit. One reuses an execution: after it has computed over a driver's burst, `FastPath`
+enters its bound request into the library under its handle (csrc/capi/fast.h). The other makes a new execution
+for each computation: `NativeExecutions` gives the library the sizes of a compilation's arguments, with which
+it makes executions of its own, and cached requests to run for them. One request serves arguments at
+addresses, which are copied; for arguments in memories there is one request for each set of places.
+
+The library runs a request until a run ends otherwise than the one before. Then Python finishes that run as
+the framework would: shapes, fallback, a code. If a call on a native execution needs Python, Python adopts it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _RUN: Final = ffi.addressof(lib, "nnb_capi_run")
 
 
 class _Offer:
-    """What the library holds of an execution; lives as long as the handle, since C may be looking at it."""
+    """The library's view of an execution. It is kept as long as the handle, since C may be reading it."""
 
     def __init__(self, execution: Execution, bound: BoundPlan, burst: Burst, handle: int) -> None:
         self.execution: Final = execution
@@ -74,16 +75,16 @@ def _copies(bound: BoundPlan, *, into: bool) -> Any:  # noqa: ANN401 - of cffi's
 
 
 class FastPath:
-    """Offers by execution. Thread-safe: calls for one execution come one at a time."""
+    """Bound requests of reusable executions. Thread-safe: calls for one execution come one at a time."""
 
     def __init__(self) -> None:
-        """Offer nothing, and nothing before `exchange` is set."""
+        """Begin without requests; `exchange` is set before the first one."""
         self.exchange: Any = None
         self._offers: dict[int, list[_Offer]] = {}
         self._latest: dict[int, _Offer] = {}
 
     def offer(self, handle: int, execution: Execution, burst: Burst, burst_handle: int) -> None:
-        """Offer an execution that has computed over `burst`, if C can compute it again.
+        """Let the library repeat an execution that has computed over `burst`, if C can.
 
         Args:
             handle: of the execution.
@@ -105,30 +106,30 @@ class FastPath:
         return next((offer for offer in self._offers.get(handle, ()) if offer.bound is bound), None)
 
     def finish(self, handle: int, code: int) -> bool:
-        """Make the outcome of a run from C that ended with `code` the execution's.
+        """Finish a run from C that ended with `code`, as if the execution had computed.
 
         Returns:
-            Whether the offer stands.
+            Whether the library may run the request again.
 
         Raises:
-            NnburstError: what came of it.
+            NnburstError: the computation failed.
         """
         offer = self._latest[handle]
         NativeView(offer.execution).finish_bound(offer.bound, offer.burst, code)
         return offer.bound.is_current
 
     def disable(self, handle: int) -> None:
-        """The next computation is Python's."""
+        """Have Python carry out the next computation."""
         if handle in self._latest:
             self.exchange.offer(handle, ffi.NULL)
 
     def release(self, handle: int) -> None:
-        """The handle has ended, and with it the library's hold."""
+        """Drop the requests of a handle that has ended."""
         self._offers.pop(handle, None)
         self._latest.pop(handle, None)
 
     def close(self) -> None:
-        """Give all offers up, which the library does not look at any more."""
+        """Drop all requests, which the library does not read any more."""
         self._offers.clear()
         self._latest.clear()
 
@@ -142,7 +143,7 @@ logger = logging.getLogger("nnburst.capi")
 
 
 class NativeExecutions:
-    """Argument sizes by compilation and cached requests by burst, both by handle. Thread-safe."""
+    """The argument sizes of compilations and the cached requests of bursts, by handle. Thread-safe."""
 
     def __init__(self) -> None:
         """Begin with nothing; `exchange` is set before the first call."""
@@ -151,15 +152,15 @@ class NativeExecutions:
         self._sizes: Final[dict[int, ArgumentSizes]] = {}
         self._by_address: Final[dict[int, ArgumentSizes | CachedRequest]] = {}
         self._caches: Final[dict[int, BurstRequests]] = {}
-        #: Bursts with requests that are bound to a memory, both by handle.
+        #: For each memory's handle, the handles of bursts with requests that are bound to it.
         self._bound_to: Final[dict[int, set[int]]] = {}
-        #: What the library begins no more runs with.
+        #: Sizes and requests that the library begins no further runs with.
         self._ended: list[ArgumentSizes | CachedRequest] = []
-        #: Held while the library gets the requests of a burst, so that the latest come last.
+        #: Held while the library gets a burst's requests, so that the newest array is the last that it gets.
         self._publishing: Final = threading.Lock()
 
     def offer(self, compilation: int, execution: Execution) -> None:
-        """Let further executions of a compilation begin as native ones.
+        """Let the library make further executions of a compilation by itself.
 
         Args:
             compilation: its handle.
@@ -175,7 +176,7 @@ class NativeExecutions:
         self.exchange.offer_sizes(compilation, sizes.struct)
 
     def computed(self, execution: Execution) -> None:
-        """Give the calling thread a burst for executions like this one, which was given none.
+        """Give the calling thread a burst for executions like this one, for which the program named none.
 
         Args:
             execution: that has computed, or was started.
@@ -348,7 +349,7 @@ class NativeExecutions:
         self._close_unused()
 
     def release(self, handle: int) -> None:
-        """The handle has ended, and with it what the library was offered under it."""
+        """Remove what the library has under a handle that has ended."""
         with self._lock:
             cache = self._caches.pop(handle, None)
             if cache is not None:
@@ -367,7 +368,7 @@ class NativeExecutions:
         self._close_unused()
 
     def _close_unused(self) -> None:
-        """Close what has ended, unless the library still looks at it: then a later call does."""
+        """Close what has ended, unless the library still reads it; then a later call closes it."""
         with self._lock:
             ended = self._ended
             self._ended = [each for each in ended if each.is_in_use]
@@ -378,7 +379,7 @@ class NativeExecutions:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether the library looks at anything of it."""
+        """Whether the library reads anything of it now."""
         with self._lock:
             return any(each.is_in_use for each in self._by_address.values())
 

@@ -1,4 +1,4 @@
-"""Gets packed weights for a worker: it describes the model and receives sealed memory files.
+"""Requests packed weights for a worker from the server of weights, and receives them as sealed memory files.
 
 The other end is `nnburst.driver.weights_server`, one process for all workers of a service.
 """
@@ -29,25 +29,25 @@ from nnburst.hal.validation import validate_model
 
 
 def seal(fd: int) -> None:
-    """Seal a memfd for good; OSError if it is something else, or is mapped for writing."""
+    """Seal a memfd against any change; OSError if it is no memfd, or is mapped for writing."""
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, CONTENT_SEALS)
 
 
 def read_only(fd: int) -> int:
-    """A second descriptor of the same file that cannot even be mapped for writing."""
+    """A second descriptor of the same file, by which it cannot be mapped for writing."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-# -- A model as a worker hands it over: one sealed memory file -------------------------------------
-# It holds everything that the packed weights depend on:
+# -- A request to pack: a model in one sealed memory file ------------------------------------------
+# The file has all that the packed weights depend on:
 #
 #     offset  bytes
 #     0       8      bytes of the head, little-endian
 #     8              head: msgpack of `Head`
 #     …              each pool's bytes, in order, from a multiple of 64 on
 #
-# A worker that does not have these bytes gets nothing for them: the server computes their hash itself and
-# believes none that it is sent.
+# The server computes the hash of these bytes itself, so a worker that does not have them cannot get the
+# weights that were packed from them.
 
 
 _LENGTH: Final = 8
@@ -55,7 +55,7 @@ _ALIGNMENT: Final = 64
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """The model and its options, which stand before the pools.
+    """The head of a request: the model and its options.
 
     Attributes:
         model: as the client described it.
@@ -75,15 +75,15 @@ _decode: Final = msgspec.msgpack.Decoder(Head).decode
 
 
 def constant_bytes(model: Model, pools: Sequence[memoryview]) -> int:
-    """Bytes of all that a model's constants lie in."""
+    """Bytes of a model's operand values and of its pools, in which its constants lie."""
     return len(model.operand_values) + sum(pool.nbytes for pool in pools)
 
 
 def write_pack_request(model: Model, pools: Sequence[memoryview], options: PrepareOptions) -> int:
-    """A sealed memory file; the caller owns the descriptor.
+    """Write a request to pack as a sealed memory file; the caller owns the descriptor.
 
     Raises:
-        OSError: memory is short.
+        OSError: there is not enough memory.
     """
     head = _encode(Head(model, options.preference, options.priority, options.num_threads))
     parts: list[bytes | memoryview] = [len(head).to_bytes(_LENGTH, "little"), head]
@@ -139,11 +139,11 @@ def read_pack_request(fd: int) -> tuple[Model, Pools, PrepareOptions]:
 
 logger = logging.getLogger(__name__)
 
-#: Number of a request, and of its answer. A request carries one descriptor, an answer those of the files.
+#: A message is the number of a request. The request carries one descriptor, its answer those of the files.
 MESSAGE: Final = struct.Struct("<Q")
-#: Constants of so many bytes are worth a second process's work.
+#: Models with fewer bytes of constants are packed by each worker: sharing them would cost more than it saves.
 SMALLEST: Final = 1 << 20
-#: Seconds that a preparation waits for another process; then it packs for itself.
+#: Seconds that a preparation waits for the server; then the worker packs for itself.
 _PATIENCE: Final = 20.0
 
 
@@ -151,14 +151,14 @@ class WeightsClient(Closing):
     """A worker's connection to the server of weights, its only one. Thread-safe: preparations take turns."""
 
     def __init__(self, pair: socket.socket) -> None:
-        """Own `pair`, whose other end the keeper has."""
+        """Own `pair`, whose other end the server of weights has."""
         self._pair: socket.socket | None = pair
         pair.settimeout(_PATIENCE)
         self._turn = threading.Lock()
         self._number = 0
 
     def close(self) -> None:
-        """Request nothing any more; weights that were received stay. Twice is fine."""
+        """Send no more requests; weights that were received stay valid. Twice is fine."""
         pair, self._pair = self._pair, None
         if pair is not None:
             pair.close()
@@ -203,7 +203,7 @@ class WeightsClient(Closing):
         return []
 
     def _answer(self, pair: socket.socket) -> list[int]:
-        """The files of the newest request; those of one that took too long are dropped."""
+        """The files of the newest request; the answers to earlier ones, which came too late, are dropped."""
         while True:
             data, files, _, _ = socket.recv_fds(
                 pair, MESSAGE.size, MAX_FILES, socket.MSG_CMSG_CLOEXEC
@@ -213,4 +213,4 @@ class WeightsClient(Closing):
             for fd in files:
                 os.close(fd)
             if not data:
-                raise ConnectionResetError("the keeper has ended")
+                raise ConnectionResetError("the server of weights has ended")

@@ -1,12 +1,12 @@
-"""The process that packs weights once and shares them among workers.
+"""Packs the weights of each model once for all workers of a service, in a process of its own.
 
-A worker sends the bytes of a model in a sealed file. The server computes their hash, and nothing else decides
+A worker sends the bytes of a model in a sealed file. The server computes their hash, which alone decides
 which weights the worker gets: memory files that were packed from the same bytes for the same owner. If no
-such files exist yet, a process that the server forks for these bytes packs them.
+such files exist yet, the server forks a process for these bytes, which packs them.
 
-So a worker that its client has taken over reads no weights of a model that it does not have. It publishes
-none, since the server keeps nothing that a worker sends, and it changes none, since the files are sealed. The
-server itself never parses the bytes.
+A client may have taken over its worker. Such a worker cannot read weights of a model whose bytes it does not
+have. It cannot publish weights, since the server keeps nothing that a worker sends, and cannot change any,
+since the files are sealed. The server itself never parses the bytes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from nnburst.hal.errors import InvalidArgument, NnburstError
 
 # -- The process that packs one model and then ends ------------------------------------------------
 # It parses bytes that a client chose and runs an engine on them, so these bytes may take it over. Then it
-# can spoil the weights that are stored for exactly these bytes, and nothing else: their hash was computed
-# before it was forked, and its only descriptors are the request's and the one that its result goes to.
+# can spoil only the weights that are stored for exactly these bytes: their hash was computed before it was
+# forked, and it has no other descriptors than that of the request and that of its result.
 
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _STDERR: Final = 2
 
 
 def pack(executor: Executor, pack_request: int, result: socket.socket) -> NoReturn:
-    """Pack the model of a request, send its memory files, end the process.
+    """Pack the model of a request, send its memory files, and end this process.
 
     Args:
         executor: loaded, not used before.
@@ -63,7 +63,7 @@ def pack(executor: Executor, pack_request: int, result: socket.socket) -> NoRetu
         _close_others({pack_request, result.fileno()})
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         signal.alarm(SECONDS)
-        enter_sandbox()  # the keeper's lets it signal the keeper
+        enter_sandbox()  # that of the server, which it inherits, would let it signal the server
         files = _packed(executor, pack_request)
         socket.send_fds(result, [b"packed"], list(files))
         status = 0
@@ -84,7 +84,7 @@ def _packed(executor: Executor, pack_request: int) -> tuple[int, ...]:
 
 
 def _close_others(kept: set[int]) -> None:
-    """Close every descriptor above stderr but `kept`: those of the keeper lead to other clients."""
+    """Close every descriptor above stderr but `kept`: those of the server lead to other clients."""
     start = _STDERR + 1
     for fd in sorted(kept):
         os.closerange(start, fd)
@@ -95,9 +95,9 @@ def _close_others(kept: set[int]) -> None:
 # -- The packed weights that are stored ------------------------------------------------------------
 
 
-#: Most models stored for one owner; those that have nothing to share count, too.
+#: Models that are stored for one owner at most; those that have nothing to share count, too.
 MODELS_OF_ONE: Final = 64
-#: Most owners with stored models.
+#: Owners for which models are stored at most.
 OWNERS: Final = 16
 
 
@@ -136,7 +136,7 @@ class WeightsStore:
         return models[key]
 
     def keep(self, owner: int, key: bytes, packed: Packed) -> None:
-        """Own `packed`; one that is too large for the store is not kept."""
+        """Store `packed` and own it; if it is too large, store that the model has nothing to share."""
         if packed.size > self._limit:
             packed.close()
             packed = Packed()
@@ -156,13 +156,13 @@ class WeightsStore:
 # -- The server ------------------------------------------------------------------------------------
 
 
-#: Share of the machine's memory that the weights of one owner may take, and one pack_request.
+#: Share of the machine's memory that the weights of one owner may take, and a single request likewise.
 _SHARE: Final = 1 / 16
-#: Most models that wait to be packed; a worker with a further one packs it itself.
+#: Models that may wait to be packed; the worker of a further one packs for itself.
 _MOST_JOBS: Final = 16
-#: Abandoned processes that have not ended; with so many nothing is packed any more.
+#: Packing processes that took too long and have not ended: with so many, no further one is started.
 _MOST_GIVEN_UP: Final = 4
-#: Milliseconds between checks of whether abandoned processes have ended.
+#: Milliseconds between checks of whether such processes have ended.
 _REAPING: Final = 500.0
 #: Owner, as the supervisor sends it with a worker's socket.
 OWNER_BYTES: Final = 8
@@ -193,7 +193,7 @@ class _Packing:
 
 
 def keep_weights(supervisor: socket.socket, executor: str) -> NoReturn:
-    """Keep until the supervisor is gone, then end the process.
+    """Serve weights until the supervisor is gone, then end this process.
 
     Args:
         supervisor: sends the sockets of workers, each with its owner.
@@ -202,14 +202,14 @@ def keep_weights(supervisor: socket.socket, executor: str) -> NoReturn:
     limit_this_process()
     enter_sandbox()
     try:
-        keeper = _WeightsServer(supervisor, find_executor(executor)())
+        server = _WeightsServer(supervisor, find_executor(executor)())
     except NnburstError as error:
         logger.info(
             "no weights are shared, each worker packs its own: %s", error
         )  # every client gets this error
         os._exit(0)
     try:
-        while keeper.step():
+        while server.step():
             pass
     except BaseException:
         logger.exception("weights are not shared any more: each worker packs its own")
@@ -338,7 +338,7 @@ class _WeightsServer:
             self._poller.register(ours, select.POLLIN)
 
     def _collect(self, packing: _Packing) -> None:
-        """Receive from a packing process: one message at most, then its end; then nothing is mapped."""
+        """Receive from a packing process: at most one message, then its end, after which it maps no file."""
         try:
             # TRUST: it may be taken over by the bytes that it packs; what it sends is kept for these alone.
             data, fds, _, _ = socket.recv_fds(
@@ -357,7 +357,7 @@ class _WeightsServer:
         self._finish(packing, self._sealed(files))
 
     def _sealed(self, files: list[int]) -> Packed:
-        """Files of a packing process as they are kept; nothing if one of them is not a memory file."""
+        """Seal the files of a packing process for the store; nothing if one of them is not a memory file."""
         kept: list[int] = []
         size = 0
         try:

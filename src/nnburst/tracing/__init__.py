@@ -1,4 +1,1 @@
-"""Traces: processes record the work that they do in shared memory; files and reports are made from that.
-
-Perfetto reads the files.
-"""
+"""Records the work of processes in shared memory, and makes files for Perfetto and reports from it."""

@@ -1,8 +1,8 @@
 """Collects the marks of many processes while they run.
 
-Every process sends a memfd that only it can write to. The collector maps it for reading, looks into each ring
-every 50 ms and once more at the end, and bounds every index that it reads there: a process that writes
-anything but marks loses its own. Marks that a killed process had recorded are still there.
+Every process sends a memfd that only it can write to. The collector maps it for reading, and reads each ring
+every 50 ms and once more at the end. It bounds every index that it reads: a process that writes anything but
+marks loses only its own. The marks of a process that was killed are still there.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Records = npt.NDArray[Any]
 
 
 class Clock:
-    """Ticks as nanoseconds of CLOCK_MONOTONIC, linear between the first and the last pair."""
+    """Converts ticks to nanoseconds of CLOCK_MONOTONIC, linearly between the first and the last pair."""
 
     def __init__(self) -> None:
-        """Take the first pair."""
+        """Read both clocks for the first time."""
         self._first = self._last = self._pair()
 
     def take(self) -> None:
-        """Take another pair."""
+        """Read both clocks again."""
         self._last = self._pair()
 
     @staticmethod
@@ -51,7 +51,7 @@ class Clock:
         return int(lib.nnb_trace_ticks(1)), time.monotonic_ns()
 
     def nanoseconds(self, ticks: Records) -> list[int]:
-        """The times of these ticks."""
+        """The nanoseconds of these ticks."""
         (t0, ns0), (t1, ns1) = self._first, self._last
         rate = (ns1 - ns0) / max(t1 - t0, 1)
         apart = ticks.astype(np.int64) - t0
@@ -99,7 +99,7 @@ class TracedProcess:
         self._records[ring].append(copied[good])
 
     def threads(self, clock: Clock) -> tuple[list[Thread], list[str]]:
-        """Its threads with their slices, and descriptions of marks that do not fit together."""
+        """The threads with their slices, and descriptions of marks that contradict each other."""
         pid = int(self._area["pid"])
         process = _text(self._area["process"])
         names = self._names()
@@ -127,7 +127,7 @@ class TracedProcess:
 
     @property
     def dropped(self) -> int:
-        """Marks of threads that had no ring."""
+        """The number of marks of threads that had no ring."""
         return min(int(self._area["dropped"]), 1 << 40)
 
 
@@ -230,7 +230,7 @@ class Collector(Closing):
         return Trace(threads, lost, problems)
 
     def close(self) -> None:
-        """Listen no more; twice is fine."""
+        """Stop listening; twice is fine."""
         self._ends.set()
         if self._thread.is_alive():
             self._thread.join()

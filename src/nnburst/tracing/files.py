@@ -16,7 +16,7 @@ from nnburst.tracing.recording import is_mark
 from nnburst.tracing.timeline import Thread, ThreadBuilder, Trace
 
 _CATEGORY = "nnburst"
-#: In the order in which they count if they come at one moment.
+#: Kinds of events, in the order in which those of one moment are applied.
 _ENDS, _OPENS, _ENDS_AT_ONCE = range(3)
 
 
@@ -122,12 +122,12 @@ _PHASES: Final = {
 
 
 def is_text(data: bytes) -> bool:
-    """Whether a file looks like it."""
+    """Whether the content looks like ftrace's text."""
     return b"tracing_mark_write" in data
 
 
 def read_ftrace(data: bytes) -> Trace:
-    """The trace of a text; threads without a mark of NNAPI are left out.
+    """The trace of ftrace's text; threads without a mark of NNAPI are left out.
 
     Raises:
         InvalidArgument: there is no trace of NNAPI in it.
@@ -169,7 +169,7 @@ def _take(threads: dict[int, ThreadBuilder], found: re.Match[str]) -> None:
 
 
 def _translated(name: str) -> str:
-    """HIDL's marks as ours: the client's side is IPC, the server's the driver."""
+    """Our mark for one of HIDL's: the client's side is IPC, the server's side is the driver."""
     found = _HIDL.search(name)
     if found is None:
         return name

@@ -48,7 +48,7 @@ def _packets(trace: Trace) -> Iterator[bytes]:
 
 
 class _Names:
-    """Names that the file has once."""
+    """Names, each of which the file contains once."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -162,7 +162,7 @@ def _text(value: Field | None) -> str:
 
 
 class _Reader:
-    """Packets in their order."""
+    """Builds a trace from packets in their order."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -170,7 +170,7 @@ class _Reader:
         self._threads: dict[int, ThreadBuilder] = {}
 
     def take(self, packet: Field) -> None:
-        """One packet."""
+        """Read one packet."""
         parts = _parts(packet)
         names = parts.get(12)
         for entry in fields(names.view) if names is not None else ():

@@ -1,7 +1,8 @@
 """Records the marks of this process in shared memory, under NNAPI's names for slices.
 
-`NNBURST_TRACE` names a collector's socket. A process that begins makes its memory, sends it there, and from
-then on only writes to it: no thread, no system call. A worker does so before it enters its sandbox.
+`NNBURST_TRACE` names a collector's socket. When a process begins, it makes its memory and sends it there.
+From then on it only writes to that memory, without a thread or a system call. A worker does so before it
+enters its sandbox.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def name_number(layer: Layer, phase: Phase, detail: str) -> int:
 
 
 def stop() -> None:
-    """Record nothing more."""
+    """Stop recording."""
     global _tracer
     _tracer = None
     lib.nnb_trace_stop()
@@ -156,7 +157,7 @@ def _record(path: Path, process: str) -> None:
         view = memory.map_then_protect()
         area = ffi.from_buffer("struct nnb_trace_area *", view)
         _kept.append((view, area))
-        # The collector looks at once, so what it looks at is there before.
+        # The collector reads the memory at once, so its header is written before it is sent.
         lib.nnb_trace_start(area, process.encode()[:63], has_steady_tsc())
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as collector:
             collector.settimeout(_TIMEOUT)
@@ -186,7 +187,7 @@ def _command() -> str:
 
 
 class _Tracer:
-    """Slices of Python code by name."""
+    """Makes the slices of Python code."""
 
     def __init__(self, marker: int = -1) -> None:
         self._slices: dict[str, _Slice] = {}
@@ -211,7 +212,7 @@ class _Tracer:
 
 
 class _Slice:
-    """Marks where a context begins and ends; any thread, as often as wanted."""
+    """Marks the beginning and the end of a context; usable by any thread, again and again."""
 
     __slots__ = ("name",)
 
@@ -275,7 +276,7 @@ IGNORED: Final = "LX"
 
 
 class Mark(NamedTuple):
-    """A name, taken apart."""
+    """The parts of a slice's name."""
 
     layer: Layer
     phase: Phase
@@ -294,7 +295,7 @@ def is_mark(name: str) -> bool:
 
 
 def parse(name: str) -> Mark:
-    """Take a name apart.
+    """Parse a slice's name.
 
     Raises:
         InvalidArgument: it is not a mark, or names a layer or a phase that there is not.

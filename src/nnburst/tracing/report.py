@@ -1,4 +1,4 @@
-"""Adds up where time went, by layer and phase, and shows a trace in a browser.
+"""Adds up the time of a trace by layer and phase, and shows the trace in a browser.
 
 Each slice's time is counted once: its duration less that of the slices inside it, which are slices of its
 thread, and the driver's slice that serves its request, on whichever thread that ran. So no time is negative,
@@ -67,7 +67,7 @@ class SliceNode:
 
     @property
     def own(self) -> int:
-        """Nanoseconds that nothing inside accounts for."""
+        """Nanoseconds that belong to no slice inside."""
         taken = [(child.begin, child.end) for child in (*self.children, *self.served)]
         return self.end - self.begin - _covered(taken, self.begin, self.end)
 
@@ -155,7 +155,7 @@ def _count(table: Table, node: SliceNode) -> None:
     table.counts[node.bucket] += 1
     table.processes[node.process, node.mark.layer] += node.own
     if node.flow and node.leaves:
-        # A driver goes on behind its answer: it wakes sleepers, and keeps its books.
+        # A driver still works after its answer: it wakes sleepers and updates its counters.
         pieces = [(s.begin, s.end) for n in _walk([node]) for s in n.served]
         served = _covered(pieces, node.begin, node.end)
         table.bursts[node.flow >> 32].append((node.end - node.begin, served))
@@ -264,7 +264,7 @@ def _where(node: SliceNode, thread: Thread) -> str:
 
 
 def _serve(roots: Sequence[SliceNode]) -> None:
-    """Give each driver's slice to the slice that waits for it: by its flow, else by its time."""
+    """Attach each driver's slice to the slice that waits for it, found by its flow or else by its time."""
     nodes = _walk(roots)
     waits = sorted(
         (
@@ -358,7 +358,7 @@ class Viewer(Closing):
         self._server.shutdown()
 
     def close(self) -> None:
-        """Listen no more; twice is fine."""
+        """Stop listening; twice is fine."""
         self._server.server_close()
 
 
@@ -394,7 +394,7 @@ class _Handler(SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def end_headers(self) -> None:
-        """Keep the page to this server."""
+        """Forbid the page to load anything from other servers."""
         self.send_header("Content-Security-Policy", _POLICY)
         super().end_headers()
 

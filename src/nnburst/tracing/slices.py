@@ -1,9 +1,9 @@
-"""Marks where the work of a request begins and ends, and joins its marks across processes.
+"""Marks the beginning and the end of a request's work, and joins the marks of one request across processes.
 
     with trace(Layer.DRIVER, Phase.EXECUTION, "miss"):
         ...
 
-Nothing happens, at the cost of one comparison, until `set_tracer` is called.
+Until `set_tracer` is called this does nothing, at the cost of one comparison.
 
 NNAPI: nnapi/Tracing.h NNTRACE_FULL; slices are named `[NN_<layer>_<phase>]detail`.
 """
@@ -59,7 +59,7 @@ _tracer: Tracer | None = None
 
 
 def set_tracer(tracer: Tracer | None) -> None:
-    """Let `tracer` make the slices of this process from now on; None ends it."""
+    """Let `tracer` make the slices of this process from now on; None ends tracing."""
     global _tracer
     _tracer = tracer
 
@@ -90,8 +90,8 @@ _BITS = 32
 def flow_base(fd: int) -> int:
     """The first number for the requests of a burst, which client and driver compute alike.
 
-    Nothing is sent for it: the memory of a burst's request ring is one file, whose number is
-    unique on a machine.
+    Nothing is sent for it: both sides have the file of the burst's request ring, whose inode number is unique
+    on a machine.
 
     Args:
         fd: of that memory.

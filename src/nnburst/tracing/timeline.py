@@ -36,7 +36,7 @@ class Slice(msgspec.Struct):
 
 
 class Instant(msgspec.Struct):
-    """A moment."""
+    """A named moment."""
 
     name: str
     time: int
@@ -79,24 +79,24 @@ class Trace:
 
 
 class ThreadBuilder:
-    """Makes slices of begins, ends and switches in the order of their times."""
+    """Builds the slices of a thread from begins, ends and switches, in the order of their times."""
 
     def __init__(self, thread: Thread) -> None:
-        """`thread` gets them."""
+        """Add the slices to `thread`."""
         self.thread = thread
         self.surplus = 0
         self._open: list[Slice] = []
         self._last = 0
 
     def begin(self, name: str, time: int, flow: int = 0, *, leaves: bool = False) -> None:
-        """A slice begins."""
+        """Begin a slice."""
         self._last = time
         found = Slice(name, time, time, len(self._open), flow, leaves)
         self._open.append(found)
         self.thread.slices.append(found)
 
     def end_slice(self, time: int) -> None:
-        """The latest open slice ends; an end without a begin is counted."""
+        """End the latest open slice; if none is open, count a surplus end."""
         self._last = time
         if self._open:
             self._open.pop().end = time
@@ -104,13 +104,13 @@ class ThreadBuilder:
             self.surplus += 1
 
     def switch(self, name: str, time: int, flow: int = 0, *, leaves: bool = False) -> None:
-        """The latest open slice ends when another begins."""
+        """End the latest open slice and begin another."""
         if self._open:
             self._open.pop().end = time
         self.begin(name, time, flow, leaves=leaves)
 
     def finish(self) -> None:
-        """End the slices that are still open at the thread's last mark."""
+        """End all open slices at the time of the thread's last mark."""
         for left in self._open:
             left.end, left.is_complete = self._last, False
         self._open.clear()

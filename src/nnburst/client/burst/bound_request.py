@@ -56,13 +56,13 @@ if TYPE_CHECKING:
 
 
 _LOST: Final = "an interruption took the result"
-#: Later than any wait, on CLOCK_MONOTONIC.
+#: Later than the end of any wait, on CLOCK_MONOTONIC.
 _NO_DEADLINE_NS: Final = 2**63 - 1
 _clock: Final = time.monotonic_ns
 
 
 class Collected(Protocol):
-    """A bound request, as far as waiting for its result needs it."""
+    """The part of a bound request that waiting for its result needs."""
 
     in_flight: bool
 
@@ -109,7 +109,7 @@ class SubmittedRingRequest(SubmittedRequest):
             self._outcome = error
 
     def _until(self, timeout: float) -> int:
-        """When a wait that begins now ends, on CLOCK_MONOTONIC."""
+        """The end of a wait that begins now, on CLOCK_MONOTONIC."""
         return min(time.monotonic_ns() + int(check_timeout(timeout) * 1e9), self._deadline_ns)
 
     def _wait(self, deadline_ns: int) -> ExecutionResult:
@@ -177,7 +177,7 @@ class SubmittedRingRequest(SubmittedRequest):
                 raise
 
     def _settle(self, outcome: ExecutionResult | BaseException) -> None:
-        """Note the outcome, unless there is one, and go out of the queue. May be interrupted and repeated."""
+        """Note the outcome, unless it is known, and leave the queue. May be interrupted and repeated."""
         pending = self._core.pending
         if self._outcome is None:
             self._outcome = outcome
@@ -206,7 +206,7 @@ _SAME_BUT_TIMING: Final = int(lib.NNB_CLIENT_SAME_BUT_TIMING)
 
 
 class RingRequest(BoundRequest):
-    """A request whose packet is made once, and goes over the rings of one burst; made by `RingBurst.bind`."""
+    """A request that is serialised once and sent over the rings of one burst; see `RingBurst.bind`."""
 
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
@@ -278,7 +278,7 @@ class RingRequest(BoundRequest):
 
     @property
     def closed(self) -> bool:
-        """Whether it cannot run any more: a pool of its arrays was closed, or this is a forked child."""
+        """Whether it cannot run any more: a pool of its arrays was closed, or the process has forked."""
         return bool(self._bound.closed)
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
@@ -307,7 +307,7 @@ class RingRequest(BoundRequest):
         return self._bound
 
     def _check_running(self) -> None:
-        """Raise why no run is possible any more, if that is so: Closed, DeadObject."""
+        """Raise Closed or DeadObject if no run is possible any more."""
         self._core.check_running()
 
     def conclude(self, code: int) -> ExecutionResult:
@@ -407,7 +407,7 @@ class RingRequest(BoundRequest):
         return pending
 
     def _send(self, pending: SubmittedRingRequest) -> None:
-        """Send it. Afterwards it is in the queue if and only if it was sent. Inside of the queue's gate."""
+        """Send the request; it is queued if and only if it was sent. Inside of the queue's gate."""
         queue, client = self._core.pending, self._core.client
         before = client.submitted
         try:
@@ -435,16 +435,16 @@ class RingRequest(BoundRequest):
         )
 
     def _pool_closed(self, number: int) -> None:
-        """A pool is gone; if an array lies in it, no run is possible any more."""
+        """Note that a pool was closed; if an array lies in it, no run is possible any more."""
         if number in self._pools:
             self._fail()
 
     def _fail(self) -> None:
-        """Refuse runs from now on; what is out may still be waited for. Any thread, reentrant."""
+        """Refuse runs from now on; results that are out can still be waited for. Any thread, reentrant."""
         self._bound.closed = 1
 
     def _collect(self, deadline_ns: int) -> ExecutionResult:
-        """Wait for the result of the oldest submission, which is this one's."""
+        """Wait for the result of the oldest submission, which is one of this request."""
         self._core.check_process()
         code = _SAME
         try:
@@ -470,7 +470,7 @@ class RingRequest(BoundRequest):
         self._timeout_ns = timeout_ns
 
     def _conclude(self, code: int) -> ExecutionResult:
-        """Turn the outcome of a run into a result or an exception, waiting on if it was cut short."""
+        """Turn the code of a run into a result or an exception; if its time slice ended, wait on."""
         if code == _INTERRUPTED:
             code = self._resume(self._bound.deadline_ns)
         elif code == IN_FLIGHT:
@@ -487,7 +487,7 @@ class RingRequest(BoundRequest):
         return self._core.raise_for(code)
 
     def _resume(self, deadline_ns: int) -> int:
-        """Go on waiting in slices, so that signals are handled in between."""
+        """Continue waiting in slices, so that signals are handled in between."""
         # Both clocks are CLOCK_MONOTONIC.
         while True:
             left = max(deadline_ns - time.monotonic_ns(), 1)
@@ -496,7 +496,7 @@ class RingRequest(BoundRequest):
                 return code
 
     def _run_later(self, deadline_ns: int) -> ExecutionResult:
-        """Submitted requests are out, or an overdue result is still awaited."""
+        """Run behind submitted requests that are out, or behind an overdue result."""
         core = self._core
         if core.pending:
             me = next(entries)
@@ -525,7 +525,7 @@ class RingRequest(BoundRequest):
         return self._conclude(code)
 
     def _fall_back(self, deadline_ns: int) -> ExecutionResult:
-        """The packet cannot be sent, so the ordinary path is taken (burst:§8)."""
+        """Execute over the socket, since the packet cannot be sent (burst:§8)."""
         return execute_synchronously(
             self._core.prepared,
             self.inputs,
@@ -535,7 +535,7 @@ class RingRequest(BoundRequest):
         )
 
     def _timed(self, last: ExecutionResult) -> ExecutionResult:
-        """The last result with the timing of this one."""
+        """The last result, with the timing of this run."""
         if not self._measured:
             return last
         summary = self._bound.summary
@@ -543,7 +543,7 @@ class RingRequest(BoundRequest):
         return ExecutionResult(last.outputs, last.output_shapes, timing)
 
     def _read(self) -> ExecutionResult:
-        """The result packet, as it differs from the one before."""
+        """Read the result packet, which differs from the last one."""
         data = ffi.buffer(self._result, self._bound.result_count * DATUM_BYTES)[:]
         try:
             status, shapes, _ = deserialize_result(data)
@@ -586,7 +586,7 @@ def _truths(outputs: Sequence[Array | None]) -> Any:  # noqa: ANN401 - a cffi st
 
 
 class _Places:
-    """Where the arrays of one request lie: collects its pools in order of their first use.
+    """Finds pool and offset of each array of a request, and collects the pools in order of their first use.
 
     Attributes:
         pools: the request's.
@@ -600,14 +600,14 @@ class _Places:
         self.slots: list[int] = []
 
     def input(self, parameter: Parameter, array: Array | None) -> RequestArgument:
-        """The argument for an input, checked."""
+        """The request's argument for an input, which is checked."""
         if array is None:
             return OMITTED
         parameter.check_input(array)
         return self._argument(parameter, array, parameter.extents(array))
 
     def output(self, parameter: Parameter, array: Array | None) -> RequestArgument:
-        """The argument for an output, checked."""
+        """The request's argument for an output, which is checked."""
         if array is None:
             raise InvalidArgument(f"{parameter.name} has no array")
         parameter.check_output(array)

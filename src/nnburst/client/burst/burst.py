@@ -1,4 +1,4 @@
-"""A burst: it executes a prepared model over shared memory, one C call for each execution.
+"""Executes a prepared model over shared memory, by one C call for each execution.
 
 with prepared.open_burst() as burst:
         bound = burst.bind()                  # pool-backed arrays for every input and output
@@ -34,7 +34,7 @@ from nnburst.tracing.slices import Layer, Phase, trace
 
 @functools.cache
 def _default_spin_window() -> float:
-    """Seconds: longer than the driver's, since a kernel wake-up costs more than the spin; read once.
+    """Seconds that the client spins: more than the driver, since a wake-up costs more than that; read once.
 
     Raises:
         InvalidArgument: NNBURST_BURST_CONTROLLER_POLLING_WINDOW is not a number of its range.
@@ -43,7 +43,7 @@ def _default_spin_window() -> float:
 
 
 class RingBurst(Burst):
-    """A burst over the rings to one driver, with which it ends; made by `PreparedModel.open_burst`."""
+    """A burst over the rings of one driver, which ends with the driver; see `PreparedModel.open_burst`."""
 
     def __init__(self, core: BurstCore) -> None:
         """Use `PreparedModel.open_burst`."""
@@ -97,7 +97,7 @@ class RingBurst(Burst):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the driver is there and this object is open."""
+        """Whether the driver is alive and this object is open."""
         return not self._core.closed and self._core.connection.is_alive
 
     @property
@@ -107,12 +107,12 @@ class RingBurst(Burst):
 
     @property
     def inputs(self) -> Sequence[Parameter]:
-        """What each input must look like."""
+        """Type and shape of each input."""
         return self._core.inputs
 
     @property
     def outputs(self) -> Sequence[Parameter]:
-        """What each output must look like."""
+        """Type and shape of each output."""
         return self._core.outputs
 
     @property
@@ -195,7 +195,7 @@ class RingBurst(Burst):
             self._arrays.close()
 
     def _abandon(self) -> None:
-        """Close it since another one has taken its place; what still uses it gets DeadObject."""
+        """Close it because another burst replaces it; threads that still use it get DeadObject."""
         self._core.lost = True
         self.close()
 
@@ -205,10 +205,12 @@ class RingBurst(Burst):
 
 
 def check_usable(burst: Burst) -> None:
-    """Raise what each run on a burst of one driver would raise now: it is closed, or its driver is dead.
+    """Raise the error that any run on a burst would raise now.
 
     Raises:
-        NnburstError: the reason.
+        Closed: the burst was closed.
+        DeadObject: its driver is dead.
+        GeneralFailure: client and driver have lost track of each other.
     """
     assert isinstance(burst, RingBurst)
     burst._core.check_open()

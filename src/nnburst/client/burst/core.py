@@ -1,6 +1,6 @@
-"""The state of one burst: its slots, its queue of submitted requests, and its end.
+"""Keeps the state of one burst: its channels, its slots, its submitted requests, and how it ends.
 
-The client's slot table: which number stands for a pool in the driver (burst:§6.1).
+A slot is the number by which the driver refers to a pool of the client (burst:§6.1).
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 # -- slots -----------------------------------------------------------------------------------------
 
 
-#: Slots that the driver may have yet to forget when another pool gets one: far below its quota of pools.
+#: Slots that the driver has not dropped yet, at most, when another pool gets one: far below its quota.
 MAX_BACKLOG: Final = 64
 
 
 class SlotTable:
-    """Pools to slots and back, for one burst. Thread-safe.
+    """Maps the pools of one burst to slots and back. Thread-safe.
 
-    Pools are referenced weakly: an array of a bound request keeps its pool alive, the table does not.
-    A slot is the one freed last, or else the next from 0. It is free again only when the driver has
-    forgotten it (`release`), so a number never means two pools at once.
+    Pools are referenced weakly: an array of a bound request keeps its pool alive, the table does not. A new
+    pool gets the slot that was freed last, or else the next one, from 0 on. A slot is free only after the
+    driver has dropped it (`release`), so a number never means two pools at once.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class SlotTable:
         return memory._number in self._slots
 
     def slot_of(self, memory: Memory) -> tuple[int, bool]:
-        """The slot of a pool, and whether it was given just now."""
+        """The slot of a pool, and whether the pool has just got it."""
         with self._lock:
             known = self._slots.get(memory._number)
             if known is not None:
@@ -101,7 +101,7 @@ class SlotTable:
         return [pool for pool in found if pool is not None]
 
     def remove(self, number: int) -> int | None:
-        """Take a closed pool out; its slot, which stays taken until `release`."""
+        """Remove a closed pool; returns its slot, which is not free before `release`."""
         with self._lock:
             slot = self._slots.pop(number, None)
             if slot is not None:
@@ -109,7 +109,7 @@ class SlotTable:
             return slot
 
     def release(self, slot: int) -> None:
-        """Give a retired slot back for reuse: the driver has forgotten it."""
+        """Make a retired slot free, since the driver has dropped it."""
         with self._lock:
             self._free.append(slot)
 
@@ -121,11 +121,11 @@ class SlotTable:
 
 
 class SlotReleaser:
-    """Tells the driver which slots it may forget, on a thread of its own.
+    """Asks the driver to drop slots whose pools are closed, on a thread of its own.
 
-    A pool can be closed anywhere, also by the garbage collector in the middle of another call, so
-    closing it must neither wait nor take a lock. So that no program closes pools faster than the
-    driver forgets them for long, giving a new pool a slot waits first (`keep_up`).
+    A pool can be closed anywhere, also by the garbage collector in the middle of another call, so closing it
+    must neither wait nor take a lock. If a program closes pools faster than the driver drops their slots, the
+    next new pool waits for the driver (`keep_up`).
     """
 
     def __init__(self, free_memory: Callable[[int], None], slots: SlotTable) -> None:
@@ -147,7 +147,7 @@ class SlotReleaser:
         self._thread = DaemonThread(self._serve)
 
     def release(self, slot: int) -> None:
-        """Free a retired slot, soon. Reentrant."""
+        """Have the thread free a retired slot. Reentrant."""
         self._queue.put(slot)
 
     def keep_up(self, timeout: float) -> None:
@@ -171,9 +171,9 @@ class SlotReleaser:
                 self._progress.wait(left)
 
     def close(self) -> None:
-        """End the thread after the slot that it is at: with the burst the driver forgets all the others.
+        """End the thread after the slot that it is freeing; the driver drops all others with the burst.
 
-        A driver that stands still is not waited for: then the thread ends with its call.
+        This does not wait for a driver that is stopped: then the thread ends when its call does.
         """
         self._closing = True
         self._queue.put(None)
@@ -181,7 +181,7 @@ class SlotReleaser:
             self._thread.join(RELEASE_TIMEOUT)
 
     def abandon(self, clean_up: Callable[[], None]) -> None:
-        """End the thread, soon; `clean_up` is the last thing that it runs. Reentrant."""
+        """Let the thread end by itself; it runs `clean_up` last. Reentrant."""
         self._clean_up = clean_up
         self._queue.put(None)
 
@@ -213,8 +213,8 @@ class Submission(Protocol):
     """A request that was sent and whose result is out.
 
     Attributes:
-        _abandoned: its result is not wanted any more.
-        _taken: its result is not to be waited for: it has been taken out of the ring, or is overdue.
+        _abandoned: the program does not want its result any more.
+        _taken: no wait for its result is needed: it has been taken out of the ring, or is overdue.
     """
 
     _abandoned: bool
@@ -229,13 +229,13 @@ class Submission(Protocol):
 
 
 class SubmissionQueue(deque[Submission]):
-    """The submitted requests of a burst, oldest first: those that its C side has out.
+    """The submitted requests of a burst whose results are out, oldest first.
 
-    Signal handlers may raise anywhere, several in a row. So what happens to a request is read off what the C
-    side has counted, and noted without a call before anything else is done about it.
+    Signal handlers may raise anywhere, several in a row. So the state of a request is derived from the
+    counters of the C side, and noted without a call before anything else is done about it.
 
     Attributes:
-        gate: keeps other threads out, since order is all that matches results with requests.
+        gate: keeps other threads out, since results are matched with requests by their order alone.
     """
 
     def __init__(self, client: nnb_client) -> None:
@@ -245,7 +245,7 @@ class SubmissionQueue(deque[Submission]):
         self.gate: Final = Gate()
 
     def skip_abandoned(self) -> None:
-        """Make those at the front overdue that are not wanted any more. Inside of `gate`."""
+        """Count abandoned requests at the front as overdue. Inside of `gate`."""
         client = self._client
         while self and self[0]._abandoned:
             first = self[0]
@@ -279,32 +279,32 @@ _UNBOUND: Final = int(lib.NNB_CLIENT_UNBOUND)
 
 
 class Bindable(Protocol):
-    """What the core of a burst needs of a bound request."""
+    """The part of a bound request that a burst's core calls."""
 
     def _pool_closed(self, number: int) -> None:
-        """A pool is gone."""
+        """Note that a pool was closed."""
 
     def _fail(self) -> None:
         """Refuse runs from now on."""
 
 
 class BurstCore:
-    """What is left of a burst if its methods are taken away: channels, slots, and whether it goes on.
+    """The state that a burst shares with its requests: channels, slots, and how it ended.
 
-    A burst and its requests keep it alive; it keeps none of them alive. Once it cannot be reached any more
-    it is given up like a closed one.
+    A burst and its requests keep it alive; it keeps none of them alive. When nothing refers to it any more,
+    it is closed.
 
     Attributes:
-        prepared: what the burst executes.
-        inputs: what each input must look like.
-        outputs: what each output must look like.
+        prepared: the model that the burst executes.
+        inputs: type and shape of each input.
+        outputs: type and shape of each output.
         client: the struct nnb_client.
         channels: the two queues.
         slots: the numbers by which the driver refers to pools.
         pending: the requests that were submitted and are out.
         closed: whether `close` was called.
         lost: it was closed because its driver has died and another burst is in its place.
-        waiter: what waits for results in an event loop, once that was needed.
+        waiter: waits for results in an event loop; None before the first such wait.
     """
 
     def __init__(self, prepared: Prepared, channels: BurstChannels, slots: SlotTable) -> None:
@@ -326,7 +326,7 @@ class BurstCore:
         self._bound: set[weakref.ref[Bindable]] = set()
         self.pending = SubmissionQueue(self.client)
         self._lock = threading.Lock()
-        # What is registered elsewhere must not keep this object alive.
+        # Functions that are registered elsewhere must not keep this object alive.
         self._stop = BurstStop(self.client, channels)
         self._on_pool_closed = weakly(self.pool_closed)
         self._releaser = SlotReleaser(channels.free_memory, slots)
@@ -352,7 +352,7 @@ class BurstCore:
         return int(self.client.max_in_flight)
 
     def add(self, bound: Bindable) -> None:
-        """Keep a bound request informed of pools that are closed; it is held weakly."""
+        """Register a bound request, whose `_pool_closed` is called for closed pools; it is held weakly."""
         self._bound.add(weakref.ref(bound, self._bound.discard))
 
     def has(self, bound: Bindable) -> bool:
@@ -394,7 +394,7 @@ class BurstCore:
         return memory, offset, slot
 
     def check_open(self) -> None:
-        """Raise Closed after `close`, GeneralFailure once the two sides have lost each other."""
+        """Raise Closed after `close`, GeneralFailure if client and driver have lost track of each other."""
         self.check_process()
         if self.closed:
             raise self.connection.end_error() if self.lost else Closed("the burst is closed")
@@ -413,20 +413,20 @@ class BurstCore:
             raise Closed(f"the burst belongs to process {self._forked_from}, which forked")
 
     def stopped_error(self) -> NnburstError:
-        """Why a run was stopped."""
+        """The error of a run that was stopped."""
         if self.closed and not self.lost:
             return Closed("the burst was closed while it ran")
         return GeneralFailure(self._reason) if self._reason else self.connection.end_error()
 
     def fail(self, reason: str) -> None:
-        """Stop every run now and from now on: the two sides have lost each other."""
+        """Stop all runs, now and later: client and driver have lost track of each other."""
         if self._forked_from:
             return
         self._reason = self._reason or reason
         self._stop()
 
     def abandon_in_child(self) -> None:
-        """In a forked child: its queues are not mapped here, so nothing may touch them any more."""
+        """Prevent any use of the queues in a forked child, in which they are not mapped."""
         self._forked_from, self.closed = os.getppid(), True
         self._finalizer.detach()
         self.channels.wakeup_socket.abandon_in_child()
@@ -434,7 +434,7 @@ class BurstCore:
             bound._fail()
 
     def raise_for(self, code: int) -> NoReturn:
-        """Raise what a code that is not a result stands for."""
+        """Raise the error of a code that is not a result."""
         if code == TIMED_OUT:
             raise MissedDeadline("timeout: no result came in time; a late one is dropped")
         if code == BUSY_CODE:
@@ -461,13 +461,13 @@ class BurstCore:
         raise self.stopped_error()
 
     def raise_failed(self, reason: str) -> NoReturn:
-        """End the burst, since the two sides have lost each other, and raise that."""
+        """End the burst, since client and driver have lost track of each other, and raise GeneralFailure."""
         self.fail(reason)
         self.check_open()
         raise self.stopped_error()
 
     def pool_closed(self, number: int) -> None:
-        """A pool is gone: its slot goes, and requests that used it cannot run any more."""
+        """Note that a pool was closed: its slot is retired, and requests that used it cannot run any more."""
         for bound in self._bound_requests():
             bound._pool_closed(number)
         slot = self.slots.remove(number)

@@ -1,1 +1,1 @@
-"""How finished compilations compute: arguments, steps, temporaries, control flow, falling back."""
+"""Computes finished compilations: arguments, steps, temporaries, control flow, fallback."""

@@ -1,4 +1,4 @@
-"""Background: what takes longer than a call may is done behind it, once for all callers that wait for it."""
+"""Does on a thread what takes longer than a call may, once for all callers that wait for it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from nnburst.hal.utils import DaemonThread
 
 
 class Errand:
-    """One piece of work that is done behind calls. Any thread may wait for it."""
+    """A piece of work of the background thread. Any thread may wait for it."""
 
     def __init__(self, what: str, work: Callable[[], None]) -> None:
-        """Do `work`, which messages call `what`, once `run` is called."""
+        """Run `work` later; `what` describes it in messages."""
         self._what: Final = what
         self._work: Callable[[], None] | None = work
         self._ended: Final = threading.Event()
         self._error: NnburstError | None = None
 
     def run(self) -> None:
-        """Do it; never raises."""
+        """Do the work, and keep its error. Never raises."""
         work, self._work = self._work, None
         assert work is not None
         try:
@@ -34,15 +34,15 @@ class Errand:
             self._error = GeneralFailure(f"{self._what}: {type(error).__name__}: {error}")
 
     def settle(self) -> None:
-        """Let those go on that wait for it."""
+        """Wake the callers that wait for it."""
         self._ended.set()
 
     def wait(self, deadline_ns: int | None) -> None:
-        """Wait for its end, until a moment on CLOCK_BOOTTIME; None for as long as it takes.
+        """Wait until it has ended, or until a moment on CLOCK_BOOTTIME; None waits as long as it takes.
 
         Raises:
-            MissedDeadline: it goes on.
-            NnburstError: why it failed.
+            MissedDeadline: it has not ended in time, and goes on.
+            NnburstError: the error that it ended with.
         """
         left = None if deadline_ns is None else max(seconds_until(deadline_ns), 0.0)
         if not self._ended.wait(left):
@@ -53,25 +53,25 @@ class Errand:
 
 
 class Background:
-    """Errands, one after the other, on a thread that lasts as long as there are any. Thread-safe.
+    """Runs errands one after the other, on a thread that ends when none is left. Thread-safe.
 
-    No call waits for the start of that thread. An errand that is asked for while it is under way is done
-    once.
+    No call waits for the start of that thread. If an errand is requested again while it is under way, both
+    callers get the same one.
     """
 
     def __init__(self) -> None:
-        """Nothing is to be done yet."""
+        """Begin without errands."""
         self._lock: Final = threading.Lock()
         self._waiting: Final[deque[tuple[Hashable, Errand]]] = deque()
         self._known: Final[dict[Hashable, Errand]] = {}
         self._serves = False
 
     def begin(self, key: Hashable, what: str, work: Callable[[], None]) -> Errand:
-        """Have it done soon, unless what has the same `key` is under way: then it is that.
+        """Start an errand, or return the one with the same `key` that is under way.
 
         Args:
-            key: what tells it from others.
-            what: it is, for messages.
+            key: identifies the errand.
+            what: describes it in messages.
             work: does it.
 
         Raises:

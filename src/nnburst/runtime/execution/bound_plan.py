@@ -50,8 +50,8 @@ class Bursts(Closing):
     Attributes:
         of_parts: in the order of the execution steps.
         gate: what runs on them enters it.
-        temporaries: between the steps of executions that are not bound; closed with this. They stay the same
-            after one that was given up: each burst first waits for what its driver still does there.
+        temporaries: of the executions that are not bound; closed with this. The next execution may use those
+            of one that was given up, since each burst first waits for what its driver still does there.
     """
 
     def __init__(self, of_parts: Sequence[BurstController | None]) -> None:
@@ -61,7 +61,7 @@ class Bursts(Closing):
         self.temporaries: Temporaries | None = None
 
     def check_temporaries(self) -> None:
-        """Give the temporaries up if a driver that has died had them: the next execution has others."""
+        """Close the temporaries if a driver that has died was using them; the next execution gets others."""
         if self.temporaries is not None and any(
             burst is not None and burst.died_ns is not None for burst in self.of_parts
         ):
@@ -69,7 +69,7 @@ class Bursts(Closing):
             self.temporaries = None
 
     def close(self) -> None:
-        """Close each, whatever comes of the others."""
+        """Close each, even if closing another one fails."""
         if self.temporaries is not None:
             self.temporaries.close()
         for burst in self.of_parts:
@@ -81,7 +81,7 @@ class Bursts(Closing):
 
 
 def open_bursts(parts: Sequence[PreparedPart]) -> Bursts:
-    """A burst for each part that has any.
+    """Open a burst for each part whose device has bursts.
 
     Drivers spin only if there is a core for each of them and one for this process: a spinning driver would
     keep the next step's from running.
@@ -101,7 +101,7 @@ def open_bursts(parts: Sequence[PreparedPart]) -> Bursts:
     return Bursts(bursts)
 
 
-#: What a timeout may be late by before that is looked at.
+#: Nanoseconds that a timeout may be late by before the steps get a shorter one.
 _NOTHING_NS: Final = 100_000
 
 # -- bound plan ------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ _NOTHING_NS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes of the application's that lie in no pool, and the pool's bytes that stand for them.
+    """Bytes of the application that lie in no pool, and the pool's bytes that steps use instead.
 
     Attributes:
         given: the application's.
@@ -121,23 +121,23 @@ class Copy:
 
 
 class _StepBurst(Protocol):
-    """What a step is bound to: a driver's burst, or what stands for one on the CPU."""
+    """A driver's burst that a step is bound to, or the CPU's substitute for one."""
 
     @property
     def has_known_outputs(self) -> bool:
-        """Whether the model declares all shapes of the outputs."""
+        """Whether the model declares the shapes of all outputs."""
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Any:  # noqa: ANN401
-        """Arguments, bound."""
+        """Bind arguments."""
 
     def holds(self, request: Any) -> bool:  # noqa: ANN401 - one that `bind` made
-        """Whether a request can be run."""
+        """Whether a request can still be run."""
 
     def has_replaced(self, request: Any) -> bool:  # noqa: ANN401
-        """Whether another burst is open in the place of a request's."""
+        """Whether the request's burst has been replaced by another one."""
 
     def outcome(self, result: Any, outputs: Sequence[Argument]) -> Outcome:  # noqa: ANN401
-        """What a run of a request gave."""
+        """The outcome of a run of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +150,12 @@ class _Step:
 
 
 class BoundPlan(Closing):
-    """Arguments of a plan, bound. One run at a time; its caller copies `inputs` before, `outputs` behind.
+    """A plan with bound arguments. One run at a time; its caller copies `inputs` before, `outputs` after.
 
     Attributes:
         steps: the requests.
-        inputs: what is copied before a run.
-        outputs: what is copied behind it.
+        inputs: copied before each run.
+        outputs: copied after each run.
         arguments: of the model, inputs and outputs, as the steps have them: in pools.
         temporaries: of this plan alone; None for a plan of one step.
         is_stale: whether the next run is to be of a plan that is bound anew: a driver has died, or a run was
@@ -202,23 +202,23 @@ class BoundPlan(Closing):
 
     @property
     def is_current(self) -> bool:
-        """Whether it may be run: nothing has failed, and each burst is still the one that it is bound to."""
+        """Whether it may be run: no step has failed, and no burst has been replaced since it was bound."""
         pairs = zip(self._each, self.steps.requests, strict=True)
         return not self.is_stale and all(step.burst.holds(request) for step, request in pairs)
 
     @property
     def is_replaced(self) -> bool:
-        """Whether a burst that it is bound to has died, and another is open in its place."""
+        """Whether the driver of a burst that it is bound to has died, and another burst has replaced it."""
         pairs = zip(self._each, self.steps.requests, strict=True)
         return any(step.burst.has_replaced(request) for step, request in pairs)
 
     def run(self) -> int:
-        """Copy the inputs and run all steps; their status, which `conclude` finishes."""
+        """Copy the inputs and run all steps; returns their status, which `conclude` takes."""
         self.copy_in()
         return run_steps(self.steps.struct)
 
     def run_until(self, timeout_ns: int | None, began_ns: int) -> int:
-        """As `run`, with what is left of a timeout that counts from a moment on CLOCK_MONOTONIC."""
+        """As `run`, with the rest of a timeout that began at a moment on CLOCK_MONOTONIC."""
         gone_ns = time.monotonic_ns() - began_ns
         if timeout_ns is None or gone_ns < _NOTHING_NS:
             return self.run()
@@ -229,12 +229,12 @@ class BoundPlan(Closing):
             self.steps.set_timeout(timeout_ns)
 
     def copy_in(self) -> None:
-        """Bring what lies in no pool to where the steps read it."""
+        """Copy the inputs that lie in no pool to where the steps read them."""
         for copy in self.inputs:
             copy.pooled[...] = copy.given
 
     def copy_out(self) -> None:
-        """Bring what the steps wrote to where the application wants it."""
+        """Copy the outputs that lie in no pool to where the application wants them."""
         for copy in self.outputs:
             copy.given[...] = copy.pooled
 
@@ -242,8 +242,8 @@ class BoundPlan(Closing):
         """Finish a run that ended with `code`.
 
         Returns:
-            None if all steps ended well. If one failed: what stands for the bursts of the steps up to it, so
-            that who executes on them goes on as if these steps had been executed there.
+            None if all steps succeeded. If one failed: substitutes for the bursts of the steps up to it,
+            which return the outcomes of these steps; an execution on them goes on behind the failed step.
 
         Raises:
             BurstBusy: another run is inside; this one has not begun.
@@ -280,7 +280,7 @@ class BoundPlan(Closing):
         return [*([_Ended(SUCCESS)] * self.steps.at), _Ended(outcome)]
 
     def _has_failed(self) -> None:
-        """A step has: what comes of the next run, and of the temporaries."""
+        """Note that a step has failed, for the next run and for the temporaries."""
         self.is_tainted = True
         by_bursts = self._memory is None or self._memory.all_go_by_bursts
         self.is_stale = not (by_bursts and self.is_current)
@@ -318,7 +318,7 @@ class BoundPlan(Closing):
         return [*([_Ended(SUCCESS)] * number), _Ended(outcome)]
 
     def close(self) -> None:
-        """Give the memory up that is this plan's; twice is fine."""
+        """Release the memory of this plan; twice is fine."""
         if self._closed:
             return
         self._closed = True
@@ -328,12 +328,12 @@ class BoundPlan(Closing):
 
 
 def _dead() -> DeadObject:
-    """Why a burst was closed that another is open in the place of."""
+    """The error of a burst that another one has replaced."""
     return DeadObject("the driver has died; another burst is open in the place of this one")
 
 
 class _Ended:
-    """Stands for a burst that a step has been executed on."""
+    """The substitute for the burst of a step that has already run; returns the step's outcome."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome: Final = outcome
@@ -341,7 +341,7 @@ class _Ended:
     died_ns: Final = None
 
     def revive(self) -> None:
-        """Nothing: it has ended."""
+        """Do nothing: the step has run."""
 
     def execute(
         self,
@@ -349,15 +349,15 @@ class _Ended:
         outputs: Sequence[Argument],  # noqa: ARG002
         options: Options,  # noqa: ARG002
     ) -> Outcome:
-        """What came of it."""
+        """The outcome of the step."""
         return self._outcome
 
     def close(self) -> None:
-        """Nothing: the burst is another's."""
+        """Do nothing: it owns no burst."""
 
 
 class _Staged(Closing):
-    """Arguments of the model in pools: those that lie in none get bytes of one pool together."""
+    """Arguments of the model in pools; those that lie in no pool share a new one."""
 
     def __init__(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:
         self.copies_in: list[Copy] = []
@@ -395,7 +395,7 @@ class _Staged(Closing):
 def bind_simple(
     inputs: Sequence[Argument], outputs: Sequence[Argument], bursts: Bursts, timeout: float
 ) -> BoundPlan | None:
-    """Bind a plan of one step; None if that cannot be: no burst, or arguments in buffers.
+    """Bind a plan of one step; None if it has no burst, or arguments in buffers.
 
     Raises:
         NnburstError: an argument does not fit, or the driver cannot be reached.
@@ -457,7 +457,7 @@ def bursts_to_bind(
 
 
 def _is_static(plan: CompoundPlan) -> bool:
-    """Whether all that a plan does is known beforehand: steps in a row, and temporaries of known sizes."""
+    """Whether a plan is a row of steps whose temporaries have known sizes."""
     return not plan.dynamic_temporaries and all(
         isinstance(step, ExecutionStep) for step in plan.steps
     )

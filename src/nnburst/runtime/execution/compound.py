@@ -1,4 +1,4 @@
-"""CompoundComputation: one computation of a plan of several steps (RT:R2 to R16)."""
+"""Computes a plan of several steps once, with its control flow and its fallbacks (RT:R2 to R16)."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ _TIMEOUT: Final = Outcome(
 
 
 class Parts(Protocol):
-    """What executes the steps."""
+    """The parts and bursts that execute the steps."""
 
     def part(self, step: int) -> PreparedPart:
-        """What the device of execution step number `step` has prepared."""
+        """The part that the device of execution step number `step` has prepared."""
 
     def burst(self, step: int) -> BurstController | None:
         """Its burst, if this computation uses bursts."""
@@ -70,7 +70,7 @@ class Parts(Protocol):
         """
 
     def settle(self) -> None:
-        """Wait until the steps before have ended, before their results are read here.
+        """Wait until the earlier steps have ended, so that their results can be read here.
 
         Raises:
             NnburstError: one has failed.
@@ -85,7 +85,7 @@ class Parts(Protocol):
 
 @dataclass(slots=True)
 class _Loop:
-    """Where an interpreted WHILE is; one that is left starts afresh."""
+    """The progress of an interpreted WHILE; after the loop has ended it begins again from the start."""
 
     iteration: int = -1
     began: float = 0.0
@@ -94,7 +94,7 @@ class _Loop:
 
 
 class CompoundComputation:
-    """One computation. Used once, by one thread."""
+    """One computation of a plan. Used once, by one thread."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class CompoundComputation:
         """Execute the steps.
 
         Returns:
-            What came of it, and whether the CPU is to compute the whole model instead.
+            The outcome, and whether the CPU is to compute the whole model instead.
         """
         graph = self._models.graph(0)
         self._bind(graph.input_indexes, inputs)
@@ -185,7 +185,7 @@ class CompoundComputation:
     # -- execution steps -------------------------------------------------------------------------------------
 
     def _execute(self, step: ExecutionStep, *, allow_fallback: bool) -> tuple[Outcome, bool]:
-        """Run one step; whether the whole model is to go to the CPU comes second."""
+        """Run one step. Returns its outcome, and whether the CPU is to compute the whole model instead."""
         outcome = self._attempt(step, on_cpu=False)
         if outcome.has_result:
             return self._unless_empty(step, outcome, allow_fallback=allow_fallback)
@@ -268,7 +268,7 @@ class CompoundComputation:
     def _checked(
         self, step: ExecutionStep, outputs: Sequence[Argument], outcome: Outcome
     ) -> Outcome:
-        """The outcome, with what it has about the outputs noted if that can be (RT:R10)."""
+        """Note the shapes that an outcome reports, or OP_FAILED if they cannot be (RT:R10)."""
         operands = [
             self._models.operand(SourceOperand(step.source_model, pair.source))
             for pair in step.outputs
@@ -291,7 +291,7 @@ class CompoundComputation:
     # -- temporaries of unknown size -------------------------------------------------------------------------
 
     def _first_lengths(self, step: ExecutionStep) -> dict[int, int]:
-        """A first guess for each: what it came to last, or one element (RT:R3)."""
+        """The first guess of each length: that of the last computation, or one element (RT:R3)."""
         known = self._temporaries.lengths.get(step.index)
         if known is not None:
             return known
@@ -318,7 +318,7 @@ class CompoundComputation:
             offset += length + spare
 
     def _grow(self, step: ExecutionStep, outcome: Outcome, lengths: dict[int, int]) -> bool:
-        """Whether the step is worth a repetition with larger temporaries (RT:R11, R12)."""
+        """Enlarge the temporaries that were too small; whether the step is to run again (RT:R11, R12)."""
         if outcome.code != ResultCode.OUTPUT_INSUFFICIENT_SIZE:
             return False
         outputs = range(len(step.model_outputs))

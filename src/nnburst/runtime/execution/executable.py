@@ -1,6 +1,6 @@
-"""Computes a plan whose parts are prepared, on the CPU if need be, and counts executions.
+"""Computes a plan whose parts are prepared, falls back to the CPU, and counts executions.
 
-Executing on the CPU what has arguments in buffers of drivers (RT:R14).
+The CPU works on copies of arguments that lie in buffers of drivers (RT:R14).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ExecutionCounts:
         self._on_drivers = 0
 
     def add(self, device: str) -> None:
-        """One more of a model or a step, by a device."""
+        """Count an execution of a model or of a step by a device."""
         with self._lock:
             self._by_device[device] += 1
 
@@ -97,7 +97,7 @@ class ExecutionCounts:
             }
 
 
-#: Of this process. What C repeats without the framework is not counted.
+#: The counts of this process. Executions that C repeats without the framework are not counted.
 EXECUTIONS: Final = ExecutionCounts()
 
 
@@ -154,7 +154,7 @@ logger = logging.getLogger("nnburst.runtime")
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What executions of a plan take and give.
+    """The inputs and outputs of a plan's executions.
 
     Attributes:
         inputs: operands of the model's inputs.
@@ -170,7 +170,7 @@ class Interface:
 
 
 class Executable:
-    """A plan and what its devices have prepared. Thread-safe.
+    """A plan and the parts that its devices have prepared. Thread-safe.
 
     Attributes:
         plan: which device runs what.
@@ -253,7 +253,7 @@ class Executable:
         temporaries: Temporaries | None = None,
         chain: FenceChain | None = None,
     ) -> Outcome:
-        """Compute once; never raises for what devices or data do. `revive` comes before.
+        """Compute once, after `revive`; never raises for failures of devices or data.
 
         Args:
             inputs: one for each of the model.
@@ -304,7 +304,7 @@ class Executable:
         return self.fall_back(inputs, outputs, options, outcome)
 
     def _goes_by(self, bursts: Bursts, options: Options) -> bool:
-        """Whether nothing of a computation goes over a socket, which no later one comes behind."""
+        """Whether all of a computation goes over bursts: over sockets, a later one could overtake it."""
         return (
             self._compound is not None
             and self._compound.all_go_by_bursts
@@ -321,10 +321,10 @@ class Executable:
         *,
         waits: bool | None = None,
     ) -> None:
-        """Have made again, behind this call, what died with its driver before anything is computed.
+        """Reconnect to drivers that have died, on the background thread, before a computation.
 
-        A driver that is not there again when this returns, or has died since the computation began, stays
-        dead for it: its steps fail as DEAD_OBJECT.
+        If a driver is not back when this returns, or has died since the computation began, the computation
+        counts it as dead: its steps fail as DEAD_OBJECT.
 
         Args:
             deadline_ns: on CLOCK_BOOTTIME: how long this waits, if it waits; None for as long as it takes.
@@ -344,11 +344,11 @@ class Executable:
     def _executors(
         self, bursts: Sequence[BurstController | None]
     ) -> list[PreparedPart | BurstController]:
-        """What executes each step."""
+        """The burst or part that executes each step."""
         return [(bursts[n] if bursts else None) or part for n, part in enumerate(self.parts)]
 
     def _begin_recovery(self, bursts: Sequence[BurstController | None]) -> list[tuple[int, Errand]]:
-        """Have made again what is dead, and do not wait for it: when each has died, and what is under way."""
+        """Begin to reconnect to dead drivers: when each has died, and the errands that are under way."""
         begun = []
         for each in self._executors(bursts):
             died_ns = each.died_ns
@@ -371,7 +371,7 @@ class Executable:
         lent: Temporaries | None,
         lender: Bursts | None,
     ) -> tuple[Outcome, bool]:
-        """Run the steps; whether the CPU is to compute the whole model comes second."""
+        """Run the steps. Returns the outcome, and whether the CPU is to compute the whole model instead."""
         assert self._compound is not None
         try:
             kept = lent if lender is None else lender.temporaries
@@ -415,7 +415,7 @@ class Executable:
         """Begin the steps of one computation behind a chain, which holds the temporaries until its end.
 
         Returns:
-            What is known now: why it failed, or success if the chain knows the rest.
+            The failure, if one is known already; else success, and the chain has the outcome later.
         """
         temporaries = None
         if self._compound is not None:
@@ -470,7 +470,7 @@ class Executable:
         return self.conclude(bound, bound.run(), options, bursts)
 
     def conclude(self, bound: BoundPlan, code: int, options: Options, bursts: Bursts) -> Outcome:
-        """What came of a run of a bound plan that ended with `code`: as if `execute` had run it.
+        """The outcome of a run of a bound plan that ended with `code`, as if `execute` had run it.
 
         A step that failed is not repeated, unless by the CPU if the compilation's mode allows that; the steps
         behind it follow. Outputs are copied to where the application wants them.
@@ -492,7 +492,7 @@ class Executable:
     def go_on(
         self, bound: BoundPlan, bursts: Sequence[BurstController | None], options: Options
     ) -> Outcome:
-        """Execute a bound plan the ordinary way; some of the bursts only stand for steps that have ended."""
+        """Execute a bound plan by `execute`; some of the bursts are substitutes for steps that have run."""
         return self.execute(*bound.arguments, options, bursts, bound.temporaries)
 
     @property
@@ -507,9 +507,9 @@ class Executable:
         options: Options,
         failure: Outcome,
     ) -> Outcome:
-        """Have the CPU compute the whole model, without deadline unless that is final (RT:R14).
+        """Compute the whole model on the CPU, without a deadline unless that is final (RT:R14).
 
-        What it cannot prepare, such as operations of extensions, stays the failure that it was.
+        If the CPU cannot prepare the model, as one with operations of extensions, `failure` is the outcome.
         """
         limits = Options(loop_timeout_ns=options.loop_timeout_ns)
         if options.is_final:
@@ -529,16 +529,16 @@ class Executable:
         return outcome
 
     def step_on_cpu(self, number: int, options: Options) -> PreparedPart:
-        """Execution step `number` as the CPU prepares it, once.
+        """Execution step `number`, which the CPU prepares when it is first needed.
 
         Raises:
-            MissedDeadline: it is still preparing, and the deadline is final.
-            NnburstError: it does not.
+            MissedDeadline: the CPU is still preparing it, and the deadline is final.
+            NnburstError: the CPU cannot prepare it.
         """
         return self._stand_in(number, options.deadline_ns if options.is_final else None)
 
     def _stand_in(self, number: int | None, deadline_ns: int | None) -> PreparedPart:
-        """What the CPU prepares of a step, or for None of the whole model; behind this call, which waits."""
+        """The CPU's part for a step, or for None the whole model, which the background thread prepares."""
         part = self._stand_ins.get(number)
         if part is None:
             work = partial(self._prepare_stand_in, number)
@@ -565,11 +565,11 @@ class Executable:
         raise Closed("the compilation was closed while the CPU prepared the model")
 
     def open_bursts(self) -> Bursts:
-        """A burst for each part; None for those that have none (RT:B1)."""
+        """Open a burst for each part; None for parts whose device has no bursts (RT:B1)."""
         return open_bursts(self.parts)
 
     def uses(self, direction: Direction, index: int) -> list[tuple[Device, Use]]:
-        """What the memory of an input or output is used for, by device (RT:P20)."""
+        """The uses of the memory of an input or output, by device (RT:P20)."""
         plan = self.plan
         if isinstance(plan, SimplePlan):
             return [(self.devices[plan.device], (self.parts[0], direction, index))]
@@ -583,7 +583,7 @@ class Executable:
         return device, (self.parts[position], role.direction, role.position)
 
     def memory_preference(self, direction: Direction, index: int) -> MemoryPreference:
-        """Alignment and padding that the devices of an argument like (RT:P19)."""
+        """Alignment and padding that the devices of an argument prefer (RT:P19)."""
         if isinstance(self.plan, SimplePlan):
             return of_device(cast("Candidate", self.devices[self.plan.device]))
         likes = cast("Sequence[Candidate]", self.devices)  # in all that a preference looks at
@@ -610,7 +610,7 @@ def _release_temporaries(memory: CompoundMemory, temporaries: Temporaries, usabl
 
 
 class _Parts:
-    """What executes the steps of one computation."""
+    """The parts and bursts of one computation."""
 
     def __init__(
         self,

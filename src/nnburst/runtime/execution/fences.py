@@ -1,4 +1,4 @@
-"""Runs the steps of a computation one behind the other's fence, and adopts fences of other processes."""
+"""Runs each step of a computation behind the fence of the one before, and imports foreign fences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONG: Final = 3600.0
 
 
 class FenceChain(Closing):
-    """What is under way of one computation. Used by one thread at a time.
+    """The steps of one computation that have begun. Used by one thread at a time.
 
     NNAPI: RT:R20. Steps are begun in order; the first waits for the dependencies, each other one for the
     step before.
@@ -38,7 +38,7 @@ class FenceChain(Closing):
     """
 
     def __init__(self, dependencies: Sequence[SyncFence], duration: float | None) -> None:
-        """Nothing is begun yet."""
+        """Begin without steps."""
         self.dependencies: Final = tuple(dependencies)
         self.duration: Final = duration
         self._begun: list[FencedStep] = []
@@ -49,15 +49,15 @@ class FenceChain(Closing):
 
     @property
     def fence(self) -> SyncFence | None:
-        """Of the step begun last; None if nothing is under way."""
+        """The fence of the step that began last; None if no step is under way."""
         return None if self._is_settled or not self._begun else self._begun[-1].fence
 
     def lend(self, release: Callable[[bool], None]) -> None:
-        """Hold memory until the end; `release` gets whether it may be used again."""
+        """Keep memory until the chain is closed; then `release` gets whether it may be used again."""
         self._release = release
 
     def spoil(self) -> None:
-        """The memory is not to be used again."""
+        """Note that the memory must not be used again."""
         self._is_spoilt = True
 
     def begin(
@@ -67,7 +67,7 @@ class FenceChain(Closing):
         outputs: Sequence[Argument],
         options: Options,
     ) -> None:
-        """Begin a step behind what was begun before.
+        """Begin a step behind the one before.
 
         Raises:
             NnburstError: the driver refuses it.
@@ -79,10 +79,10 @@ class FenceChain(Closing):
         self._is_settled = False
 
     def settle(self, deadline_ns: int | None) -> Outcome:
-        """Wait until the dependencies have signalled and all that was begun has ended.
+        """Wait until the dependencies have signalled and all steps that began have ended.
 
         Returns:
-            What the last step came to, or the first one that failed; OP_FAILED if a dependency failed.
+            The outcome of the last step, or of the first one that failed; OP_FAILED if a dependency failed.
         """
         if self._is_settled:
             return self._outcome
@@ -100,7 +100,7 @@ class FenceChain(Closing):
 
     @property
     def may_fall_back(self) -> bool:
-        """Whether the inputs are there: every dependency has signalled."""
+        """Whether the CPU may compute instead: every dependency has signalled, so the inputs are complete."""
         return all(fence.status == FenceStatus.SIGNALLED for fence in self.dependencies)
 
     def _have_failed(self) -> bool:
@@ -119,7 +119,7 @@ class FenceChain(Closing):
         return SUCCESS
 
     def close(self) -> None:
-        """Give up what was begun, which goes on by itself, and the memory."""
+        """Release the fences and the memory; steps that are under way go on by themselves."""
         for step in self._begun:
             step.close()
         release, self._release = self._release, None
@@ -129,20 +129,20 @@ class FenceChain(Closing):
 
 
 class Behind:
-    """Stands for the burst of a part: what it executes comes behind the fences of a chain."""
+    """Executes a part behind the fences of a chain, in the place of its burst."""
 
     def __init__(self, part: PreparedPart, chain: FenceChain) -> None:
-        """Begin `part` if its device takes fences, else wait for them and execute it."""
+        """Execute `part` by fences if its device takes them; otherwise wait for the chain first."""
         self._part: Final = part
         self._chain: Final = chain
 
     died_ns: Final = None  # looked at before anything is begun
 
     def revive(self) -> None:
-        """Nothing: its part was made again before."""
+        """Do nothing: `Executable.revive` has reconnected its part."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
-        """Begin it, or execute it once all before it has ended."""
+        """Begin the part, or execute it after all earlier steps have ended."""
         part, chain = self._part, self._chain
         if isinstance(part, DriverPart) and part.takes_fences:
             try:
@@ -157,7 +157,7 @@ class Behind:
         return part.execute(inputs, outputs, options)
 
     def close(self) -> None:
-        """Nothing: the part is the plan's."""
+        """Do nothing: the plan owns the part."""
 
 
 _FAILED: Final = Outcome.of(GeneralFailure("dependencies: a fence is in the error state"))
@@ -175,7 +175,7 @@ _SYNC_IOC_FILE_INFO = 0xC0383E04
 def import_fence(fd: int) -> SyncFence:
     """A fence for a descriptor, which stays the caller's.
 
-    One of nnburst's is taken as it is. Of anything else a thread waits until it can be read.
+    A fence of nnburst's is used as it is. For any other descriptor a thread waits until it can be read.
 
     Raises:
         InvalidArgument: `fd` is not open, or cannot be polled, as files cannot.
@@ -225,7 +225,7 @@ def _check_pollable(own: int, fd: int) -> None:
 
 
 def _follow(fds: Fds, signaller: Signaller) -> None:
-    """Wait for the descriptor, however long; the process may end meanwhile."""
+    """Wait for the descriptor without a deadline; the process may end meanwhile."""
     with contextlib.closing(signaller), fds:
         poller = select.poll()
         poller.register(fds[0], select.POLLIN)

@@ -1,4 +1,4 @@
-"""Pipeline: several requests of a plan under way at once, each on another step."""
+"""Executes several requests of a plan at once, each on another step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnburst.hal.utils import start_thread
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
 
-#: Executes the rest of a plan: what stands for the bursts of the steps, and the time that is left.
+#: Executes the rest of a plan, on its bursts and on substitutes for those of steps that have run.
 GoOn = Callable[[BoundPlan, Sequence[BurstController | None], Options], Outcome]
 
 
@@ -37,17 +37,17 @@ class PlanInFlight:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is known what came of it."""
+        """Whether the outcome is known."""
         return self._done.is_set()
 
     def begin(self) -> bool:
-        """Be run by the calling thread from now on; False if its submission has failed."""
+        """Let the calling thread run it; False if its submission has failed."""
         return self._claim.acquire(blocking=False)
 
     def cancel(self) -> bool:
-        """Have no thread run it; False if one has begun.
+        """Prevent that a thread runs it; False if one has begun.
 
-        A signal handler may raise anywhere in a submission, and then only this tells what became of it.
+        A signal handler may raise anywhere in a submission; then only this shows whether the request runs.
         """
         if self._claim.acquire(blocking=False):
             self._is_cancelled = True
@@ -55,11 +55,11 @@ class PlanInFlight:
 
     @property
     def seconds_left(self) -> float:
-        """Until its deadline."""
+        """Seconds until its deadline."""
         return seconds_until(self.deadline_ns)
 
     def run(self, step: int) -> None:
-        """Run a step, unless one before it has failed. Never raises for what comes of it."""
+        """Run a step, unless an earlier one has failed. Keeps its error instead of raising it."""
         if self._ended is None and self._outcome is None:
             try:
                 self._ended = self.bound.run_step(step, self.seconds_left)
@@ -67,7 +67,7 @@ class PlanInFlight:
                 self._outcome = _failure(error)
 
     def settle(self, go_on: Callable[[PlanInFlight, Sequence[BurstController]], Outcome]) -> None:
-        """Note what came of it; `go_on` executes the rest if a step has failed."""
+        """Find the outcome and wake those that wait; if a step has failed, `go_on` executes the rest."""
         if self._outcome is None:
             try:
                 if self._ended is not None:
@@ -84,9 +84,9 @@ class PlanInFlight:
             tell()
 
     def wait(self, timeout: float) -> Outcome | None:
-        """What came of it, as soon as that is known; None if it is not in `timeout` seconds or its own time.
+        """Wait for the outcome; None if it is not known in `timeout` seconds or by the request's deadline.
 
-        So one that still waits behind others when its time is over is not waited for.
+        So a request that still waits behind others at its deadline is not waited for.
 
         Raises:
             Closed: the burst or a pool was closed.
@@ -99,7 +99,7 @@ class PlanInFlight:
 
 
 def _failure(error: Exception) -> NnburstError:
-    """What a request that failed so ends with; the thread goes on with those behind it."""
+    """The error of a request whose step raised `error`; the thread goes on with the next request."""
     if isinstance(error, NnburstError):
         return error
     kind = OutOfMemory if isinstance(error, MemoryError) else GeneralFailure
@@ -128,7 +128,7 @@ class Pipeline:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may be under way."""
+        """Whether one more request may be submitted."""
         return len(self._under_way) < self._most
 
     def submit(self, request: PlanInFlight) -> None:
@@ -195,14 +195,14 @@ class Pipeline:
             self._release(request)
 
     def _release(self, request: PlanInFlight) -> None:
-        """It is not under way any more, if it ever was."""
+        """Take it from the requests that are under way, if it is among them."""
         with self._lock:
             self._under_way.discard(request)
             if not self._under_way:
                 leave(self._bursts.gate.struct, self._entry)
 
     def _rest(self, request: PlanInFlight, ended: Sequence[BurstController]) -> Outcome:
-        """Execute what a failed step leaves, between the steps of the requests that follow."""
+        """Execute the rest of a request whose step has failed, between the steps of the next requests."""
         pairs = zip(self._bursts.of_parts, self._locks, strict=True)
         bursts: list[BurstController | None] = [
             None if burst is None else _InTurn(burst, lock) for burst, lock in pairs
@@ -211,11 +211,11 @@ class Pipeline:
         return self._go_on(request.bound, [*ended, *bursts[len(ended) :]], options)
 
     def close_soon(self) -> None:
-        """End the threads behind what is under way, without waiting for them."""
+        """End the threads after the requests that are under way, without waiting for it."""
         self._inboxes[0].put(None)
 
     def close(self) -> None:
-        """End the threads, once the bursts are closed, so that nothing waits any more."""
+        """End the threads and wait for that; the bursts are closed before, so that none of them waits."""
         self._inboxes[0].put(None)
         for thread in [thread for threads in self._threads for thread in threads]:
             if thread.is_alive():
@@ -223,7 +223,7 @@ class Pipeline:
 
 
 class _InTurn:
-    """A burst that a thread of the pipeline uses, too."""
+    """A burst that is shared with a thread of the pipeline, by a lock."""
 
     def __init__(self, burst: BurstController, lock: threading.Lock) -> None:
         self._burst: Final = burst
@@ -232,12 +232,12 @@ class _InTurn:
     died_ns: Final = None
 
     def revive(self) -> None:
-        """Nothing: a driver that died is there again for the requests that are submitted later."""
+        """Do nothing: only requests that are submitted later may go to a driver that was started again."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
-        """Execute once, between two of the thread's."""
+        """Execute once, between two steps of the thread."""
         with self._lock:
             return self._burst.execute(inputs, outputs, options)
 
     def close(self) -> None:
-        """Nothing: the burst is the pipeline's."""
+        """Do nothing: the pipeline owns the burst."""

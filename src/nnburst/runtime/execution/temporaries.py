@@ -1,7 +1,4 @@
-"""Keeps the temporaries of a plan and finds where each of its values lies.
-
-Temporaries: the memory between the steps of a compound plan (RT:R2, R3).
-"""
+"""Keeps a plan's temporaries, the memory between its steps, and finds each value's place (RT:R2, R3)."""
 
 from __future__ import annotations
 
@@ -34,10 +31,10 @@ from nnburst.runtime.planning.plan import (
 
 
 class TemporaryPool(Closing):
-    """A pool that some devices may write and all others only read.
+    """A pool that some devices may write and all others may only read.
 
-    Two attachments of one memfd: drivers that write get it as it is, readers a descriptor that is open for
-    reading only, so that a driver cannot change what another has computed.
+    It has two attachments of one memfd: drivers that write get one that is open for writing, the others one
+    that is open for reading only, so that no driver can change what another has computed.
     """
 
     def __init__(self, size: int, writers: frozenset[int]) -> None:
@@ -62,14 +59,14 @@ class TemporaryPool(Closing):
         self._for_readers: Final = pool_over(reader, writable=False)
 
     def view(self, device: int | None, offset: int, length: int) -> Bytes:
-        """Bytes as a device gets them; None stands for this process."""
+        """A view of bytes for a device; device None is this process."""
         writes = device is None or device in self.writers
         pool = self._for_writers if writes else self._for_readers
         found: Bytes = pool.array(np.uint8, (length,), offset)
         return found
 
     def close(self) -> None:
-        """Give both attachments up."""
+        """Close both attachments."""
         self._for_writers.close()
         self._for_readers.close()
 
@@ -89,11 +86,11 @@ class Value:
     """
 
     def __init__(self, dimensions: tuple[int, ...]) -> None:
-        """Start with what the model, or the argument, declares."""
+        """Start with the dimensions that the model or the argument declares."""
         self.dimensions = dimensions
 
     def argument(self, device: int | None) -> Argument:
-        """It as a device gets it; None stands for the CPU, which is this process."""
+        """The value as an argument for a device; device None is the CPU, which is this process."""
         raise NotImplementedError
 
     @property
@@ -102,7 +99,7 @@ class Value:
         raise NotImplementedError
 
     def bytes(self, length: int) -> Bytes:
-        """Its first bytes, in this process.
+        """The first bytes of the value, in this process.
 
         Raises:
             GeneralFailure: this process does not have them.
@@ -116,10 +113,10 @@ class Value:
 
 
 class GivenValue(Value):
-    """An argument of the application's."""
+    """A value that is an argument of the application."""
 
     def __init__(self, argument: Argument) -> None:
-        """Lie where the application has put it."""
+        """Take the place that the application has chosen."""
         super().__init__(argument.dimensions)
         self._argument: Final = argument
 
@@ -136,12 +133,12 @@ class GivenValue(Value):
 
 
 class PooledValue(Value):
-    """A temporary in a pool."""
+    """A value that is a temporary in a pool."""
 
     def __init__(
         self, pool: TemporaryPool, offset: int, length: int, dimensions: tuple[int, ...]
     ) -> None:
-        """Lie in `length` bytes from `offset` on."""
+        """Take `length` bytes of the pool from `offset` on."""
         super().__init__(dimensions)
         self._place: Final = pool, offset, length
         self._views: Final[dict[int | None, Bytes]] = {}
@@ -163,7 +160,7 @@ class PooledValue(Value):
 # -- temporaries -----------------------------------------------------------------------------------
 
 
-#: Devices like their memory so (RT:P19); more than one of them may read a temporary.
+#: Alignment that devices prefer (RT:P19); more than one of them may read a temporary.
 ALIGNMENT: Final = 64
 
 #: Names a place: an operand, and which of two buffers.
@@ -177,7 +174,7 @@ class _Place(NamedTuple):
 
 
 class SourceModels:
-    """The models that a plan's operands are of."""
+    """The main model and the referenced ones, to which a plan's operands belong."""
 
     def __init__(self, plan: CompoundPlan, model: Model) -> None:
         """Of the client's finished model."""
@@ -189,7 +186,7 @@ class SourceModels:
         return self._graphs[source_model]
 
     def operand(self, source: SourceOperand) -> Operand:
-        """An operand of one."""
+        """An operand of a source model."""
         return self._graphs[source.source_model].operands[source.operand]
 
 
@@ -201,7 +198,7 @@ class TemporaryLayout:
     """
 
     def __init__(self, plan: CompoundPlan, models: SourceModels) -> None:
-        """Lay out."""
+        """Lay out the temporaries of a plan."""
         self._plan: Final = plan
         self._models: Final = models
         self._dynamic: Final = {source for source, _ in plan.dynamic_temporaries}
@@ -304,7 +301,7 @@ class Temporaries(Closing):
                 value.bytes(len(content))[...] = content
 
     def dynamic_pool(self, step: int, size: int, device: int) -> TemporaryPool:
-        """Memory for the temporaries of unknown size that a step writes: kept if it suits (RT:R3).
+        """Memory for the temporaries of unknown size that a step writes; reused if large enough (RT:R3).
 
         Raises:
             ResourceExhausted: there is not so much memory.
@@ -373,7 +370,7 @@ _MOST_OPERANDS: Final = 100
 
 
 class CompoundMemory(Closing):
-    """Temporaries for as many computations as run at once. Thread-safe.
+    """The temporaries of a plan, one set for each computation that runs at the same time. Thread-safe.
 
     Attributes:
         plan: that they are for.
@@ -384,7 +381,7 @@ class CompoundMemory(Closing):
     """
 
     def __init__(self, plan: CompoundPlan, source: Source) -> None:
-        """Lay them out; nothing is allocated before the first computation."""
+        """Lay them out; the first computation allocates them."""
         self.plan: Final = plan
         self.all_go_by_bursts: Final = all(
             len(step.inputs) + len(step.outputs) <= _MOST_OPERANDS for step in plan.execution_steps
@@ -397,7 +394,7 @@ class CompoundMemory(Closing):
         self._closed = False
 
     def take(self) -> Temporaries:
-        """Some that no computation uses; those used last come first.
+        """Take temporaries that no computation uses, those that were used last if there are any.
 
         Raises:
             ResourceExhausted: there is not so much memory.
@@ -408,7 +405,7 @@ class CompoundMemory(Closing):
         return Temporaries(self._layout, self.models, self._source.model, self._source.pools)
 
     def release(self, temporaries: Temporaries, *, usable: bool = True) -> None:
-        """Keep them for the next computation, or give them up if a driver may still write to them."""
+        """Keep them for the next computation, or close them if a driver may still write to them."""
         with self._lock:
             if usable and not self._closed:
                 self._free.append(temporaries)
@@ -416,7 +413,7 @@ class CompoundMemory(Closing):
         temporaries.close()
 
     def close(self) -> None:
-        """Free all that no computation uses; the others go when theirs ends."""
+        """Free all that no computation uses; the others are freed when their computation ends."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, []
