@@ -13,7 +13,7 @@ WHEEL_TOOLS := $(VENV)/.wheel_tools
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/* csrc/client/* csrc/litert_delegate/* csrc/onnxruntime_ep/* csrc/plugin/* src/nnburst/executor/include/nnburst/*) src/nnburst/capi/include/nnburst.h
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks engines
+.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks mlts engines
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -105,6 +105,13 @@ soak: setup ## an hour of mixed load and deaths; does anything grow? JSON=soak.j
 onnx-networks: setup ## fetch real ONNX networks by pinned hashes, and compare; INPUTS=200 of each, DIR= keeps them there
 	$(BIN)/python -m nnburst.testing.models.onnx_networks $(or $(DIR),.onnx-networks)
 	$(BIN)/python -W ignore -m nnburst.bench.network.onnx $(or $(DIR),.onnx-networks) --inputs $(or $(INPUTS),200)
+
+MLTS := $(or $(DIR),build/mlts)
+
+mlts: setup ## networks of several kinds by pinned hashes, their truth, accuracy, latency and a page; DIR=, BENCH_ARGS="--rounds 9"
+	$(BIN)/python -m nnburst.bench.model.mlts $(MLTS)
+	$(BIN)/nnburst bench model --list $(MLTS)/networks.json --workload voice --workload noise \
+	    --html $(MLTS)/page.html --json $(MLTS)/figures.json $(BENCH_ARGS)
 
 engines: setup ## the executors' tests over versions of their engines, in a table; ONLY=name==version, DIR= keeps them there
 	$(BIN)/python tools/engines.py $(or $(DIR),build/engines) $(if $(ONLY),--only "$(ONLY)")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nnburst.bench.model.networks import (
     Outputs,
+    characters,
     differences,
     mel_cep_log_f0,
     phone_error_rate,
@@ -115,3 +116,27 @@ def test_decisions_near_the_borders_of_speech_do_not_count() -> None:
     assert found.failures
     with pytest.raises(InvalidArgument, match="99 probabilities, expected one for each of 100"):
         segments(np.zeros(99), spoken)
+
+
+def line(*classes: int) -> np.ndarray:
+    return np.eye(5)[list(classes)]
+
+
+def test_text_is_read_without_repeats_and_frames_of_no_character() -> None:
+    scores = np.stack([line(1, 1, 0, 1, 2, 2, 0), line(3, 0, 0, 4, 0, 1, 0)])
+    found = characters(scores, ["aab", "c a"], "abc")
+    assert found.figures == {"wrong": 0.0, "lines": 1.0}
+    assert list(found.failures) == []
+
+
+def test_wrong_characters_count_by_edits() -> None:
+    scores = np.stack([line(1, 2, 0, 0), line(1, 2, 3, 0)])
+    found = characters(scores, ["abc", "abc"], "abc", 0.1)
+    assert found.figures["wrong"] == pytest.approx(1 / 6)
+    assert found.figures["lines"] == 0.5
+    assert list(found.failures) == ["wrong is 0.167, expected at most 0.1"]
+
+
+def test_as_many_texts_as_lines_are_expected() -> None:
+    with pytest.raises(InvalidArgument, match="texts: 2, expected one for each line"):
+        characters(line(1)[None], ["a", "b"], "ab")

@@ -88,6 +88,30 @@ def test_truth_is_labels_by_number_or_name_or_values(counting: Path) -> None:
     assert values.figures["largest"] == 0
 
 
+def test_truth_is_text_or_the_class_of_many_frames(counting: Path) -> None:
+    np.save(counting / "x.npy", np.array([[1, 0], [0, 1]], np.float32))
+    (counting / "texts.txt").write_text("\na\n")
+    (counting / "alphabet.txt").write_text("a\n")
+    (counting / "labels.txt").write_text("0\n1\n")
+    texts = {"inputs": ["x.npy"], "texts": "texts.txt", "alphabet": "alphabet.txt", "largest": 0.0}
+    frames = {"inputs": ["x.npy"], "labels": "labels.txt", "by_frame": True, "output": "y"}
+    (workload,) = read_list(write(counting, truth=[texts, frames], comparable="sums of others"))
+    adding = Adding()
+    read, played = workload.evaluate(adding.frame, adding.reset)
+    assert (read.evaluator, read.figures["lines"]) == ("characters", 1)
+    assert (played.evaluator, played.figures["top1"]) == ("top_k", 1)
+
+
+def test_truth_of_an_output_that_is_not_there_is_refused(counting: Path) -> None:
+    np.save(counting / "x.npy", np.ones((1, 2), np.float32))
+    (counting / "labels.txt").write_text("0\n")
+    truth = [{"inputs": ["x.npy"], "labels": "labels.txt", "output": "z"}]
+    (workload,) = read_list(write(counting, truth=truth))
+    adding = Adding()
+    with pytest.raises(InvalidArgument, match="output: 'z', the network has"):
+        workload.evaluate(adding.frame, adding.reset)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -54,9 +54,16 @@ def measurement(routes: Mapping[str, float], sigma: float = 0.01) -> Measurement
         "latency": latency.as_json(),
         "histograms": histograms(cases),
         "preparation": {**dict.fromkeys(TIMES, 1.0), "prepare_cold_spread": 0.25},
+        "comparable": "results of others",
         "remarks": [],
     }
     return Measurement(figures, latency)
+
+
+def test_page_has_what_a_network_may_be_compared_with() -> None:
+    assert "May be compared with results of others." in page(
+        {}, [measurement({C_API: 1, BURST: 1})]
+    )
 
 
 def test_routes_differ_from_the_engine_in_colour() -> None:

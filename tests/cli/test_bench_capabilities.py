@@ -67,6 +67,23 @@ def test_what_a_device_does_not_support_counts_as_the_reference_executor(
     assert figures["capabilities"]["quant8"] == {"exec_time": 1.0, "power_usage": 1.0}
 
 
+def test_networks_of_a_list_are_measured_if_they_are_small_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnx", reason="what writes the network")
+    from importer.onnx.graphs import model, node, value
+
+    made = model([node("Relu", "x", "y")], [value("x", "f4", (1, 2))], [value("y", "f4", (1, 2))])
+    content = made.SerializeToString()
+    (tmp_path / "relu.onnx").write_bytes(content)
+    (tmp_path / "list.json").write_text('[{"file": "relu.onnx"}]')
+    words = [*WORDS, "--list", str(tmp_path / "list.json"), "--dry-run", "--json", "-"]
+    for longest, there in ((len(content), True), (len(content) - 1, False)):
+        assert main([*words, "--longest", str(longest)]) == 0
+        found = json.loads(capsys.readouterr().out)["workloads"]
+        assert ("relu" in {one["name"] for one in found}) == there
+
+
 def test_a_dry_run_stores_nothing(home: Path) -> None:
     assert main([*WORDS, "--dry-run"]) == 0
     assert not (home / "state" / "nnburst" / "capabilities").exists()

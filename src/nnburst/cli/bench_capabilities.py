@@ -43,6 +43,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="folder of further .tflite files, if it exists (default: %(default)s)",
     )
     parser.add_argument(
+        "--list",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a list of further networks, as `bench model --list` takes it (`make mlts` makes one)",
+    )
+    parser.add_argument(
         "--longest",
         type=at_least_one,
         default=1 << 20,
@@ -58,6 +66,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print, store."""
     from nnburst.bench import capabilities as bench
+    from nnburst.bench.model.networks import read_list
     from nnburst.client.launch import launch
     from nnburst.demo.pictures import Precision, build_network
     from nnburst.driver.model.capabilities import store_capabilities
@@ -69,6 +78,10 @@ def run(args: argparse.Namespace) -> int:
         for workload in bench.workloads_of("digits", build_network(precision))
     ]
     workloads += bench.workloads_in(args.models, args.longest)
+    for listed in (network.network for path in args.list for network in read_list(path)):
+        if len(listed.content) <= args.longest:
+            imported = listed.imported
+            workloads += bench.workloads_of(listed.name, imported.model, imported.pools)
     found: list[GroupTimes] = []
     with text_for_people(args.json):
         with launch(args.executor) as device, launch("reference") as reference:

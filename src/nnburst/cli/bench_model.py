@@ -61,6 +61,9 @@ def print_tables(found: list[dict[str, Any]]) -> None:
     _print_truth(found)
     _print_latency(found)
     _print_preparation(found)
+    for network in found:
+        if network["comparable"]:
+            print(printable(f"{network['network']} may be compared with {network['comparable']}"))
     for remark in dict.fromkeys(remark for network in found for remark in network["remarks"]):
         print(remark)
 
@@ -506,6 +509,7 @@ def _measure(
         "latency": times.as_json(),
         "histograms": histograms(times.cases),
         "preparation": prepared,
+        "comparable": workload.entry.comparable if workload.entry is not None else "",
         "remarks": [*times.remarks, *_remarks(args, network, prepared)],
     }
     return Measurement(figures, times)

@@ -165,6 +165,34 @@ def phone_error_rate(pairs: Sequence[Outputs]) -> Findings:
     return Findings("phone_error_rate", {"worst_rate": worst}, failures)
 
 
+def characters(
+    scores: Array, texts: Sequence[str], alphabet: str, most_wrong: float | None = None
+) -> Findings:
+    """Edits between lines of text that are read and the right ones, by the characters of these.
+
+    The most likely class of each frame counts; repeated ones are one, and class 0 is no character.
+
+    Args:
+        scores: of each line, frame and class, (lines, frames, classes).
+        texts: the right ones.
+        alphabet: the character of each class behind 0; there may be more classes, which are spaces.
+        most_wrong: fails if the rate is higher.
+    """
+    if scores.ndim != 3 or len(scores) != len(texts):
+        raise InvalidArgument(f"texts: {len(texts)}, expected one for each line of {scores.shape}")
+    wrong = exact = 0
+    for line, text in zip(scores.argmax(-1), texts, strict=True):
+        kept = line[(line != 0) & (line != np.concatenate([[-1], line[:-1]]))]
+        read = "".join(alphabet[n - 1] if n <= len(alphabet) else " " for n in kept)
+        wrong += _edits(*(np.array([ord(c) for c in one], np.int64) for one in (read, text)))
+        exact += read == text
+    rate = wrong / max(sum(map(len, texts)), 1)
+    failures = []
+    if most_wrong is not None and not rate <= most_wrong:
+        failures.append(f"wrong is {rate:.3g}, expected at most {most_wrong:g}")
+    return Findings("characters", {"wrong": rate, "lines": exact / max(len(texts), 1)}, failures)
+
+
 def mel_cep_log_f0(pairs: Sequence[Outputs], mean: float = 0.0, deviation: float = 1.0) -> Findings:
     """Of synthesised speech, the errors of its spectrum and of its melody, of the worst utterance."""
     spectrum, pitch = [0.0], [0.0]
@@ -238,14 +266,22 @@ class Truth(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         inputs: .npy files, one for each input of the network.
         labels: a text file with the class of each example, as a number or by its name.
         classes: a text file with the name of each class.
+        output: name of the one with the scores; by default the first.
+        by_frame: scores are those of many frames, classes last; their means count.
+        texts: a text file with the line of text that each example shows, instead of labels.
+        alphabet: a text file of one line, the character of each class behind the one of no character.
         values: .npy files of expected real values, one for each output, instead of labels.
         expected_top1: fails 5 points below it.
-        largest: fails if a value is further off.
+        largest: fails if a value is further off, or a larger share of characters is wrong.
     """
 
     inputs: tuple[str, ...]
     labels: str = ""
     classes: str = ""
+    output: str = ""
+    by_frame: bool = False
+    texts: str = ""
+    alphabet: str = ""
     values: tuple[str, ...] = ()
     expected_top1: float | None = None
     largest: float | None = None
@@ -277,6 +313,7 @@ class ListedNetwork(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         deviation: and their deviation.
         largest: of `sequences`: fails if a value is further off.
         relaxed: compute float32 as float16 if the device likes.
+        comparable: what its figures may be compared with, for the report.
     """
 
     file: str
@@ -293,6 +330,7 @@ class ListedNetwork(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     deviation: float = 1.0
     largest: float | None = None
     relaxed: bool = False
+    comparable: str = ""
 
 
 _decode: Final = msgspec.json.Decoder(list[ListedNetwork]).decode
@@ -376,10 +414,22 @@ class MeasuredNetwork:
                 for mine, right in zip(outputs, expected, strict=True)
             ]
             return differences("values", pairs, largest=truth.largest)
+        names = self.network.output_names
+        if truth.output and truth.output not in names:
+            raise InvalidArgument(f"output: {truth.output!r}, the network has {list(names)}")
+        scores = outputs[names.index(truth.output) if truth.output else 0]
+        if truth.texts:
+            (alphabet,) = _lines(self.folder / truth.alphabet)
+            frames = scores.reshape(len(rows), -1, scores.shape[-1])
+            return characters(frames, _lines(self.folder / truth.texts), alphabet, truth.largest)
+        if truth.by_frame:
+            scores = scores.reshape(len(rows), -1, scores.shape[-1]).mean(axis=1)
+        return top_k(scores.reshape(len(rows), -1), self._labels(truth), truth.expected_top1)
+
+    def _labels(self, truth: Truth) -> Array:
         names = _lines(self.folder / truth.classes) if truth.classes else []
         labels = _lines(self.folder / truth.labels)
-        numbers = [names.index(label) if label in names else _number(label) for label in labels]
-        return top_k(outputs[0].reshape(len(rows), -1), np.array(numbers), truth.expected_top1)
+        return np.array([names.index(n) if n in names else _number(n) for n in labels])
 
     def _beside_golden(self, frame: Compute, reset: Callable[[], None]) -> list[Findings]:
         mean, deviation, largest = 0.0, 1.0, None

@@ -351,7 +351,10 @@ def _medians(measurements: Sequence[Measurement]) -> Figure:
 def _section(measured: Measurement) -> str:
     figures = measured.figures
     name = figures["network"]
-    notes = "".join(paragraph(remark, "note") for remark in figures["remarks"])
+    remarks = list(figures["remarks"])
+    if figures["comparable"]:
+        remarks.insert(0, f"May be compared with {figures['comparable']}.")
+    notes = "".join(paragraph(remark, "note") for remark in remarks)
     picture = as_svg(draw_distributions(list(measured.latency.cases.values()), (9, 4)), name)
     return (
         f"<section><h2>{escape(name)}</h2>\n"

