@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -30,7 +30,7 @@ PACKAGES = {"litert": "ai_edge_litert", "onnxruntime": "onnxruntime", "openvino"
 KINDS = PRIMARY["single"]
 
 
-def cases(kinds: dict[str, Sequence[OperandType]]) -> list[object]:
+def cases(kinds: Mapping[str, Sequence[OperandType]]) -> list[object]:
     return [
         pytest.param(
             engine,
