@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.load import NamedSource
 from nnburst.serving.options import add_options, parse, words
+from nnburst.serving.tokens import NotAuthenticated, Tokens
 
 
 def given(*line: str) -> list[str]:
@@ -65,6 +67,41 @@ def test_metrics_beyond_loopback_need_a_token_file(tmp_path: Path) -> None:
         given("--metrics", "0.0.0.0:9100")
     line = given("--metrics", "0.0.0.0:9100", "--token-file", str(tokens))
     assert parse(["--connect", "driver", *line]).metrics == "0.0.0.0:9100"
+
+
+def test_secret_that_is_replaced_by_links_is_read_again(tmp_path: Path) -> None:
+    """As Kubernetes mounts secrets: files are links through one folder, whose own link changes at once."""
+    names = ("token", "certificate", "key")
+    data = tmp_path / "data"
+
+    def replace(generation: str) -> None:
+        before = data.resolve() if data.is_symlink() else None
+        folder = tmp_path / generation
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text(f"{generation} {name} of this test")
+        link = tmp_path / "new"
+        link.symlink_to(folder)
+        link.rename(data)
+        if before is not None:
+            shutil.rmtree(before)
+
+    replace("first")
+    for name in names:
+        (tmp_path / name).symlink_to(Path("data") / name)
+    line = ["--grpc", "h:1", "--token-file", str(tmp_path / "token")]
+    line += ["--tls-cert", str(tmp_path / "certificate"), "--tls-key", str(tmp_path / "key")]
+    options = parse(["--connect", "driver", *given(*line)])
+    assert options.token_file is not None
+    assert options.tls is not None
+    tokens = Tokens(options.token_file)
+    tokens.check("Bearer first token of this test")
+    replace("second")
+    tokens.check("Bearer second token of this test")
+    with pytest.raises(NotAuthenticated):
+        tokens.check("Bearer first token of this test")
+    assert options.tls.certificate.read_text().startswith("second")
+    assert options.tls.key.read_text().startswith("second")
 
 
 def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:

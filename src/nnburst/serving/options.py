@@ -292,10 +292,10 @@ def words(args: argparse.Namespace) -> list[str]:
         found += ["--repository", str(options.repository)]
     found += ["--model-control", options.model_control]
     if options.tls is not None:
-        found += ["--tls-cert", str(options.tls.certificate.resolve())]
-        found += ["--tls-key", str(options.tls.key.resolve())]
+        found += ["--tls-cert", str(options.tls.certificate.absolute())]
+        found += ["--tls-key", str(options.tls.key.absolute())]
         if options.tls.client_ca is not None:
-            found += ["--client-ca", str(options.tls.client_ca.resolve())]
+            found += ["--client-ca", str(options.tls.client_ca.absolute())]
     if options.metrics:
         found += ["--metrics", options.metrics]
     if options.shared_memory:
@@ -389,7 +389,7 @@ def _models(given: Sequence[tuple[str, str]]) -> dict[str, dict[int, NamedSource
 def _token_file(file: Path | None) -> Path | None:
     if file is not None and not file.is_file():
         raise InvalidArgument(f"--token-file: {file} is not a file")
-    return None if file is None else file.resolve()
+    return None if file is None else file.absolute()
 
 
 def _repository(folder: Path | None) -> Path | None:
