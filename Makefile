@@ -10,6 +10,7 @@ NETWORKS := $(VENV)/.networks
 SERVING := $(VENV)/.serving
 DOCUMENTATION := $(VENV)/.documentation
 WHEEL_TOOLS := $(VENV)/.wheel_tools
+IMAGE_EXTRAS := litert grpc http metrics otel
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/* csrc/client/* csrc/litert_delegate/* csrc/onnxruntime_ep/* csrc/plugin/* src/nnburst/executor/include/nnburst/*) src/nnburst/capi/include/nnburst.h
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
@@ -189,9 +190,12 @@ wheels: setup $(WHEEL_TOOLS) ## sealed and audited wheels for glibc and musl, x8
 try-wheels: ## install dist/ without a compiler on every Python that is found (PYTHONS="…" names them), and run its selftest
 	$(BIN)/python -m tools.wheels.trial dist $(PYTHONS)
 
-lock: setup $(WHEEL_TOOLS) ## requirements.lock: a version and hashes of everything that any extra needs
-	$(BIN)/uv pip compile pyproject.toml --universal --all-extras --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-header --quiet --upgrade -o requirements.lock
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
+
+lock: setup $(WHEEL_TOOLS) ## requirements.lock: a version and hashes of everything that any extra needs; the image's part of it
+	$(LOCK) pyproject.toml --all-extras --upgrade -o requirements.lock
+	echo setuptools | $(LOCK) pyproject.toml - $(IMAGE_EXTRAS:%=--extra %) --no-annotate -c requirements.lock \
+	    -o contrib/container/requirements.txt
 
 wheel: setup ## sdist and abi3 wheel in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .

@@ -163,6 +163,10 @@ def main(folder: Path) -> int:
                     print("the driver's container made no socket", file=sys.stderr)
                     return 1
                 time.sleep(0.05)
+            check = container(root, "health", volume, image, image.health)
+            if status := subprocess.run(check, check=False).returncode:
+                print(f"HEALTHCHECK fails with status {status}", file=sys.stderr)
+                return 1
             client = container(root, "client", volume, image, ["python3", "-c", CLIENT])
             return subprocess.run(client, check=False).returncode
         finally:

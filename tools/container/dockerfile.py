@@ -28,6 +28,8 @@ class Stage:
         user: that its containers run as.
         command: words of ENTRYPOINT and CMD.
         volumes: directories that containers may share.
+        ports: that its containers may be reached at.
+        health: words of the command that succeeds while a container is healthy; empty without one.
     """
 
     base: str
@@ -38,6 +40,8 @@ class Stage:
     entrypoint: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+    health: list[str] = field(default_factory=list)
 
     @property
     def command(self) -> list[str]:
@@ -87,6 +91,13 @@ def _take(stage: Stage, word: str, rest: str) -> bool:
             stage.user = rest.strip()
         case "VOLUME":
             stage.volumes.append(rest.strip())
+        case "EXPOSE":
+            stage.ports += [int(port) for port in rest.split()]
+        case "HEALTHCHECK":
+            _, found, words = rest.partition("CMD ")
+            if not found or not words.startswith("["):
+                return False
+            stage.health = json.loads(words)
         case "ENTRYPOINT":
             stage.entrypoint = json.loads(rest)
         case "CMD":
