@@ -194,7 +194,8 @@ class HttpServer:
         def connect() -> asyncio.Protocol:
             if len(server.connections) >= self._most_connections:
                 return _Refused()
-            return server()
+            protocol: asyncio.Protocol = server()
+            return protocol
 
         self._sockets = await self._loop.create_server(
             connect, sock=self._listening.socket, ssl=self._tls
