@@ -18,7 +18,7 @@ from nnburst import onnxruntime as plugin
 from nnburst.capi.installed import PROVIDER_LIBRARY
 from nnburst.executor.built_in import onnxruntime
 from nnburst.hal.enums import DeviceType
-from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.hal.model import Model
 
 LIBRARY = str(PROVIDER_LIBRARY)
@@ -28,12 +28,13 @@ pytestmark = pytest.mark.skipif(not PROVIDER_LIBRARY.is_file(), reason="built wi
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    """What the plugin hands its graphs to."""
-    with Service(executor="onnxruntime") as service:
+    """What the plugin hands its graphs to: it computes nothing, which shows that nothing else has."""
+    with Service(executor="executor.onnxruntime.blank:Blank") as service:
         yield service
 
 
 def network() -> Model:
+    """Two convolutions."""
     chain = Chain((1, 8, 8, 3), 0)
     chain.convolution(8)
     chain.convolution(8, last=True)
@@ -49,7 +50,6 @@ def test_networks_run_on_the_first_device_of_the_provider_that_the_service_names
         "provider": plugin.get_ep_name(),
         "device": service.address,
         "num_threads": "1",
-        "timeout_ms": "1000",
     }
     with (
         nnburst.launch(
@@ -62,12 +62,8 @@ def test_networks_run_on_the_first_device_of_the_provider_that_the_service_names
     ):
         assert device.version_string.endswith(plugin.get_ep_name())
         assert device.type is DeviceType.OTHER  # the processor, but nothing is measured
-        expected = computed(onnxruntime(), network(), [x])[0]
-        for _ in range(2):
-            assert burst.execute([x]).outputs[0].tobytes() == expected.tobytes()
-        service.kill()
-        with pytest.raises(GeneralFailure):  # nothing else has computed
-            burst.execute([x])
+        assert computed(onnxruntime(), network(), [x])[0].any()
+        assert not burst.execute([x]).outputs[0].any()
 
 
 def test_an_option_that_the_provider_refuses_is_named(service: Service) -> None:
