@@ -1,16 +1,21 @@
 """nnburst as a plugin execution provider of onnxruntime: where its library is, and the name of the provider.
 
-It imports nothing of onnxruntime, which loads the library by its path (docs/onnxruntime_provider.md).
+onnxruntime loads the library by its path; importing this imports nothing (docs/onnxruntime_provider.md).
 """
 
 from __future__ import annotations
 
-from typing import Final
+import threading
+from importlib import import_module
+from typing import Any, Final
 
 from nnburst.capi.installed import PROVIDER_LIBRARY
 from nnburst.hal.errors import DeviceUnavailable
 
 _NAME: Final = "NnburstExecutionProvider"
+#: What onnxruntime calls the library in this process.
+_REGISTERED: Final = "nnburst"
+_registering = threading.Lock()
 
 
 def get_library_path() -> str:
@@ -29,3 +34,49 @@ def get_library_path() -> str:
 def get_ep_name() -> str:
     """The provider's name, which its devices have as `ep_name`."""
     return _NAME
+
+
+def add_provider(
+    options: Any,  # noqa: ANN401 - the engine's class
+    *,
+    device: str | None = None,
+    executor: str | None = None,
+    num_threads: int | None = None,
+    timeout_ms: int | None = None,
+) -> None:
+    """Have sessions that are made with these `onnxruntime.SessionOptions` run on a driver.
+
+    The first call in a process registers the library with onnxruntime, for good. Thread-safe.
+
+    Args:
+        options: of sessions, from onnxruntime 1.23 on.
+        device: name or socket of a service that computes; a driver of each session's own unless given.
+        executor: that such a driver is started with; `onnxruntime` unless given.
+        num_threads: that an execution may use; the driver decides unless given, or with 0.
+        timeout_ms: within which a driver must have answered; 60000 unless given.
+
+    Raises:
+        ModuleNotFoundError: there is no package `onnxruntime` (extra `onnxruntime`).
+        DeviceUnavailable: this nnburst was built without the library, or onnxruntime has no plugins.
+    """
+    given = {
+        "device": device,
+        "executor": executor,
+        "num_threads": num_threads,
+        "timeout_ms": timeout_ms,
+    }
+    engine = import_module("onnxruntime")
+    if not hasattr(engine, "register_execution_provider_library"):
+        raise DeviceUnavailable(
+            f"onnxruntime {engine.__version__} has no plugin execution providers, expected 1.23 or newer"
+        )
+    with _registering:
+        if not _devices(engine):
+            engine.register_execution_provider_library(_REGISTERED, get_library_path())
+    options.add_provider_for_devices(
+        _devices(engine), {name: str(value) for name, value in given.items() if value is not None}
+    )
+
+
+def _devices(engine: Any) -> list[Any]:  # noqa: ANN401
+    return [device for device in engine.get_ep_devices() if device.ep_name == _NAME]

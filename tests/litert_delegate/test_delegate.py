@@ -31,7 +31,7 @@ def layers(rows: int = 1) -> bytes:
     """y = softmax(relu(x w)), of 32 numbers to 8."""
     b = TfliteBuilder()
     x = b.input("FLOAT32", (rows, 32))
-    w = b.constant("FLOAT32", np.random.default_rng(1).standard_normal((8, 32)))
+    w = b.constant("FLOAT32", np.random.default_rng(1).standard_normal((8, 32), np.float32))
     h = b.tensor("FLOAT32", (rows, 8))
     b.operator(
         "FULLY_CONNECTED", [x, w, -1], [h], "FullyConnectedOptions", fusedActivationFunction=1
@@ -113,7 +113,7 @@ def test_nodes_that_the_driver_does_not_take_run_on_the_engine_itself(
 def test_inputs_of_other_extents_have_the_network_prepared_again(
     engine: Any, interpreter: MakeInterpreter
 ) -> None:
-    made, expected = interpreter(layers()), opened(engine, layers())
+    made, expected = interpreter(layers(), fallback=False), opened(engine, layers())
     for rows in (3, 1, 40):
         for each in (made, expected):
             each.resize_tensor_input(each.get_input_details()[0]["index"], [rows, 32])
@@ -231,7 +231,7 @@ def test_killed_driver_is_an_error_and_the_next_run_is_right(
     engine: Any, interpreter: MakeInterpreter
 ) -> None:
     before = children()
-    made = interpreter(layers(), executor="litert")
+    made = interpreter(layers(), executor="litert", fallback=False)
     (driver,) = children() - before
     assert_same(engine, made, layers())
     os.kill(driver, signal.SIGSTOP)

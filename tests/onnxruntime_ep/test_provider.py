@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nnburst
 from client.service import Service
 from nnburst import onnxruntime as provider
 
@@ -50,6 +51,25 @@ def test_provider_has_one_device_on_the_processor(engine: Any, devices: list[Any
     (device,) = devices
     assert (device.ep_name, device.ep_vendor) == (provider.get_ep_name(), "nnburst")
     assert device.device.type == engine.OrtHardwareDeviceType.CPU
+
+
+@pytest.mark.usefixtures("devices")
+def test_sessions_get_the_provider_by_one_call_each(engine: Any, service: Service) -> None:
+    network, feeds = networks.layers()
+    for _ in range(2):
+        options = engine.SessionOptions()
+        provider.add_provider(options, device=service.address, num_threads=1)
+        made = engine.InferenceSession(network, options)
+        assert made.get_providers()[0] == provider.get_ep_name()
+        assert_same(made.run(None, feeds), by_cpu(engine, network).run(None, feeds))
+
+
+def test_engine_without_plugins_is_refused_by_its_version(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(engine, "register_execution_provider_library")
+    with pytest.raises(nnburst.DeviceUnavailable, match="no plugin execution providers"):
+        provider.add_provider(engine.SessionOptions())
 
 
 @pytest.mark.parametrize("make", networks.ALL, ids=lambda make: make.__name__)
