@@ -6,7 +6,7 @@ the program has passed them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from nnburst.capi import marshalling
@@ -56,36 +56,26 @@ def device_get_feature_level(device: Device, level: int) -> None:
 # -- compilation -----------------------------------------------------------------------------------
 
 
-def compilation_get_preferred_memory_alignment_for_input(
-    compilation: Compilation, index: int, place: int
-) -> None:
-    """See the table."""
-    found = compilation.memory_preference(Direction.INPUT, index)
-    marshalling.store("uint32_t", place, found.alignment)
+def _memory_preference(direction: Direction, name: str) -> Callable[[Compilation, int, int], None]:
+    """The handler that stores the alignment or the padding that devices prefer for an argument."""
+
+    def store(compilation: Compilation, index: int, place: int) -> None:
+        found = compilation.memory_preference(direction, index)
+        marshalling.store("uint32_t", place, getattr(found, name))
+
+    return store
 
 
-def compilation_get_preferred_memory_padding_for_input(
-    compilation: Compilation, index: int, place: int
-) -> None:
-    """See the table."""
-    found = compilation.memory_preference(Direction.INPUT, index)
-    marshalling.store("uint32_t", place, found.padding)
-
-
-def compilation_get_preferred_memory_alignment_for_output(
-    compilation: Compilation, index: int, place: int
-) -> None:
-    """See the table."""
-    found = compilation.memory_preference(Direction.OUTPUT, index)
-    marshalling.store("uint32_t", place, found.alignment)
-
-
-def compilation_get_preferred_memory_padding_for_output(
-    compilation: Compilation, index: int, place: int
-) -> None:
-    """See the table."""
-    found = compilation.memory_preference(Direction.OUTPUT, index)
-    marshalling.store("uint32_t", place, found.padding)
+compilation_get_preferred_memory_alignment_for_input = _memory_preference(
+    Direction.INPUT, "alignment"
+)
+compilation_get_preferred_memory_padding_for_input = _memory_preference(Direction.INPUT, "padding")
+compilation_get_preferred_memory_alignment_for_output = _memory_preference(
+    Direction.OUTPUT, "alignment"
+)
+compilation_get_preferred_memory_padding_for_output = _memory_preference(
+    Direction.OUTPUT, "padding"
+)
 
 
 def compilation_add_extension_attribute(

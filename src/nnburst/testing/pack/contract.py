@@ -299,14 +299,17 @@ _LIVES: Final = 200
 _GROWTH: Final = 1 << 20
 
 
-def closed_models_leave_no_memory(subject: Subject) -> None:
-    """Prepares, executes once and closes, again and again; the worker may not grow by 1 MiB."""
-    model, pools = subject.model(subject.case)
+def check_growth(subject: Subject, live: Callable[[], object], what: str) -> None:
+    """Make and close something again and again.
 
-    def live() -> None:
-        with subject.device.prepare(model, pools=pools) as prepared, prepared.open_burst() as burst:
-            run_once(burst.bind(), subject.case, 0)
+    Args:
+        subject: the driver.
+        live: makes one and closes it.
+        what: they are, for the message.
 
+    Raises:
+        BrokenContract: the worker grows by 1 MiB or more.
+    """
     for _ in range(_WARM_UP):
         live()
     # Allocators take memory in steps: what leaks grows in the second half as in the first.
@@ -318,9 +321,20 @@ def closed_models_leave_no_memory(subject: Subject) -> None:
         growth.append(resident_bytes(subject.device.pid) - before)
     if sum(growth) >= _GROWTH and min(growth) > _GROWTH // 8:
         raise BrokenContract(
-            f"the worker grew by {sum(growth) >> 10} KiB over {_LIVES} models that were closed,"
+            f"the worker grew by {sum(growth) >> 10} KiB over {_LIVES} {what} that were closed,"
             f" allowed are {_GROWTH >> 10}"
         )
+
+
+def closed_models_leave_no_memory(subject: Subject) -> None:
+    """Prepares, executes once and closes, again and again; the worker may not grow by 1 MiB."""
+    model, pools = subject.model(subject.case)
+
+    def live() -> None:
+        with subject.device.prepare(model, pools=pools) as prepared, prepared.open_burst() as burst:
+            run_once(burst.bind(), subject.case, 0)
+
+    check_growth(subject, live, "models")
 
 
 def closing_twice_is_closing_once(subject: Subject) -> None:

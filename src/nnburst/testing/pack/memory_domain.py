@@ -19,7 +19,6 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError
 from nnburst.hal.limits import MAX_RANK
 from nnburst.hal.types import BufferDesc, BufferRole
-from nnburst.testing.faults.footprint import resident_bytes
 from nnburst.testing.pack.contract import (
     NOTHING,
     SECONDS,
@@ -27,14 +26,11 @@ from nnburst.testing.pack.contract import (
     Check,
     NotApplicable,
     Subject,
+    check_growth,
 )
 
 #: A handle that no driver has given out.
 _UNKNOWN: Final = 2**30
-_LIVES: Final = 200
-_WARM_UP: Final = 30
-#: Bytes by which a worker may grow over _LIVES buffers.
-_GROWTH: Final = 1 << 20
 
 
 @contextmanager
@@ -279,18 +275,7 @@ def closed_buffers_leave_no_memory(subject: Subject) -> None:
             with subject.device.allocate_buffer(outputs=[(prepared, 0)]) as buffer:
                 prepared.execute(arrays, [buffer, *others])
 
-        for _ in range(_WARM_UP):
-            live()
-        growth = []
-        for _ in range(2):
-            before = resident_bytes(subject.device.pid)
-            for _ in range(_LIVES // 2):
-                live()
-            growth.append(resident_bytes(subject.device.pid) - before)
-        if sum(growth) >= _GROWTH and min(growth) > _GROWTH // 8:
-            raise BrokenContract(
-                f"the worker grew by {sum(growth) >> 10} KiB over {_LIVES} closed buffers"
-            )
+        check_growth(subject, live, "buffers")
 
 
 #: Each raises BrokenContract, or any other error, if the driver does not keep to it.
