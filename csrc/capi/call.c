@@ -8,7 +8,7 @@
 #include "interpreter.h"
 #include "log.h"
 
-/* No array of handles that a program passes is longer. */
+/* The longest array of handles that a program can pass. */
 #define MOST_HANDLES 65536
 
 static void *address(int64_t word) { return (void *)(uintptr_t)word; }
@@ -109,7 +109,7 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
         return ANEURALNETWORKS_BAD_STATE; /* RT:E9 */
     }
     const struct nnb_fast_run *offer = slot->fast.offer;
-    nnb_slot_withdraw(slot); /* all but the offer is offered again when it is wanted */
+    nnb_slot_withdraw(slot); /* Python enters all but the request of an execution again when it is needed */
     int code = (int)nnb_services.call(function, words);
     if (code == ANEURALNETWORKS_NO_ERROR) {
         nnb_handle_end_locked(slot, handle);
@@ -120,7 +120,7 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
     return code;
 }
 
-/* Before a call about an execution, the Python side adopts it; C does not compute it meanwhile. It adopts events, too. */
+/* Has the Python side adopt a native execution, and events, before a call on them; C computes none of them meanwhile. */
 static int ready_for_python(const struct nnb_function_description *description, const int64_t *words) {
     for (uint32_t i = 0; i < description->argument_count; i++) {
         const struct nnb_argument *argument = &description->arguments[i];
@@ -188,8 +188,8 @@ static void copy(const struct nnb_copy *copies, uint32_t count) {
     }
 }
 
-/* Runs a computation that the Python side has offered, with the slot locked. 0 if it ended as before, 1 if the
- * Python side must do the call, 2 if it must finish the run whose outcome is in `*status`. */
+/* Runs the request that the Python side has entered for an execution, with the slot locked. 0 if the run ended as the
+ * last one, 1 if the Python side must carry the call out, 2 if it must finish the run, whose code is in `*status`. */
 static int run_offer(const struct nnb_fast *fast, uint64_t burst, int *status) {
     const struct nnb_fast_run *offer = fast->offer;
     if (offer == NULL || offer->burst != burst ||
@@ -221,7 +221,7 @@ static int compute(enum nnb_function function, int64_t *words) {
     }
     int status = 0;
     nnb_slot_set_computing(slot, true);
-    /* Looked up again: the handle may have ended, and the slot have got another. */
+    /* Looked up again: the handle may have ended, and its slot may have another one. */
     int outcome = nnb_handle_slot((uint64_t)words[0], NNB_EXECUTION) == slot
                       ? run_offer(&slot->fast, burst, &status)
                       : 1;
@@ -231,7 +231,7 @@ static int compute(enum nnb_function function, int64_t *words) {
     } else if (outcome == 2) {
         int64_t finished = nnb_services.finish((uint64_t)words[0], status);
         if ((finished & NNB_KEEP_OFFER) == 0) {
-            slot->fast.offer = NULL; /* the Python side offers anew when it has run well */
+            slot->fast.offer = NULL; /* until the next success, after which Python enters it again */
         }
         code = (int)(finished & ~(int64_t)NNB_KEEP_OFFER);
     }

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Notes why no environment is usable; false. */
+/* Notes why no environment is usable, and returns false. */
 __attribute__((format(printf, 2, 3))) static bool refuse(struct nnb_environment *environment,
                                                          const char *format, ...) {
     va_list arguments;
@@ -95,7 +95,7 @@ static bool setting(const char *path, const char *key, char *value) {
     return found;
 }
 
-/* Keeps "3.11" of "3.11.7". */
+/* Shortens "3.11.7" to "3.11". */
 static bool keep_minor(char *to, size_t room, const char *version) {
     unsigned major;
     unsigned minor;

@@ -6,11 +6,11 @@
 #include <stdbool.h>
 
 struct nnb_environment {
-    char said_by[64 + PATH_MAX]; /* what named it, for messages */
+    char said_by[64 + PATH_MAX]; /* the source that names it, for messages */
     char program[PATH_MAX];      /* its interpreter */
-    char home[PATH_MAX];         /* folder of the interpreter that it was made from */
+    char home[PATH_MAX];         /* folder of the interpreter from which it was made */
     char version[16];            /* "3.11" */
-    char problem[1024];          /* why it is not usable */
+    char problem[1024];          /* the reason why it is not usable */
 };
 
 /* NNBURST_PYTHON, the file libX.python beside the library libX.so, the active virtual environment, the environment

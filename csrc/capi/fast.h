@@ -1,7 +1,7 @@
-/* Runs a computation that has run before: from C to the burst, without the interpreter and its lock.
+/* The structs by which C repeats a computation over a burst, without the interpreter and its lock.
  *
- * The Python side offers this after a computation over a burst has succeeded (nnb_services.offer). C uses it until a
- * run ends in another way than the one before; the Python side then finishes that run. */
+ * After a computation over a burst has succeeded, the Python side enters its request here (nnb_services.offer). C runs
+ * the request until a run ends otherwise than the one before; then the Python side finishes that run. */
 #ifndef NNB_CAPI_FAST_H
 #define NNB_CAPI_FAST_H
 
@@ -10,10 +10,10 @@
 
 #include "../atomics.h"
 
-/* The burst computes for another execution; this one has not begun. */
+/* The burst is busy with another execution; this one has not begun. */
 #define NNB_RUN_BUSY (-1)
 
-/* An argument at an address of the program's, copied into a pool before the run or out of it afterwards. */
+/* An argument at an address of the program: copied into a pool before the run, or out of it afterwards. */
 struct nnb_copy {
     void *to;
     const void *from;
@@ -22,7 +22,7 @@ struct nnb_copy {
 
 /* Memory of the Python side, which keeps it as long as the execution's handle is valid. */
 struct nnb_fast_run {
-    int (*run)(void *bound); /* 0: all as in the last run; NNB_RUN_BUSY; else the code is meant for `finish` */
+    int (*run)(void *bound); /* 0: as the last run; NNB_RUN_BUSY; any other code is for `finish` */
     void *bound;
     uint64_t burst; /* handle; 0 for compute */
     const struct nnb_copy *copies_in;
@@ -31,11 +31,11 @@ struct nnb_fast_run {
     uint32_t copies_out_count;
 };
 
-/* The burst that computations of one thread go over if they name none. Memory of the Python side, as argument sizes. */
+/* The burst of one thread, for computations that name none. Memory of the Python side, kept as the argument sizes are. */
 struct nnb_thread_burst {
-    nnb_atomic_u64 thread; /* pthread_self; 0: of no thread */
+    nnb_atomic_u64 thread; /* pthread_self; 0 if the row is free */
     nnb_atomic_u64 burst;  /* its handle, which programs never see */
-    nnb_atomic_u32 used;   /* since the Python side has looked */
+    nnb_atomic_u32 used;   /* set by each use; the Python side clears it */
 };
 
 /* What the model declares an argument to be, as ANeuralNetworksOperandType has it. */
@@ -47,13 +47,13 @@ struct nnb_argument_type {
     int32_t zero_point;
 };
 
-/* Lengths and types of the arguments of all executions of a compilation. Memory of the Python side, which keeps it as
- * long as there are native executions of the compilation. */
+/* The lengths and types of the arguments of a compilation's executions. Memory of the Python side, which keeps it as
+ * long as the compilation has native executions. */
 struct nnb_argument_sizes {
     nnb_atomic_u32 executions;
     uint32_t input_count;
     uint32_t output_count;
-    const uint64_t *bytes; /* of each input, then each output; 0 if more than one length will do */
+    const uint64_t *bytes; /* of each input, then each output; 0 if more than one length is valid */
     const struct nnb_argument_type *types; /* the same */
     struct nnb_thread_burst *threads;
     uint32_t thread_count;
@@ -61,8 +61,8 @@ struct nnb_argument_sizes {
 
 /* An argument of a native execution or of a cached request: at an address, or a range of a memory. */
 struct nnb_place {
-    void *address;   /* in the program, or in the cached request's pool; NULL of a range */
-    uint64_t memory; /* its handle; 0 of an address */
+    void *address;   /* in the program, or in the cached request's pool; NULL for a range */
+    uint64_t memory; /* its handle; 0 for an address */
     uint64_t offset; /* of the range, which is as long as the model declares */
 };
 
@@ -74,30 +74,30 @@ enum nnb_mode { NNB_ASYNC = 0, NNB_SYNC = 1, NNB_BURST_MODE = 2, NNB_ASYNC_WITH_
 struct nnb_cached_request {
     nnb_atomic_u32 busy;
     const struct nnb_argument_sizes *sizes; /* of the executions that it can run */
-    int (*run)(void *bound);             /* as nnb_fast_run's */
+    int (*run)(void *bound);             /* as in nnb_fast_run */
     void *bound;
     const struct nnb_place *places; /* of each input, then each output */
     uint64_t quick_ns; /* a run that took at most so long may be waited for where it is started; 0: none may */
     uint32_t slow;     /* runs, one after the other, that were waited for and took longer; of what has it busy */
 };
 
-/* An execution that the Python side has not seen yet: see native_execution.h. */
+/* An execution that exists in C alone: see native_execution.h. */
 struct nnb_native_execution {
     struct nnb_argument_sizes *sizes;
-    uint32_t set; /* so many arguments */
+    uint32_t set; /* the number of arguments that are set */
     uint32_t completed;
-    uint32_t adopted; /* the Python side, which sets this, has the execution now */
+    uint32_t adopted; /* set by the Python side when it has made the execution one of its own */
     uint32_t mode;    /* of enum nnb_mode; from when it computes on */
     struct nnb_place arguments[]; /* each input, then each output; all zeros until it is set */
 };
 
-/* Of the slot of an execution: `offer` and `native`; of a compilation: `sizes`; of a burst: `cached`; of an event:
- * `ended`; of a memory: `size`. */
+/* The part of a handle's slot that calls without the interpreter use. An execution has `offer` and `native`, a
+ * compilation `sizes`, a burst `cached`, an event `ended`, and a memory `size`. */
 struct nnb_fast {
-    nnb_atomic_u32 busy;      /* a run is inside, or something of this is looked at or changed */
+    nnb_atomic_u32 busy;      /* locked: by a run, or by a thread that reads or changes the slot */
     nnb_atomic_u32 computing; /* a run is inside */
     const struct nnb_fast_run *offer;
-    nnb_atomic_u64 native; /* address; 0 once the Python side has the execution */
+    nnb_atomic_u64 native; /* address; 0 after the Python side has adopted the execution */
     struct nnb_argument_sizes *sizes;
     struct nnb_cached_request *const *cached;
     uint32_t cached_count;
@@ -105,20 +105,20 @@ struct nnb_fast {
     nnb_atomic_u64 size; /* bytes that arguments may lie in; 0 if the Python side has to look at each range */
 };
 
-/* Gives a thread a burst, or with 0 and 0 takes it. */
+/* Enters a thread's burst into a row; thread 0 and burst 0 clear the row. */
 static inline void nnb_thread_burst_set(struct nnb_thread_burst *row, uint64_t thread, uint64_t burst) {
     /* SYNC POINT M: the burst is there before its thread is. */
     nnb_store_release_u64(&row->burst, burst);
     nnb_store_release_u64(&row->thread, thread);
 }
 
-/* Whether the library has used it since this was called before. */
+/* Whether the library has used the burst since the last call of this function. */
 static inline int nnb_thread_burst_was_used(struct nnb_thread_burst *row) {
     uint32_t used = 1;
     return nnb_try_replace_u32(&row->used, &used, 0); /* SYNC POINT M: nothing but that it was used */
 }
 
-/* Whether a thread may still read it, although it is no longer offered. */
+/* Whether a thread may still read the sizes, which have been withdrawn. */
 static inline int nnb_argument_sizes_in_use(struct nnb_argument_sizes *sizes) {
     /* SYNC POINT U: the last native execution has let go. TRUST: memory of this process. */
     return nnb_load_acquire_u32(&sizes->executions) != 0;

@@ -32,7 +32,7 @@ static struct nnb_slot *at(uint32_t index) {
     return chunk == 0 ? NULL : (struct nnb_slot *)chunk + index % CHUNK_SLOTS;
 }
 
-/* A slot that no valid handle has, with the lock held; NULL if the table is full. */
+/* A free slot; NULL if the table is full. The list's lock is held. */
 static struct nnb_slot *take(uint32_t *index) {
     if (first_free != 0) {
         *index = first_free - 1;
@@ -174,7 +174,7 @@ void nnb_slot_set_computing(struct nnb_slot *slot, bool computes) {
 
 /* Frees a slot whose handle has ended for another object, with the list's lock held. */
 static void give_back(struct nnb_slot *slot, uint64_t handle) {
-    if (slot->generation < GENERATION_MASK) { /* else a value would come again */
+    if (slot->generation < GENERATION_MASK) { /* otherwise a handle's value would occur twice */
         slot->next_free = first_free;
         first_free = ((uint32_t)(handle >> INDEX_SHIFT) & INDEX_MASK) + 1;
     }
@@ -194,7 +194,7 @@ void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind) {
 void nnb_handle_end_locked(struct nnb_slot *slot, uint64_t handle) {
     /* SYNC POINT Q: as in nnb_handle_end. */
     nnb_store_release_u64(&slot->handle, 0);
-    nnb_handle_unlock(slot); /* before it is given back: its next object finds it open */
+    nnb_handle_unlock(slot); /* before the slot is free, so that its next object finds it unlocked */
     pthread_mutex_lock(&lock);
     give_back(slot, handle);
     pthread_mutex_unlock(&lock);

@@ -29,10 +29,10 @@ uint64_t nnb_handle_new(enum nnb_handle_kind kind);
  * read even if another thread frees the handle meanwhile. */
 struct nnb_slot *nnb_handle_slot(uint64_t handle, enum nnb_handle_kind kind);
 
-/* The same with its `fast` locked, once another thread has unlocked it; NULL if the handle has ended. */
+/* As nnb_handle_slot, but with `fast` locked, which waits for other threads; NULL if the handle has ended. */
 struct nnb_slot *nnb_handle_lock(uint64_t handle, enum nnb_handle_kind kind);
 
-/* The same at once; NULL also if it is locked. */
+/* As before, but without waiting: NULL also if another thread has locked it. */
 struct nnb_slot *nnb_handle_try_lock(uint64_t handle, enum nnb_handle_kind kind);
 
 void nnb_handle_unlock(struct nnb_slot *slot);
@@ -45,22 +45,23 @@ void nnb_slot_set_native(struct nnb_slot *slot, struct nnb_native_execution *nat
  * locked. */
 void nnb_slot_drop_native(struct nnb_slot *slot);
 
-/* Withdraws everything that the Python side has offered for a handle, except a native execution; the slot is locked. */
+/* Clears all that the Python side has entered for a handle, except a native execution; the slot is locked. */
 void nnb_slot_withdraw(struct nnb_slot *slot);
 
-/* Calls `visit` with each slot, locked; how many it left out because another thread had locked them. */
+/* Calls `visit` with each slot, locked. Returns the number of slots that it skipped, since other threads had locked
+ * them. */
 uint32_t nnb_handles_visit(void (*visit)(struct nnb_slot *slot));
 
-/* Whether C computes an execution, whose slot then is locked. */
+/* Whether C computes an execution now; its slot is locked meanwhile. */
 bool nnb_slot_computes(struct nnb_slot *slot);
 
-/* Notes whether C computes it; the slot is locked. */
+/* Notes whether C computes the execution; the slot is locked. */
 void nnb_slot_set_computing(struct nnb_slot *slot, bool computes);
 
 /* Makes a handle invalid; does nothing for a handle that has ended. */
 void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind);
 
-/* The same for a handle whose slot this thread has locked, which unlocks it. */
+/* As nnb_handle_end, for a slot that this thread has locked; unlocks it. */
 void nnb_handle_end_locked(struct nnb_slot *slot, uint64_t handle);
 
 #endif

@@ -24,9 +24,9 @@ static nnb_atomic_u32 explained;
 
 static uint64_t new_handle(uint32_t kind) { return nnb_handle_new((enum nnb_handle_kind)kind); }
 
-/* Called by the Python side after a computation of `execution`, with the way that C may compute it from now on, and
- * with NULL before a computation that C must not do. This thread has not locked its slot. A run that is under way
- * has not seen the offer. */
+/* Called by the Python side after a computation of `execution`, with the request that C may run from now on, and with
+ * NULL before a computation that C must not repeat. This thread has not locked the execution's slot. A run that is
+ * under way does not use the new request. */
 static void offer(uint64_t execution, const struct nnb_fast_run *run) {
     struct nnb_slot *slot = run == NULL ? nnb_handle_lock(execution, NNB_EXECUTION)
                                         : nnb_handle_try_lock(execution, NNB_EXECUTION);
@@ -75,8 +75,8 @@ static void withdraw(struct nnb_slot *slot) {
     nnb_slot_drop_native(slot);
 }
 
-/* Called by the Python side when its interpreter ends, until it returns 0. Each slot is visited once it is not locked:
- * a computation without the interpreter holds such a lock. Offers that come later are ignored. */
+/* Called by the Python side when its interpreter ends, again and again until it returns 0. It clears each slot that is
+ * not locked; a computation without the interpreter holds such a lock. Requests that are entered later are ignored. */
 static uint32_t end(void) {
     /* SYNC POINT S: see in_child. TRUST: memory of this process. */
     if (nnb_load_acquire_u32(&gone) == FORKED) {
@@ -113,7 +113,7 @@ static void say_why(const struct nnb_python *python, const char *what) {
     }
 }
 
-/* Hands the exchange to the Python side, with the interpreter lock held. */
+/* Passes the exchange to the Python side; the interpreter lock is held. */
 static bool connect_to(const struct nnb_python *python, bool ours) {
     void *module = python->import_module(ENTRY);
     if (module == NULL) {
@@ -136,7 +136,7 @@ static bool new_enough(const char *version) {
     return sscanf(version, "%u.%u", &major, &minor) == 2 && major == 3 && minor >= OLDEST_MINOR;
 }
 
-/* The interpreter that runs in this process already. */
+/* Uses the interpreter that this process already has. */
 static bool use_running(const struct nnb_python *python) {
     if (!new_enough(python->get_version())) {
         nnb_complain("the Python of this process is %.16s, nnburst needs 3.%d", python->get_version(),

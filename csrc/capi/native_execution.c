@@ -24,7 +24,7 @@ static struct nnb_slot *lock_native(uint64_t execution, bool *computes) {
             if (nnb_slot_native(slot) != NULL) {
                 return slot;
             }
-            nnb_handle_unlock(slot); /* the Python side has got it meanwhile */
+            nnb_handle_unlock(slot); /* the Python side has adopted it meanwhile */
             return NULL;
         }
         (void)sched_yield();
@@ -257,7 +257,7 @@ static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code
     return done || is_busy;
 }
 
-/* The burst that the Python side has given this thread for computations that name none; 0 if it has none. */
+/* The burst that the Python side has opened for this thread, for computations that name none; 0 if there is none. */
 static uint64_t burst_of_thread(const struct nnb_argument_sizes *sizes) {
     uint64_t me = (uint64_t)pthread_self(); /* Python calls it the thread's identity, too */
     for (uint32_t i = 0; i < sizes->thread_count; i++) {
@@ -380,7 +380,7 @@ static bool output_dimensions(const struct nnb_native_execution *native, const i
     return true;
 }
 
-/* A call for a native execution that is locked. */
+/* Carries out a call on a native execution, whose slot is locked. */
 static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const int64_t *words, int *code) {
     switch (function) {
     case NNB_EXECUTION_SET_INPUT:

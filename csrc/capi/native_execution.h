@@ -1,4 +1,4 @@
-/* Runs native executions: those that exist in C alone, for programs that make one for each inference.
+/* Runs native executions, which exist in C alone, for programs that make an execution for each inference.
  *
  * The first execution of a compilation is made in Python, each further one begins as a native execution. C notes its
  * arguments if they have the lengths, and the types if any are given, that the model declares. burstCompute then runs a
@@ -8,7 +8,7 @@
  * outputs then is what the model declares. Any other call has the Python side adopt the execution first, with the noted
  * arguments: Python has all checks and codes.
  *
- * Any thread. */
+ * Usable by any thread. */
 #ifndef NNB_CAPI_NATIVE_EXECUTION_H
 #define NNB_CAPI_NATIVE_EXECUTION_H
 
@@ -17,8 +17,8 @@
 
 #include "functions.h"
 
-/* Carries out a call for a native execution, or one that makes it, if C can do so alone, and stores its code. False if
- * nothing was done and the call goes on as any other. Not to be called once the interpreter is gone. */
+/* Carries out a call that makes or uses a native execution, if C can do so alone, and stores its code. False if
+ * nothing was done, and the call must go to Python. Not to be called after the interpreter has ended. */
 bool nnb_native_call(enum nnb_function function, const int64_t *words, int *code);
 
 /* Has the Python side adopt a native execution. A ResultCode: BAD_STATE while C computes any execution of this
