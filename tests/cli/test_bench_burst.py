@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnburst.bench.machine import stolen_seconds, stolen_ticks
-from nnburst.bench.plot import line_of
+from nnburst.bench.rounds import line_of
 from nnburst.cli import main
 
 

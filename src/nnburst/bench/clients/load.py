@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from nnburst.bench.periodic import process_cpu
+from nnburst.bench.cases import process_cpu
 from nnburst.testing.faults.footprint import proportional_bytes
 
 #: Share of a run that is not counted: caches, windows and rhythms settle in it.

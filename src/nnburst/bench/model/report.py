@@ -24,8 +24,7 @@ from nnburst.bench.model.latency import (
     ONNXRUNTIME,
     Latency,
 )
-from nnburst.bench.plot import as_svg, draw_distributions
-from nnburst.bench.rounds import Measured
+from nnburst.bench.rounds import Measured, as_svg, draw_distributions
 from nnburst.bench.verdict import MOST_SPREAD, Comparison, Verdict, compare, spread
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.html import Cell, document, paragraph, table
