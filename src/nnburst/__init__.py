@@ -1,4 +1,4 @@
-"""nnburst: execute a prepared neural network again and again in another process.
+"""Executes a prepared neural network again and again in another process.
 
     import nnburst
 

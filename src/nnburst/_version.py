@@ -1,4 +1,4 @@
-"""The version of this package, for every layer: it imports nothing."""
+"""Has the version of this package, for every layer; it imports nothing."""
 
 from __future__ import annotations
 

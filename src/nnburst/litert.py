@@ -1,4 +1,4 @@
-"""nnburst as an external delegate of LiteRT: where its library is, and how an interpreter gets it.
+"""Finds the external delegate for LiteRT, and loads it into an interpreter.
 
 Importing it imports nothing of LiteRT (docs/litert_delegate.md).
 """

@@ -1,4 +1,4 @@
-"""The cases of the C interface: calls of libneuralnetworks.so from C, over the null executor."""
+"""Measures calls of libneuralnetworks.so from C, over the null executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other process of the bare exchanges: answers in C, one block at a time.
+"""Answers the bare exchanges of a benchmark in C, in a process of its own, one block at a time.
 
     python -m nnburst.bench.peer FD CORE
 

@@ -1,4 +1,4 @@
-"""The constants of the C interface, and the two structs that programs fill in.
+"""Has the constants of the C interface, and the two structs that programs fill in.
 
 A constant that the HAL has with the same value is taken from there.
 

@@ -1,4 +1,4 @@
-"""The table of the C interface: 75 functions up to feature level 8, 6 of them for extensions.
+"""Lists the functions of the C interface: 75 up to feature level 8, 6 of them for extensions.
 
 A row has a function as C sees it, what the library checks of its arguments before a call, and which method of
 the framework carries it out. Functions that take more than one call have a handler instead

@@ -1,4 +1,4 @@
-"""Where header and library of this installation are, for compilers and linkers."""
+"""Finds the header and the library of this installation, for compilers and linkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: one command, one module of this package.
+"""Runs the command line; each command is a module of this package.
 
 A command module has `prepare_parser(subparsers)`, which adds a parser named like the command, and
 `run(args) -> int`, which returns the exit status. Module `bench_burst` is the nested command

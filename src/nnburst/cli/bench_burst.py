@@ -1,4 +1,4 @@
-"""`nnburst bench burst`: what an execution through a burst costs, beside its floor and its rivals."""
+"""`nnburst bench burst`: measures executions by a burst beside a floor and other transports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnburst bench capabilities`: how fast a device is beside the reference executor, for getCapabilities.
+"""`nnburst bench capabilities`: measures a device beside the reference executor, for getCapabilities.
 
 Networks in float32, in relaxed float32 and in 8 bits run in a driver of the executor and in one of the
 reference executor, in turns. What comes out is stored, and drivers that start from now on report it. Two

@@ -1,4 +1,4 @@
-"""`nnburst bench capi`: what libneuralnetworks.so costs, called from C, beside the burst's own round trip.
+"""`nnburst bench capi`: measures libneuralnetworks.so, called from C, beside the burst's round trip.
 
 All cases compute nothing: the null executor. `null_1in1out` is a bound request of Python's client; the cases
 of the C interface are loops in C: a reusable execution with arguments in a sealed memfd, or of 256 bytes at

@@ -1,4 +1,4 @@
-"""`nnburst bench clients`: what each of many clients of one service gets, and what all of them cost.
+"""`nnburst bench clients`: measures many clients of one service, each of them and together.
 
 Every client is a process with a burst of its own. In a closed loop it sends its next request as soon as it
 has a result; in an open loop requests come by a Poisson process, whether the one before is answered or not,

@@ -1,4 +1,4 @@
-"""`nnburst bench compare`: what differs between two runs of a benchmark.
+"""`nnburst bench compare`: compares two runs of a benchmark.
 
 Each case that both files have is judged by its blocks. Cases of one run stand beside each other in time, so
 `--relative-to CASE` compares their ratios to one of them, block by block: a machine that was slower as a

@@ -1,4 +1,4 @@
-"""`nnburst bench model`: accuracy and cost of networks through a driver, beside the engine in process.
+"""`nnburst bench model`: measures accuracy and cost of networks beside the engine in process.
 
 For each network: outputs compared with those of its file's own engine (LiteRT's Interpreter, or
 onnxruntime) on the same inputs (photographs and digits for networks that take pictures, and random ones),

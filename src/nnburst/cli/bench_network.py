@@ -1,4 +1,4 @@
-"""`nnburst bench network`: networks through a driver process, beside the engine and onnxruntime in process.
+"""`nnburst bench network`: measures networks beside their engine and onnxruntime in process.
 
 Every contestant computes on the same core with one thread, on the same input; all run in turn in short
 blocks, and ratios are medians of the ratios within a round: of the blocks' means, and of the medians of

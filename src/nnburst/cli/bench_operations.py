@@ -1,4 +1,4 @@
-"""`nnburst bench operations`: the reference executor beside LiteRT's reference kernels."""
+"""`nnburst bench operations`: measures the reference executor beside LiteRT's reference kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnburst bench planning`: what it costs to plan a model over several devices.
+"""`nnburst bench planning`: measures the planning of a model over several devices.
 
 The devices answer at once, so every figure is the framework's own: one validation of the model, finishing
 it (order, validation, hash), and planning (asking four devices, placing, making the step models).

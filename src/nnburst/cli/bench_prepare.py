@@ -1,4 +1,4 @@
-"""`nnburst bench prepare`: from the start of a driver to its first result, and the engine's own share.
+"""`nnburst bench prepare`: measures a driver from its start to the first result, and the engine's share.
 
 Every figure comes from processes that have just been started. `prepare` is cold: the first of its driver;
 `compile` is the engine's own part of it, for the file and in another new process. `from cache` is the first

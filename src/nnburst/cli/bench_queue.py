@@ -1,4 +1,4 @@
-"""`nnburst bench queue`: a message queue between two Python programs, beside its floor and its rivals.
+"""`nnburst bench queue`: measures message queues between Python programs beside a floor and others.
 
 Each program has a core of its own. One sends 256 bytes, the other answers with 64. Spinning: `queue_bound`
 by ends that are bound to arrays, `queue_arrays` by write and read, `queue_messages` by send and receive of

@@ -1,4 +1,4 @@
-"""`nnburst bench tracing`: what a round trip costs while both sides record their marks."""
+"""`nnburst bench tracing`: measures a round trip while both sides record their marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnburst capi`: what a compiler needs to build programs against libneuralnetworks.so, or libnnburst.so.
+"""`nnburst capi`: prints the paths and flags that programs against our C libraries are built with.
 
 gcc main.c $(nnburst capi --cflags --libs)
 gcc main.c $(nnburst capi --client --cflags --libs)

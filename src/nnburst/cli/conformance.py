@@ -1,4 +1,4 @@
-"""`nnburst conformance`: try a driver or an executor, with vector files or without."""
+"""`nnburst conformance`: tests a driver or an executor, with or without files of vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnburst delegate`: where the external delegate for LiteRT is, for programs in any language.
+"""`nnburst delegate`: prints the path of the external delegate for LiteRT.
 
 A program gives the path to LiteRT's `load_delegate`, or to `TfLiteExternalDelegateOptionsDefault`.
 """

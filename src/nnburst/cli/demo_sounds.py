@@ -1,4 +1,4 @@
-"""`nnburst demo voice`, `noise` and `wakeword`: the demos that stream a sound."""
+"""`nnburst demo voice`, `noise` and `wakeword`: run networks on a sound, hop by hop."""
 
 from __future__ import annotations
 

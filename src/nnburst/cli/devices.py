@@ -1,4 +1,4 @@
-"""`nnburst devices`: the drivers of this user that answer.
+"""`nnburst devices`: lists the drivers of this user that answer.
 
 Times are what drivers report: ratios to the reference executor on this machine, lower is better,
 and 1 until `nnburst bench capabilities` has measured them. Cache files are those of one compilation, of the

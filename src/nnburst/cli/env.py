@@ -1,4 +1,4 @@
-"""`nnburst env`: the variables of the environment that count, their values, and where those come from."""
+"""`nnburst env`: lists the variables of the environment, their values and the sources of these."""
 
 from __future__ import annotations
 

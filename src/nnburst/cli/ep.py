@@ -1,4 +1,4 @@
-"""`nnburst ep`: where the plugin execution provider for onnxruntime is, for programs in any language.
+"""`nnburst ep`: prints the path of the plugin execution provider for onnxruntime.
 
 A program registers the library by its path, and finds the provider's device by its name.
 """

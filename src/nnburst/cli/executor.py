@@ -1,4 +1,4 @@
-"""`nnburst executor`: what a compiler needs to build an executor in C.
+"""`nnburst executor`: prints the paths and flags that an executor in C is built with.
 
 gcc -shared -fPIC $(nnburst executor --cflags) foo.c -o libfoo.so
 """

@@ -1,4 +1,4 @@
-"""`nnburst fmq`: the message queues of this user that have a name.
+"""`nnburst fmq`: lists this user's message queues that have a name.
 
 A name goes when both programs have the queue, or when the one that made it ends. A program that is killed
 leaves its name, which is stale then: `--remove` takes such names away. Names in use are never touched.

@@ -1,4 +1,4 @@
-"""`nnburst inspect`: what is in a .tflite or .onnx file, and what each executor makes of it."""
+"""`nnburst inspect`: shows the contents of a .tflite or .onnx file, and how each executor runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnburst new-executor`: an executor of your own with its tests: a package in Python, or a library in C."""
+"""`nnburst new-executor`: writes a new executor with its tests, a package in Python or a library in C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnburst run`: execute a .tflite or .onnx network in a driver on files; print or save what it gives.
+"""`nnburst run`: executes a .tflite or .onnx network in a driver on files, and prints or saves its outputs.
 
 Inputs are .npy arrays (stored values as they are; real numbers are quantised), pictures (resized) or
 .wav sounds (the first window, -1 to 1), one for each input of the network. Classes get their names

@@ -1,4 +1,4 @@
-"""`nnburst selftest`: whether this machine and this installation can do what nnburst needs."""
+"""`nnburst selftest`: checks that this machine and this installation can do all that nnburst needs."""
 
 from __future__ import annotations
 

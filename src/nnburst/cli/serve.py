@@ -1,4 +1,4 @@
-"""`nnburst serve`: a driver that many clients connect to by name."""
+"""`nnburst serve`: runs a driver to which many clients connect by name."""
 
 from __future__ import annotations
 

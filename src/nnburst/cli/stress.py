@@ -1,4 +1,4 @@
-"""`nnburst stress`: many clients against a driver, some of them killed, while another checks results.
+"""`nnburst stress`: runs many clients against a driver, kills some of them, and checks the others' results.
 
 Every call ends as success, refused (a quota), failure, crash (the driver died), hang (no answer for 30 s) or
 wrong result (other bits than before). Exit status 1 if anything but success and refused was counted.

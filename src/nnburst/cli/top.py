@@ -1,4 +1,4 @@
-"""`nnburst top`: what a service executes and what its gRPC front does, live, from its metrics."""
+"""`nnburst top`: shows live from its metrics which models a service and its front execute."""
 
 from __future__ import annotations
 

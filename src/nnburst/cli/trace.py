@@ -1,4 +1,4 @@
-"""`nnburst trace`: record what processes do, report where the time went, show it."""
+"""`nnburst trace`: records the work of processes, reports where the time went, and shows it."""
 
 from __future__ import annotations
 

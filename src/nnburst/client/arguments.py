@@ -1,4 +1,4 @@
-"""Numpy arrays against the operands of a model: what fits, what does not, and where it goes.
+"""Checks numpy arrays against the operands of a model, and finds the places for them.
 
 Everything is checked here, before anything is sent; messages name the argument and the rule.
 """

@@ -1,4 +1,4 @@
-"""A driver as its client sees it: it prepares models and allocates buffers."""
+"""Prepares models on a driver and allocates buffers there."""
 
 from __future__ import annotations
 

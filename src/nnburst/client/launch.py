@@ -1,4 +1,4 @@
-"""Starting a driver of one's own: nothing has a name, and it ends with its client."""
+"""Starts a driver that has no name and ends with its client."""
 
 from __future__ import annotations
 

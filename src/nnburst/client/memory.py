@@ -1,4 +1,4 @@
-"""Memory that client and driver share: made here, or adopted from elsewhere.
+"""Makes the memory that client and driver share, or adopts it from elsewhere.
 
     memory = device.allocate(4096)            # zeroed; so is Memory(4096)
     memory = Memory.from_fd(sealed_memfd)     # what another program writes to, where it is

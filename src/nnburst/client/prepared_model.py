@@ -1,4 +1,4 @@
-"""A model that a driver has prepared: it executes over the socket and opens bursts."""
+"""Executes a model that a driver has prepared, over the socket, and opens bursts on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that a service serves by name: its clients open it and hand over no model."""
+"""Opens a network that a service serves by name, without handing over a model."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The control channel: what client and driver send each other beside the rings."""
+"""Carries the messages between client and driver that go over a socket."""

@@ -1,4 +1,4 @@
-"""The calling end of the control channel: any thread calls, and reads its own answer.
+"""Calls the other end of the control channel; any thread calls, and reads its own answer.
 
 Threads that wait queue up, and the first one reads for all (`csrc/reply_reader.c`, ADR 15). No lock is held
 while a call waits. When the peer goes, every pending call ends at once.

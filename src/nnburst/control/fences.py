@@ -1,4 +1,4 @@
-"""Sync fences: one end of a socketpair, on which one byte reports the outcome.
+"""Implements sync fences: one end of a socketpair, on which one byte reports the outcome.
 
 The signaller sends a status byte and closes its end. If it closes without one, by dying for example,
 the fence is in the error state. A waiter only looks at the byte and never takes it, so any number of

@@ -1,1 +1,1 @@
-"""The driver: the process that prepares and executes models for its clients."""
+"""Prepares and executes models for clients, in a process of its own."""

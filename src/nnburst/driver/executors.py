@@ -1,4 +1,4 @@
-"""Finding an executor by name: built in, by entry point, as `module:attribute`, or a library by its path."""
+"""Finds an executor by name: built in, by entry point, as `module:attribute`, or a library by its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract between a driver and an executor, with its optional parts: caching and shared weights.
+"""Declares the contract between a driver and an executor, with optional caching and shared weights.
 
     Executor.supported(model)  -> which operations of the main subgraph it can run
     Executor.prepare(model, …) -> Prepared       once per model, heavy work belongs here

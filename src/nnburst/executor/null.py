@@ -1,4 +1,4 @@
-"""An executor that computes nothing, so that a measurement shows the transport alone."""
+"""Executes without computing, so that a measurement shows the transport alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fast message queues: sealed shared memory, rings over it, and the event flag that wakes.
+"""Passes elements between processes by fast message queues: rings in sealed memory, with an event flag.
 
     queue = MessageQueue.create(np.dtype("<u4"), 1024)      # one program
     queue = create_named_queue("/camera", bytes, 65536)     # two that share no socket

@@ -1,4 +1,4 @@
-"""Which cores this process may use and should, and so whether spinning helps."""
+"""Finds the cores that this process may and should use, and so whether spinning helps."""
 
 from __future__ import annotations
 

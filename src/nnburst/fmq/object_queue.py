@@ -1,8 +1,10 @@
-"""A queue of Python's objects, in place of `multiprocessing.SimpleQueue` with one producer and one consumer.
+"""Passes Python's objects between two processes, in place of `multiprocessing.SimpleQueue`.
 
-queue = Queue()
-multiprocessing.Process(target=consume, args=(queue,)).start()      # fork, spawn or forkserver
-queue.put({"frame": 1})
+    queue = Queue()
+    multiprocessing.Process(target=consume, args=(queue,)).start()      # fork, spawn or forkserver
+    queue.put({"frame": 1})
+
+One process puts and one gets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A .tflite file as an engine gets it: all of it lies inside, it names no other file, and what its border is.
+"""Checks that a .tflite file lies whole within its bytes, and finds its inputs and outputs.
 
 Engines follow the offsets of a file. So all of its tables, vectors and strings are walked first, with the
 checked access of `tflite_reader`; what that refuses no engine sees.

@@ -1,4 +1,4 @@
-"""The HAL's vocabulary: types, statuses, limits, models, requests, signatures and validation.
+"""Has the HAL's vocabulary: types, statuses, limits, models, requests, signatures and validation.
 
 Every other layer imports this one; it imports none of them and no device, queue or socket. Its public names
 are the HAL's own ways to execute and to synchronise, for those who port code that uses them; a program of its

@@ -1,4 +1,4 @@
-"""The HAL's enumerations with their exact values.
+"""Has the HAL's enumerations with their exact values.
 
 NNAPI: 1.0/types.hal to 1.3/types.hal and the AIDL files; codes are in order of introduction, not by family.
 """

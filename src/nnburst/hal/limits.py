@@ -1,4 +1,4 @@
-"""All bounds of the HAL and of this implementation.
+"""Has all bounds of the HAL and of this implementation.
 
 Anything a peer sends is compared with a number from here before memory is allocated for it.
 """

@@ -1,4 +1,4 @@
-"""The HAL's structs beside models: requests, timing, capabilities, configurations and buffer roles."""
+"""Has the HAL's structs beside models: requests, timing, capabilities, configurations and buffer roles."""
 
 from __future__ import annotations
 

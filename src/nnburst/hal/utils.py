@@ -1,7 +1,7 @@
-"""Small helpers for every layer: closing objects, threads, want of descriptors, tables that decorators fill.
+"""Helps every layer to close objects, start threads, free descriptors and fill tables.
 
-Which Python runs here, how it starts others of this package, and whether it may believe its environment.
-Which names of executors are those of shared libraries, and which executor runs if none is named.
+It also finds the Python that runs this package and starts others like it, decides whether the environment may
+be believed, which names of executors are those of shared libraries, and which executor runs if none is named.
 
 A setuid program has rights that its caller lacks, and the caller wrote its environment. So what steers this
 package is read from `os.environ` only through here, and Python processes that such a program starts see

@@ -1,4 +1,4 @@
-"""The result of an import: a model with its names, states and signatures.
+"""Holds an imported model with its names, states and signatures.
 
 `Extensions` finds the vendor extension that translates a custom operator of the file.
 """

@@ -1,4 +1,4 @@
-"""`nnburst.load`: a .tflite or .onnx file as a model."""
+"""`nnburst.load`: makes a model of a .tflite or .onnx file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray actors that keep one service on each node and watch its driver."""
+"""Keeps one service on each node of a Ray cluster by an actor, which watches its driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The framework: one model over several devices (NNAPI: libneuralnetworks).
+"""Executes one model over several devices: the framework (NNAPI: libneuralnetworks).
 
     model = runtime.Model()                      # built call by call
     compilation = runtime.Compilation(model)     # placed on all devices, or on those listed

@@ -1,4 +1,4 @@
-"""One input or output of a computation, and its outcome on a device."""
+"""Describes an input or output of a computation, and the outcome of the computation on a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executing a plan on numpy arrays: rooms that grow until the outputs fit."""
+"""Executes a plan on numpy arrays, with outputs that grow until they fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vendor extensions in the framework: which programs may use them, their types and their attributes.
+"""Decides which programs may use vendor extensions, and keeps their types and attributes.
 
 Every program may use extensions unless an administrator has written a file that names programs: then a
 program may if the file has the path of its executable, of the script that Python runs, or the dotted name of

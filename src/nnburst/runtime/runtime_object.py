@@ -1,4 +1,4 @@
-"""RuntimeObject: what every object of the framework shares: closing, and refusing in a forked child."""
+"""Closes the framework's objects, and refuses their use in a forked child."""
 
 from __future__ import annotations
 

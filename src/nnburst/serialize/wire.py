@@ -1,4 +1,4 @@
-"""The table of the datum layouts, from which dtypes, unpackers and the C header are made.
+"""Has the table of the datum layouts, from which dtypes, unpackers and the C header are made.
 
 NNAPI: FmqRequestDatum and FmqResultDatum of 1.2/types.hal, laid out as the original's interface
 compiler lays out a safe union: a discriminator byte, then the variant, little-endian, 24 bytes.

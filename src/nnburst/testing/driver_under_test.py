@@ -1,4 +1,4 @@
-"""The driver that a test suite is run against: a running one, or an executor for which one is started."""
+"""Finds the driver that a test suite is run against, or starts one for an executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""A pytest plugin that tests a driver or an executor of your own and writes a report.
+r"""Tests a driver or an executor of your own by pytest, and writes a report.
 
     pytest -p nnburst.testing.plugin --pyargs nnburst.testing.suites_for_drivers \
         --nnburst-driver=my_package.executor:MyExecutor

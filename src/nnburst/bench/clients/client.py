@@ -1,4 +1,4 @@
-"""The client processes of a benchmark of many: `python -m nnburst.bench.clients.client LOAD FOLDER`.
+"""Runs the client processes of a benchmark: `python -m nnburst.bench.clients.client LOAD FOLDER`.
 
 Forks the clients before it has any thread or connection, so that 64 of them start as quickly as one. Prints
 a line with the process ids of clients and workers once all are ready, reads a line with the moment of the

@@ -1,4 +1,4 @@
-"""What each further client of a LiteRT service costs in memory that is its worker's alone, and in time.
+"""Measures how much memory and time each further client of a LiteRT service costs its worker.
 
     python -m nnburst.bench.clients.private_memory NETWORK [--clients 10]
 

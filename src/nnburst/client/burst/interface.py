@@ -1,4 +1,4 @@
-"""The one interface of bursts, whatever lies behind them: a driver, one that is made again, or a plan.
+"""Declares the interface of all bursts: of one driver, of a driver that is started again, of a plan.
 
     with prepared.open_burst() as burst:         # or compiled.open_burst(), or of a device with recover=True
         bound = burst.bind()

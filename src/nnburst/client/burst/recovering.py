@@ -1,10 +1,10 @@
-"""A burst that outlives its driver: its requests go on with the same arrays in the same pools.
+"""Executes by a burst that outlives its driver, with the same arrays in the same pools.
 
-An execution that the driver died of is never repeated (there it is DeadObject, once): what killed a driver
-would kill the next one.
+An execution that was under way when the driver died raises DeadObject once and is never repeated, since it
+could kill the next driver, too.
 
-NNAPI: utils/common ResilientBurst.cpp. DEVIATES: there a call recovers and tries itself again; here recovery
-goes on beside the calls, whose timeouts hold.
+NNAPI: utils/common ResilientBurst.cpp. DEVIATES: there a call recovers and repeats itself; here a thread
+recovers beside the calls, whose timeouts hold.
 """
 
 from __future__ import annotations

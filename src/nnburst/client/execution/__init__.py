@@ -1,1 +1,1 @@
-"""Every way to execute over the socket: at once, later, fenced, reusable, AIDL's burst."""
+"""Executes over the socket: at once, later, fenced, reusable, by AIDL's burst."""

@@ -1,4 +1,4 @@
-"""Buffer: memory that the driver keeps, for arguments of executions over the socket.
+"""Keeps tensors in the driver, as arguments of executions over the socket.
 
     state = device.allocate_buffer(inputs=[(prepared, 1)], outputs=[(prepared, 0)])
     state.copy_from(start)

@@ -1,4 +1,4 @@
-"""FencedExecution: an execution that begins when fences have signalled, and signals its own."""
+"""Executes once fences have signalled, and signals a fence of its own."""
 
 from __future__ import annotations
 

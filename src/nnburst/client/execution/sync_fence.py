@@ -1,4 +1,4 @@
-"""SyncFence: an execution waits for fences and signals one when it is done.
+"""Makes fences, which an execution waits for or signals at its end.
 
     fence, signaller = SyncFence.create()
     fenced = hal.execute_fenced(prepared, [x], wait_for=[fence])

@@ -1,1 +1,1 @@
-"""The connection to a driver: handshake, upcalls, callbacks, the driver's process and its end."""
+"""Keeps the connection to a driver: handshake, upcalls, callbacks, the driver's process and its end."""

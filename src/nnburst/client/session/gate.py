@@ -1,4 +1,4 @@
-"""One caller at a time: another one is refused, and what a signal handler raises leaves nothing taken.
+"""Lets one caller at a time into a burst; a second one is refused, and a signal handler's error frees it.
 
 `Gate` is csrc/gate.h, which C enters by itself. A signal handler may raise right after any call and right at
 the beginning of any function of Python's, so one call of a function of C's ends an entry, in a `finally`.

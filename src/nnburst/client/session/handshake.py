@@ -1,4 +1,4 @@
-"""Hello and Welcome: from a connected socket to a session that can be used."""
+"""Makes a session of a connected socket by Hello and Welcome."""
 
 from __future__ import annotations
 

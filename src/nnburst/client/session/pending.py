@@ -1,4 +1,4 @@
-"""A result that is still to come, and the thread that runs the program's callbacks."""
+"""Waits for results that come later, and runs the program's callbacks on a thread."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Recovery: a connection whose driver has died is made again, with all that was prepared over it.
+"""Connects again after a driver has died, and prepares again all that was prepared on it.
 
-It is a state of the connection. One thread of its own makes it, from the death on, never the caller's, and
-never two at once; it ends with the recovery. Calls meanwhile wait as long as they may, or fail at once.
+A thread recovers the connection. It begins when the driver dies and ends with the recovery; there is never
+more than one, and no caller's thread does its work. Calls wait meanwhile as long as their timeouts allow, or
+fail at once.
 
-A driver that dies within a second of its start is made again only when something calls it: one that cannot
-live is not started over and over.
+A driver that dies within a second of its start is started again only by the next call, so that a driver that
+cannot run is not started over and over.
 """
 
 from __future__ import annotations

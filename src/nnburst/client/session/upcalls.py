@@ -1,4 +1,4 @@
-"""What a driver calls its client for: it asks for the pools of bursts, and notifies of what was asked for.
+"""Answers the driver's calls: requests for the pools of bursts, and notifications of outcomes.
 
 Each callback of an asynchronous call runs exactly once, whatever happens. What comes first counts: the
 driver's notification, its refusal of the call, or its death. Later ones are released. (NNAPI: TransferValue.)

@@ -1,1 +1,1 @@
-"""The device that a driver offers, with its prepared models, its buffers and the memory of requests."""
+"""Keeps a driver's device, its prepared models, its buffers and the memory of requests."""

@@ -1,4 +1,4 @@
-"""The device (IDevice) behind a worker: validates models, asks the executor for support, and prepares."""
+"""Validates models, asks the executor for support, and prepares: the device (IDevice) of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prepared model (IPreparedModel) of the driver: binds requests to memory and runs them."""
+"""Binds requests to memory and runs them: the prepared model (IPreparedModel) of the driver."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The driver process: command line, supervisor, listener, workers."""
+"""Runs the driver process: command line, supervisor, workers."""

@@ -1,4 +1,4 @@
-"""The operands of a node, as shape rules and kernels see them: a type, and an array with the elements."""
+"""Describes a node's operands for shape rules and kernels: a type, and an array with the elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole graphs as executors take them: found in a model, copied, compared with what the client declares."""
+"""Finds whole graphs in a model, copies them, and compares them with the client's declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LiteRT executor as a driver loads it."""
+"""Prepares models for a driver by LiteRT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole .tflite graphs of clients: checked, compared with what is declared, run by LiteRT as they are.
+"""Checks whole .tflite graphs of clients, compares them with their declarations, and runs them.
 
 libLiteRt.so gives wrong numbers, and no error, for an output whose extents a run finds out. So it runs graphs
 whose extents are all known before (`TfliteGraph.is_fixed`), without Python and on memory where it lies; the

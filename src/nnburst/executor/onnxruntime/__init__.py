@@ -1,1 +1,1 @@
-"""Whole ONNX graphs by onnxruntime's C library (extra `onnxruntime`)."""
+"""Runs models and whole ONNX graphs by onnxruntime's C library (extra `onnxruntime`)."""

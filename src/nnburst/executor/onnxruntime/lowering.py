@@ -1,4 +1,4 @@
-"""One operation while it is lowered to ONNX: its operands, and the graph that it adds to.
+"""Holds an operation while it is lowered to ONNX: its operands, and the graph that it adds to.
 
 A lowering function reads the operation by the names of its signature and returns the values that stand for
 its outputs. Numbers of ONNX's axes are positions in the stored order, `StoredValue.order`:

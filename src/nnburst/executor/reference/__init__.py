@@ -1,1 +1,1 @@
-"""The reference executor: computes every operation in numpy, exact to the last bit."""
+"""Computes every operation in numpy, exact to the last bit."""

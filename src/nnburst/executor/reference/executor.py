@@ -1,4 +1,4 @@
-"""The reference executor as a driver loads it: prepares models, keeps their layouts, and caches them.
+"""Prepares models for a driver in numpy, keeps their layouts, and caches them.
 
 A prepared model keeps a layout for each combination of input shapes that its requests had last. Constants
 that a DEQUANTIZE operation would make real in every run are made real once, when the model is prepared.

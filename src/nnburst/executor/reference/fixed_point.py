@@ -1,4 +1,4 @@
-"""Integer arithmetic of quantised kernels, exact to the last bit.
+"""Computes in integers as quantised kernels do, exact to the last bit.
 
 Every function takes integers of any width (arrays or Python numbers, each holding a 32-bit value,
 or a 16-bit value if `bits=16`) and returns int64 arrays that hold such values again: a sum with

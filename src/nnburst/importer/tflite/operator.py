@@ -1,4 +1,4 @@
-"""One operator of the file while it is translated, and the table of operators that can be translated."""
+"""Holds an operator of a file while it is translated, and the table of operators that can be."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What models can be placed on: drivers, engines that are launched when they are needed, the CPU."""
+"""Has the devices of the framework: drivers, engines that are launched when needed, the CPU."""

@@ -1,4 +1,4 @@
-"""CpuDevice: `nnapi-reference`, the reference executor in this process."""
+"""Executes by the reference executor in this process, as the device `nnapi-reference`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The framework's view of any device, and of the devices of one compilation while it is planned.
+"""Declares the framework's view of devices, and of those of a compilation while it is planned.
 
 A plan names devices by position: `PlacedDevices` asks the listed ones what they can run, has those that a
 plan names prepare its parts, and has the CPU behind them.

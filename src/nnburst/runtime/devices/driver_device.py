@@ -1,4 +1,4 @@
-"""A device behind a driver process, reconnected when the driver has died, and its prepared parts."""
+"""Executes on a device behind a driver process, which is connected again after the driver has died."""
 
 from __future__ import annotations
 

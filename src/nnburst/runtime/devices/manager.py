@@ -1,4 +1,4 @@
-"""Manager: the devices of this process."""
+"""Finds the devices of this process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The framework's objects with their states, codes and order of checks."""
+"""Has the framework's objects with their states, codes and order of checks."""

@@ -1,4 +1,4 @@
-"""A burst of the framework's: repeated computations over the bursts of its devices."""
+"""Repeats computations over the bursts of a plan's devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compilation: its settings, and `finish`, which places the model and has it prepared."""
+"""Compiles a model: takes settings, and in `finish` places the model and has it prepared."""
 
 from __future__ import annotations
 

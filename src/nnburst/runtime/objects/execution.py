@@ -1,4 +1,4 @@
-"""Execution: arguments of a compiled model, and their computations."""
+"""Takes the arguments of a compiled model, and computes."""
 
 from __future__ import annotations
 

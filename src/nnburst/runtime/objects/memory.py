@@ -1,4 +1,4 @@
-"""A memory that constants, inputs and outputs lie in, and the roles that it was made for."""
+"""Keeps memory for constants, inputs and outputs, and the roles that it was made for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MemoryDesc: what a memory is for, and the memory that fits."""
+"""Describes the uses of a memory, and makes one that fits them."""
 
 from __future__ import annotations
 

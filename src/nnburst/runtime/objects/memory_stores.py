@@ -1,4 +1,4 @@
-"""Where the bytes of a memory are: in a pool that drivers share, or in a descriptor that is staged."""
+"""Keeps the bytes of a memory in a pool that drivers share, or behind a descriptor that is copied."""
 
 from __future__ import annotations
 

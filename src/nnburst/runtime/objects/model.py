@@ -1,4 +1,4 @@
-"""A model that an application builds call by call, and its form for drivers."""
+"""Builds a model call by call, and gives it the form that drivers take."""
 
 from __future__ import annotations
 

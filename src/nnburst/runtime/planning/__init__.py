@@ -1,1 +1,1 @@
-"""Which device runs which operation, in which steps (runtime.md §3). Pure: model and answers in, plan out."""
+"""Plans which device runs which operation in which step (runtime.md §3), as pure functions."""

@@ -1,1 +1,1 @@
-"""Conformance vectors, the suites and runners that execute them, and the comparison of results."""
+"""Runs conformance vectors by suites and runners, and compares the results."""

@@ -1,4 +1,4 @@
-"""A client process that runs one activity until it is killed, and times its rounds.
+"""Runs one activity as a client process until it is killed, and times its rounds.
 
 It prints a line of JSON once it is busy. `connect` connects again and again; `stand_by` runs bursts and
 executes until its standard input ends, and prints its results so far at each line before and at the end

@@ -1,4 +1,4 @@
-"""One client of a stress test, as a process of its own."""
+"""Runs one client of a stress test, as a process of its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Builds small .tflite files with the format's own classes.
 
-builder = TfliteBuilder()
+    builder = TfliteBuilder()
     x = builder.input("INT8", (1, 4), scale=0.5)
     y = builder.output("INT8", (1, 4), scale=0.5)
     builder.operator("RELU", [x], [y])

@@ -1,4 +1,4 @@
-"""Lowering functions by family; importing this package registers all of them."""
+"""Registers the lowering functions of all families."""
 
 from nnburst.executor.litert.operations import (
     convolution,

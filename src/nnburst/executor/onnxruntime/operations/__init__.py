@@ -1,4 +1,4 @@
-"""OnnxLowering functions by family; importing this package registers all of them."""
+"""Registers the lowering functions of all families."""
 
 from nnburst.executor.onnxruntime.operations import (
     convolution,

@@ -1,4 +1,4 @@
-"""A second implementation of the core operations: one element at a time, in real numbers.
+"""Implements the core operations a second time: one element after the other, in real numbers.
 
 It shares nothing with the reference executor, so that agreement means something: no vectorised
 kernels, no integer arithmetic, no shape rules. Quantised tensors are turned into real numbers and
