@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nnburst.driver.model.capabilities import (
+from nnburst.driver.model.device import (
     UNMEASURED,
     CapabilitiesFile,
     capabilities_files,

@@ -20,7 +20,7 @@ from nnburst.control.messages import (
     NumberOfCacheFiles,
 )
 from nnburst.driver.calls import HANDLERS
-from nnburst.driver.model.capabilities import UNMEASURED, CapabilitiesFile, store_capabilities
+from nnburst.driver.model.device import UNMEASURED, CapabilitiesFile, store_capabilities
 from nnburst.hal.enums import DeviceType, OperandType
 from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.limits import MAX_NUMBER_OF_CACHE_FILES

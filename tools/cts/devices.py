@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from nnburst.driver.model.capabilities import CapabilitiesFile
+from nnburst.driver.model.device import CapabilitiesFile
 from nnburst.hal.enums import OperandType
 from nnburst.hal.types import PerformanceInfo, non_extension_operand_performance
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from nnburst.client.burst.interface import BoundRequest
 from nnburst.client.device import Device
-from nnburst.driver.model.capabilities import CapabilitiesFile
+from nnburst.driver.model.device import CapabilitiesFile
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model

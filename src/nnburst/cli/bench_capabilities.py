@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from nnburst.bench.model.networks import read_list
     from nnburst.client.launch import launch
     from nnburst.demo.pictures import Precision, build_network
-    from nnburst.driver.model.capabilities import store_capabilities
+    from nnburst.driver.model.device import store_capabilities
     from nnburst.hal.types import PerformanceInfo
 
     workloads = [
