@@ -14,7 +14,7 @@ IMAGE_EXTRAS := litert grpc http metrics otel
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/* csrc/client/* csrc/litert_delegate/* csrc/onnxruntime_ep/* csrc/plugin/* src/nnburst/executor/include/nnburst/*) src/nnburst/capi/include/nnburst.h
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks mlts engines
+.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench baseline fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks mlts engines
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -86,6 +86,16 @@ lint: setup ## ruff and mypy --strict
 bench: setup ## latency of a burst beside its floor and its rivals
 	@mkdir -p bench/results
 	$(BIN)/nnburst bench burst --json bench/results/burst.json --plot bench/results/burst.svg
+
+SHARED := $(or $(NNBURST_SHARED),../shared)
+
+baseline: setup ## figures in bench/baseline/ to compare later runs with; takes a quiet machine for some minutes
+	$(BIN)/nnburst bench burst --json bench/baseline/burst.json --plot bench/baseline/burst.svg
+	$(BIN)/nnburst bench network $(wildcard $(SHARED)/models/*.tflite) --json bench/baseline/network.json
+	$(BIN)/nnburst bench prepare $(SHARED)/models/mobilenet_v2_1.0_224_uint8.tflite --json bench/baseline/prepare.json
+	$(BIN)/nnburst bench operations $(SHARED)/models/mobilenet_v1_0.25_128_uint8.tflite \
+	    $(SHARED)/models/mobilenet_v2_1.0_224_uint8.tflite \
+	    $(SHARED)/vectors/V1_0/mobilenet_224_gender_basic_fixed.json.gz --json bench/baseline/operations.json
 
 fuzz: setup ## mutated packets, models, control messages and network files
 	$(BIN)/nnburst fuzz packets

@@ -11,6 +11,7 @@ import pytest
 from nnburst.bench.machine import stolen_seconds, stolen_ticks
 from nnburst.bench.rounds import line_of
 from nnburst.cli import main
+from nnburst.cli.bench_compare import blocks_of
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
@@ -24,6 +25,7 @@ def test_every_road_is_timed_by_single_trips_and_by_blocks(tmp_path: Path) -> No
     assert {"compiled_1in1out", "plan_of_two_steps", "two_steps_in_c", "futex_two_cores"} <= set(
         cases
     )
+    assert blocks_of(found).keys() == cases.keys()
     for case in cases.values():
         assert 0 < case["median_ns"] <= case["p99_ns"] <= case["p999_ns"]
         assert case["mean_ns"] > 0

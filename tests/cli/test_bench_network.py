@@ -13,6 +13,7 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 from importer.onnx.graphs import model, node, value
 from nnburst.cli import main
+from nnburst.cli.bench_compare import blocks_of
 from nnburst.testing.models.tflite_networks import NETWORKS
 
 pytestmark = pytest.mark.skipif(
@@ -26,6 +27,7 @@ def test_every_contestant_computes_the_same_and_is_timed(tmp_path: Path) -> None
     assert main(["bench", "network", str(network), "--rounds", "2", "--json", str(report)]) == 0
     found = json.loads(report.read_text())["networks"]
     assert [n["network"] for n in found] == ["one ADD", "sum"]
+    assert len(blocks_of(found)) == sum(len(n["cases"]) for n in found)
     names = ["litert", "litert, as lowered"]
     if importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxruntime"):
         names.append("onnxruntime")

@@ -28,21 +28,42 @@ Array = npt.NDArray[Any]
 
 
 class OperationTimes(NamedTuple):
-    """Medians of one network.
+    """Milliseconds of one network, an item for each round.
 
     Attributes:
         network: name of the file.
         numpy_ms: by the reference executor.
         litert_ref_ms: by LiteRT's BUILTIN_REF kernels.
-        ratio: median over the rounds of numpy / LiteRT; below 1 numpy is faster.
         largest_difference: between the two outputs, in steps or as floats.
     """
 
     network: str
-    numpy_ms: float
-    litert_ref_ms: float
-    ratio: float
+    numpy_ms: list[float]
+    litert_ref_ms: list[float]
     largest_difference: float
+
+    @property
+    def ratio(self) -> float:
+        """Median over the rounds of numpy / LiteRT; below 1 numpy is faster."""
+        rounds = zip(self.numpy_ms, self.litert_ref_ms, strict=True)
+        return statistics.median(a / b for a, b in rounds)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` writes it."""
+        cases = {"numpy": self.numpy_ms, "litert_ref": self.litert_ref_ms}
+        return {
+            "network": self.network,
+            "ratio": self.ratio,
+            "largest_difference": self.largest_difference,
+            "cases": [
+                {
+                    "name": name,
+                    "median_ns": 1e6 * statistics.median(found),
+                    "blocks_ns": [1e6 * each for each in found],
+                }
+                for name, found in cases.items()
+            ],
+        }
 
 
 def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
@@ -71,9 +92,8 @@ def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
         litert_ms.append(_milliseconds(peer.invoke, repeats))
     return OperationTimes(
         path.name,
-        statistics.median(numpy_ms),
-        statistics.median(litert_ms),
-        statistics.median(a / b for a, b in zip(numpy_ms, litert_ms, strict=True)),
+        numpy_ms,
+        litert_ms,
         float(np.max(np.abs(expected.astype(np.float64) - out))),
     )
 

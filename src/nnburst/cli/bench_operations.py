@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,13 +51,13 @@ def run(args: argparse.Namespace) -> int:
             [
                 (
                     c.network,
-                    f"{c.numpy_ms:.2f}",
-                    f"{c.litert_ref_ms:.2f}",
+                    f"{statistics.median(c.numpy_ms):.2f}",
+                    f"{statistics.median(c.litert_ref_ms):.2f}",
                     f"{c.ratio:.3f}",
                     f"{c.largest_difference:.3g}",
                 )
                 for c in found
             ],
         )
-    write_json(args.json, {"networks": [c._asdict() for c in found]})
+    write_json(args.json, {"networks": [c.as_json() for c in found]})
     return 0

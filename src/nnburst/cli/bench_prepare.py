@@ -79,7 +79,9 @@ def _measure(path: Path, rounds: int, advance: Any) -> dict[str, Any]:  # noqa: 
             lap["from cache"] / lap["prepare"] for lap in laps
         ),
         "prepare - compile": statistics.median(lap["prepare"] - lap["compile"] for lap in laps),
-        "rounds": laps,
+        "cases": [
+            {"name": step, "blocks_ns": [1e6 * lap[step] for lap in laps]} for step in _STEPS
+        ],
     }
 
 
