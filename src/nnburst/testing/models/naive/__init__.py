@@ -5,7 +5,17 @@ kernels, no integer arithmetic, no shape rules. Quantised tensors are turned int
 results back again, so they may differ from exact integer arithmetic by a step.
 """
 
-from nnburst.testing.models.naive import elementwise, movement, recurrence, spatial
+from nnburst.testing.models.naive import detection, elementwise, movement, recurrence, spatial
 from nnburst.testing.models.naive.registry import NAIVE, Meta, Value, evaluate
 
-__all__ = ["NAIVE", "evaluate", "Meta", "Value", "elementwise", "movement", "spatial", "recurrence"]
+__all__ = [
+    "NAIVE",
+    "evaluate",
+    "Meta",
+    "Value",
+    "detection",
+    "elementwise",
+    "movement",
+    "spatial",
+    "recurrence",
+]

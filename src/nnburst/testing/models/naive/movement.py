@@ -208,6 +208,12 @@ def fill(dimensions: Array, value: float) -> Array:
     return build(_ints(dimensions), lambda _: value)
 
 
+@naive(_T.RANK)
+def rank(x: Array) -> Array:
+    """How many dimensions there are."""
+    return build((), lambda _: x.ndim)
+
+
 @naive(_T.DEPTH_TO_SPACE)
 def depth_to_space(x: Array, block: int, nchw: bool = False) -> Array:
     """Channels spread over blocks of pixels."""

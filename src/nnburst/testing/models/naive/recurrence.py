@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from nnburst.hal.enums import OperationType
-from nnburst.testing.models.naive.registry import Array, build, build_flat, naive
+from nnburst.testing.models.naive.registry import (
+    Array,
+    Value,
+    build,
+    build_flat,
+    elements,
+    naive,
+    real,
+)
 
 _T = OperationType
 _Row = list[float]
@@ -144,6 +152,148 @@ _NONE = (None,) * 4
 
 def _time_first(x: Array, time_major: bool) -> Array:
     return x if time_major else x.swapaxes(0, 1)
+
+
+@naive(_T.LSTM)
+def lstm(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN401
+    """A scratch of zeros, the states after a step, and its output."""
+    h, c, *settings = operands[17:22]
+    norms = operands[22:26] if len(operands) > 22 else _NONE
+    out, h, c = _run(_cell(operands[:17], norms, _NONE, settings), x[None], h, c)
+    gates = 3 if operands[0] is None else 4
+    scratch = build((x.shape[0], gates * c.shape[1]), lambda _: 0.0)
+    return [scratch, h, c, out[0]]
+
+
+@naive(_T.QUANTIZED_16BIT_LSTM)
+def quantized_16bit_lstm(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN401
+    """The cell state and the output after a step.
+
+    A row of weights is that of the output's followed by that of the input's, while what it is multiplied with
+    is the input followed by the output. NNAPI: QuantizedLSTM.cpp.
+    """
+    weights, recurrent, biases = operands[:4], operands[4:8], operands[8:12]
+    c, h = operands[12:14]
+    units = range(c.shape[1])
+
+    def gate(number: int, b: int, u: int) -> float:
+        row = [*recurrent[number][u], *weights[number][u]]
+        z = math.fsum(v * w for v, w in zip([*x[b], *h[b]], row, strict=True))
+        return z + float(biases[number][u])
+
+    def state(b: int, u: int) -> float:
+        enter, forget, new = (gate(number, b, u) for number in range(3))
+        moved = _sigmoid(enter) * math.tanh(new) + _sigmoid(forget) * c[b, u]
+        return float(min(max(moved, -16.0), 16.0 - 2.0**-11))
+
+    cells = {(b, u): state(b, u) for b in range(x.shape[0]) for u in units}
+    return [
+        build(c.shape, lambda at: cells[at[0], at[1]]),
+        build(h.shape, lambda at: _sigmoid(gate(3, *at)) * math.tanh(cells[at[0], at[1]])),
+    ]
+
+
+def _fixed(x: float, fraction: int) -> float:
+    """`x` in 16 bits, so many of which are its fraction."""
+    bits = min(max(round(x * (1 << fraction)), -32768), 32767)
+    return bits / (1 << fraction)
+
+
+class _QuantisedCell(NamedTuple):
+    """Operands of QUANTIZED_LSTM by their names; see `NaiveGate` for a gate's."""
+
+    gates: tuple[NaiveGate | None, ...]
+    steps: Sequence[float]
+    cell_step: float
+    cell_clip: float
+    hidden: tuple[int, float]
+
+    def arguments(self, number: int, x: _Row, h: _Row, c: _Row) -> _Row:
+        """Of one gate's function, for each unit: what 16 bits can hold of its steps, normalised."""
+        gate, step = self.gates[number], self.steps[number]
+        assert gate is not None
+        z = []
+        for u in range(gate.inputs.shape[0]):
+            total = 0
+            peephole = 0.0 if gate.peephole is None else gate.peephole[u] * c[u]
+            for part in (_product(x, gate.inputs, u), _product(h, gate.recurrent, u), peephole):
+                total = min(max(total + round(part / step), -32768), 32767)
+            z.append(total)
+        if gate.norm is None:
+            return [v * 2.0**-12 for v in z]
+        mean = math.fsum(z) / len(z)
+        deviation = math.sqrt(max(1, int(math.fsum(v * v for v in z) / len(z) - mean**2)))
+        pairs = zip(z, gate.norm, gate.bias, strict=True)
+        return [_fixed((v - mean) / deviation * w + b, 12) for v, w, b in pairs]
+
+
+@naive(_T.QUANTIZED_LSTM, of_values=True)
+def quantized_lstm(*values: Value) -> list[Array]:
+    """The output, the cell state, and the output again, after a step.
+
+    Biases of gates count only with layer normalisation. NNAPI: QLSTM.cpp.
+
+    Raises:
+        ValueError: the projection is clipped: what its bound stands for is not defined.
+    """
+    x, *given = (real(value) for value in values)
+    norms = given[19:23]
+    biases = [
+        None
+        if n is None
+        else [v * values[20 + at].meta.scale / 1024 for v in elements(values[12 + at])]
+        for at, n in enumerate(norms)
+    ]
+    peepholes = (given[8], given[9], None, given[10])
+    gates = tuple(
+        None
+        if given[at] is None
+        else NaiveGate(given[at], given[4 + at], peepholes[at], biases[at], norms[at])  # type: ignore[arg-type]
+        for at in range(4)
+    )
+    projection, h, c = given[15], given[17], given[18]
+    cell_clip, projection_clip, *steps, zero_point, hidden_step = given[23:31]
+    if projection_clip > 0:
+        raise ValueError("a projection that is clipped")
+    cell_step = values[19].meta.scale
+    cell = _QuantisedCell(gates, steps, cell_step, cell_clip, (zero_point, hidden_step))
+    outputs, cells = [], []
+    for b in range(x.shape[0]):
+        state, hidden = _quantised_step(cell, list(x[b]), list(h[b]), list(c[b]))
+        if projection is not None:
+            bias = values[17]
+            step = values[16].meta.scale * hidden_step
+            more = [0.0] * len(projection) if bias.is_omitted else [v * step for v in bias.array]
+            hidden = [_product(hidden, projection, u) + more[u] for u in range(len(projection))]
+        outputs.append(hidden)
+        cells.append(state)
+    return [_rows(outputs), _rows(cells), _rows(outputs)]
+
+
+def _quantised_step(cell: _QuantisedCell, x: _Row, h: _Row, c: _Row) -> tuple[_Row, _Row]:
+    """The next cell state and hidden values of one batch."""
+    forget = [_sigmoid(z) for z in cell.arguments(1, x, h, c)]
+    new = [math.tanh(z) for z in cell.arguments(2, x, h, c)]
+    enter = (
+        [1 - f for f in forget]
+        if cell.gates[0] is None
+        else [_sigmoid(z) for z in cell.arguments(0, x, h, c)]
+    )
+    bound = 32767 * cell.cell_step
+    if cell.cell_clip > 0:
+        bound = min(bound, int(cell.cell_clip / cell.cell_step) * cell.cell_step)
+    state = [
+        min(max(f * old + i * g, -bound), bound)
+        for f, old, i, g in zip(forget, c, enter, new, strict=True)
+    ]
+    leave = [_sigmoid(z) for z in cell.arguments(3, x, h, state)]
+    zero_point, step = cell.hidden
+    # The zero point is subtracted where others are added.
+    low, high = ((edge + zero_point) * step for edge in (-128, 127))
+    return state, [
+        min(max(round(o * math.tanh(s) / step) * step, low), high)
+        for o, s in zip(leave, state, strict=True)
+    ]
 
 
 @naive(_T.UNIDIRECTIONAL_SEQUENCE_LSTM)

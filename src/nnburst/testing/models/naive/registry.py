@@ -40,10 +40,17 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Stored elements with their type and quantisation."""
+    """Stored elements with their type and quantisation.
+
+    Attributes:
+        meta: the type.
+        array: the elements; those of a tensor may be none.
+        is_omitted: whether the operand has no value at all.
+    """
 
     meta: Meta
     array: Array
+    is_omitted: bool = False
 
     @property
     def dimensions(self) -> tuple[int, ...]:
@@ -55,12 +62,11 @@ def real(value: Value) -> Any:  # noqa: ANN401 - a number for scalars, an array 
     """The real values of the stored elements.
 
     Returns:
-        None without any: the operand is omitted. A Python number for a scalar. For tensors
-        an array of Python objects: bool for booleans, int for integers without a scale, float
-        otherwise.
+        None if the operand is omitted. A Python number for a scalar. For tensors an array of Python
+        objects: bool for booleans, int for integers without a scale, float otherwise.
     """
     meta = value.meta
-    if not value.array.size:
+    if value.is_omitted:
         return None
     if meta.kind in _BOOLEAN:
         numbers = value.array.astype(bool)
@@ -85,7 +91,7 @@ def _steps(value: Value, dtype: type[np.floating[Any]]) -> Array:
 
 def elements(value: Value) -> Any:  # noqa: ANN401 - as `real`
     """The stored elements themselves, whatever they stand for; as `real` otherwise."""
-    if not value.array.size:
+    if value.is_omitted:
         return None
     return value.array.item() if is_scalar(value.meta.kind) else _objects(value.array)
 
@@ -156,18 +162,22 @@ NaiveOperation = Callable[..., "Array | list[Array]"]
 NAIVE: Final[dict[OperationType, NaiveOperation]] = {}
 #: Those that take stored elements as they are and give such: no quantisation counts.
 _OF_ELEMENTS: Final[set[OperationType]] = set()
+#: Those that take whole values, since they look at types or bytes, and give real numbers.
+_OF_VALUES: Final[set[OperationType]] = set()
 
 
 def naive(
-    *kinds: OperationType, of_elements: bool = False
+    *kinds: OperationType, of_elements: bool = False, of_values: bool = False
 ) -> Callable[[NaiveOperation], NaiveOperation]:
-    """Register a function under the operations that it computes, of real numbers or of stored elements."""
+    """Register a function under the operations that it computes: of real numbers unless said otherwise."""
 
     def register(function: NaiveOperation) -> NaiveOperation:
         for kind in kinds:
             NAIVE[kind] = function
             if of_elements:
                 _OF_ELEMENTS.add(kind)
+            if of_values:
+                _OF_VALUES.add(kind)
         return function
 
     return register
@@ -185,7 +195,7 @@ def evaluate(kind: OperationType, inputs: Sequence[Value], outputs: Sequence[Met
         ArithmeticError, ValueError: the operation is not defined for these values.
     """
     read, write = (elements, kept) if kind in _OF_ELEMENTS else (real, stored)
-    arguments: list[Any] = [read(value) for value in inputs]
+    arguments: list[Any] = list(inputs) if kind in _OF_VALUES else [read(v) for v in inputs]
     results = NAIVE[kind](*arguments)
     arrays = results if isinstance(results, list) else [results]
     return [Value(m, write(a, m)) for m, a in zip(outputs, arrays, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -156,10 +156,16 @@ def depthwise_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) ->
 
 
 @naive(_T.TRANSPOSE_CONV_2D)
-def transpose_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) -> Array:
-    """Every input pixel adds a scaled filter (explicit padding only)."""
-    geometry, (activation, nchw) = _conv_parts(arguments, 1)
-    left, right, top, bottom, stride_w, stride_h = geometry
+def transpose_conv_2d(x: Array, weights: Array, bias: Array, *arguments: Any) -> Array:  # noqa: ANN401
+    """Every input pixel adds a scaled filter."""
+    if isinstance(arguments[0], np.ndarray):
+        shape, scheme, stride_w, stride_h, activation, nchw = arguments
+        extents = [int(n) for n in (shape[2:] if nchw else shape[1:3])]
+        top, bottom = _cut(scheme, extents[0], stride_h, weights.shape[1])
+        left, right = _cut(scheme, extents[1], stride_w, weights.shape[2])
+    else:
+        geometry, (activation, nchw) = _conv_parts(arguments, 1)
+        left, right, top, bottom, stride_w, stride_h = geometry
     x = _layout(x, bool(nchw))
     limit = activated(activation)
     height = (x.shape[1] - 1) * stride_h + weights.shape[1] - top - bottom
@@ -176,6 +182,15 @@ def transpose_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) ->
         return limit(math.fsum(terms) + bias[k])
 
     return _back(build((x.shape[0], height, width, weights.shape[0]), element), bool(nchw))
+
+
+def _cut(scheme: int, extent: int, stride: int, size: int) -> tuple[int, int]:
+    """What is cut off both ends of an axis so that, with scheme 1, so much stays."""
+    if scheme != 1:
+        return 0, 0
+    whole = (math.ceil(extent / stride) - 1) * stride + size
+    head = max(0, whole - extent) // 2
+    return head, whole - extent - head
 
 
 def _scattered(at: int, stride: int, extent: int, size: int) -> list[tuple[int, int]]:

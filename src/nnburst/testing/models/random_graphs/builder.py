@@ -256,7 +256,8 @@ class GraphBuilder:
     def omitted(self, kind: OperandType) -> int:
         """An operand without a value, omitted by the model or by the request."""
         source = self.choice(["omitted", "no_value"])
-        value = Value(Meta(kind), np.empty(0, DTYPES[kind]))
+        meta = Meta(kind, 1.0 if kind in QUANTIZED_RANGES else 0.0)
+        value = Value(meta, np.empty(0, DTYPES[kind]), is_omitted=True)
         self.operands.append(RandomOperand(value, source, True, ()))
         return len(self.operands) - 1
 
@@ -379,6 +380,8 @@ class Template(NamedTuple):
 
 
 TEMPLATES: Final[dict[OperationType, Template]] = {}
+#: Those of pairs and chains: of TEMPLATES, and of operations that have no cases of their own.
+JOINED: Final[dict[OperationType, Template]] = {}
 
 
 def template(
@@ -386,12 +389,16 @@ def template(
     kinds: Sequence[OperandType],
     criteria: str = "strict",
     exact: bool = True,
+    joined: bool = False,
 ) -> Callable[[Make], Make]:
-    """Register how these operations are drawn; see `Template`."""
+    """Register how these operations are drawn, only in pairs and chains if `joined`; see `Template`."""
 
     def register(make: Make) -> Make:
         for operation in operations:
-            TEMPLATES[operation] = Template(make, kinds, criteria, exact)
+            made = Template(make, kinds, criteria, exact)
+            JOINED[operation] = made
+            if not joined:
+                TEMPLATES[operation] = made
         return make
 
     return register

@@ -107,7 +107,7 @@ def _operand(
     index: int, operand: RandomOperand, lifetime: str, consumers: int, data: int | None
 ) -> VectorOperand:
     # Results are compared with the dimensions of outputs, and requests pass those of inputs.
-    is_open = lifetime == "TEMPORARY_VARIABLE" or not operand.value.array.size
+    is_open = lifetime == "TEMPORARY_VARIABLE" or operand.value.is_omitted
     meta = operand.value.meta
     by_channel = operand.kind is OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
     return VectorOperand(
@@ -221,6 +221,9 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
         return f"{result.status.name}: {result.message}"
     results = [graph.operands[i] for i in cut(graph, kept).outputs]
     for number, operand in enumerate(vector.outputs):
+        shape = tuple(result.shapes[number].dimensions)
+        if shape != operand.dimensions:
+            return f"{operand.name} ({operand.type} {list(operand.dimensions)}): is {list(shape)}"
         expected = np.frombuffer(vector.buffers[operand.data or 0], DTYPES[operand.kind])
         actual = np.frombuffer(result.outputs[number], DTYPES[operand.kind], expected.size)
         found = results[number]
@@ -244,6 +247,8 @@ def difference(
         exact: nothing inexact leads to them, so integers and booleans must be equal (the original
             allows integers to be off by one, and a tenth of the booleans).
     """
+    if not expected.size:
+        return None
     e, a = expected.astype(np.float64), actual.astype(np.float64)
     if kind in (OperandType.TENSOR_BOOL8, OperandType.BOOL):
         wrong = int((e != a).sum())
