@@ -14,7 +14,15 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.testing.conformance.runners import LocalPrepared, LocalRunner
 from nnburst.testing.models.random_graphs import PRIMARY
-from nnburst.testing.models.random_graphs.builder import F32, I32, Q8, Q8S, TEMPLATES, RandomGraph
+from nnburst.testing.models.random_graphs.builder import (
+    F32,
+    I32,
+    JOINED,
+    Q8,
+    Q8S,
+    TEMPLATES,
+    RandomGraph,
+)
 from nnburst.testing.models.random_graphs.pairs import SHAPES, Pair, chain, graph_of, pairs
 from nnburst.testing.pack.campaign import Joined, graphs_of, some_pairs, try_joined
 
@@ -68,7 +76,9 @@ def test_every_operation_is_read_by_a_clamp_and_by_a_sum(
     engine: str, kind: OperandType, consumer: OperationType
 ) -> None:
     every = enumerate(pairs([kind], [consumer]))
-    found = tried(engine, (graph_of(pair, place % SHAPES) for place, pair in every))
+    # Each pair has another of the graphs whose tensors have elements, and the one whose tensors have none.
+    numbered = [(p, n) for place, p in every for n in (place % (SHAPES - 1), SHAPES - 1)]
+    found = tried(engine, (graph_of(pair, number) for pair, number in numbered))
     assert reasons(found) == {}
     assert found.executed > 60
 
@@ -108,14 +118,16 @@ def test_chains_give_what_a_naive_evaluator_gives(engine: str, kind: OperandType
 def test_the_second_operation_reads_the_result_of_the_first() -> None:
     for kind in (F32, I32, Q8):
         for graph in filter(None, graphs_of(some_pairs(kind, 5, seed=1))):
-            first, second = graph.operations
+            first, second = graph.operations[-2:]
             assert set(first.outputs) & set(second.inputs)
 
 
 def test_graphs_of_a_pair_differ_in_rank_inputs_constants_and_what_is_seen() -> None:
     pair = Pair(_O.CONCATENATION, F32, 0, _O.ADD)
-    graphs = [graph for number in range(SHAPES) if (graph := graph_of(pair, number))]
-    assert len(graphs) == SHAPES
+    *graphs, empty = [graph for number in range(SHAPES) if (graph := graph_of(pair, number))]
+    assert len(graphs) == SHAPES - 1
+    assert [o.kind for o in empty.operations] == [_O.SLICE, _O.CONCATENATION, _O.ADD]
+    assert 0 in empty.operands[empty.operations[0].outputs[0]].value.dimensions
     tensors = [graph.operations[0].inputs[:-1] for graph in graphs]
     assert {len(each) for each in tensors} >= {1, 2, 3, 4, 5, 6}
     ranks = {
@@ -131,6 +143,19 @@ def test_graphs_of_a_pair_differ_in_rank_inputs_constants_and_what_is_seen() -> 
     assert sorted(seen) == [1, 1, 1, 1, 1, 2]
 
 
+def test_rank_is_read_as_a_number_of_no_dimension() -> None:
+    graph = graph_of(Pair(_O.RANK, F32, 0, _O.FILL), 0)
+    assert graph is not None
+    rank, fill = graph.operations
+    assert fill.inputs[1:] == rank.outputs
+    assert graph.operands[rank.outputs[0]].value.dimensions == ()
+
+
+def test_every_operation_without_graphs_of_its_own_is_in_pairs() -> None:
+    assert set(OperationType) - set(JOINED) == {_O.IF, _O.WHILE, _O.OEM_OPERATION}
+    assert set(TEMPLATES) < set(JOINED)
+
+
 def test_the_same_pair_is_the_same_graph_each_time() -> None:
     pair = Pair(_O.CONV_2D, Q8, 3, _O.DEQUANTIZE)
     assert repr(graph_of(pair, 2)) == repr(graph_of(pair, 2))
@@ -138,9 +163,8 @@ def test_the_same_pair_is_the_same_graph_each_time() -> None:
 
 def test_pairs_have_every_operation_on_both_sides_and_every_activation() -> None:
     found = list(pairs(tuple(OperandType)))
-    assert {pair.producer for pair in found} == set(TEMPLATES)
-    sources = {_O.FILL}  # it reads no tensor but its extents
-    assert {pair.consumer for pair in found} == set(TEMPLATES) - sources
+    assert {pair.producer for pair in found} == set(JOINED)
+    assert {pair.consumer for pair in found} == set(JOINED)
     assert {pair.activation for pair in found if pair.producer == _O.CONV_2D} == {0, 1, 2, 3}
     assert {pair.activation for pair in found if pair.producer == _O.RESHAPE} == {0}
 
@@ -158,6 +182,7 @@ class Careless(LocalRunner):
 
 
 def test_a_clamp_that_is_lost_is_found() -> None:
-    graphs = [graph_of(Pair(_O.MUL, F32, 0, _O.RELU6), number) for number in range(SHAPES)]
+    pair = Pair(_O.MUL, F32, 0, _O.RELU6)
+    graphs = [graph_of(pair, number) for number in range(SHAPES)]
     assert try_joined(graphs, LocalRunner("reference")).failures == ()
     assert try_joined(graphs, Careless("reference")).failures

@@ -587,7 +587,7 @@ PAIRS: Final = Variable(
     _COUNT,
     "50",
     reader="tests, the suites for drivers",
-    what="pairs of operations of each type, in six graphs each (all pairs in `make campaign`)",
+    what="pairs of operations of each type, in up to seven graphs each (all pairs in `make campaign`)",
     page="testing_drivers.md",
 )
 CORPUS: Final = Variable(

@@ -16,7 +16,13 @@ from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError
 from nnburst.testing.conformance.comparison import Unsupported
 from nnburst.testing.conformance.runners import Runner
 from nnburst.testing.conformance.vectors import build, write
-from nnburst.testing.models.random_graphs.builder import SIZES, TEMPLATES, GraphBuilder, RandomGraph
+from nnburst.testing.models.random_graphs.builder import (
+    JOINED,
+    SIZES,
+    TEMPLATES,
+    GraphBuilder,
+    RandomGraph,
+)
 from nnburst.testing.models.random_graphs.check import as_vector, check, tolerance_for
 from nnburst.testing.models.random_graphs.generate import PRIMARY, draw
 from nnburst.testing.models.random_graphs.pairs import SHAPES, Pair, graph_of, pairs
@@ -263,8 +269,8 @@ def some_pairs(
         operations: those to take both from; all unless given.
         seed: the same seed gives the same pairs.
     """
-    known = set(TEMPLATES) if operations is None else set(operations)
-    found = [p for p in pairs([kind], sorted(known & set(TEMPLATES))) if p.producer in known]
+    known = set(JOINED) if operations is None else set(operations)
+    found = [p for p in pairs([kind], sorted(known & set(JOINED))) if p.producer in known]
     order = np.random.default_rng(seed).permutation(len(found))
     return [found[i] for i in order[:most]]
 

@@ -7,7 +7,13 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.testing.models.random_graphs import elementwise, movement, recurrence, spatial
+from nnburst.testing.models.random_graphs import (
+    elementwise,
+    movement,
+    picking,
+    recurrence,
+    spatial,
+)
 from nnburst.testing.models.random_graphs.builder import (
     B8,
     F16,
@@ -23,7 +29,7 @@ from nnburst.testing.models.random_graphs.builder import (
 )
 
 #: The families, whose import registers their templates.
-FAMILIES: Final = (elementwise, elementwise, movement, spatial, movement, recurrence)
+FAMILIES: Final = (elementwise, movement, picking, recurrence, spatial)
 
 #: Primary types of graphs. Quantised graphs have one operation: an unequal rounding of one step
 #: would grow along a chain without meaning anything.

@@ -2,13 +2,14 @@
 
 Engines join operations, so one that is right alone can be wrong with the next. A pair is drawn six times, so
 that ranks, numbers of inputs, constants on either side, open shapes and a result that is an output, too, all
-occur. Results must not depend on how an engine rounds: beside each value go some that have been rounded
-otherwise all along (its shadows). How far these are off is granted to engines, too; if they are far apart,
-the operation is drawn again.
+occur, and once more with tensors without elements if both operations take such. Results must not depend on
+how an engine rounds: beside each value go some that have been rounded otherwise all along (its shadows). How
+far these are off is granted to engines, too; if they are far apart, the operation is drawn again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -21,8 +22,8 @@ from nnburst.hal.model import DTYPES, QUANTIZED_RANGES, is_scalar
 from nnburst.testing.models.naive import Meta, Value, evaluate
 from nnburst.testing.models.naive.registry import Array
 from nnburst.testing.models.random_graphs.builder import (
+    JOINED,
     SIZES,
-    TEMPLATES,
     GraphBuilder,
     RandomGraph,
     RandomOperand,
@@ -30,12 +31,13 @@ from nnburst.testing.models.random_graphs.builder import (
 )
 from nnburst.testing.models.random_graphs.generate import FAMILIES
 
-assert FAMILIES  # their import has filled TEMPLATES
+assert FAMILIES  # their import has filled JOINED
 
 #: Graphs of each pair.
-SHAPES: Final = 6
-#: Of them, the one whose first result is an output, too, and the one that leaves extents open.
-_SEEN, _OPEN = 4, 5
+SHAPES: Final = 7
+#: Of them, the one whose first result is an output, too, the one that leaves extents open, and the one of
+#: tensors without elements.
+_SEEN, _OPEN, _EMPTY = 4, 5, 6
 #: How often the first operation, and what reads it, are drawn before a pair counts as one without values.
 _FIRSTS, _NEXTS = 12, 8
 #: Where elements of fresh tensors lie: what reads a result may want it positive, negative or small.
@@ -70,7 +72,8 @@ class ChainBuilder(GraphBuilder):
 
     Attributes:
         number: of the graph among SHAPES.
-        fused: activation of the first operation.
+        fused: activation of the first operation that is drawn.
+        cuts: operations before that: none, or one that takes all elements away.
         realm: where elements of fresh tensors lie.
         read: the result that the next operation is to read; None for the first.
         asked: tensors of `read`'s type that the operation has asked for.
@@ -82,6 +85,7 @@ class ChainBuilder(GraphBuilder):
 
     number: int = 0
     fused: int = 0
+    cuts: int = 0
     realm: tuple[float, float] = _REALMS[0]
     read: int | None = None
     asked: int = 0
@@ -104,7 +108,7 @@ class ChainBuilder(GraphBuilder):
 
     def activation(self, kind: OperandType) -> int:
         """The pair's activation for its first operation; any for the next."""
-        if self.operations:
+        if len(self.operations) > self.cuts:
             return super().activation(kind)
         self.activated = kind is not OperandType.TENSOR_INT32
         return self.fused if self.activated else 0
@@ -117,7 +121,7 @@ class ChainBuilder(GraphBuilder):
         """That of the operand to read, if the operation starts with its extents."""
         if self.read is not None and self.pending and self.rng.random() < 0.9:
             wanted = self.pending.pop(0)
-            if low <= wanted:
+            if low <= wanted or not wanted:
                 return wanted
         return super().extent(low, min(high, self.size.extent))
 
@@ -169,11 +173,36 @@ class ChainBuilder(GraphBuilder):
         high: float = 4,
         meta: Meta | None = None,
     ) -> int:
-        """A new tensor with elements of the realm, as far as the operation permits."""
+        """A new tensor with elements of the realm, as far as the operation permits.
+
+        Raises:
+            Unsuitable: it would have no elements, which no request and no constant may have.
+        """
+        if 0 in dims:
+            raise Unsuitable
         least, most = self.realm
         if max(low, least) < min(high, most):
             low, high = max(low, least), min(high, most)
         return super().fresh(kind, dims, low, high, meta)
+
+    def scalar(self, value: float | bool, kind: OperandType | None = None) -> int:
+        """The operand to read if it is this number, else a fresh one."""
+        read = self.read
+        if read is not None and _is_integer(value) and self.meta(read).kind is OperandType.INT32:
+            number = self.operands[read].value.array.item()
+            if number == value:
+                self.asked += 1
+                return read
+        return super().scalar(value, kind)
+
+    def cut(self, kind: OperandType) -> None:
+        """Begin with a tensor all of whose elements are taken away along its first axis."""
+        rank = int(self.choice([4, 4, 2, 3, 1]))
+        x = self.fresh(kind, self.dims(rank), -4, 4)
+        begin, size = self.ints([0] * rank), self.ints([0, *self.shape(x)[1:]])
+        self.add(OperationType.SLICE, [x, begin, size], [self.meta(x)], "strict", exact=True)
+        self.cuts = 1
+        self.aim(len(self.operands) - 1)
 
     def given(self, value: Value, *, constant: float) -> int:
         """An input or a constant; engines want what steers an operation to be constant."""
@@ -197,6 +226,8 @@ class ChainBuilder(GraphBuilder):
         first = len(self.operands)
         super().add(kind, inputs, outputs, criteria, exact=exact)
         added = range(first, len(self.operands))
+        if kind is OperationType.LSTM:  # nothing says what its scratch holds afterwards
+            self.operands[first] = replace(self.operands[first], slack=math.inf)
         exactly = exact and criteria == "strict"
         for number in range(_SHADOWS):
             given = [self.shadows.get((number, i), self.operands[i].value) for i in inputs]
@@ -228,6 +259,13 @@ class ChainBuilder(GraphBuilder):
     def _declared(self, value: Value) -> tuple[int, ...]:
         return super()._declared(value) if self.number == _OPEN else value.dimensions
 
+    def _is_usable(self, value: Value) -> bool:
+        return (not value.array.size and self.number == _EMPTY) or super()._is_usable(value)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
 
 def _is_within(array: Array, low: float, high: float) -> bool:
     values = array.astype(np.float64)
@@ -249,8 +287,8 @@ def _distance(value: Value, shadow: Value) -> float:
     kind, array = value.meta.kind, value.array.astype(np.float64)
     if shadow.dimensions != value.dimensions:
         raise Unsuitable
-    found = float(np.abs(array - shadow.array.astype(np.float64)).max())
-    most = _SHARE * float(np.abs(array).max())
+    found = float(np.abs(array - shadow.array.astype(np.float64)).max(initial=0))
+    most = _SHARE * float(np.abs(array).max(initial=0))
     if kind in QUANTIZED_RANGES:
         most = _STEPS
     elif kind not in _ROUNDING:
@@ -291,6 +329,11 @@ class _Asking(GraphBuilder):
         self.found: set[_Tensor] = set()
         self.activated = False
 
+    def scalar(self, value: float | bool, kind: OperandType | None = None) -> int:
+        if _is_integer(value):
+            self.found.add((OperandType.INT32, 0))
+        return super().scalar(value, kind)
+
     def activation(self, kind: OperandType) -> int:
         self.activated = kind is not OperandType.TENSOR_INT32
         return super().activation(kind)
@@ -323,7 +366,7 @@ def _face(operation: OperationType, kind: OperandType) -> _Face:
     for seed in range(30):
         builder = _Asking(seed)
         try:
-            _, outputs = TEMPLATES[operation].make(builder, kind)
+            _, outputs = JOINED[operation].make(builder, kind)
         except Unsuitable:
             continue
         reads |= builder.found
@@ -334,7 +377,7 @@ def _face(operation: OperationType, kind: OperandType) -> _Face:
 
 @cache
 def _reads(operation: OperationType) -> frozenset[_Tensor]:
-    return frozenset().union(*(_face(operation, kind).reads for kind in TEMPLATES[operation].kinds))
+    return frozenset().union(*(_face(operation, kind).reads for kind in JOINED[operation].kinds))
 
 
 def pairs(
@@ -346,15 +389,27 @@ def pairs(
         kinds: of the first operation.
         consumers: what reads; every operation unless given.
     """
-    for producer, template in sorted(TEMPLATES.items()):
+    for producer, template in sorted(JOINED.items()):
         for kind in template.kinds:
             if kind not in kinds:
                 continue
             face = _face(producer, kind)
             for activation in range(4 if face.activated else 1):
-                for consumer in sorted(TEMPLATES) if consumers is None else consumers:
+                for consumer in sorted(JOINED) if consumers is None else consumers:
                     if face.gives & {kind for kind, _ in _reads(consumer)}:
                         yield Pair(producer, kind, activation, consumer)
+
+
+_O = OperationType
+#: Operations that take tensors without elements. NNAPI: allowZeroSizedInput.
+EMPTIED: Final = frozenset(
+    {
+        _O.RELU, _O.RELU1, _O.RELU6, _O.LOGISTIC, _O.TANH, _O.HARD_SWISH, _O.ADD, _O.SUB, _O.MUL, _O.DIV,
+        _O.CONCATENATION, _O.CONV_2D, _O.DEPTHWISE_CONV_2D, _O.TRANSPOSE_CONV_2D, _O.AVERAGE_POOL_2D,
+        _O.MAX_POOL_2D, _O.L2_POOL_2D, _O.FULLY_CONNECTED, _O.SOFTMAX, _O.TRANSPOSE, _O.SLICE,
+        _O.RESIZE_BILINEAR, _O.RESIZE_NEAREST_NEIGHBOR, _O.QUANTIZE, _O.DEQUANTIZE,
+    }
+)  # fmt: skip
 
 
 # -- Graphs ----------------------------------------------------------------------------------------
@@ -365,19 +420,22 @@ def graph_of(pair: Pair, number: int) -> RandomGraph | None:
 
     Args:
         pair: the operations.
-        number: from 0 to SHAPES - 1.
+        number: from 0 to SHAPES - 1. The last one's tensors have no elements: None also if an operation does
+            not take such.
     """
     seed = [int(pair.producer), int(pair.kind), pair.activation, int(pair.consumer), number]
+    if number == _EMPTY and not {pair.producer, pair.consumer} <= EMPTIED:
+        return None
     for attempt in range(_FIRSTS):
         builder = ChainBuilder(
             np.random.default_rng([*seed, attempt]),
             SIZES["pair"],
-            number=(number + attempt // len(_REALMS)) % SHAPES
-            if attempt >= len(_REALMS)
-            else number,
+            number=number if number == _EMPTY else (number + attempt // len(_REALMS)) % _EMPTY,
             fused=pair.activation,
             realm=_REALMS[attempt % len(_REALMS)],
         )
+        if number == _EMPTY:
+            builder.cut(pair.kind)
         if _grown(builder, pair.producer, pair.kind) and _next(builder, pair.consumer):
             return builder.finish(f"{pair} {number}", "pair")
     return None
@@ -392,17 +450,17 @@ def chain(kind: OperandType, length: int, seed: int) -> RandomGraph | None:
         seed: the same seed gives the same chain.
     """
     rng = np.random.default_rng([int(kind), length, seed])
-    number = seed % SHAPES
+    number = seed % _EMPTY
     realm = _REALMS[int(rng.integers(len(_REALMS)))]
     builder = ChainBuilder(rng, SIZES["pair"], number=number, realm=realm)
     builder.fused = int(rng.integers(4))
-    usable = [o for o, t in sorted(TEMPLATES.items()) if kind in t.kinds]
+    usable = [o for o, t in sorted(JOINED.items()) if kind in t.kinds]
     for _ in range(8 * length):
         if not builder.operations:
             _grown(builder, builder.choice(usable), kind)
         else:
             given = {builder.face(i) for i in builder.operations[-1].outputs}
-            _next(builder, builder.choice([o for o in sorted(TEMPLATES) if given & _reads(o)]))
+            _next(builder, builder.choice([o for o in sorted(JOINED) if given & _reads(o)]))
         if len(builder.operations) == length:
             return builder.finish(f"chain {kind.name} {length} {seed}", "pair")
     return None
@@ -410,14 +468,14 @@ def chain(kind: OperandType, length: int, seed: int) -> RandomGraph | None:
 
 def _grown(builder: ChainBuilder, operation: OperationType, kind: OperandType) -> bool:
     """Add an operation; False, and nothing added, if it cannot be used or does not read what it must."""
-    template = TEMPLATES[operation]
+    template = JOINED[operation]
     operands, operations = len(builder.operands), len(builder.operations)
     try:
         inputs, outputs = template.make(builder, kind)
         if builder.read is None or builder.read in inputs:
             builder.add(operation, inputs, outputs, template.criteria, exact=template.exact)
             return True
-    except (Unsuitable, ValueError):
+    except (Unsuitable, ArithmeticError, ValueError):
         pass
     del builder.operands[operands:]
     del builder.operations[operations:]
@@ -426,13 +484,17 @@ def _grown(builder: ChainBuilder, operation: OperationType, kind: OperandType) -
 
 
 def _next(builder: ChainBuilder, consumer: OperationType) -> bool:
-    results = [i for i in builder.operations[-1].outputs if builder.face(i) in _reads(consumer)]
+    results = [
+        i
+        for i in builder.operations[-1].outputs
+        if builder.face(i) in _reads(consumer) and math.isfinite(builder.operands[i].slack)
+    ]
     if not results:
         return False
     for _ in range(_NEXTS):
         read = int(builder.choice(results))
         kind, face = builder.meta(read).kind, builder.face(read)
-        kinds = [k for k in TEMPLATES[consumer].kinds if face in _face(consumer, k).reads]
+        kinds = [k for k in JOINED[consumer].kinds if face in _face(consumer, k).reads]
         builder.aim(read)
         # Mostly the type itself: others read it by one operand, a condition for instance.
         primary = kind if kind in kinds and builder.rng.random() < 0.8 else builder.choice(kinds)

@@ -84,6 +84,17 @@ def _sequence(g: GraphBuilder, kind: OperandType) -> tuple[int, int, int, bool]:
     return g.tensor(kind, -2, 2, dims=dims), batches, inputs, time_major
 
 
+@template(_O.LSTM, kinds=FLOATS, criteria="relaxed", exact=False, joined=True)
+def _lstm(g: GraphBuilder, kind: OperandType) -> Made:
+    batches, inputs = g.extent(1, 3), g.extent(1, 4)
+    x = g.tensor(kind, -2, 2, dims=(batches, inputs))
+    c = _configuration(g, inputs)
+    states = _states(g, kind, batches, (c.outputs, c.cells))
+    head = [x, *_weights(g, kind, c), *states, *_settings(g, kind)]
+    norms = _norms(g, kind, c) if c.norm or g.chance(0.5) else []
+    return [*head, *norms], [Meta(kind)] * 4
+
+
 @template(_O.UNIDIRECTIONAL_SEQUENCE_LSTM, kinds=FLOATS, criteria="relaxed", exact=False)
 def _unidirectional_lstm(g: GraphBuilder, kind: OperandType) -> Made:
     x, batches, inputs, time_major = _sequence(g, kind)
