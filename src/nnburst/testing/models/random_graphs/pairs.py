@@ -226,7 +226,7 @@ class ChainBuilder(GraphBuilder):
         first = len(self.operands)
         super().add(kind, inputs, outputs, criteria, exact=exact)
         added = range(first, len(self.operands))
-        if kind is OperationType.LSTM:  # nothing says what its scratch holds afterwards
+        if kind is OperationType.LSTM:  # its scratch may hold anything afterwards
             self.operands[first] = replace(self.operands[first], slack=math.inf)
         exactly = exact and criteria == "strict"
         for number in range(_SHADOWS):
