@@ -164,3 +164,22 @@ def test_axes_that_only_a_constant_of_one_element_has_stay(
     out = net.output(quantised[0], (1, 4, 5), *quantised[1:])
     net.operation(_O.MIRROR_PAD, [y, none, net.scalar(0)], [out])
     same(net.build(), elements(quantised[0], (4, 5), 0))
+
+
+@by_type(JOINED)
+@pytest.mark.parametrize("pool", [_O.AVERAGE_POOL_2D, _O.MAX_POOL_2D], ids=lambda o: o.name)
+def test_pool_of_single_pixels_behind_two_clamps_is_the_image(
+    pool: OperationType, meta: tuple[OperandType, float, int]
+) -> None:
+    kind, scale, zero_point = meta
+    shape = (1, 2, 3, 2)
+    builder = ModelBuilder()
+    x = builder.input(kind, shape, scale, zero_point)
+    first, second = (builder.temporary(kind, shape, scale, zero_point) for _ in range(2))
+    y = builder.output(kind, shape, scale, zero_point)
+    builder.operation(_O.RELU1, [x], [first])
+    builder.operation(_O.RELU6, [first], [second])
+    # No padding, strides and filters of 1, no activation.
+    settings = [builder.scalar(n) for n in (0, 0, 0, 0, 1, 1, 1, 1, 0)]
+    builder.operation(pool, [second, *settings], [y])
+    same(builder.build(), elements(kind, shape, 3))

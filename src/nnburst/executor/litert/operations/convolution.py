@@ -329,11 +329,26 @@ def _pool(op: Lowering, name: str, image: Value, window: Window, scheme: int) ->
     )
 
 
+def _keeps_pixels(window: Window) -> bool:
+    """Whether each window is one pixel, and each pixel a window."""
+    axes = (window.height, window.width)
+    return not window.pads and all(axis.filter == axis.stride == 1 for axis in axes)
+
+
+def _kept_pixels(op: Lowering, image: Value, window: Window) -> Value:
+    """The image: of a pool behind two clamps the engine makes a third, and that gives zeros."""
+    shape = op.integers(image.shape)
+    same = op.emit("RESHAPE", [image, shape], image.meta, "Reshape", newShape=list(image.shape))
+    return op.to_back(_activated(op, same), window.nchw)
+
+
 @lowers(OperationType.MAX_POOL_2D)
 def max_pool_2d(op: Lowering) -> Value:
     """MAX_POOL_2D; padding cells of explicit padding are as low as numbers get."""
     window = _window(op)
     image = op.to_front(op.value("input"), window.nchw)
+    if _keeps_pixels(window) and image.meta.type not in QUANTISED:
+        return _kept_pixels(op, image, window)
     scheme = scheme_of(window)
     if scheme is None:
         quantised = QUANTIZED_RANGES.get(image.meta.type)
@@ -348,6 +363,8 @@ def average_pool_2d(op: Lowering) -> Value:
     """AVERAGE_POOL_2D; with explicit padding the mean of padded windows, without the padding's share."""
     window = _window(op)
     image = op.to_front(op.value("input"), window.nchw)
+    if _keeps_pixels(window) and image.meta.type not in QUANTISED:
+        return _kept_pixels(op, image, window)
     scheme = scheme_of(window)
     if scheme is not None:
         return op.to_back(_pool(op, "AVERAGE_POOL_2D", image, window, scheme), window.nchw)
