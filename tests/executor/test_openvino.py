@@ -163,6 +163,17 @@ def test_local_response_normalization_is_left_to_another_executor() -> None:
     assert computed(openvino(), model, [given])[0].tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize(("width", "is_claimed"), [(256, True), (1031, False)])
+def test_images_so_wide_that_their_places_are_off_are_left_to_another_executor(
+    width: int, is_claimed: bool
+) -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (1, 2, width, 1)), builder.output(F32, (1, 2, width + 9, 1))
+    extents = [builder.scalar(width + 9), builder.scalar(2)]
+    builder.operation(OperationType.RESIZE_BILINEAR, [x, *extents], [y])
+    assert openvino().supported(builder.build()) == [is_claimed]
+
+
 def test_a_network_with_an_input_that_nothing_reads_is_run() -> None:
     builder = ModelBuilder()
     x, _unread, y = builder.input(F32, (4,)), builder.input(F32, (3,)), builder.output(F32, (4,))

@@ -38,7 +38,7 @@ from nnburst.executor.onnxruntime.network import lower, survey
 from nnburst.hal.enums import DeviceType, OperandType, OperationType
 from nnburst.hal.environment import OPENVINO_DEVICE, OPENVINO_PROFILE, OPENVINO_THREADS, Variable
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
-from nnburst.hal.model import Model
+from nnburst.hal.model import Model, Operation
 from nnburst.hal.types import NumberOfCacheFiles
 
 log = logging.getLogger("nnburst.executor")
@@ -67,6 +67,10 @@ _RUN_ONCE: Final = frozenset(
         OperationType.TRANSPOSE_CONV_2D,
     }
 )
+#: Largest extent of an image that is resized: the engine has places in float32, and beyond it they are so
+#: far off that results are, too.
+_MOST_RESIZED: Final = 512
+_RESIZED: Final = (OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR)
 _ENGINE: Final = EngineFunctions(
     "OpenVINO",
     lib.nnb_openvino_count,
@@ -183,6 +187,14 @@ def _device_type(device: str) -> DeviceType:
     return kinds.get(device.partition(".")[0], DeviceType.OTHER)
 
 
+def _is_wrong(model: Model, operation: Operation) -> bool:
+    """Whether the engine computes something else."""
+    if operation.type not in _RESIZED:
+        return operation.type in _WRONG
+    images = (model.main.operands[i] for i in (operation.inputs[0], operation.outputs[0]))
+    return any(extent > _MOST_RESIZED for image in images for extent in image.dimensions)
+
+
 def _option(key: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 - as the variable has it
     variable = _OPTIONS[key]
     return variable.read({variable.name: options[key]} if key in options else None)
@@ -192,7 +204,7 @@ def _is_right(model: Model) -> bool:
     """Whether the engine computes every operation of the main subgraph rightly, in each run."""
     varying = set(model.main.input_indexes)
     for operation in model.main.operations:
-        if operation.type in _WRONG:
+        if _is_wrong(model, operation):
             return False
         if operation.type in _RUN_ONCE and varying.isdisjoint(operation.inputs[:2]):
             return False
@@ -243,15 +255,19 @@ class OpenVinoExecutor(Executor):
         """Whether each operation of the main subgraph can be run; False for any doubt."""
         operations = model.main.operations
         return [
-            lowered and operation.type not in _WRONG
-            for lowered, operation in zip(survey(model).lowered, operations, strict=True)
+            lowered and not _is_wrong(model, operation)
+            for lowered, operation in zip(
+                survey(model, reals=True).lowered, operations, strict=True
+            )
         ]
 
     def prepare(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.base.Executor`."""
-        written = lower(model, pools, by_cpu=False, whole=True) if _is_right(model) else None
+        written = None
+        if _is_right(model):
+            written = lower(model, pools, by_cpu=False, whole=True, reals=True)
         if written is None:
             return self._rest.prepare(model, pools, options)
         try:

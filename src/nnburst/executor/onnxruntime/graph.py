@@ -14,7 +14,7 @@ from nnburst.executor.graph.translation import UnsupportedByEngine
 from nnburst.formats import onnx_writer
 from nnburst.formats.onnx_writer import Attribute
 from nnburst.hal.enums import OperandType
-from nnburst.hal.model import DTYPES
+from nnburst.hal.model import DTYPES, QUANTIZED_RANGES
 
 _T = OperandType
 
@@ -27,8 +27,17 @@ ELEMENTS: Final = {
     _T.TENSOR_BOOL8: 9,
     _T.BOOL: 9,
 }
+#: The same of types that a graph reads and writes, and computes as float32.
+STORED: Final = {
+    _T.TENSOR_FLOAT16: 10,
+    _T.FLOAT16: 10,
+    _T.TENSOR_QUANT8_ASYMM: 2,
+    _T.TENSOR_QUANT8_ASYMM_SIGNED: 3,
+    _T.TENSOR_QUANT8_SYMM: 3,
+}
 _BYTES: Final = 2
 _LONG: Final = 7
+_HALF: Final = 10
 #: Version of the operators, which all versions of the engine that are supported know, and of the format.
 _OPSET, _VERSION = 17, 8
 #: Real constants of as many bytes lie outside of the graph, by this name.
@@ -130,6 +139,8 @@ class OnnxGraph:
         self._inputs: list[tuple[str, int, tuple[int, ...]]] = []
         self._moved: dict[tuple[str, Order], str] = {}
         self._reshaped: dict[str, tuple[str, tuple[int, ...]]] = {}  # from what, and its extents
+        #: Names of integers by the name of the real numbers, type, scale and zero point.
+        self._integers: dict[tuple[str, OperandType, float, int], str] = {}
         self._count = 0
 
     def _name(self) -> str:
@@ -150,6 +161,62 @@ class OnnxGraph:
         if not is_bool:
             return fed
         return StoredValue(self.node("Cast", [name], to=element)[0], meta, order)
+
+    def stored_input(self, meta: TensorType, stored: TensorType) -> StoredValue:
+        """An input of one of STORED, whose real numbers the graph computes with.
+
+        Raises:
+            UnsupportedByEngine: it is none of STORED, or has an extent of 0.
+        """
+        name = self._name()
+        self._inputs.append((name, _stored_element(stored), meta.dimensions))
+        fed = StoredValue(name, meta, tuple(range(len(meta.dimensions))))
+        return self._to_real(fed, stored)
+
+    def _to_real(self, value: StoredValue, stored: TensorType) -> StoredValue:
+        (name,) = self.node("Cast", [value.name], to=ELEMENTS[_T.TENSOR_FLOAT32])
+        plain = StoredValue(name, value.meta, value.order)
+        return plain if STORED[stored.type] == _HALF else self._scaled(plain, stored)
+
+    def _scaled(self, integers: StoredValue, stored: TensorType) -> StoredValue:
+        """The real numbers of integers that are held as float32."""
+        (name,) = self.node("Sub", [integers.name, self.real(stored.zero_point)])
+        (name,) = self.node("Mul", [name, self.real(stored.scale)])
+        self._integers[name, *_step(stored)] = integers.name
+        return StoredValue(name, integers.meta, integers.order)
+
+    def _rounded_integers(self, value: StoredValue, stored: TensorType) -> StoredValue:
+        """The integers that memory would hold, as float32.
+
+        Not by QuantizeLinear: of that OpenVINO makes kernels for 8 bits, which round otherwise, and fails (it
+        ends the process for a join of 8-bit tensors, 2026.4).
+        """
+        known = self._integers.get((value.name, *_step(stored)))
+        if known is not None:
+            return StoredValue(known, value.meta, value.order)
+        low, high = QUANTIZED_RANGES[stored.type]
+        (name,) = self.node("Div", [value.name, self.real(stored.scale)])
+        (name,) = self.node("Round", [name])
+        (name,) = self.node("Add", [name, self.real(stored.zero_point)])
+        (name,) = self.node("Clip", [name, self.real(low), self.real(high)])
+        return StoredValue(name, value.meta, value.order)
+
+    def rounded(self, value: StoredValue, stored: TensorType) -> StoredValue:
+        """The value as it comes out of memory that stores it so; float16 is not rounded.
+
+        Raises:
+            UnsupportedByEngine: see `stored_input`.
+        """
+        if _stored_element(stored) == _HALF:
+            return value
+        return self._scaled(self._rounded_integers(value, stored), stored)
+
+    def as_stored(self, value: StoredValue, stored: TensorType) -> StoredValue:
+        """The value as memory stores it: what an output of the graph may be."""
+        element = STORED[stored.type]
+        plain = value if element == _HALF else self._rounded_integers(value, stored)
+        (name,) = self.node("Cast", [plain.name], to=element)
+        return StoredValue(name, TensorType(stored.type, value.shape), value.order)
 
     def constant(self, make: Callable[[], Array], meta: TensorType) -> StoredValue:
         """A constant of this type, whose elements `make` gives when the graph is written."""
@@ -269,7 +336,7 @@ class OnnxGraph:
             if name in read
         ]
         described = [
-            onnx_writer.described(name, ELEMENTS[value.meta.type], value.shape)
+            onnx_writer.described(name, {**ELEMENTS, **STORED}[value.meta.type], value.shape)
             for name, value in zip(names, outputs, strict=True)
         ]
         content = onnx_writer.model(
@@ -290,6 +357,16 @@ class OnnxGraph:
                 needed.update(node.inputs)
                 kept.append(node)
         return kept[::-1]
+
+
+def _step(stored: TensorType) -> tuple[OperandType, float, int]:
+    return stored.type, stored.scale, stored.zero_point
+
+
+def _stored_element(stored: TensorType) -> int:
+    if stored.type not in STORED:
+        raise UnsupportedByEngine(f"type {stored.type.name}")
+    return STORED[stored.type]
 
 
 def _element(meta: TensorType) -> int:

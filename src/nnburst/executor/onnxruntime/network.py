@@ -24,6 +24,7 @@ from nnburst.executor.graph.translation import (
 )
 from nnburst.executor.onnxruntime.graph import ELEMENTS, OnnxGraph, StoredValue, WrittenGraph
 from nnburst.executor.onnxruntime.lowering import LOWERINGS, OnnxLowering
+from nnburst.executor.onnxruntime.reals import over_reals
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Model
 
@@ -42,13 +43,17 @@ class Claims(msgspec.Struct, frozen=True):
     refusals: Mapping[int, str]
 
 
-def survey(model: Model) -> Claims:
+def survey(model: Model, *, reals: bool = False) -> Claims:
     """Look at every operation of the main subgraph of a validated model.
 
     The bytes of its pools are not known. So what steers an operation has to be among the small constants.
+
+    Args:
+        model: what is to be computed.
+        reals: whether float16 and 8-bit integers are computed as real numbers (`over_reals`).
     """
     try:
-        translation = _OnnxTranslation(model, None, OnnxGraph())
+        translation = _OnnxTranslation(model, None, OnnxGraph(), reals=reals)
     except (NnburstError, *REFUSALS) as error:
         log.debug("onnxruntime runs no operation of the model: %s", error)
         count = len(model.main.operations)
@@ -58,7 +63,12 @@ def survey(model: Model) -> Claims:
 
 
 def lower(
-    model: Model, pools: Sequence[Bytes], *, by_cpu: bool = True, whole: bool = False
+    model: Model,
+    pools: Sequence[Bytes],
+    *,
+    by_cpu: bool = True,
+    whole: bool = False,
+    reals: bool = False,
 ) -> WrittenGraph | None:
     """A validated model as an ONNX graph; None if an operation cannot be lowered.
 
@@ -67,9 +77,10 @@ def lower(
         pools: bytes of its pools.
         by_cpu: see `OnnxGraph`.
         whole: likewise.
+        reals: see `survey`.
     """
     try:
-        translation = _OnnxTranslation(model, pools, OnnxGraph(by_cpu, whole))
+        translation = _OnnxTranslation(model, pools, OnnxGraph(by_cpu, whole), reals=reals)
         if all(translation.step(n) for n in range(len(translation.graph.steps))):
             return translation.finish()
     except (NnburstError, *REFUSALS) as error:
@@ -80,8 +91,13 @@ def lower(
 class _OnnxTranslation(Translation):
     """The main graph while it is lowered."""
 
-    def __init__(self, model: Model, pools: Sequence[Bytes] | None, writer: OnnxGraph) -> None:
-        super().__init__(model, pools)
+    def __init__(
+        self, model: Model, pools: Sequence[Bytes] | None, writer: OnnxGraph, *, reals: bool
+    ) -> None:
+        rewritten = over_reals(model, pools) if reals else None
+        self._stored = {} if rewritten is None else rewritten.stored
+        self._refused = frozenset() if rewritten is None else rewritten.refused
+        super().__init__(model if rewritten is None else rewritten.model, pools)
         self._writer = writer
         self._values: OperandValues[StoredValue] = OperandValues(self.stored, self._real)
         for index in self.graph.inputs:
@@ -92,6 +108,7 @@ class _OnnxTranslation(Translation):
         return self._writer.constant(functools.partial(real_numbers, stored), real_type(stored))
 
     def _lower(self, number: int, step: Step) -> None:
+        require(number not in self._refused, f"{step.type.name} of 8-bit integers")
         self.require_known(number, lowered=step.type in LOWERINGS or number in self.weights)
         if number in self.weights:
             return  # an operation that reads them writes them
@@ -101,7 +118,8 @@ class _OnnxTranslation(Translation):
         made = made if isinstance(made, list) else [made]
         for index, value in zip(step.outputs, made, strict=True):
             require_fit(value.meta, self.types[index])
-            self._values[index] = value
+            stored = self._stored.get(index)
+            self._values[index] = value if stored is None else self._writer.rounded(value, stored)
 
     def _stand_in(self, step: Step) -> None:
         for index in step.outputs:
@@ -111,11 +129,18 @@ class _OnnxTranslation(Translation):
     def _feed(self, index: int) -> None:
         """Have the engine read an operand, if it can."""
         meta = self.types[index]
-        if meta.type in ELEMENTS and 0 not in meta.dimensions:
+        stored = self._stored.get(index)
+        if stored is not None and 0 not in meta.dimensions:
+            self._values[index] = self._writer.stored_input(meta, stored)
+        elif meta.type in ELEMENTS and 0 not in meta.dimensions:
             self._values[index] = self._writer.input(meta)
 
     def finish(self) -> WrittenGraph:
         """The graph."""
         for index in self.graph.inputs:
             require(self.types[index].type in ELEMENTS, "an input that the engine does not take")
-        return self._writer.finish([self._values[index] for index in self.graph.outputs])
+        return self._writer.finish([self._output(index) for index in self.graph.outputs])
+
+    def _output(self, index: int) -> StoredValue:
+        stored, value = self._stored.get(index), self._values[index]
+        return value if stored is None else self._writer.as_stored(value, stored)
