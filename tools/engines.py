@@ -61,6 +61,12 @@ ENGINES: Final = (
         ("executor/onnxruntime",),
     ),
     Engine(
+        "openvino",
+        ("2025.0.*", "2025.4.*", "2026.4.*"),
+        "from nnburst.executor.openvino import library; print(library().partition('-')[0], 'native')",
+        ("executor/test_openvino.py", "executor/onnxruntime/test_reals.py"),
+    ),
+    Engine(
         "numpy",
         ("1.26.*", "2.2.*", "2.4.*"),
         "import numpy, nnburst.executor.reference.executor;print(numpy.__version__, 'imported')",

@@ -33,6 +33,7 @@ from nnburst.testing.conformance.campaign import (
     run_files,
 )
 from nnburst.testing.conformance.runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.vectors import SHIPPED
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.partitioning import SUITE as PARTITIONING
 from nnburst.testing.partitioning import run_partitioning
@@ -178,6 +179,12 @@ def prepare_parser(subparsers: Subparsers) -> None:
         " without any, what this package brings is run",
     )
     parser.add_argument(
+        "--shipped",
+        action="store_true",
+        help="run the vectors that this package ships, beside those of DIR: small cases of each operation,"
+        " with results of its naive evaluator",
+    )
+    parser.add_argument(
         "--executor",
         default="reference",
         metavar="NAME",
@@ -225,6 +232,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the tests; 0 only if nothing failed and something ran."""
+    if args.shipped:
+        args.directories.append(SHIPPED / "vectors")
     if not args.directories:
         return try_driver(args)
     refuse_driver_options(args)

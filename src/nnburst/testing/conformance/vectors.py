@@ -28,6 +28,8 @@ from nnburst.hal.model import (
 )
 
 _ALIGNMENT: Final = 16
+#: What this package ships: `packets.json`, and in `vectors` a file for each operation.
+SHIPPED: Final = Path(__file__).parent.with_name("data")
 
 
 class ChannelQuant(msgspec.Struct, frozen=True, rename="camel"):
@@ -182,18 +184,21 @@ def read(path: Path) -> list[Vector]:
     return [msgspec.structs.replace(test, buffers=file.buffers) for test in file.tests]
 
 
-def write(path: Path, vector: Vector) -> None:
-    """Write a file with one test, holding only the buffers that it uses."""
+def write(path: Path, *vectors: Vector) -> None:
+    """Write a file with these tests, one at least, holding only the buffers that they use."""
     used: dict[bytes, int] = {}
 
-    def place(operand: VectorOperand) -> VectorOperand:
-        if operand.data is None:
-            return operand
-        data = vector.buffers[operand.data]
-        return msgspec.structs.replace(operand, data=used.setdefault(data, len(used)))
+    def placed(vector: Vector) -> Vector:
+        def place(operand: VectorOperand) -> VectorOperand:
+            if operand.data is None:
+                return operand
+            data = vector.buffers[operand.data]
+            return msgspec.structs.replace(operand, data=used.setdefault(data, len(used)))
 
-    test = msgspec.structs.replace(map_operands(vector, place), buffers=())
-    file = VectorFile(1, vector.spec, vector.folder, (test,), tuple(used))
+        return msgspec.structs.replace(map_operands(vector, place), buffers=())
+
+    tests = tuple(map(placed, vectors))
+    file = VectorFile(1, vectors[0].spec, vectors[0].folder, tests, tuple(used))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(msgspec.json.encode(file), mtime=0))
 
