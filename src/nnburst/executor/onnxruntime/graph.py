@@ -166,7 +166,7 @@ class OnnxGraph:
         """An input of one of STORED, whose real numbers the graph computes with.
 
         Raises:
-            UnsupportedByEngine: it is none of STORED, or has an extent of 0.
+            UnsupportedByEngine: it is not one of STORED, or has an extent of 0.
         """
         name = self._name()
         self._inputs.append((name, _stored_element(stored), meta.dimensions))
