@@ -46,7 +46,9 @@ def test_packets_that_are_shipped_are_understood() -> None:
         read = deserialize_request if packet["channel"] == "request" else deserialize_result
         first, *others = meaning(packet)
         if packet["channel"] == "result" and first > ErrorStatus.INVALID_ARGUMENT:
-            first = ErrorStatus.GENERAL_FAILURE  # as the original reads codes that 1.2 does not have
+            first = (
+                ErrorStatus.GENERAL_FAILURE
+            )  # as the original reads codes that 1.2 does not have
         assert read(data) == (first, *others), packet["name"]
 
 
