@@ -257,7 +257,7 @@ static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code
     return done || is_busy;
 }
 
-/* The burst that the Python side has opened for this thread, for computations that name none; 0 if there is none. */
+/* The burst that the Python side has opened for this thread, for computations that name none; else 0. */
 static uint64_t burst_of_thread(const struct nnb_argument_sizes *sizes) {
     uint64_t me = (uint64_t)pthread_self(); /* Python calls it the thread's identity, too */
     for (uint32_t i = 0; i < sizes->thread_count; i++) {

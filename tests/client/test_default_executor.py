@@ -157,6 +157,9 @@ def test_the_serve_command_becomes_a_driver_of_the_best_executor(
         raise InvalidArgument("it would be another program now")
 
     monkeypatch.setattr("os.execve", become)
-    main(["serve", "lab", "--model", f"double={network}"])
+    main(["serve", "lab"])
     assert became[became.index("--executor") + 1] == (engines or ("reference",))[0]
+    became.clear()
+    main(["serve", "lab", "--model", f"double={network}"])  # the driver reads it, and decides
+    assert became[became.index("--executor") + 1] == "auto"
     assert ("pip install 'nnburst[litert]'" in capsys.readouterr().err) is warns

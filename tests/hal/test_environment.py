@@ -19,8 +19,8 @@ from nnburst.hal.environment import Variable, unknown_names, variables, warn_of_
 ROOT = Path(__file__).resolve().parents[2]
 #: A name; those that end in _H keep a header from being read twice.
 NAME = re.compile(r"\bNNBURST_(?![A-Z_]*_H\b)[A-Z_]+\b")
-#: What a build of the C sources gets by -D, and no variable.
-DEFINED = {"NNBURST_NO_TRACE_POINTS"}
+#: What a build of the C sources gets by -D, and how guards begin in headers that a tool writes: no variables.
+DEFINED = {"NNBURST_NO_TRACE_POINTS", "NNBURST_ANDROID_NEURALNETWORKS"}
 #: What the headers of clients and of executors in C define, as macros and as enumerators.
 IN_C = {
     name

@@ -6,7 +6,6 @@ external delegates: libraries of others that take operators of a graph to a devi
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import threading
@@ -60,6 +59,8 @@ class ExternalDelegate(msgspec.Struct, frozen=True):
         Raises:
             DeviceUnavailable: it cannot be loaded, or is not such a library.
         """
+        import ctypes  # a driver without a delegate starts without it
+
         try:
             found = ctypes.CDLL(self.library)
         except OSError as error:
