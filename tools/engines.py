@@ -62,7 +62,7 @@ ENGINES: Final = (
     ),
     Engine(
         "openvino",
-        ("2025.0.*", "2025.4.*", "2026.4.*"),
+        ("2025.4.*", "2026.4.*"),
         "from nnburst.executor.openvino import library; print(library().partition('-')[0], 'native')",
         ("executor/test_openvino.py", "executor/onnxruntime/test_reals.py"),
     ),

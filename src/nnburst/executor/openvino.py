@@ -88,7 +88,7 @@ def library() -> str:
     """Open the library for this process; its version.
 
     Raises:
-        DeviceUnavailable: it is not there, or is not OpenVINO's of 2025.0 or later.
+        DeviceUnavailable: it is not there, or is not OpenVINO's of 2025.4 or later.
     """
     spec = importlib.util.find_spec("openvino")
     folders = spec.submodule_search_locations if spec is not None else None
