@@ -171,7 +171,7 @@ def test_a_plan_that_cannot_be_bound_is_executed_all_the_same() -> None:
 
 def test_large_tensors_between_steps_are_copied_nowhere(drivers: Manager) -> None:
     size = (
-        48 * MIB
+        96 * MIB
     )  # more than this process touches of its own meanwhile, however many tests came before
     with (
         nnburst.compile(chain(size // 4), BOTH, manager=drivers) as compiled,
