@@ -90,6 +90,19 @@ def collect_all(burst: Burst) -> None:
             burst._core.pending[0].result(20)
 
 
+def submitted(request: Any) -> Any:
+    """Submit once the driver is done with what an interrupted call left, which counts against the limit."""
+    taken: list[Any] = []
+
+    def is_taken() -> bool:
+        with contextlib.suppress(nnburst.BurstBusy):
+            taken.append(request.submit())
+        return bool(taken)
+
+    wait_until(is_taken)
+    return taken[0]
+
+
 @pytest.mark.parametrize("more", [0, 1, 3])
 def test_interrupted_executions_leave_a_burst_usable(
     burst: Burst, handlers: Handlers, more: int
@@ -122,7 +135,7 @@ def test_interrupted_submissions_leave_results_with_their_requests(
         assert burst._core.client.in_flight == burst._core.client.overdue
         for request in bound:
             request.outputs[0][...] = -1
-        pending = [request.submit() for request in bound]
+        pending = [submitted(request) for request in bound]
         for one, value in zip(pending, numbers, strict=True):
             check_sum(one.result(20).outputs[0], value)
         assert not burst._core.pending
