@@ -8,7 +8,9 @@
 #include "burst_pair.h"
 #include "random.h"
 
-enum { PAIRS = 2, MOST_STEPS = 64 };
+/* ATTACKS: how many each execution lets the adversary make, so that the share of requests that arrive whole
+ * does not depend on how fast its thread is beside the other (an emulator's are far apart). */
+enum { PAIRS = 2, MOST_STEPS = 64, ATTACKS = 12 };
 
 struct pair {
     struct channel requests;
@@ -23,6 +25,7 @@ static struct pair bystander;
 static nnb_atomic_u32 *death_word;
 static nnb_atomic_u32 words_too; /* whether the adversary also writes words */
 static nnb_atomic_u32 stop;
+static nnb_atomic_u64 allowed; /* attacks */
 static uint64_t native_executions;
 static uint64_t outcomes[16];
 static uint64_t events[8];
@@ -60,7 +63,13 @@ static void attack_words(struct channel *channel, uint64_t chance) {
 
 static void *attack(void *argument) {
     uint64_t state = *(uint64_t *)argument;
+    uint64_t made = 0;
     while (nnb_load_relaxed_u32(&stop) == 0) {
+        if (made >= nnb_load_relaxed_u64(&allowed)) {
+            nnb_pause();
+            continue;
+        }
+        made++;
         uint64_t chance = next_random(&state);
         struct pair *pair = &victims[chance >> 32 & (PAIRS - 1)];
         struct channel *channel = chance >> 40 & 1 ? &pair->requests : &pair->results;
@@ -211,6 +220,7 @@ static void check_bystander(uint32_t kind) {
 static void run(uint64_t executions, uint64_t *state) {
     for (uint64_t i = 0; i < executions; i++) {
         struct pair *pair = &victims[i & (PAIRS - 1)];
+        (void)nnb_count_u64(&allowed, ATTACKS);
         if (!execute_once(pair, (uint32_t)(next_random(state) % KINDS))) {
             begin_again(pair);
         }
