@@ -391,8 +391,7 @@ def pairs(
     """
     for producer, template in sorted(JOINED.items()):
         for kind in template.kinds:
-            if kind not in kinds or producer is OperationType.QUANTIZED_LSTM:
-                # Its naive version rounds less than the original: no bounds of a second operation hold.
+            if kind not in kinds or producer in ONLY_READERS:
                 continue
             face = _face(producer, kind)
             for activation in range(4 if face.activated else 1):
@@ -402,6 +401,9 @@ def pairs(
 
 
 _O = OperationType
+#: Operations that are no first of a pair: the naive version of QUANTIZED_LSTM rounds less than the original
+#: does, so a result of it bounds none of the next operation.
+ONLY_READERS: Final = frozenset({_O.QUANTIZED_LSTM})
 #: Operations that take tensors without elements. NNAPI: allowZeroSizedInput.
 EMPTIED: Final = frozenset(
     {
