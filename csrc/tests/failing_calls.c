@@ -26,23 +26,32 @@ static _Atomic long seen;
 static long chosen;
 
 #define MOST_RANGES 8
-static struct {
-    uintptr_t from, to;
-} ranges[MOST_RANGES];
-static int range_count;
+struct ranges {
+    struct {
+        uintptr_t from, to;
+    } found[MOST_RANGES];
+    int count;
+};
+static struct ranges ours, others;
 
 void nnb_fail_code(uintptr_t from, uintptr_t to);
+void nnb_fail_skip(uintptr_t from, uintptr_t to);
 void nnb_fail_arm(int call, long n);
 long nnb_fail_disarm(void);
 
-/* Count the allocations of the code between two addresses, too; before anything is armed. */
-void nnb_fail_code(uintptr_t from, uintptr_t to) {
-    if (range_count < MOST_RANGES) {
-        ranges[range_count].from = from;
-        ranges[range_count].to = to;
-        range_count++;
+static void add(struct ranges *ranges, uintptr_t from, uintptr_t to) {
+    if (ranges->count < MOST_RANGES) {
+        ranges->found[ranges->count].from = from;
+        ranges->found[ranges->count].to = to;
+        ranges->count++;
     }
 }
+
+/* Count the allocations of the code between two addresses, too; before anything is armed. */
+void nnb_fail_code(uintptr_t from, uintptr_t to) { add(&ours, from, to); }
+
+/* Let no call of this code fail: a library that is not the project's; before anything is armed. */
+void nnb_fail_skip(uintptr_t from, uintptr_t to) { add(&others, from, to); }
 
 /* Let the n-th call fail from now on. */
 void nnb_fail_arm(int call, long n) {
@@ -57,22 +66,25 @@ long nnb_fail_disarm(void) {
     return atomic_load(&seen);
 }
 
-static int fails(enum call call, int error) {
-    if (atomic_load(&armed) != (int)call || atomic_fetch_add(&seen, 1) + 1 != chosen) {
+static int is_of(const struct ranges *ranges, const void *caller) {
+    for (int i = 0; i < ranges->count; i++) {
+        if ((uintptr_t)caller >= ranges->found[i].from && (uintptr_t)caller < ranges->found[i].to) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int fails_for(const void *caller, enum call call, int error) {
+    if (atomic_load(&armed) != (int)call || is_of(&others, caller) ||
+        atomic_fetch_add(&seen, 1) + 1 != chosen) {
         return 0;
     }
     errno = error;
     return 1;
 }
 
-static int is_ours(const void *caller) {
-    for (int i = 0; i < range_count; i++) {
-        if ((uintptr_t)caller >= ranges[i].from && (uintptr_t)caller < ranges[i].to) {
-            return 1;
-        }
-    }
-    return 0;
-}
+#define FAILS(call, error) fails_for(__builtin_return_address(0), call, error)
 
 /* The function behind this one, which is found before the first call. */
 #define BEHIND(type, name, ...)                                                                    \
@@ -84,17 +96,17 @@ static int is_ours(const void *caller) {
 
 BEHIND(int, pthread_create, pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
-    return fails(THREAD, EAGAIN) ? EAGAIN : pthread_create_behind(thread, attributes, start, argument);
+    return FAILS(THREAD, EAGAIN) ? EAGAIN : pthread_create_behind(thread, attributes, start, argument);
 }
 
 BEHIND(pid_t, fork, void)
-pid_t fork(void) { return fails(FORK, EAGAIN) ? -1 : fork_behind(); }
+pid_t fork(void) { return FAILS(FORK, EAGAIN) ? -1 : fork_behind(); }
 
 BEHIND(int, posix_spawn, pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
        char *const[], char *const[])
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                 const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[]) {
-    return fails(FORK, EAGAIN) ? EAGAIN
+    return FAILS(FORK, EAGAIN) ? EAGAIN
                                : posix_spawn_behind(pid, path, actions, attributes, arguments, environment);
 }
 
@@ -109,21 +121,21 @@ static mode_t mode_of(int flags, va_list list) {
         va_start(list, flags);                                                                     \
         mode_t mode = mode_of(flags, list);                                                        \
         va_end(list);                                                                              \
-        return fails(OPEN, EMFILE) ? -1 : name##_behind(path, flags, mode);                        \
+        return FAILS(OPEN, EMFILE) ? -1 : name##_behind(path, flags, mode);                        \
     }
 OPENS(open)
 OPENS(open64)
 
 BEHIND(int, memfd_create, const char *, unsigned)
 int memfd_create(const char *name, unsigned flags) {
-    return fails(MEMFD, EMFILE) ? -1 : memfd_create_behind(name, flags);
+    return FAILS(MEMFD, EMFILE) ? -1 : memfd_create_behind(name, flags);
 }
 
 #define MAPS(name)                                                                                 \
     BEHIND(void *, name, void *, size_t, int, int, int, off_t)                                     \
     void *name(void *at, size_t length, int protection, int flags, int fd, off_t offset) {         \
-        int counts = fd >= 0 || is_ours(__builtin_return_address(0));                              \
-        return counts && fails(MMAP, ENOMEM)                                                       \
+        int counts = fd >= 0 || is_of(&ours, __builtin_return_address(0));                              \
+        return counts && FAILS(MMAP, ENOMEM)                                                       \
                    ? MAP_FAILED                                                                    \
                    : name##_behind(at, length, protection, flags, fd, offset);                     \
     }
@@ -132,56 +144,56 @@ MAPS(mmap64)
 
 BEHIND(int, socket, int, int, int)
 int socket(int domain, int type, int protocol) {
-    return fails(SOCKET, EMFILE) ? -1 : socket_behind(domain, type, protocol);
+    return FAILS(SOCKET, EMFILE) ? -1 : socket_behind(domain, type, protocol);
 }
 
 BEHIND(int, socketpair, int, int, int, int *)
 int socketpair(int domain, int type, int protocol, int pair[2]) {
-    return fails(SOCKET, EMFILE) ? -1 : socketpair_behind(domain, type, protocol, pair);
+    return FAILS(SOCKET, EMFILE) ? -1 : socketpair_behind(domain, type, protocol, pair);
 }
 
 BEHIND(ssize_t, send, int, const void *, size_t, int)
 ssize_t send(int fd, const void *bytes, size_t size, int flags) {
-    return fails(SEND, ENOBUFS) ? -1 : send_behind(fd, bytes, size, flags);
+    return FAILS(SEND, ENOBUFS) ? -1 : send_behind(fd, bytes, size, flags);
 }
 
 BEHIND(ssize_t, sendmsg, int, const struct msghdr *, int)
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
-    return fails(SEND, ENOBUFS) ? -1 : sendmsg_behind(fd, message, flags);
+    return FAILS(SEND, ENOBUFS) ? -1 : sendmsg_behind(fd, message, flags);
 }
 
 BEHIND(ssize_t, recv, int, void *, size_t, int)
 ssize_t recv(int fd, void *bytes, size_t size, int flags) {
-    return fails(RECV, ENOMEM) ? -1 : recv_behind(fd, bytes, size, flags);
+    return FAILS(RECV, ENOMEM) ? -1 : recv_behind(fd, bytes, size, flags);
 }
 
 BEHIND(ssize_t, recvmsg, int, struct msghdr *, int)
 ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
-    return fails(RECV, ENOMEM) ? -1 : recvmsg_behind(fd, message, flags);
+    return FAILS(RECV, ENOMEM) ? -1 : recvmsg_behind(fd, message, flags);
 }
 
 BEHIND(int, poll, struct pollfd *, nfds_t, int)
 int poll(struct pollfd *fds, nfds_t count, int timeout) {
-    return fails(POLL, ENOMEM) ? -1 : poll_behind(fds, count, timeout);
+    return FAILS(POLL, ENOMEM) ? -1 : poll_behind(fds, count, timeout);
 }
 
 BEHIND(int, ppoll, struct pollfd *, nfds_t, const struct timespec *, const sigset_t *)
 int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask) {
-    return fails(POLL, ENOMEM) ? -1 : ppoll_behind(fds, count, timeout, mask);
+    return FAILS(POLL, ENOMEM) ? -1 : ppoll_behind(fds, count, timeout, mask);
 }
 
 BEHIND(int, eventfd, unsigned, int)
-int eventfd(unsigned value, int flags) { return fails(EVENTFD, EMFILE) ? -1 : eventfd_behind(value, flags); }
+int eventfd(unsigned value, int flags) { return FAILS(EVENTFD, EMFILE) ? -1 : eventfd_behind(value, flags); }
 
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 
 void *malloc(size_t size) {
     const void *caller = __builtin_return_address(0);
-    return is_ours(caller) && fails(MALLOC, ENOMEM) ? NULL : __libc_malloc(size);
+    return is_of(&ours, caller) && FAILS(MALLOC, ENOMEM) ? NULL : __libc_malloc(size);
 }
 
 void *calloc(size_t count, size_t size) {
     const void *caller = __builtin_return_address(0);
-    return is_ours(caller) && fails(MALLOC, ENOMEM) ? NULL : __libc_calloc(count, size);
+    return is_of(&ours, caller) && FAILS(MALLOC, ENOMEM) ? NULL : __libc_calloc(count, size);
 }

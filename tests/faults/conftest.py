@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 
 from faults.processes import STRICT, Client, Row, Supervisor
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +50,29 @@ def client() -> Iterator[Callable[[str, str], Client]]:
     yield start
     for one in started:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def failing_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that lets calls fail."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    made = tmp_path_factory.mktemp("failing") / "failing_calls.so"
+    source = ROOT / "csrc" / "tests" / "failing_calls.c"
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        str(made),
+        str(source),
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    return made
 
 
 @pytest.fixture

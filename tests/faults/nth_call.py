@@ -51,7 +51,7 @@ CALLS = (
 _OURS = str(Path(nnburst.__file__).parent)
 T = TypeVar("T")
 #: Seconds after which a road counts as stuck.
-_GUARD = 60
+_GUARD = 120
 #: Seconds until all must have been given back, and until what an interruption has left counts as left.
 _PATIENCE, _LITTLE = 20, 2
 #: Most failures of one call on one road.
@@ -144,16 +144,24 @@ class Trial:
             next(self._around)
 
 
-def _name_code(*libraries: str) -> None:
-    """Have the allocations of those of these libraries that are loaded fail, too."""
-    shim = ctypes.CDLL(None)
-    shim.nnb_fail_code.argtypes = [ctypes.c_size_t] * 2
-    spans: dict[str, list[int]] = {}
+def _spans() -> dict[str, tuple[int, int]]:
+    """Where each file is mapped."""
+    found: dict[str, list[int]] = {}
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, *_, path = line.split()
-        spans.setdefault(path, []).extend(int(word, 16) for word in span.split("-"))
-    for found in (spans[path] for path in libraries if path in spans):
-        shim.nnb_fail_code(min(found), max(found))
+        found.setdefault(path, []).extend(int(word, 16) for word in span.split("-"))
+    return {path: (min(places), max(places)) for path, places in found.items()}
+
+
+def name_code() -> None:
+    """Have allocations of the project's code in C fail, too, and no call of gRPC's."""
+    shim = ctypes.CDLL(None)
+    shim.nnb_fail_code.argtypes = shim.nnb_fail_skip.argtypes = [ctypes.c_size_t] * 2
+    for path, span in _spans().items():
+        if path in (_native.__file__, str(installed.LIBRARY)):
+            shim.nnb_fail_code(*span)
+        elif "/cygrpc." in path:
+            shim.nnb_fail_skip(*span)
 
 
 def _threads() -> list[str]:
@@ -161,10 +169,16 @@ def _threads() -> list[str]:
 
 
 def _held() -> Footprint:
-    """What this process holds; a driver that took the place of one that died is no more than that one."""
+    """What this process holds.
+
+    A driver that took the place of one that died is no more than it, and threads of a pool stay for later
+    calls.
+    """
     gc.collect()
     found = footprint(os.getpid())
-    return replace(found, children=frozenset(range(len(found.children))))
+    pooled = sum(name.startswith("inference_") for name in _threads())
+    children = frozenset(range(len(found.children)))
+    return replace(found, children=children, threads=found.threads - pooled)
 
 
 def _settled(before: Footprint, patience: float) -> Footprint:
@@ -279,7 +293,7 @@ def some_of(found: Sequence[T], places: str) -> Sequence[T]:
 
 def fail_calls(trial: Trial, places: str) -> None:
     """Let calls of the C library fail."""
-    _name_code(str(_native.__file__), str(installed.LIBRARY))
+    name_code()
     for call in CALLS:
         counting = FailingCall(call, 10**9)
         trial.run(call, counting)

@@ -16,6 +16,7 @@ import numpy as np
 import nnburst
 import nnburst.hal
 from capi.interface import Addition, CInterface
+from faults.serving_road import Client, Notes, NotTyped, front
 from nnburst import fmq
 from nnburst.client.hal import execute_fenced
 from nnburst.hal.enums import ResultCode
@@ -220,6 +221,20 @@ def calling_c() -> Iterator[Road]:
     Manager._one = None
 
 
+def serving() -> Iterator[Road]:
+    """Inferences by a front that is up, by both of its protocols."""
+    notes = Notes()
+    logging.getLogger("nnburst").addHandler(notes)
+    with front() as addresses, contextlib.closing(Client()) as client:
+
+        def road(_keep: Kept) -> None:
+            client.ask_until_right(addresses)
+            if notes.found:
+                raise NotTyped(notes.found.pop())
+
+        yield road
+
+
 def queueing() -> Iterator[Road]:
     """A message queue with both ends in this process."""
 
@@ -239,5 +254,6 @@ ROADS = {
     "plan": planning,
     "fence": fencing,
     "c": calling_c,
+    "serve": serving,
     "queue": queueing,
 }

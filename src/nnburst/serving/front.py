@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from nnburst.hal.environment import LOG
 from nnburst.hal.errors import NnburstError
+from nnburst.hal.utils import start_thread
 from nnburst.serving.metrics import DriverCounts, metrics_text
 from nnburst.serving.metrics_server import serve_metrics
 from nnburst.serving.models import Models
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.getLogger().setLevel(LOG.read())
         options = parse(argv)
         if options.supervised:
-            threading.Thread(target=_obey_supervisor, args=(word,), daemon=True).start()
+            start_thread(threading.Thread(target=_obey_supervisor, args=(word,), daemon=True))
         else:
             word.set()
         make_servers = _import_servers() if options.grpc or options.http else None
@@ -87,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.metrics and text is not None:
             print(f"metrics at {serve_metrics(options, text, tokens)}", flush=True)  # noqa: T201
         if servers is not None:
+            if options.model_control == "poll":
+                start_thread(threading.Thread(target=_follow, args=(models, stopped), daemon=True))
             servers.start()
     except (NnburstError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the reader needs no traceback
@@ -94,8 +97,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if servers is not None:
         for protocol, address in servers.addresses.items():
             print(f"{protocol} at {address}", flush=True)  # noqa: T201 - port 0 is any
-        if options.model_control == "poll":
-            threading.Thread(target=_follow, args=(models, stopped), daemon=True).start()
     if driver is not None:
         driver.tell_listening()
     stopped.wait()

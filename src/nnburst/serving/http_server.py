@@ -22,6 +22,7 @@ from aiohttp import web
 from tritonclient.grpc import service_pb2
 
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError, ResourceExhausted
+from nnburst.hal.utils import start_thread
 from nnburst.serving.addresses import listen
 from nnburst.serving.callers import HttpCaller
 from nnburst.serving.options import Options
@@ -157,7 +158,7 @@ class HttpServer:
         """Answer from here on."""
         began = threading.Event()
         self._loop.call_soon(lambda: self._loop.create_task(self._begin(began)))
-        self._thread.start()
+        start_thread(self._thread)
         if not began.wait(_PATIENCE):
             raise DeviceUnavailable(f"--http: {self.address} does not begin to listen")
 

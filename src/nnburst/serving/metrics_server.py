@@ -17,6 +17,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
+from nnburst.hal.errors import ResourceExhausted
+from nnburst.hal.utils import start_thread
 from nnburst.serving.addresses import listen
 from nnburst.serving.callers import is_of_service
 from nnburst.serving.options import Options, is_loopback
@@ -79,11 +81,16 @@ def serve_metrics(options: Options, text: Callable[[], bytes], tokens: Tokens | 
                 time.sleep(_PATIENCE)
                 continue
             if room.acquire(blocking=False):
-                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+                thread = threading.Thread(target=answer, args=(connection,), daemon=True)
+                try:
+                    start_thread(thread, connection)
+                except ResourceExhausted as error:
+                    logger.warning("--metrics: %s", error)
+                    room.release()
             else:
                 connection.close()
 
-    threading.Thread(target=accept, name="metrics", daemon=True).start()
+    start_thread(threading.Thread(target=accept, name="metrics", daemon=True))
     return listening.address
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -21,10 +21,12 @@ from nnburst.hal.errors import (
     InvalidArgument,
     MissedDeadline,
     NnburstError,
+    ResourceExhausted,
 )
 from nnburst.hal.utils import Closing
 from nnburst.serving.network import Network
 from nnburst.serving.options import Options
+from nnburst.serving.pools import Pool
 from nnburst.serving.queue import Clock
 from nnburst.serving.sources import Source, Sources, UnknownModel
 from nnburst.serving.statistics import Statistics
@@ -37,6 +39,10 @@ _PAUSE: Final = 0.2
 #: Seconds that requests of a model that was unloaded have: as long as any may take.
 _LAST_REQUESTS: Final = 90.0
 _TRANSIENT: Final = (DeadObject, DeviceUnavailable, MissedDeadline)
+#: Tries at the start if descriptors, threads or memory are lacking, and seconds between two of them at most.
+#: A quota that forbids a model is an error of the same kind, and does not pass.
+_TRIES: Final = 20
+_LONGEST_PAUSE: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -135,8 +141,8 @@ class Models(Closing):
         #: What `follow` has loaded, and what it has seen at its last look.
         self._followed: dict[str, object] = {}
         self._seen: dict[str, object] = {}
-        self._loading = ThreadPoolExecutor(1, "models")
-        self._releasing = ThreadPoolExecutor(1, "retired models")
+        self._loading = Pool(1, "models")
+        self._releasing = Pool(1, "retired models")
         for name in self.names():
             self._followed[name] = self._look_at(name)
             try:
@@ -262,8 +268,13 @@ class Models(Closing):
             self._read[network] = source
         return network
 
-    def _prepare_first(self, name: str) -> None:
-        """Prepare what was found at the start; tried again until the driver is there."""
+    def _prepare_first(self, name: str, tries: int = 1) -> None:
+        """Prepare what was found at the start; tried again until the driver is there.
+
+        Args:
+            name: of the model.
+            tries: this one, and those before it that lacked resources.
+        """
         if self._stopped.is_set():
             return
         model = self.served.models.get(name)
@@ -277,14 +288,21 @@ class Models(Closing):
             try:
                 _prepare(network)
             except _TRANSIENT as error:
-                logger.warning("model %s is prepared again: %s", name, error)
-                self._stopped.wait(_PAUSE)
-                if not self._stopped.is_set():  # after the others
-                    self._loading.submit(self._prepare_first, name)
+                self._prepare_again(name, tries, _PAUSE, error)
                 return
             except NnburstError as error:
+                if isinstance(error, ResourceExhausted) and tries < _TRIES:
+                    pause = min(_PAUSE * 2.0**tries, _LONGEST_PAUSE)
+                    self._prepare_again(name, tries + 1, pause, error)
+                    return
                 logger.error("model %s is not served: %s", name, error)  # noqa: TRY400
                 network.fail(str(error))
+
+    def _prepare_again(self, name: str, tries: int, pause: float, error: NnburstError) -> None:
+        logger.warning("model %s is prepared again: %s", name, error)
+        self._stopped.wait(pause)
+        if not self._stopped.is_set():  # after the others
+            self._loading.submit(self._prepare_first, name, tries)
 
     def _load(self, name: str) -> None:
         before = self.served.models.get(name)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from typing import Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from nnburst.hal.errors import DeviceUnavailable
+from nnburst.hal.errors import DeviceUnavailable, ResourceExhausted
 from nnburst.serving.addresses import PathLock, open_to, unix_path
 from nnburst.serving.options import Options, is_loopback
+from nnburst.serving.pools import Pool
 from nnburst.serving.reflection import reflection_handlers
 from nnburst.serving.service import NAME, InferenceService, Threads
 from nnburst.serving.tensors import Message
@@ -34,7 +35,7 @@ _REFUSING: Final = 2
 _MOST_CALLS: Final = 20_000
 
 
-class Readers(ThreadPoolExecutor):
+class Readers(Pool):
     """Threads that read requests, and as many more as execute."""
 
     def __init__(self) -> None:
@@ -47,12 +48,16 @@ class Readers(ThreadPoolExecutor):
 
 
 def make_threads(options: Options, readers: Readers) -> Threads:
-    """Those of a front, for both protocols."""
+    """Those of a front, for both protocols.
+
+    Raises:
+        ResourceExhausted: this process may have no more threads.
+    """
     return Threads(
         readers,
-        ThreadPoolExecutor(options.max_streams + _REFUSING, "stream"),
-        ThreadPoolExecutor(_CONTROL, "control"),
-        ThreadPoolExecutor(_LOADING, "loading"),
+        Pool(options.max_streams + _REFUSING, "stream"),
+        Pool(_CONTROL, "control"),
+        Pool(_LOADING, "loading"),
     )
 
 
@@ -99,8 +104,15 @@ class Server:
             service.address = (host, int(port))
 
     def start(self) -> None:
-        """Answer from here on."""
-        self._server.start()
+        """Answer from here on.
+
+        Raises:
+            ResourceExhausted: this process may have no more threads.
+        """
+        try:
+            self._server.start()
+        except RuntimeError as error:
+            raise ResourceExhausted(f"--grpc: {self.address} cannot be served: {error}") from error
 
     def report_health(self) -> None:
         """Have grpc-health answer what the service and its models are now."""
@@ -119,7 +131,12 @@ class Server:
 
     def begin_end(self, seconds: float) -> None:
         """Tell every connection to go; what is here has `seconds`."""
-        self._ended = self._server.stop(seconds)
+        try:
+            self._ended = self._server.stop(seconds)
+        except (
+            RuntimeError
+        ):  # no thread waits for the end of `seconds`: `close` cuts off what is left then
+            self._ended = threading.Event()
 
     def close(self) -> None:
         """End after `begin_end`."""

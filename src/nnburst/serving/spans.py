@@ -7,15 +7,18 @@ SDK's thread sends them; what it has no room for is dropped, so no request waits
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from typing import Any, Final
 
 from nnburst._version import __version__
-from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.utils import Closing
+from nnburst.hal.errors import InvalidArgument, ResourceExhausted
+from nnburst.hal.utils import Closing, start_thread
 from nnburst.serving.callers import Caller
+
+logger = logging.getLogger(__name__)
 
 #: Statuses of gRPC that are the server's fault, as OpenTelemetry's conventions have it.
 _FAULTS: Final = frozenset(
@@ -63,7 +66,11 @@ class Spans(Closing):
     def close(self) -> None:
         """Send what is left, for `_PARTING` seconds at most; twice is fine."""
         ending = threading.Thread(target=self._provider.shutdown, name="spans end", daemon=True)
-        ending.start()
+        try:
+            start_thread(ending)
+        except ResourceExhausted as error:
+            logger.warning("spans are lost: %s", error)
+            return
         ending.join(_PARTING)  # a receiver that does not answer holds up no end
 
     def _record(

@@ -1,0 +1,215 @@
+"""The road through a front, which a client in another process calls by both protocols.
+
+    python -m faults.serving_road client
+    python -m faults.serving_road front CALL NUMBER FILE WORDS...
+
+The client reads lines `PROTOCOL ADDRESS NUMBER`, asks for NUMBER + 1 and writes a line: empty if that is what
+it got, else the status and the message of the error. The front runs as always, but one call of it fails; it
+writes to a file how many it has seen.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nnburst
+
+#: Seconds that a call may take: one that takes longer is stuck.
+LONGEST = 30
+#: Seconds until a front must give right results again.
+_PATIENCE = 20
+#: Statuses of errors of ours, by gRPC's names and HTTP's numbers; and a connection that was lost.
+_TYPED = {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL", "503", "429", "500", "lost"}
+
+
+class NotTyped(Exception):
+    """An answer of a front, or something that it logs, that is no error of ours."""
+
+
+class Client:
+    """A process that calls fronts."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "faults.serving_road", "client"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def ask(self, protocol: str, address: str, number: int) -> str:
+        """The status and message of an error; empty for the right result."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{protocol} {address} {number}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the client has ended"
+        return line.strip()
+
+    def ask_until_right(self, addresses: dict[str, str]) -> None:
+        """Ask by each protocol, and again after errors of ours.
+
+        Raises:
+            NotTyped: an error is none of ours, or they do not end.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        for number, (protocol, address) in enumerate(addresses.items()):
+            while found := self.ask(protocol, address, number):
+                if found.split()[0] not in _TYPED or time.monotonic() > deadline:
+                    raise NotTyped(f"{protocol}: {found}")
+                time.sleep(0.02)  # the protocols have no other way to wait
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(LONGEST)
+        self._process.stdout.close()
+
+
+class Notes(logging.Handler):
+    """Keeps what is logged with an exception that is not ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, (nnburst.NnburstError, MemoryError)):
+            self.found.append(f"logged {record.getMessage()}: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def driver() -> Iterator[str]:
+    """The address of a driver in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"{folder}/driver"
+        command = [sys.executable, "-m", "nnburst", "serve", address, "--executor", "reference"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            yield address
+        finally:
+            process.terminate()
+            process.wait(LONGEST)
+
+
+def words(address: str) -> list[str]:
+    """Options of a front of the driver at `address`."""
+    places = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    return ["--connect", address, *places, "--model", "add=serving.networks:add"]
+
+
+@contextmanager
+def front() -> Iterator[dict[str, str]]:
+    """Addresses by protocol of a front in this process, over a driver in another one; its model is ready."""
+    from nnburst.serving.models import Models
+    from nnburst.serving.options import parse
+    from nnburst.serving.queue import Clock
+    from nnburst.serving.servers import Servers
+    from nnburst.serving.sources import GivenModels
+    from nnburst.serving.workers import Workers
+
+    with driver() as address:
+        options = parse(words(address))
+        clock = Clock(0.5)
+        models = Models([GivenModels(options.models)], options, Workers(address), clock)
+        servers = Servers(options, models, clock, None, None, None)
+        servers.start()
+        try:
+            while not models.is_ready:
+                time.sleep(0.01)  # the protocols have no other way to wait
+            yield servers.addresses
+        finally:
+            servers.close(5)
+            clock.close()
+            models.close()
+
+
+_channels: dict[str, Any] = {}
+
+
+def by_grpc(address: str, number: int) -> str:
+    """See the module."""
+    import grpc
+    from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+    if address not in _channels:
+        _channels[address] = grpc.insecure_channel(address)
+    infer = service_pb2_grpc.GRPCInferenceServiceStub(_channels[address]).ModelInfer
+    request = service_pb2.ModelInferRequest(model_name="add")
+    for name, value in (("a", number), ("b", 1)):
+        request.inputs.add(name=name, datatype="FP32", shape=[2, 3])
+        request.raw_input_contents.append(np.full(6, value, "<f4").tobytes())
+    try:
+        answer = infer(request, timeout=LONGEST)
+    except grpc.RpcError as error:
+        _channels.pop(address).close()  # the next one connects at once
+        return f"{error.code().name} {error.details()}"
+    found = np.frombuffer(answer.raw_output_contents[0], "<f4").tolist()
+    return "" if found == [number + 1] * 6 else f"wrong {found}"
+
+
+def by_http(address: str, number: int) -> str:
+    """See the module."""
+    inputs = [
+        {"name": name, "datatype": "FP32", "shape": [2, 3], "data": [value] * 6}
+        for name, value in (("a", number), ("b", 1))
+    ]
+    connection = http.client.HTTPConnection(address, timeout=LONGEST)
+    try:
+        connection.request("POST", "/v2/models/add/infer", json.dumps({"inputs": inputs}))
+        answer = connection.getresponse()
+        body = answer.read()
+    except TimeoutError:
+        return f"stuck for {LONGEST} s"
+    except (OSError, http.client.HTTPException) as error:
+        return f"lost {type(error).__name__}"
+    finally:
+        connection.close()
+    if answer.getheader("Content-Type", "") != "application/json":
+        return f"foreign {answer.status} {body!r}"
+    found = json.loads(body)
+    if answer.status != 200:
+        return f"{answer.status} {found['error']}"
+    values = found["outputs"][0]["data"]
+    return "" if values == [number + 1] * 6 else f"wrong {values}"
+
+
+def be_client() -> None:
+    """See the module."""
+    ask = {"gRPC": by_grpc, "HTTP": by_http}
+    for line in sys.stdin:
+        protocol, address, number = line.split()
+        print(ask[protocol](address, int(number)).replace("\n", " "), flush=True)
+
+
+def be_front(call: str, number: str, place: str, *options: str) -> None:
+    """See the module."""
+    from faults.nth_call import FailingCall, name_code
+    from nnburst.serving import front, http_server, servers
+
+    del http_server, servers  # loading them is no call of the front's
+    name_code()
+    failure = FailingCall(call, int(number))
+    with failure:
+        code = front.main(options)
+    Path(place).write_text(str(failure.seen))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    {"client": be_client, "front": be_front}[sys.argv[1]](*sys.argv[2:])
