@@ -108,8 +108,11 @@ def driver() -> Iterator[str]:
 
 
 def words(address: str) -> list[str]:
-    """Options of a front of the driver at `address`."""
-    places = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    """Options of a front of the driver at `address`.
+
+    It has one lane: the first use of another one, which comes if two requests meet, maps memory that stays.
+    """
+    places = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--lanes", "1"]
     return ["--connect", address, *places, "--model", "add=serving.networks:add"]
 
 
