@@ -16,7 +16,7 @@ from nnburst.hal.environment import EXAMPLES
 
 #: The road of the everyday tests, which finds devices, keeps files and launches a driver; and further ones.
 ROADS = ("compile",)
-EVERY = (*ROADS, "launch", "serve", "submit", "await", "plan", "fence", "queue")
+EVERY = (*ROADS, "launch", "serve", "submit", "await", "plan", "fence", "queue", "c")
 FOLDERS = (
     "HOME",
     "TMPDIR",
@@ -25,6 +25,8 @@ FOLDERS = (
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
 )
+#: Those that count only if no XDG folder is given.
+HOMES = FOLDERS[:2]
 
 
 def taken(
@@ -33,15 +35,17 @@ def taken(
     *limits: str,
     before: Callable[[], None] | None = None,
     prefix: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
     **environment: str,
 ) -> str:
-    """What came of a road: "" for a right result, else the error."""
+    """What came of a road, without some of the environment: "" for a right result, else the error."""
     place = tmp_path / "outcome"
     command = [*prefix, sys.executable, "-m", "faults.under_limits", road, str(place), *limits]
     path = os.pathsep.join(sys.path)
+    inherited = {name: value for name, value in os.environ.items() if name not in without}
     process = subprocess.run(
         command,
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**inherited, "PYTHONPATH": path, **environment},
         cwd=tmp_path,
         preexec_fn=before,
         stdout=subprocess.DEVNULL if before is None else None,
@@ -122,6 +126,20 @@ def test_odd_folders_of_the_user_are_no_obstacle(road: str, kind: str, tmp_path:
     place = tmp_path / "odd"
     KINDS[kind](place)
     outcome = taken(road, tmp_path, **dict.fromkeys(FOLDERS, str(place)))
+    assert is_fine(outcome), outcome
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["a FIFO", *(pytest.param(k, marks=pytest.mark.campaign) for k in KINDS if k != "a FIFO")],
+)
+def test_odd_homes_of_users_without_xdg_folders_are_no_obstacle(
+    road: str, kind: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "odd"
+    KINDS[kind](place)
+    given = dict.fromkeys(HOMES, str(place))
+    outcome = taken(road, tmp_path, without=FOLDERS, **given)
     assert is_fine(outcome), outcome
 
 
