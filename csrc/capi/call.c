@@ -111,6 +111,9 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
     const struct nnb_fast_run *offer = slot->fast.offer;
     nnb_slot_withdraw(slot); /* Python enters all but the request of an execution again when it is needed */
     int code = (int)nnb_services.call(function, words);
+    if (code == ANEURALNETWORKS_OP_FAILED) { /* a signal handler of Python has raised: go on with it */
+        code = (int)nnb_services.call(function, words);
+    }
     if (code == ANEURALNETWORKS_NO_ERROR) {
         nnb_handle_end_locked(slot, handle);
     } else {

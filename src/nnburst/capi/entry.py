@@ -146,12 +146,14 @@ class _Handler:
         """Find the handler or the row that carries it out, and read its arguments' types."""
         self.name = function.name
         by_hand: Callable[..., Any] | None = getattr(handlers, function.key, None)
-        read = reader if function.is_free or by_hand is not None else value_reader
+        read = reader if by_hand is not None else value_reader
         self._room = -1
         self._readers: list[tuple[Read, int]] = []
         for index, argument in enumerate(function.arguments):
             if argument.passing is Pass.NEW_HANDLE:
                 self._room = index
+            elif function.is_free:
+                self._readers.append((lambda words, index: words[index], index))
             else:
                 self._readers.append((read(function, argument), index))
         self._carry_out = _free if function.is_free else by_hand or Row(function).as_function()
@@ -161,12 +163,8 @@ class _Handler:
         made = self._carry_out(*[read(words, index) for read, index in self._readers])
         if self._room >= 0:
             HANDLES[words[self._room]] = made
-        elif self._carry_out is _free:
-            FAST_PATH.release(words[0])
-            NATIVE_EXECUTIONS.release(words[0])
-            del HANDLES[words[0]]
-            if self.name == "ANeuralNetworksCompilation_free":
-                write_counts()
+        elif self.name == "ANeuralNetworksCompilation_free":
+            write_counts()
 
 
 #: `Class.method(arguments)`, `method(arguments)`, `Class(arguments)`, `attribute = argument` or `attribute`.
@@ -245,11 +243,16 @@ def _derived(function: Function) -> str:
     return f"{function.key.removeprefix(prefix + '_')}({', '.join(passed)})"
 
 
-def _free(value: Any) -> None:  # noqa: ANN401 - any object of the runtime
-    """RT:E9: an execution that computes is not freed."""
-    value.close()
-    if not value.closed:
-        raise BadState("free: the execution is computing, and stays")
+def _free(handle: int) -> None:
+    """RT:E9: an execution that computes is not freed. Goes on where an interrupted call of it has ended."""
+    value = HANDLES.get(handle)
+    if value is not None:
+        value.close()
+        if not value.closed:
+            raise BadState("free: the execution is computing, and stays")
+    FAST_PATH.release(handle)
+    NATIVE_EXECUTIONS.release(handle)
+    HANDLES.remove(handle)
 
 
 #: What the library itself answers.

@@ -160,9 +160,11 @@ class HandleTable:
         self._objects[handle] = value
         self._handles[id(value)] = handle
 
-    def __delitem__(self, handle: int) -> None:
-        """Forget the object of a handle."""
-        self._handles.pop(id(self._objects.pop(handle)), None)
+    def remove(self, handle: int) -> None:
+        """Forget the object of a handle, if it has one."""
+        value = self._objects.get(handle)
+        self._handles.pop(id(value), None)
+        self._objects.pop(handle, None)
 
     def close(self) -> None:
         """Forget all objects."""
