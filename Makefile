@@ -124,8 +124,8 @@ mlts: setup ## networks of several kinds by pinned hashes, their truth, accuracy
 	$(BIN)/nnburst bench model --list $(MLTS)/networks.json --workload voice --workload noise \
 	    --html $(MLTS)/page.html --json $(MLTS)/figures.json $(BENCH_ARGS)
 
-engines: setup ## the executors' tests over versions of their engines, in a table; ONLY=name==version, DIR= keeps them there
-	$(BIN)/python tools/engines.py $(or $(DIR),build/engines) $(if $(ONLY),--only "$(ONLY)")
+engines: setup ## the executors' tests over versions of engines, numpy and Python, in a table; ONLY=name==version, DIR= keeps them there
+	$(BIN)/python -m tools.engines $(or $(DIR),build/engines) $(if $(ONLY),--only "$(ONLY)")
 
 container: ## the Dockerfile's steps in roots of debootstrap, and two containers that share a driver; wants root
 	$(PYTHON) -m tools.container $(or $(DIR),build/container)
