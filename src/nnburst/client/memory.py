@@ -37,8 +37,6 @@ from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import refuse_masked
 from nnburst.hal.utils import Closing, Scarce
 
-#: No more writes from now on: F_SEAL_WRITE, and F_SEAL_FUTURE_WRITE, which Python 3.11 does not name.
-_WRITE_SEALS: Final = fcntl.F_SEAL_WRITE | 0x0010
 _COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot be sealed"
 
 
@@ -61,12 +59,11 @@ def adopt_memfd(fd: int, *, seal: bool) -> tuple[SharedMemory, bool]:
     own = _duplicate(fd)
     try:
         _check_sealed(own, seal=seal)
-        access = fcntl.fcntl(own, fcntl.F_GETFL) & os.O_ACCMODE
-        sealed = fcntl.fcntl(own, fcntl.F_GET_SEALS) & _WRITE_SEALS
     except BaseException:
         os.close(own)
         raise
-    return SharedMemory.adopt(own), access == os.O_RDWR and not sealed
+    shared = SharedMemory.adopt(own)
+    return shared, shared.is_writable
 
 
 def _duplicate(fd: int) -> int:
