@@ -72,9 +72,8 @@ def with_timing(
 
 def in_microseconds(placed: SocketRequest, executed: Executed) -> ExecutionResult:
     """The result of an execution whose timing came in nanoseconds: both are there."""
-    timing = precise(executed.timing.time_on_device, executed.timing.time_in_driver)
-    result = placed.result(Executed(executed.output_shapes, rounded(timing)))
-    return msgspec.structs.replace(result, timing_ns=timing)
+    result = placed.result(executed)
+    return with_timing(result.outputs, result.output_shapes, result.timing)
 
 
 #: Seconds that a control call about the burst may take.
