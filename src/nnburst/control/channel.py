@@ -29,7 +29,7 @@ import msgspec
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.peer import PeerCredentials, unix_peer
-from nnburst.hal.utils import Closing, polled
+from nnburst.hal.utils import Closing, polled, weakly
 
 logger = logging.getLogger(__name__)
 
@@ -539,15 +539,8 @@ class EndCallbacks:
 
     def add_weakly(self, method: Callable[[], None]) -> None:
         """Run a method at the end if its object still exists then."""
-
-        def call() -> None:
-            alive = reference()
-            if alive is not None:
-                alive()
-
         # What is left of an object that is gone goes with it, and keeps nothing alive until then.
-        remove = self.remove
-        reference = weakref.WeakMethod(method)
+        remove, call = self.remove, weakly(method)
         weakref.finalize(method.__self__, remove, call).atexit = False  # type: ignore[attr-defined]
         self.add(call)
 

@@ -22,10 +22,20 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Final, NoReturn, Protocol, Self, SupportsIndex, TypeVar
+from typing import (
+    ClassVar,
+    Final,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeVar,
+)
 
 from nnburst.hal.errors import NnburstError, ResourceExhausted
 
@@ -66,6 +76,21 @@ class Closing(NotPicklable):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+P = ParamSpec("P")
+
+
+def weakly(method: Callable[P, None]) -> Callable[P, None]:
+    """`method`, without keeping its object alive; once that is gone, a call does nothing."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        alive = reference()
+        if alive is not None:
+            alive(*args, **kwargs)
+
+    return call
 
 
 class DaemonThread:

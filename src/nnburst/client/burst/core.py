@@ -22,7 +22,6 @@ from nnburst.client.burst.transport import (
     BurstEnded,
     BurstStop,
     abandon_burst,
-    weakly,
 )
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.memory import Memory, find_memory
@@ -37,7 +36,7 @@ from nnburst.hal.errors import (
     MissedDeadline,
     NnburstError,
 )
-from nnburst.hal.utils import DaemonThread
+from nnburst.hal.utils import DaemonThread, weakly
 from nnburst.serialize import DATUM_BYTES
 from nnburst.tracing.slices import flow_base
 

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -219,9 +219,6 @@ class BurstChannels:
         self.wakeup_socket.close()
 
 
-T = TypeVar("T")
-
-
 class BurstStop:
     """Ends every wait of a burst. Keeps its queues mapped, and not the burst itself."""
 
@@ -240,18 +237,6 @@ def abandon_burst(connection: Connection, channels: BurstChannels, stop: BurstSt
     """Give up a burst that was never closed."""
     connection.remove_callback(stop)
     channels.abandon()
-
-
-def weakly(method: Callable[[T], None]) -> Callable[[T], None]:
-    """`method`, without keeping its object alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call(argument: T) -> None:
-        alive = reference()
-        if alive is not None:
-            alive(argument)
-
-    return call
 
 
 class BurstEnded:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -42,7 +42,7 @@ from nnburst.hal.extensions import ExtensionAttribute, Hints
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import BufferToken, MemoryPool
 from nnburst.hal.types import OutputShape, Request, Timing
-from nnburst.hal.utils import Closing
+from nnburst.hal.utils import Closing, weakly
 
 _NOT_MEASURED: Final = Timing()
 _NO_NANOSECONDS: Final = ExecutionTiming(None, None)
@@ -93,7 +93,7 @@ class _Identities:
         self._identifiers: dict[int, int] = {}  # by the pool's number
         self._memories: dict[int, weakref.ref[Memory]] = {}  # likewise
         self._sent: set[int] = set()
-        self._on_close = _weakly(self)  # a pool outlives many bursts
+        self._on_close = weakly(self.pool_closed)  # a pool outlives many bursts
 
     def identifier_of(self, memory: Memory) -> tuple[int, bool]:
         """The number of a pool, and whether the driver has its memory already."""
@@ -269,15 +269,3 @@ class AidlBurst(Closing):
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
         return f"<nnburst.hal.AidlBurst on {self._prepared.session.name}: {state}>"
-
-
-def _weakly(identities: _Identities) -> Callable[[int], None]:
-    """Its `pool_closed`, without keeping it alive."""
-    reference = weakref.ref(identities)
-
-    def pool_closed(number: int) -> None:
-        alive = reference()
-        if alive is not None:
-            alive.pool_closed(number)
-
-    return pool_closed
