@@ -21,6 +21,7 @@ from nnburst._native import lib
 from nnburst.client.arguments import ExecutionResult
 from nnburst.client.burst.core import TIMED_OUT, BurstCore
 from nnburst.client.session.gate import entries, leave
+from nnburst.client.session.pending import wake_waiter
 from nnburst.hal.errors import BurstBusy, MissedDeadline
 
 #: Results that come at once need no loop; it gets its turn at least so often all the same.
@@ -138,7 +139,7 @@ class ResultWaiter:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         left = (deadline_ns - time.monotonic_ns()) * 1e-9
-        timer = loop.call_later(max(left, 0.0), _wake, future)
+        timer = loop.call_later(max(left, 0.0), wake_waiter, future)
         try:
             try:
                 self._watch(loop)
@@ -181,12 +182,7 @@ class ResultWaiter:
         if not self._wakeup_socket.drain():
             self._ended_ns = self._ended_ns or time.monotonic_ns()
         for future in self._waiting:
-            _wake(future)
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+            wake_waiter(future)
 
 
 def waiter_of(core: BurstCore) -> ResultWaiter:

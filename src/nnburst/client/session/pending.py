@@ -9,11 +9,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from nnburst.client.arguments import check_timeout
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.utils import NotPicklable
+
+if TYPE_CHECKING:
+    import asyncio
 
 logger = logging.getLogger(__name__)
 
@@ -153,15 +156,11 @@ class Pending(NotPicklable, Generic[T]):
 
         self._check_process()
         loop = asyncio.get_running_loop()
-        woken = loop.create_future()
-
-        def resume() -> None:
-            if not woken.done():
-                woken.set_result(None)
+        woken: asyncio.Future[None] = loop.create_future()
 
         def wake() -> None:
             try:
-                loop.call_soon_threadsafe(resume)
+                loop.call_soon_threadsafe(wake_waiter, woken)
             except RuntimeError:
                 pass  # the loop has been closed: there are no waiters any more
 
@@ -228,6 +227,12 @@ class Pending(NotPicklable, Generic[T]):
     def __repr__(self) -> str:
         state = "cancelled" if self._cancelled else "done" if self._done else "pending"
         return f"<nnburst.{type(self).__name__}: {state}>"
+
+
+def wake_waiter(future: asyncio.Future[None]) -> None:
+    """End the wait for a future, in its event loop; nothing if that has ended already."""
+    if not future.done():
+        future.set_result(None)
 
 
 def _slice(deadline: float) -> float:

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from nnburst.client.session.pending import wake_waiter
 from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.utils import DaemonThread
 
@@ -159,14 +160,14 @@ class Recovery:
             future: asyncio.Future[None] = loop.create_future()
 
             def tell(future: asyncio.Future[None] = future) -> None:
-                loop.call_soon_threadsafe(_wake, future)
+                loop.call_soon_threadsafe(wake_waiter, future)
 
             with self._changed:
                 if self._is_there(mortal, attempts, waits):
                     return
                 self._listeners.add(tell)
             left = (deadline_ns - time.monotonic_ns()) * 1e-9
-            timer = loop.call_later(max(left, 0.0), _wake, future)
+            timer = loop.call_later(max(left, 0.0), wake_waiter, future)
             try:
                 if left <= 0:
                     raise _missed()
@@ -277,11 +278,6 @@ class Recovery:
 
 def _missed() -> MissedDeadline:
     return MissedDeadline("timeout: the driver has died and is still being made again")
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 # -- for the layers above ---------------------------------------------------------------------------
