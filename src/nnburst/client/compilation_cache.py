@@ -3,16 +3,13 @@
 A second start of the program finds the files of the first, and the driver compiles nothing. If anything is
 wrong with them, the model is compiled and cached anew.
 
-NNAPI: TokenHasher.cpp, CompilationBuilder.cpp, ExecutionPlan.cpp (the framework's part).
-
-NNAPI: Manager.cpp (the framework's part).
+NNAPI: TokenHasher.cpp, CompilationBuilder.cpp, ExecutionPlan.cpp, Manager.cpp (the framework's part).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -155,7 +152,7 @@ def model_token(model: Model, pools: Iterable[Any]) -> bytes:
     hashed = hashlib.sha256(msgspec.msgpack.encode(model))
     for pool in pools:
         content = np.ascontiguousarray(np.asarray(pool)).reshape(-1).view(np.uint8)
-        hashed.update(struct.pack("<Q", content.size))
+        hashed.update(pack("<Q", content.size))
         hashed.update(content.data)
     return hashed.digest()
 
@@ -203,9 +200,7 @@ class CachedCompilation:
         if not is_final:
             attributes = [*options["attributes"]]
             if threads := int(options["num_threads"]):
-                attributes.append(
-                    ExtensionAttribute("nnburst.num_threads", 0, struct.pack("<i", threads))
-                )
+                attributes.append(ExtensionAttribute("nnburst.num_threads", 0, pack("<i", threads)))
             self._token = cache_token(
                 self._token,
                 (),

@@ -43,7 +43,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from nnburst._native import ffi, lib
 from nnburst.fmq.message_queue import MessageQueue, element_type, prepare_ends, timeout_ns

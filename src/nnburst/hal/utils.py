@@ -214,9 +214,6 @@ _FIXED: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
 # -- Interpreters: which Python runs here, how it starts others, whether the environment is trusted
-# A setuid program has rights that its caller lacks, and the caller wrote its environment. So variables that
-# steer this package are read from `os.environ` only through here, and Python processes that such a program
-# starts see neither that environment nor the caller's folders.
 
 
 def interpreter() -> str:
