@@ -88,14 +88,13 @@ def view(memory: npt.NDArray[np.uint8]) -> Any:  # noqa: ANN401 - a structured n
 def has_steady_tsc() -> bool:
     """Whether all cores' time stamp counters run alike, at one rate, also asleep."""
     try:
-        source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        clock = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        source = clock.read_text().strip()
         flags = Path("/proc/cpuinfo").read_text()
-        return (
-            source.read_text().strip() in ("tsc", "arch_sys_counter")
-            and ("constant_tsc" in flags and "nonstop_tsc" in flags)
-        ) or source.read_text().strip() == "arch_sys_counter"
     except OSError:
         return False
+    is_steady = "constant_tsc" in flags and "nonstop_tsc" in flags
+    return source == "arch_sys_counter" or (source == "tsc" and is_steady)
 
 
 logger = logging.getLogger(__name__)
