@@ -297,8 +297,12 @@ class MessageQueue(InEventLoops):
                 is not fresh.
             QueueCorrupted: the counters are impossible.
         """
-        kind = None if isinstance(dtype, int) else element_type(dtype)
-        quantum = dtype if isinstance(dtype, int) else element_type(dtype).itemsize or 1
+        kind: np.dtype[Any] | None = None
+        if isinstance(dtype, int):
+            quantum = dtype
+        else:
+            kind = element_type(dtype)
+            quantum = kind.itemsize or 1
         check(descriptor, [m.size for m in memories], quantum)
         queue = cls(descriptor, memories, _mapped(descriptor, memories), kind, spin_window)
         if fresh and (queue.ring.read_index or queue.ring.write_index):
