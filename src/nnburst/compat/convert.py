@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from nnburst.compat import aidl, device, enums, layouts, model, requirement, timing, v1_3
 from nnburst.compat.enums import is_known
-from nnburst.compat.layouts import HARDWARE_BUFFERS, HIDL, OpaqueMemory, check_range, is_aidl
+from nnburst.compat.layouts import HARDWARE_BUFFERS, HIDL, OpaqueMemory, check_numbers
 from nnburst.hal import types as canonical_configs
 from nnburst.hal.enums import (
     DeviceStatus,
@@ -33,7 +33,6 @@ from nnburst.hal.enums import (
 )
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.extensions import Extension
-from nnburst.hal.limits import INT32_MAX, UINT32_MAX
 from nnburst.hal.model import (
     BufferToken,
     DataLocation,
@@ -93,13 +92,13 @@ def _same(value: Any, _level: FeatureLevel) -> Any:  # noqa: ANN401 - any type t
 
 
 def _shape(shape: OutputShape, level: FeatureLevel) -> OutputShape:
-    check_range("dimensions", shape.dimensions, 0, INT32_MAX if is_aidl(level) else UINT32_MAX)
+    check_numbers("dimensions", shape.dimensions, level)
     return shape
 
 
 def _extension(extension: Extension, level: FeatureLevel) -> Extension:
     sizes = tuple(info.byte_size for info in extension.operand_types)
-    check_range("byte_size", sizes, 0, INT32_MAX if is_aidl(level) else UINT32_MAX)
+    check_numbers("byte_size", sizes, level)
     return extension
 
 

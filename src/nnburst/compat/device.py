@@ -6,7 +6,7 @@ from typing import Final
 
 from nnburst.compat import aidl, enums, v1_0, v1_1, v1_2, v1_3
 from nnburst.compat.enums import check_aidl_type, is_known
-from nnburst.compat.layouts import check_range, check_type, is_aidl, latest
+from nnburst.compat.layouts import check_numbers, check_range, check_type, is_aidl, latest
 from nnburst.compat.model import check_prefixes
 from nnburst.compat.timing import (
     deadline_from_aidl,
@@ -23,7 +23,7 @@ from nnburst.hal.enums import (
     Priority,
 )
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.limits import INT32_MAX, UINT32_MAX
+from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.types import (
     UNLISTED,
     BufferDesc,
@@ -236,7 +236,7 @@ def role_to_canonical(role: v1_3.BufferRole | BufferRole, level: FeatureLevel) -
         InvalidArgument: of another version, or a number does not fit the version's field.
     """
     check_type(role, BufferRole if is_aidl(level) else v1_3.BufferRole, level)
-    _check_numbers("role", (role.model_index, role.io_index), level)
+    check_numbers("role", (role.model_index, role.io_index), level)
     if isinstance(role, BufferRole):
         return role
     return BufferRole(role.model_index, role.io_index, role.frequency)
@@ -248,7 +248,7 @@ def role_to_hal(role: BufferRole, level: FeatureLevel) -> v1_3.BufferRole | Buff
     Raises:
         InvalidArgument: a number does not fit the version's field.
     """
-    _check_numbers("role", (role.model_index, role.io_index), level)
+    check_numbers("role", (role.model_index, role.io_index), level)
     if is_aidl(level):
         return role
     return v1_3.BufferRole(role.model_index, role.io_index, role.probability)
@@ -260,9 +260,5 @@ def check_desc(desc: BufferDesc, level: FeatureLevel) -> BufferDesc:
     Raises:
         InvalidArgument: a number does not fit the version's field.
     """
-    _check_numbers("dimensions", desc.dimensions, level)
+    check_numbers("dimensions", desc.dimensions, level)
     return desc
-
-
-def _check_numbers(name: str, numbers: tuple[int, ...], level: FeatureLevel) -> None:
-    check_range(name, numbers, 0, INT32_MAX if is_aidl(level) else UINT32_MAX)

@@ -68,6 +68,15 @@ def check_range(name: str, values: tuple[int, ...], low: int, high: int) -> None
             raise InvalidArgument(f"{name}: {value} is outside the field's {low} to {high}")
 
 
+def check_numbers(name: str, values: tuple[int, ...], level: FeatureLevel) -> None:
+    """Refuse integers that a version's fields of 32 bits cannot hold, which are signed in AIDL.
+
+    Raises:
+        InvalidArgument: one is negative or too large.
+    """
+    check_range(name, values, 0, INT32_MAX if is_aidl(level) else UINT32_MAX)
+
+
 _INT64_MAX: Final = 2**63 - 1
 
 
@@ -112,9 +121,9 @@ def padding(location: DataLocation) -> int:
 
 
 def _check_location(location: DataLocation, level: FeatureLevel) -> None:
-    bounds = (INT32_MAX, _INT64_MAX) if is_aidl(level) else (UINT32_MAX, UINT32_MAX)
-    check_range("location.pool_index", (location.pool_index,), 0, bounds[0])
-    check_range("location", (location.offset, location.length, padding(location)), 0, bounds[1])
+    largest = _INT64_MAX if is_aidl(level) else UINT32_MAX
+    check_numbers("location.pool_index", (location.pool_index,), level)
+    check_range("location", (location.offset, location.length, padding(location)), 0, largest)
 
 
 # -- Memory: kinds by name in HIDL, a union in AIDL, kinds of MemoryPool in canonical form ---------
@@ -186,7 +195,7 @@ def memory_to_canonical(memory: Memory | MemoryPool, level: FeatureLevel) -> Mem
         InvalidArgument: not of that version, or its handle does not fit its kind (M3).
     """
     if isinstance(memory, BufferToken) and level >= FeatureLevel.V1_3:
-        check_range("token", (memory.token,), 0, INT32_MAX if is_aidl(level) else UINT32_MAX)
+        check_numbers("token", (memory.token,), level)
         return memory
     if isinstance(memory, HidlMemory) and not is_aidl(level):
         return _from_hidl(memory)

@@ -13,11 +13,19 @@ from msgspec.structs import asdict, replace
 
 from nnburst.compat import aidl, enums, layouts, timing, v1_0, v1_1, v1_2, v1_3
 from nnburst.compat.enums import check_aidl_type
-from nnburst.compat.layouts import HalStruct, check_range, check_type, is_aidl, latest, pick
+from nnburst.compat.layouts import (
+    HalStruct,
+    check_numbers,
+    check_range,
+    check_type,
+    is_aidl,
+    latest,
+    pick,
+)
 from nnburst.compat.timing import ExecutionTiming
 from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandLifeTime
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, error_for
-from nnburst.hal.limits import INT32_MAX, UINT32_MAX
+from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import (
     ExtensionNameAndPrefix,
     Model,
@@ -71,13 +79,12 @@ def operand_to_hal(operand: Operand, level: FeatureLevel) -> HalStruct:
 
 
 def _check_operand(operand: HalOperand, level: FeatureLevel) -> None:
-    """Numbers fit the version's fields: AIDL's are signed."""
-    largest = INT32_MAX if is_aidl(level) else UINT32_MAX
+    """Numbers fit the version's fields."""
     enums.check_aidl_type("operand type", operand.type, level)
-    check_range("operand dimensions", operand.dimensions, 0, largest)
+    check_numbers("operand dimensions", operand.dimensions, level)
     params = None if isinstance(operand, v1_0.Operand) else operand.extra_params
     if isinstance(params, SymmPerChannelQuantParams):
-        check_range("channel_dim", (params.channel_dim,), 0, largest)
+        check_numbers("channel_dim", (params.channel_dim,), level)
 
 
 # -- Subgraphs: operands, operations, inputs and outputs, and how often each operand is read -------
@@ -138,10 +145,9 @@ def _with_consumers(described: Operand, count: int) -> Operand:
 
 
 def _check_subgraph(graph: Subgraph | aidl.Subgraph | v1_0.Model, level: FeatureLevel) -> None:
-    largest = INT32_MAX if is_aidl(level) else UINT32_MAX
     for operation in graph.operations:
         check_operation(operation, level)
-    check_range("indexes", (*graph.input_indexes, *graph.output_indexes), 0, largest)
+    check_numbers("indexes", (*graph.input_indexes, *graph.output_indexes), level)
 
 
 def check_operation(operation: Operation, level: FeatureLevel) -> Operation:
@@ -150,9 +156,8 @@ def check_operation(operation: Operation, level: FeatureLevel) -> Operation:
     Raises:
         InvalidArgument: a number that the version's field cannot hold, or an OEM type in AIDL.
     """
-    largest = INT32_MAX if is_aidl(level) else UINT32_MAX
     check_aidl_type("operation type", operation.type, level)
-    check_range("operation", (*operation.inputs, *operation.outputs), 0, largest)
+    check_numbers("operation", (*operation.inputs, *operation.outputs), level)
     return operation
 
 
@@ -342,8 +347,7 @@ def argument_to_hal(argument: RequestArgument, level: FeatureLevel) -> HalStruct
 
 
 def _check(argument: HalArgument, level: FeatureLevel) -> None:
-    largest = INT32_MAX if is_aidl(level) else UINT32_MAX
-    check_range("argument dimensions", argument.dimensions, 0, largest)
+    check_numbers("argument dimensions", argument.dimensions, level)
 
 
 # -- Results of synchronous executions: a status in HIDL, a result or an exception in AIDL ---------
