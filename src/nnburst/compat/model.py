@@ -25,6 +25,7 @@ from nnburst.compat.layouts import (
 from nnburst.compat.timing import ExecutionTiming
 from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandLifeTime
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, error_for
+from nnburst.hal.extensions import LOW_BITS_TYPE, extension_code, number_of, prefix_of
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.model import (
     ExtensionNameAndPrefix,
@@ -167,11 +168,10 @@ def check_operation(operation: Operation, level: FeatureLevel) -> Operation:
 #
 # NNAPI: ExtensionTypeEncoding, OperandTypeRange, OperationTypeRange.
 
-TYPE_BITS: Final = 16
 PREFIX_BITS: Final = 16
 AIDL_PREFIX_BITS: Final = 15
 
-_TYPE_MAX: Final = 2**TYPE_BITS - 1
+_TYPE_MAX: Final = 2**LOW_BITS_TYPE - 1
 
 
 class ExtensionType(NamedTuple):
@@ -197,7 +197,7 @@ def encode(prefix: int, type_within: int, level: FeatureLevel = FeatureLevel.V1_
         raise InvalidArgument(f"prefix: {prefix}, expected 1 to {highest} in {level.name}")
     if not 0 <= type_within <= _TYPE_MAX:
         raise InvalidArgument(f"type_within: {type_within}, expected 0 to {_TYPE_MAX}")
-    return prefix << TYPE_BITS | type_within
+    return extension_code(prefix, type_within)
 
 
 def decode(code: int) -> ExtensionType:
@@ -208,7 +208,7 @@ def decode(code: int) -> ExtensionType:
     """
     if not is_extension(code) or not -(2**31) <= code <= UINT32_MAX:
         raise InvalidArgument(f"code: {code:#x} belongs to no extension")
-    return ExtensionType((code & UINT32_MAX) >> TYPE_BITS, code & _TYPE_MAX)
+    return ExtensionType(prefix_of(code), number_of(code))
 
 
 # -- Models: one graph in 1.0 to 1.2, subgraphs since 1.3 ------------------------------------------

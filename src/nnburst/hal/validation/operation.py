@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.extensions import prefix_of
 from nnburst.hal.limits import INT32_MAX, MAX_RANK, UINT32_MAX
 from nnburst.hal.model import (
     INTRODUCED,
@@ -120,7 +121,7 @@ def core_type(code: int, around: Surroundings) -> OperandType | None:
 
 def check_extension(code: int, what: str, around: Surroundings) -> None:
     """validation:M9: the prefix of an extension's type or operation is declared; extensions came with 1.2."""
-    prefix = (code & UINT32_MAX) >> 16
+    prefix = prefix_of(code)
     if around.feature_level < FeatureLevel.V1_2:
         raise Broken("O1", f"extension {what} {code:#x} before 1.2")
     if prefix not in around.prefixes:
