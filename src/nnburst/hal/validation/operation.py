@@ -11,6 +11,7 @@ from nnburst.hal.extensions import prefix_of
 from nnburst.hal.limits import INT32_MAX, MAX_RANK, UINT32_MAX
 from nnburst.hal.model import (
     INTRODUCED,
+    QUANTIZED_RANGES,
     SCALARS,
     ExtensionParams,
     Operand,
@@ -21,22 +22,27 @@ from nnburst.hal.model import (
     size_bytes,
 )
 from nnburst.hal.signature import Match, Signature
+from nnburst.hal.types import FLT_MAX
 from nnburst.hal.validation.values import Broken, check_range
 
 _L = OperandLifeTime
 _T = OperandType
 
 _OEM: Final = frozenset({_T.OEM, _T.TENSOR_OEM_BYTE})
+#: Types with a zero point, which lies in the range of stored values.
 _ASYMMETRIC: Final = {
-    _T.TENSOR_QUANT8_ASYMM: (0, 255),
-    _T.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 127),
-    _T.TENSOR_QUANT16_ASYMM: (0, 65535),
+    kind: QUANTIZED_RANGES[kind]
+    for kind in (
+        _T.TENSOR_QUANT8_ASYMM,
+        _T.TENSOR_QUANT8_ASYMM_SIGNED,
+        _T.TENSOR_QUANT16_ASYMM,
+    )
 }
 _SCALED: Final = frozenset({*_ASYMMETRIC, _T.TENSOR_QUANT8_SYMM, _T.TENSOR_QUANT16_SYMM})
 _CONSTANTS: Final = frozenset({_L.CONSTANT_COPY, _L.CONSTANT_REFERENCE})
 #: Scales are float32: outside this range a Python float would become 0 or infinite.
 _SCALE_MIN: Final = 2.0**-149
-_SCALE_MAX: Final = (2 - 2.0**-23) * 2.0**127
+_SCALE_MAX: Final = FLT_MAX
 
 
 # -- Rules O1 to O22: one operand by itself --------------------------------------------------------
