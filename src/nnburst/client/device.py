@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from nnburst.client.arguments import check_member, check_thread_count, check_timeout
 from nnburst.client.burst.interface import Recover, check_recover
 from nnburst.client.compilation_cache import CachedCompilation, CacheFiles
@@ -649,14 +651,7 @@ class Device(Closing):
                     f"pools[{index}] has {memory.size} bytes, the model declares {size}"
                 )
         described = tuple(MemoryPool(size, index) for index, size in enumerate(declared))
-        return Model(
-            main=model.main,
-            referenced=model.referenced,
-            operand_values=model.operand_values,
-            pools=described,
-            relax_computation_float32_to_float16=model.relax_computation_float32_to_float16,
-            extension_name_to_prefix=model.extension_name_to_prefix,
-        )
+        return replace(model, pools=described)
 
     def _call(
         self,

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from nnburst.hal.enums import OperandLifeTime, OperandType
 from nnburst.hal.errors import InvalidArgument
@@ -246,17 +247,8 @@ class SubgraphBuilder:
                     )
                 uses[index] += 1
         operands = tuple(
-            Operand(
-                type=o.type,
-                dimensions=o.dimensions,
-                number_of_consumers=n,
-                scale=o.scale,
-                zero_point=o.zero_point,
-                lifetime=o.lifetime,
-                location=o.location,
-                extra_params=o.extra_params,
-            )
-            for o, n in zip(self._operands, uses, strict=True)
+            replace(operand, number_of_consumers=count)
+            for operand, count in zip(self._operands, uses, strict=True)
         )
         return Subgraph(
             operands, tuple(self._operations), tuple(self._inputs), tuple(self._outputs)
