@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from nnburst.client.arguments import Parameter
@@ -100,9 +99,7 @@ def _states(
         if end > len(values):
             raise GeneralFailure("the driver's values of states are too short")
         initial = values[offset:end].view(parameter.dtype).reshape(parameter.dimensions)
-        found.append(
-            Variable(state.name, state.input_index, state.output_index, np.asarray(initial))
-        )
+        found.append(Variable(state.name, state.input_index, state.output_index, initial))
         offset = end
     return tuple(found)
 
