@@ -32,6 +32,8 @@ _FIRST_GUESS: Final = 64 * 1024
 _LAST_GUESS: Final = 1 << 30
 #: Longest duration that a message carries, in seconds.
 _LONGEST: Final = 4e9
+#: Seconds that a wait has at least.
+_SHORTEST: Final = 1e-3
 #: More threads than that cannot be asked for.
 _MOST_THREADS: Final = 1024
 
@@ -287,6 +289,11 @@ def time_left(deadline: float) -> float:
     if left <= 0:
         raise MissedDeadline("timeout: it passed before the request could be sent")
     return left
+
+
+def wait_left(deadline: float) -> float:
+    """Seconds until a moment of `time.monotonic`, a millisecond at least: an outcome that is there counts."""
+    return max(deadline - time.monotonic(), _SHORTEST)
 
 
 def in_nanoseconds(seconds: float) -> int:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from struct import pack
 from typing import Any, Final, Protocol
@@ -21,6 +22,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import numpy as np
 
+from nnburst.client.arguments import wait_left
 from nnburst.client.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.staging import CarriesPools, bare_model
@@ -220,10 +222,7 @@ class CachedCompilation:
             NnburstError: it cannot be prepared at all; see `Device.prepare`.
         """
         deadline = time.monotonic() + timeout
-
-        def left() -> float:
-            return max(deadline - time.monotonic(), 1e-3)
-
+        left = partial(wait_left, deadline)
         if not any(self._needed):
             log.info("%s caches no compilations: each model is compiled", self._device.name)
             return self._compile(None, left())

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from nnburst.client.arguments import check_member, check_thread_count, check_timeout
+from nnburst.client.arguments import check_member, check_thread_count, check_timeout, wait_left
 from nnburst.client.burst.interface import Recover, check_recover
 from nnburst.client.compilation_cache import CachedCompilation, CacheFiles
 from nnburst.client.execution.buffer import Buffer
@@ -114,8 +114,6 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that a driver gets to take a call whose outcome comes later.
 _START_TIMEOUT: Final = 30.0
-#: Seconds that a wait has at least: an outcome that is there already counts.
-_SHORTEST: Final = 1e-3
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
@@ -185,9 +183,9 @@ class Device(Closing):
         seconds = check_timeout(timeout)
         if self._recovery is None or self._session.is_alive:
             return self._session, seconds
-        deadline_ns = time.monotonic_ns() + int(seconds * 1e9)
-        self._recovery.reach(self, deadline_ns)
-        return self._session, max((deadline_ns - time.monotonic_ns()) * 1e-9, _SHORTEST)
+        deadline = time.monotonic() + seconds
+        self._recovery.reach(self, int(deadline * 1e9))
+        return self._session, wait_left(deadline)
 
     @property
     def recoveries(self) -> int:
@@ -326,7 +324,7 @@ class Device(Closing):
                     described,
                     SupportedOperations,
                     memories,
-                    max(deadline - time.monotonic(), _SHORTEST),
+                    wait_left(deadline),
                 )
             )
         if len(answer.supported) != len(bare.main.operations):
@@ -440,7 +438,7 @@ class Device(Closing):
 
         def prepare(device: Device) -> PreparedModel:
             again = device is not self
-            left = seconds if again else max(deadline - time.monotonic(), _SHORTEST)
+            left = seconds if again else wait_left(deadline)
             if cache_dir is not None:
                 compilation = CachedCompilation(device, model, cache_dir, token, pools, options)
                 return compilation.prepare(left)
@@ -468,7 +466,7 @@ class Device(Closing):
         """`prepare_async` and its result, sent and done within so many seconds."""
         deadline = time.monotonic() + seconds
         preparation = self.prepare_async(model, timeout=seconds, **options)
-        return preparation._wait(max(deadline - time.monotonic(), _SHORTEST))
+        return preparation._wait(wait_left(deadline))
 
     def prepare_async(
         self,
@@ -593,7 +591,7 @@ class Device(Closing):
             [*cache.model, *cache.data],
             min(seconds, _START_TIMEOUT),
         )
-        return preparation._wait(max(deadline - time.monotonic(), _SHORTEST))
+        return preparation._wait(wait_left(deadline))
 
     def models(self, *, timeout: float = 30.0) -> list[ServedName]:
         """The networks that the service serves by name, sorted; none if the driver was launched.
@@ -634,7 +632,7 @@ class Device(Closing):
             deadline = time.monotonic() + seconds
 
             def open_it(device: Device) -> ServedModel:
-                left = max(deadline - time.monotonic(), _SHORTEST) if device is self else seconds
+                left = wait_left(deadline) if device is self else seconds
                 session, left = device._reached(left)
                 return open_served_model(session, name, version, left)
 

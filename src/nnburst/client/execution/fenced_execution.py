@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
@@ -15,6 +14,7 @@ from nnburst.client.arguments import (
     boottime_deadline_ns,
     check_timeout,
     in_nanoseconds,
+    wait_left,
 )
 from nnburst.client.execution.aidl_burst import precise, rounded
 from nnburst.client.execution.prepared import Prepared
@@ -35,9 +35,6 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.utils import Closing
-
-#: Seconds that a driver has at least to tell how an execution ended whose fence has signalled in time.
-_SHORTEST: Final = 1e-3
 
 
 class ExecutionInfo(msgspec.Struct, frozen=True):
@@ -148,7 +145,7 @@ class FencedExecution(Closing):
         if self._result is None:  # without the lock: each thread waits as long as it likes
             if self._info is None and self._finalizer.alive:
                 self.fence.wait(timeout)
-            info = self.info(max(deadline - time.monotonic(), _SHORTEST))
+            info = self.info(wait_left(deadline))
             with self._lock:
                 if self._result is None:
                     self._result = self._take(info)
