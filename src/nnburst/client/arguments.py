@@ -60,7 +60,7 @@ class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True)
 class Parameter:
-    """What an array for one input or output of a model must look like. Immutable.
+    """Type and shape of the arrays for one input or output of a model. Immutable.
 
     Attributes:
         name: `inputs[i]` or `outputs[i]`, for messages.

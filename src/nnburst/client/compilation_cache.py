@@ -86,7 +86,7 @@ def cache_paths(
 
 
 class Compiler(Protocol):
-    """What caching needs of a device."""
+    """The part of a device that caching needs."""
 
     @property
     def name(self) -> str:

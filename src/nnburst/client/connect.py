@@ -47,7 +47,7 @@ _LONGEST: Final = 86_400.0
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What is known about a driver that is running. Immutable.
+    """Facts about a driver that is running. Immutable.
 
     Attributes:
         name: for `connect`.
@@ -178,7 +178,7 @@ def devices(*, timeout: float = 5.0) -> list[DeviceInfo]:
 
 
 class Health(NamedTuple):
-    """What a look at a driver has found.
+    """The result of a check of a driver's health.
 
     Attributes:
         healthy: everything went as it should.

@@ -189,7 +189,7 @@ class Device(Closing):
 
     @property
     def recoveries(self) -> int:
-        """How often it was connected to again because its driver had died; 0 without `recover=`."""
+        """Times that it was connected to again because its driver had died; 0 without `recover=`."""
         return 0 if self._recovery is None else self._recovery.count
 
     @property
@@ -355,7 +355,7 @@ class Device(Closing):
 
     @property
     def number_of_cache_files_needed(self) -> NumberOfCacheFiles:
-        """How many files a compilation is cached in (NNAPI: getNumberOfCacheFilesNeeded).
+        """Numbers of files that a compilation is cached in (NNAPI: getNumberOfCacheFilesNeeded).
 
         Asked for once and remembered.
 
@@ -734,7 +734,7 @@ def _close_lost(session: Session, process: DriverProcess | None, owner: int) -> 
 
 
 def _facts(device: Device) -> dict[str, object]:
-    """What must not change when a service comes back."""
+    """The facts that must not change when a service comes back."""
     return {
         "name": device.name,
         "version_string": device.version_string,

@@ -211,7 +211,7 @@ _numbers: Final = itertools.count(1)
 
 
 class _State:
-    """What outlives a Memory object until its descriptor is closed."""
+    """The part of a Memory object that outlives it, until the descriptor is closed."""
 
     def __init__(self, shared: SharedMemory) -> None:
         self.shared = shared
@@ -349,7 +349,7 @@ class Memory(Closing):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """What numpy needs to make an array whose `base` is this object."""
+        """The description from which numpy makes an array whose `base` is this object."""
         return self._bytes.__array_interface__
 
     def array(self, dtype: npt.DTypeLike, shape: Sequence[int], offset: int = 0) -> Array:

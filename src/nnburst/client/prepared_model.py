@@ -246,7 +246,7 @@ def _nothing() -> None:
 
 
 class _RingOptions(TypedDict):
-    """What `RingBurst._open` is given."""
+    """The options of `RingBurst._open`."""
 
     max_in_flight: int
     channel_length: int
@@ -300,7 +300,7 @@ class PreparedModel(Closing):
         return _nothing  # what still uses the old one gets DeadObject
 
     def _reached(self, timeout: float) -> tuple[Prepared, float]:
-        """What a call executes, and when it must have ended, as `time.monotonic` has it.
+        """The model that a call executes, and the call's deadline on `time.monotonic`.
 
         Raises:
             NnburstError: its driver is not there in time; see `Recovery.reach`.
@@ -328,7 +328,7 @@ class PreparedModel(Closing):
 
     @property
     def recoveries(self) -> int:
-        """How often its driver was started or connected to again; 0 without `recover=`."""
+        """Times that its driver was started or connected to again; 0 without `recover=`."""
         return 0 if self._recovery is None else self._recovery.count
 
     @property
@@ -343,17 +343,17 @@ class PreparedModel(Closing):
 
     @property
     def preference(self) -> ExecutionPreference:
-        """What it was optimised for, as it was given to `Device.prepare`."""
+        """The goal that it was optimised for, as it was given to `Device.prepare`."""
         return self._prepared.preference
 
     @property
     def inputs(self) -> Sequence[Parameter]:
-        """What each input must look like."""
+        """Type and shape of each input."""
         return self._prepared.inputs
 
     @property
     def outputs(self) -> Sequence[Parameter]:
-        """What each output must look like."""
+        """Type and shape of each output."""
         return self._prepared.outputs
 
     def execute(

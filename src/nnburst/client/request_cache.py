@@ -36,7 +36,7 @@ class _Entry(Generic[V]):
 
 
 class _Sightings(NamedTuple):
-    """How often a key without a value was seen, and how often it must be."""
+    """The sightings of a key without a value: those so far, and the one with which it is wanted."""
 
     seen: int
     wanted_at: int

@@ -101,7 +101,7 @@ class StagingPools:
 
 
 class PrivatePool:
-    """What one request has of the staging pools, until it gives it back. Thread-safe.
+    """One request's pool of the staging pools, until the request gives it back. Thread-safe.
 
     Attributes:
         memory: of at least so many bytes as were wanted; None if none were.

@@ -124,7 +124,7 @@ class EventFlag:
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):
-    """What a queue has carried, and how it was waited for.
+    """Counts of what a queue has carried, and of the waits for it.
 
     Attributes:
         capacity: elements.
@@ -557,7 +557,7 @@ class MessageQueue(InEventLoops):
         return self._opened(writes=False).commit(count)
 
     def statistics(self) -> QueueStatistics:
-        """What went through this object."""
+        """Counts of what went through this object, and of its waits."""
         ring = self._ring()
         quantum = self.descriptor.quantum
         waited = [end.statistics() for end in self._ends.values()]

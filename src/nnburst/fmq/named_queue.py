@@ -459,7 +459,7 @@ def receive_queue(
 
 
 def inheritance(queue: MessageQueue) -> tuple[str, tuple[int, ...]]:
-    """What a program that this process starts needs to open a queue.
+    """The text and descriptors with which a program that this process starts opens a queue.
 
     Args:
         queue: one without a name; it stays open until the program has been started.

@@ -95,7 +95,7 @@ def checked_spin_window(spin_window: float) -> float:
 
 
 class Rules:
-    """What one end takes for elements, and how its outcomes are raised.
+    """The objects that one end takes for elements, and the errors that stand for its outcomes.
 
     Attributes:
         dtype: of an element; `bytes` messages have one of no size.

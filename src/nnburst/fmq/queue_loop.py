@@ -48,7 +48,7 @@ class LoopWait:
         self._waits = False
 
     async def until(self, attempt: Callable[[], Any], count: int, timeout: float) -> Any:  # noqa: ANN401, ASYNC109
-        """What `attempt` returns once that is neither None nor False, or when the time is up.
+        """The first result of `attempt` that is neither None nor False, or the last one when the time is up.
 
         Args:
             attempt: reads or writes at once.
@@ -127,7 +127,7 @@ def _watch(loop: Any, stack: contextlib.ExitStack, fd: int, woken: Any) -> None:
 
 
 class InEventLoops(Closing):
-    """What a message queue can do in event loops, over its two ends."""
+    """The methods of a message queue for event loops, over its two ends."""
 
     descriptor: MQDescriptor
     dtype: np.dtype[Any]

@@ -250,7 +250,7 @@ _MAX_DATA_BYTES: Final = 1 << 32
 
 
 class Flavor(IntEnum):
-    """Who may read and write (NNAPI: MQFlavor)."""
+    """Whether a queue has one reader, which is never overrun, or any number (NNAPI: MQFlavor)."""
 
     SYNCHRONIZED_READ_WRITE = 1
     UNSYNCHRONIZED_WRITE = 2

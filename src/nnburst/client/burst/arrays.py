@@ -45,7 +45,7 @@ from nnburst.hal.types import OutputShape
 
 
 class OpenShapes:
-    """What the requests of one burst with open shapes share. One thread at a time.
+    """The pool and the sizes that a burst's requests with open shapes share. One thread at a time.
 
     Attributes:
         rooms: bytes to offer for each output: what is declared, or twice what was needed once.
@@ -527,7 +527,7 @@ def _room(parameter: Parameter, array: Array | None, room: int) -> int:
 
 
 def _place(array: Array | None) -> Hashable:
-    """What a request depends on: where an array lies, and everything that its check looks at."""
+    """An array's part of a request's key: where it lies, and everything that its check looks at."""
     if array is None:
         return None
     if type(array) is not np.ndarray or not array.flags.c_contiguous:

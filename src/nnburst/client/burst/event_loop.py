@@ -53,7 +53,7 @@ class Submittable(Protocol):
 
 
 class ResultWaiter:
-    """What waits for the results of one burst. One event loop at a time, which may change when no task waits.
+    """Waits for the results of one burst, in one event loop at a time; it may change when no task waits.
 
     Keeps no burst alive: tasks do.
 
@@ -186,7 +186,7 @@ class ResultWaiter:
 
 
 def waiter_of(core: BurstCore) -> ResultWaiter:
-    """What waits for the results of a burst in an event loop, made when it is first needed."""
+    """The `ResultWaiter` of a burst, made when it is first needed."""
     if core.waiter is None:
         core.waiter = ResultWaiter(core)
     found: ResultWaiter = core.waiter

@@ -295,7 +295,7 @@ class BurstFunction(NotPicklable):
 
     @property
     def states(self) -> Mapping[str, Array]:
-        """What the next call finds; see `BoundRequest.states`."""
+        """The states that the next call begins with; see `BoundRequest.states`."""
         return self._bound.states
 
     def reset(self) -> None:
@@ -341,12 +341,12 @@ class Burst(Closing, ABC):
     @property
     @abstractmethod
     def inputs(self) -> Sequence[Parameter]:
-        """What each input must look like; those of states are not among them."""
+        """Type and shape of each input, without those of states."""
 
     @property
     @abstractmethod
     def outputs(self) -> Sequence[Parameter]:
-        """What each output must look like; those of states are not among them."""
+        """Type and shape of each output, without those of states."""
 
     @property
     @abstractmethod

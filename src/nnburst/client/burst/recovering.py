@@ -92,12 +92,12 @@ class RecoveringBurst(Burst):
 
     @property
     def inputs(self) -> Sequence[Parameter]:
-        """What each input must look like."""
+        """Type and shape of each input."""
         return self.ring.inputs
 
     @property
     def outputs(self) -> Sequence[Parameter]:
-        """What each output must look like."""
+        """Type and shape of each output."""
         return self.ring.outputs
 
     @property

@@ -66,7 +66,7 @@ class _Executes(Protocol):
 
 
 class _Model:
-    """What the slots of a burst share; slots are opened and closed by any thread.
+    """The burst behind all slots, and the memory for orders. Any thread opens and closes slots with it.
 
     Attributes:
         burst: that executes, with the slot as the last input.
@@ -239,12 +239,12 @@ class ResidentBurst(Burst):
 
     @property
     def inputs(self) -> Sequence[Parameter]:
-        """What each input must look like that is not a state."""
+        """Type and shape of each input that is not a state."""
         return self._model.inputs
 
     @property
     def outputs(self) -> Sequence[Parameter]:
-        """What each output must look like that is not a state."""
+        """Type and shape of each output that is not a state."""
         return self._model.burst.outputs
 
     @property

@@ -150,12 +150,12 @@ class StatefulBurst(Burst):
 
     @property
     def inputs(self) -> Sequence[Parameter]:
-        """What each input must look like that is not a state."""
+        """Type and shape of each input that is not a state."""
         return self._inputs
 
     @property
     def outputs(self) -> Sequence[Parameter]:
-        """What each output must look like that is not a state."""
+        """Type and shape of each output that is not a state."""
         return self._outputs
 
     @property
@@ -218,7 +218,7 @@ class StatefulBurst(Burst):
 
     @property
     def states(self) -> Mapping[str, Array]:
-        """What the next `execute` finds; see `Burst.states`."""
+        """The states that the next `execute` begins with; see `Burst.states`."""
         return self._own_places().by_name
 
     def reset(self) -> None:

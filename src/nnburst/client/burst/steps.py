@@ -37,11 +37,11 @@ class InProcess(Protocol):
         """Compute and return what it came to."""
 
     def result(self) -> Any:  # noqa: ANN401 - as its maker has it
-        """What the latest `compute` came to that returned."""
+        """The outcome of the latest `compute` that returned."""
 
 
 class _InProcessSteps:
-    """What C enters Python with: the steps of this process, and what the latest of them raised."""
+    """The context with which C enters Python: this process's steps, and what the latest of them raised."""
 
     __slots__ = ("raised", "requests")
 
@@ -161,7 +161,7 @@ class BoundSteps:
         return True
 
     def _concluded(self, request: RingRequest | InProcess, code: int) -> ExecutionResult | Any:  # noqa: ANN401
-        """What a step came to that did not end as before."""
+        """The outcome of a step that did not end as before."""
         if isinstance(request, RingRequest):
             return request.conclude(code)
         if code == lib.NNB_CLIENT_TIMED_OUT:

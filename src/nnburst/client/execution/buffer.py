@@ -89,7 +89,7 @@ class Buffer(Closing):
         return self._handle
 
     def _input_extents(self, parameter: Parameter) -> tuple[int, ...]:
-        """What a request has about the dimensions of an input that is this buffer.
+        """The dimensions that a request carries for an input that is this buffer.
 
         Raises:
             GeneralFailure: that is to be what it holds, and it holds nothing.
@@ -240,7 +240,7 @@ def refuse_buffers(kind: str, values: Sequence[object]) -> None:
 
 
 def parameter_of(buffer: Buffer) -> Parameter:
-    """What a buffer was allocated for, as an input or output of a model."""
+    """The type and shape that a buffer was allocated for, as those of an input or output."""
     return buffer._parameter
 
 

@@ -38,7 +38,7 @@ from nnburst.hal.utils import Closing
 
 
 class ExecutionInfo(msgspec.Struct, frozen=True):
-    """What is known of a fenced execution that is complete (NNAPI: getExecutionInfo).
+    """Outcome and timing of a fenced execution that is complete (NNAPI: getExecutionInfo).
 
     Attributes:
         status: NONE if it succeeded.

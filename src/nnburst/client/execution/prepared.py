@@ -127,7 +127,7 @@ class RememberedRequest:
         self.private = private
 
     def result(self, executed: Executed, outputs: Sequence[Any]) -> ExecutionResult:
-        """What it gave, in the given arrays or in new ones."""
+        """The result of a run, with the outputs in the given arrays or in new ones."""
         shapes = self.staged.shapes(executed)
         timing = _in_microseconds(executed.timing) if self.measure else _NOT_MEASURED
         return ExecutionResult(self.staged.outputs(outputs), shapes, timing)
@@ -144,7 +144,7 @@ def _release(connection: Connection, request: RememberedRequest) -> None:
 
 
 def request_key(inputs: object, outputs: object, measure: bool) -> Hashable | None:
-    """What a request over private arrays depends on; None for any other.
+    """The key of a request over private arrays: all that it depends on. None for any other request.
 
     Everything that decides whether an array fits is in the key, so arrays whose key is remembered need no
     check.

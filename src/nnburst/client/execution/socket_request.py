@@ -206,7 +206,7 @@ class SocketRequest:
                 staged.view(place.array.dtype)[...] = place.array
 
     def staged(self) -> StagedRequest | None:
-        """What copies its contents, of which alone later executions may differ.
+        """The `StagedRequest` for later executions, which may differ in their contents alone.
 
         None if more than that may differ: an output's shape is open, or a buffer is named.
         """
@@ -238,7 +238,7 @@ class SocketRequest:
             return connection.call(message, expected, list(fds), timeout=timeout)
 
     def result(self, executed: Executed) -> ExecutionResult:
-        """What it gave, with outputs copied from the private pool to where they belong.
+        """The result, with outputs copied from the private pool to where they belong.
 
         Raises:
             GeneralFailure: the driver reports what cannot be.

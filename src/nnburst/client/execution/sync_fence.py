@@ -36,7 +36,7 @@ _LOOK_AGAIN: Final = 0.1
 
 
 class SyncFence(Closing):
-    """What an execution waits for, or signals when it is done. Thread-safe. A context manager.
+    """A fence, which an execution waits for or signals when it is done. Thread-safe. A context manager.
 
     It is one end of a socketpair: readable once the fence has signalled or is in the error state.
     """

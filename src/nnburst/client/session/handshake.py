@@ -206,7 +206,7 @@ class Session:
         return Memory(size)
 
     def supported_extensions(self, timeout: float = _CALL_TIMEOUT) -> tuple[Extension, ...]:
-        """What the driver offers beyond the core; see `Device.supported_extensions`. Remembered."""
+        """The driver's extensions, asked for once; see `Device.supported_extensions`."""
         if self._extensions is None:
             call = GetSupportedExtensions()
             answer, _ = self.connection.call(call, SupportedExtensions, timeout=timeout)
@@ -222,7 +222,7 @@ class Session:
         self._connection.abandon()
 
     def ending(self, patience: float = PATIENCE) -> str:
-        """How the driver ended; waits up to `patience` seconds for the kernel to report it."""
+        """Describe how the driver ended; wait up to `patience` seconds for the kernel to report it."""
         return self._ending or how_it_ended(self.pidfd, patience)
 
     def close(self) -> None:

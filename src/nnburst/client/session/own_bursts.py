@@ -25,7 +25,7 @@ MOST_BURSTS: Final = 64
 
 
 class BurstUser(Protocol):
-    """What may have opened bursts of its own."""
+    """An object that may have opened bursts of its own."""
 
     def release(self) -> None:
         """Give all of them up; calls that are inside of one end there."""
@@ -124,7 +124,7 @@ _LOOK: Final = 5.0
 
 
 class ThreadBurst(Generic[B]):
-    """What one thread has: its burst, and how often it has called without one.
+    """One thread's burst, and how often the thread has called without one.
 
     Attributes:
         burst: None while it has none.

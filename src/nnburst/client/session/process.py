@@ -70,7 +70,7 @@ def describe(code: int) -> str:
 
 
 def how_it_ended(pidfd: int, patience: float = PATIENCE) -> str:
-    """How the process behind a pidfd ended, whether or not it is a child of this one.
+    """Describe how the process behind a pidfd ended, whether or not it is a child of this one.
 
     Waits up to `patience` seconds if it cannot be known yet.
     """
@@ -299,7 +299,7 @@ class DriverProcess:
         return list(self._lines)
 
     def ending(self, patience: float = PATIENCE) -> str:
-        """How it ended, with the end of its log; waits up to `patience` seconds for it."""
+        """Describe how it ended, with the end of its log; wait up to `patience` seconds for that."""
         code = self._exit_code(patience)
         if code is not None:  # a process that it started may still hold its stderr open
             self._reader.join(_LAST_WORDS)
@@ -308,7 +308,7 @@ class DriverProcess:
         return f"the driver (pid {self.pid}) {how}" + (f"; its last lines:{lines}" if lines else "")
 
     def _exit_code(self, patience: float) -> int | None:
-        """What it is or will be, as soon as that is known."""
+        """The code that it has ended or will end with, once that is known; None if it is not in time."""
         deadline = time.monotonic() + patience
         while True:
             code = self._process.poll()

@@ -44,7 +44,7 @@ def check_same(before: Mapping[str, object], now: Mapping[str, object]) -> None:
 
 
 class Mortal(Protocol):
-    """What is lost with its driver and can be made again."""
+    """An object that is lost with its driver and can be made again."""
 
     @property
     def is_alive(self) -> bool:

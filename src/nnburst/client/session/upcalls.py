@@ -155,7 +155,7 @@ class Callbacks:
 
 
 class BurstCallback(NamedTuple):
-    """What a driver may call about one burst (NNAPI: IBurstCallback).
+    """The functions that a driver may call about one burst (NNAPI: IBurstCallback).
 
     Attributes:
         get_memories: pools behind slots, in order; raises InvalidArgument for one not in use.
