@@ -65,7 +65,7 @@ class _Executes(Protocol):
         """Execute over the socket, which carries every status and a message, as no burst does."""
 
 
-class _Model:
+class _SharedBurst:
     """The burst behind all slots, and the memory for orders. Any thread opens and closes slots with it.
 
     Attributes:
@@ -108,22 +108,22 @@ class _Slot:
         closed: whether `close` was called.
     """
 
-    def __init__(self, model: _Model) -> None:
+    def __init__(self, shared: _SharedBurst) -> None:
         """Open it in the driver.
 
         Raises:
             ResourceExhausted: the client has as many as it may, or memory is short.
         """
-        self.model = model
+        self.shared = shared
         self.closed = False
         (self.word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
         self._number = random.getrandbits(63) | 1
         self._steps = 0
         self._is_lost = False
         self.pending: _Submission | None = None
-        model.close_abandoned()
+        shared.close_abandoned()
         self.reset()
-        self._finalizer = weakref.finalize(self, model.abandoned.append, self._number)
+        self._finalizer = weakref.finalize(self, shared.abandoned.append, self._number)
         self._finalizer.atexit = False
 
     def reset(self, timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -132,7 +132,7 @@ class _Slot:
             raise Closed("the slot is closed")
         self.settle()
         self._is_lost = True
-        self.model.order(self._number, OPEN_SLOT, timeout)
+        self.shared.order(self._number, OPEN_SLOT, timeout)
         self._is_lost = False
         self._steps = 0
 
@@ -186,7 +186,7 @@ class _Slot:
         self.closed = True
         self._finalizer.detach()
         with contextlib.suppress(NnburstError):
-            self.model.order(self._number, CLOSE_SLOT, _CLOSING)
+            self.shared.order(self._number, CLOSE_SLOT, _CLOSING)
 
 
 class ResidentBurst(Burst):
@@ -197,10 +197,10 @@ class ResidentBurst(Burst):
     """
 
     def __init__(
-        self, model: _Model, slot: _Slot | None = None, owner: Burst | None = None
+        self, shared: _SharedBurst, slot: _Slot | None = None, owner: Burst | None = None
     ) -> None:
         """Use `over` and `slot`."""
-        self._model = model
+        self._shared = shared
         self._own = slot
         #: Kept open as long as a slot of it is there.
         self._owner = owner
@@ -209,21 +209,21 @@ class ResidentBurst(Burst):
     @classmethod
     def over(cls, burst: Burst, prepared: _Executes) -> ResidentBurst:
         """Own `burst`; `prepared` is what it executes."""
-        return cls(_Model(burst, prepared))
+        return cls(_SharedBurst(burst, prepared))
 
     def slot(self) -> ResidentBurst:
         """A sequence of its own; see `Burst.slot`."""
-        return ResidentBurst(self._model, self._opened(), self)
+        return ResidentBurst(self._shared, self._opened(), self)
 
     def beside(self, slot: ResidentBurst) -> ResidentBurst:
         """A slot of another burst of the same prepared model, for requests that this one sends.
 
         One thread at a time uses a slot, by whichever burst.
         """
-        return ResidentBurst(self._model, slot._mine(), self)
+        return ResidentBurst(self._shared, slot._mine(), self)
 
     def _opened(self) -> _Slot:
-        slot = _Slot(self._model)
+        slot = _Slot(self._shared)
         self._slots.add(slot)
         return slot
 
@@ -235,22 +235,22 @@ class ResidentBurst(Burst):
     @property
     def is_alive(self) -> bool:
         """Whether what executes is there now and this object is open."""
-        return self._model.burst.is_alive and not (self._own is not None and self._own.closed)
+        return self._shared.burst.is_alive and not (self._own is not None and self._own.closed)
 
     @property
     def inputs(self) -> Sequence[Parameter]:
         """Type and shape of each input that is not a state."""
-        return self._model.inputs
+        return self._shared.inputs
 
     @property
     def outputs(self) -> Sequence[Parameter]:
         """Type and shape of each output that is not a state."""
-        return self._model.burst.outputs
+        return self._shared.burst.outputs
 
     @property
     def max_in_flight(self) -> int:
         """Requests that may be under way at once; one of each slot."""
-        return self._model.burst.max_in_flight
+        return self._shared.burst.max_in_flight
 
     def bind(
         self,
@@ -265,7 +265,7 @@ class ResidentBurst(Burst):
             inputs = new_inputs(self.inputs)
         check_count("inputs", inputs, self.inputs)
         slot = self._own if self._owner is not None and self._own else self._opened()
-        bound = self._model.burst.bind(
+        bound = self._shared.burst.bind(
             [*inputs, slot.word], outputs, measure=measure, output_bytes=output_bytes
         )
         return ResidentRequest(slot, bound)
@@ -281,7 +281,7 @@ class ResidentBurst(Burst):
     ) -> ExecutionResult:
         """Execute once on numpy arrays, from and to the states of `execute`; see `Burst.execute`."""
         check_count("inputs", inputs, self.inputs)
-        slot, burst = self._mine(), self._model.burst
+        slot, burst = self._mine(), self._shared.burst
         return _run(
             slot,
             lambda seconds: burst.execute(
@@ -310,22 +310,22 @@ class ResidentBurst(Burst):
 
     def statistics(self) -> dict[str, int]:
         """Counters of the client's side; see `Burst.statistics`."""
-        return self._model.burst.statistics()
+        return self._shared.burst.statistics()
 
     def close(self) -> None:
         """End the burst, or the slot alone. Twice is fine, and so is a dead driver. Arrays stay usable."""
         if self._owner is not None and self._own is not None:
             self._own.close()
             return
-        if self._model.burst.is_alive:
+        if self._shared.burst.is_alive:
             for slot in tuple(self._slots):
                 slot.close()
-            self._model.close_abandoned()
-        self._model.burst.close()
+            self._shared.close_abandoned()
+        self._shared.burst.close()
 
     def __repr__(self) -> str:
         what = "a slot" if self._owner is not None else "states in its driver"
-        return f"{repr(self._model.burst)[:-1]}, with {what}>"
+        return f"{repr(self._shared.burst)[:-1]}, with {what}>"
 
 
 def _run(
