@@ -190,6 +190,8 @@ class Network(Closing):
         self._source = source
         self._max_batch = options.max_batch
         self._model: ImportedModel | None = None
+        #: Whether the model's states stay in the driver.
+        self._has_slots = False
         self._lane_count = options.lanes
         self._sequences = Sequences(self._begin_sequence, options.max_sequences)
         self.worker = worker
@@ -243,7 +245,7 @@ class Network(Closing):
     def has_state(self) -> bool:
         """Whether requests must belong to a sequence."""
         model = self._model
-        return model is not None and bool(model.states or resident_states(model.model))
+        return model is not None and bool(model.states or self._has_slots)
 
     @property
     def sequences(self) -> int:
@@ -265,11 +267,11 @@ class Network(Closing):
         if self._model is None:
             with as_options():
                 self._model = self._source.load()
+            self._has_slots = bool(resident_states(self._model.model))
         prepared = self.worker.device.prepare(self._model)
         states = self._model.states
-        has_slots = bool(resident_states(self._model.model))
         hidden = [state.input_index for state in states]
-        if has_slots:
+        if self._has_slots:
             hidden.append(len(prepared.inputs) - 1)  # names the slot
         self.inputs = _tensors(prepared.inputs, self._model, "input", hidden)
         self.outputs = _tensors(
