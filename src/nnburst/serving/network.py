@@ -190,6 +190,7 @@ class Network(Closing):
         self._source = source
         self._max_batch = options.max_batch
         self._model: ImportedModel | None = None
+        self._model_id = 0
         #: Whether the model's states stay in the driver.
         self._has_slots = False
         self._lane_count = options.lanes
@@ -239,7 +240,9 @@ class Network(Closing):
     @property
     def model_id(self) -> int:
         """What the driver counts its executions under; 0 before it was read."""
-        return model_id(self._model.model) if self._model is not None else 0
+        if self._model_id == 0 and self._model is not None:
+            self._model_id = model_id(self._model.model)
+        return self._model_id
 
     @property
     def has_state(self) -> bool:
