@@ -338,7 +338,6 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, look, print, write; 1 if none of the chosen executors runs the model."""
-    from nnburst.cli.inspect import known_executors, place
     from nnburst.executor.graph.extension import install_from
     from nnburst.executor.operations import SIGNATURES
     from nnburst.hal.validation import validate_model

@@ -267,8 +267,6 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, execute, show, write."""
-    from nnburst.testing.models.network_file import NetworkFile
-
     network = NetworkFile.read(args.model, **load_options(args))
     inputs = read_inputs(args.input, network.input_names, network.inputs, args.pixel_range)
     check_output_count(args.output, network.output_names)
@@ -334,8 +332,6 @@ def _execute(
 
 
 def _times(durations: Sequence[int], timings: Sequence[Any]) -> dict[str, Any]:
-    import numpy as np
-
     median, p99 = np.percentile(durations, [50, 99])
     found: dict[str, Any] = {
         "first_ns": durations[0],
