@@ -111,7 +111,7 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--state",
-        type=_state,
+        type=_pair,
         action="append",
         default=[],
         metavar="INPUT=OUTPUT",
@@ -187,7 +187,3 @@ def _constant(text: str) -> tuple[str, float]:
         return name, float(value)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{value!r}, expected a number") from None
-
-
-def _state(text: str) -> tuple[str, str]:
-    return _pair(text)

@@ -220,7 +220,7 @@ class Hosts(Closing):
         return found
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:  # type: ignore[override]
-        return _known, (self.name, self.models)
+        return find, (self.name, self.models)
 
 
 def _done(pending: list[Any], seconds: float) -> list[Any]:
@@ -274,10 +274,6 @@ def find(name: str, models: Mapping[str, str]) -> Hosts:
         models: as for `start`, as far as they are to be used.
     """
     return Hosts(name, models, owner=False)
-
-
-def _known(name: str, models: Mapping[str, str]) -> Hosts:
-    return find(name, models)
 
 
 def _add_missing(hosts: Hosts, arguments: tuple[Any, ...]) -> None:
