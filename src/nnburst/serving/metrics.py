@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -23,13 +23,12 @@ from nnburst.control.counts import (
     LISTENING,
     MAX_ANSWER,
     QUESTION_BYTES,
-    DurationCounts,
     ModelCounts,
     ServiceCounts,
 )
 from nnburst.hal.enums import ErrorStatus
 from nnburst.serving.models import Models
-from nnburst.serving.statistics import BOUNDS, Histogram, totals
+from nnburst.serving.statistics import BOUNDS, totals
 
 #: Seconds that the supervisor has for an answer.
 _PATIENCE: Final = 5.0
@@ -68,7 +67,10 @@ class DriverCounts:
             return None
 
 
-_ENDS: Final = (*(repr(end) for end in BUCKET_ENDS), "+Inf")
+#: Ends of the buckets in seconds, as labels: those of the driver's histograms, and of the front's.
+_DRIVER_ENDS: Final = (*map(repr, BUCKET_ENDS), "+Inf")
+_FRONT_ENDS: Final = (*(repr(bound / 1e9) for bound in BOUNDS), "+Inf")
+_LABELS: Final = ("model",)
 #: The label of all models that are not told apart.
 OTHERS: Final = "other"
 
@@ -98,19 +100,15 @@ def _by_model(models: list[tuple[str, ModelCounts]]) -> Iterator[Any]:
     executions = CounterMetricFamily(
         "nnburst_executions", "executions by status", labels=("model", "status")
     )
-    in_flight = GaugeMetricFamily(
-        "nnburst_executions_in_flight", "executions now", labels=("model",)
-    )
+    in_flight = GaugeMetricFamily("nnburst_executions_in_flight", "executions now", labels=_LABELS)
     queue_full = CounterMetricFamily(
-        "nnburst_queue_full", "results that waited for room in their queue", labels=("model",)
+        "nnburst_queue_full", "results that waited for room in their queue", labels=_LABELS
     )
     device = HistogramMetricFamily(
-        "nnburst_device_seconds", "time in the executor, sampled", labels=("model",)
+        "nnburst_device_seconds", "time in the executor, sampled", labels=_LABELS
     )
     driver = HistogramMetricFamily(
-        "nnburst_driver_seconds",
-        "from a request's arrival to its result, sampled",
-        labels=("model",),
+        "nnburst_driver_seconds", "from a request's arrival to its result, sampled", labels=_LABELS
     )
     for label, each in models:
         for status, count in enumerate(each.statuses):
@@ -118,8 +116,9 @@ def _by_model(models: list[tuple[str, ModelCounts]]) -> Iterator[Any]:
                 executions.add_metric((label, ErrorStatus(status).name), count)
         in_flight.add_metric((label,), each.in_flight)
         queue_full.add_metric((label,), each.queue_full)
-        device.add_metric((label,), *_counts_in_seconds(each.device))
-        driver.add_metric((label,), *_counts_in_seconds(each.driver))
+        for durations, family in ((each.device, device), (each.driver, driver)):
+            found = _in_seconds(_DRIVER_ENDS, durations.counts, durations.total_ns)
+            family.add_metric((label,), *found)
     yield from (executions, in_flight, queue_full, device, driver)
 
 
@@ -129,13 +128,12 @@ def _label(counts: ModelCounts, names: Mapping[int, str]) -> str:
     return names.get(counts.model, f"{counts.model:016x}")
 
 
-def _counts_in_seconds(durations: DurationCounts) -> tuple[list[tuple[str, float]], float]:
+def _in_seconds(
+    ends: Sequence[str], counts: Sequence[int], total_ns: int
+) -> tuple[list[tuple[str, float]], float]:
     """Cumulative buckets and the sum, as Prometheus has them."""
-    below = accumulate(float(count) for count in durations.counts)
-    return list(zip(_ENDS, below, strict=True)), durations.total_ns / 1e9
-
-
-_LABELS: Final = ("model",)
+    below = accumulate(float(count) for count in counts)
+    return list(zip(ends, below, strict=True)), total_ns / 1e9
 
 
 class _Collector:
@@ -184,7 +182,9 @@ class _Collector:
                 requests.add_metric((name, status), count)
             in_flight.add_metric((name,), counted.in_flight)
             for which, family in durations.items():
-                family.add_metric((name,), *_histogram_in_seconds(counted.histograms[which]))
+                histogram = counted.histograms[which]
+                found = _in_seconds(_FRONT_ENDS, histogram.counts, histogram.total)
+                family.add_metric((name,), *found)
         for name, model in self._models.served.models.items():
             networks = model.versions.values()
             waiting.add_metric((name,), sum(len(each.queue) for each in networks))
@@ -192,15 +192,6 @@ class _Collector:
             sequences.add_metric((name,), sum(each.sequences for each in networks))
             deaths.add_metric((name,), sum(each.recoveries for each in networks))
         yield from (requests, in_flight, waiting, ready, sequences, deaths, *durations.values())
-
-
-def _histogram_in_seconds(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
-    """Cumulative buckets and the sum, as Prometheus has them."""
-    found, below = [], 0
-    for bound, count in zip((*BOUNDS, None), histogram.counts, strict=True):
-        below += count
-        found.append(("+Inf" if bound is None else repr(bound / 1e9), float(below)))
-    return found, histogram.total / 1e9
 
 
 def metrics_text(models: Models, driver: DriverCounts | None) -> Callable[[], bytes]:
