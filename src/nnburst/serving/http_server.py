@@ -13,7 +13,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import grpc
@@ -281,8 +280,7 @@ class HttpServer:
         behaviour = getattr(self._service, name, None)
         if behaviour is None:
             return 501, _JSON, {}, error_json(f"{name} is not part of what nnburst serves")
-        loads = name in ("RepositoryModelLoad", "RepositoryModelUnload")
-        threads: ThreadPoolExecutor = self._threads.loading if loads else self._threads.control
+        threads = self._threads.of_call(name)
         caller = HttpCaller(request.transport, request.headers)
         answer = await self._loop.run_in_executor(threads, behaviour, message, caller)
         return write(answer)

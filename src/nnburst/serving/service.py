@@ -119,6 +119,11 @@ class Threads(NamedTuple):
     control: ThreadPoolExecutor
     loading: ThreadPoolExecutor
 
+    def of_call(self, name: str) -> ThreadPoolExecutor:
+        """Those that do a call with this name, which executes nothing."""
+        loads = name in ("RepositoryModelLoad", "RepositoryModelUnload")
+        return self.loading if loads else self.control
+
 
 class InferenceService:
     """The protocol over the models of one front. Thread-safe; methods have the protocol's names.
@@ -179,9 +184,7 @@ class InferenceService:
                 make = grpc.stream_stream_rpc_method_handler
                 guarded = self.as_stream(behaviour, threads.streams)
             else:
-                loads = method.name in ("RepositoryModelLoad", "RepositoryModelUnload")
-                pool = threads.loading if loads else threads.control
-                guarded = _with(self._unary(method.name, behaviour), pool)
+                guarded = _with(self._unary(method.name, behaviour), threads.of_call(method.name))
             found[method.name] = make(
                 guarded, request_deserializer=reads, response_serializer=writes
             )
