@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.load import NamedSource, named_sources
+from nnburst.serving.regions import KEY
 
 _MIB: Final = 1 << 20
 #: Seconds that an option may say at most: a day.
@@ -407,7 +407,7 @@ def _model_control(args: argparse.Namespace) -> str:
 def _prefix(text: str, *, shared_memory: bool) -> str:
     if text and not shared_memory:
         raise InvalidArgument("--trust-regions: needs --shared-memory")
-    if text and not re.fullmatch(r"/?[A-Za-z0-9_-]{1,200}", text):
+    if text and not KEY.fullmatch(text):
         raise InvalidArgument(
             f"--trust-regions: {text!r}, expected letters, digits, '_' and '-', as names begin"
         )

@@ -26,7 +26,7 @@ from nnburst.hal.errors import InvalidArgument, ResourceExhausted
 MAX_REGIONS: Final = 64
 MAX_REGIONS_OF_ALL: Final = 256
 #: A name in one directory: no path, nothing hidden, nothing above.
-_KEY: Final = re.compile(r"/?[A-Za-z0-9_-]{1,200}")
+KEY: Final = re.compile(r"/?[A-Za-z0-9_-]{1,200}")
 #: Group and others may read and write.
 _ALL_WRITE: Final = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 #: There is no access control list, or the file system has none.
@@ -181,7 +181,7 @@ class UserRegions:
                 user.
             ResourceExhausted: there are too many.
         """
-        if not _KEY.fullmatch(key):
+        if not KEY.fullmatch(key):
             raise InvalidArgument(f"key: {key!r}, expected a name of letters, digits, '_' and '-'")
         if offset < 0 or size <= 0:
             raise InvalidArgument(
