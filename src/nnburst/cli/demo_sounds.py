@@ -144,7 +144,7 @@ def mark(json_path: Path | None, clip_path: Path | None, *, real_time: bool, exe
 def _mark(content: bytes, clip: Clip, executor: str, *, real_time: bool) -> dict[str, Any]:
     network = build_voice_network(content)
     probabilities: list[float] = []
-    durations_ns: list[tuple[int, int]] = []  # of `_PARTS`
+    durations_ns: list[tuple[int, int]] = []  # of `_VOICE_PARTS`
     with (
         nnburst.launch(executor) as device,
         device.prepare(network) as prepared,
