@@ -41,6 +41,26 @@ if TYPE_CHECKING:
     from nnburst.testing.models.small_models import SmallModel
 
 
+def _add_seed(parser: argparse.ArgumentParser, of: str) -> None:
+    parser.add_argument(
+        "--seed", type=zero_or_more, default=0, help=f"seed of the {of} (default: 0)"
+    )
+
+
+def _add_executor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--executor", default="reference", help="executor of the driver (default: reference)"
+    )
+
+
+def _print_failures(failures: Sequence[str]) -> None:
+    for failure in failures:
+        print(f"failure: {failure}")
+
+
+# -- nnburst fuzz control --------------------------------------------------------------------------
+
+
 def _prepare_control(subparsers: Subparsers) -> None:
     """Add the command's parser to `subparsers`."""
     parser = subparsers.add_parser(
@@ -54,12 +74,8 @@ def _prepare_control(subparsers: Subparsers) -> None:
         default=100_000,
         help="number of messages (default: %(default)s)",
     )
-    parser.add_argument(
-        "--executor", default="reference", help="executor of the driver (default: reference)"
-    )
-    parser.add_argument(
-        "--seed", type=zero_or_more, default=0, help="seed of the mutations (default: 0)"
-    )
+    _add_executor(parser)
+    _add_seed(parser, "mutations")
     add_json_option(parser)
 
 
@@ -78,8 +94,7 @@ def _run_control(args: argparse.Namespace) -> int:
             sorted(report.outcomes.items()),
         )
         print(f"the driver grew by {report.rss_growth / 2**20:.1f} MiB")
-        for failure in report.failures:
-            print(f"failure: {failure}")
+        _print_failures(report.failures)
     write_json(
         args.json,
         {
@@ -235,9 +250,7 @@ def _prepare_importer(subparsers: Subparsers) -> None:
         action="store_true",
         help="the built-in ones are the node tests of the package onnx, not .tflite files",
     )
-    parser.add_argument(
-        "--seed", type=zero_or_more, default=0, help="seed of the mutations (default: 0)"
-    )
+    _add_seed(parser, "mutations")
     add_json_option(parser)
 
 
@@ -259,8 +272,7 @@ def _run_importer(args: argparse.Namespace) -> int:
         )
         print(f"slowest file: {report.slowest * 1e3:.0f} ms")
         print(f"most memory for one file: {report.largest / 2**20:.1f} MiB")
-        for failure in report.failures:
-            print(f"failure: {failure}")
+        _print_failures(report.failures)
     write_json(
         args.json,
         {
@@ -319,9 +331,7 @@ def _prepare_models(subparsers: Subparsers) -> None:
         metavar="REGEX",
         help="only mutations whose descriptions match: VM11 operand 2",
     )
-    parser.add_argument(
-        "--executor", default="reference", help="executor of the driver (default: reference)"
-    )
+    _add_executor(parser)
     add_json_option(parser)
 
 
@@ -427,9 +437,7 @@ def _prepare_whole(subparsers: Subparsers, kind: str, executor: str, built_in: s
         default=10_000,
         help="number of mutated graphs (default: %(default)s)",
     )
-    parser.add_argument(
-        "--seed", type=zero_or_more, default=0, help="seed of the mutations (default: 0)"
-    )
+    _add_seed(parser, "mutations")
     parser.add_argument(
         "--first", type=zero_or_more, default=0, help="number of the first graph (default: 0)"
     )
@@ -467,8 +475,7 @@ def _run_whole(
         print(f"the supervisor grew by {report.supervisor_growth / 2**20:.1f} MiB")
         if report.worker_ends:
             print("the engine ended its worker:", ", ".join(map(str, report.worker_ends)))
-        for failure in report.failures:
-            print(f"failure: {failure}")
+        _print_failures(report.failures)
     write_json(
         args.json,
         {
@@ -507,12 +514,8 @@ def _prepare_packets(subparsers: Subparsers) -> None:
         default=200_000,
         help="number of packets (default: %(default)s)",
     )
-    parser.add_argument(
-        "--seed", type=zero_or_more, default=0, help="seed of the random packets (default: 0)"
-    )
-    parser.add_argument(
-        "--executor", default="reference", help="executor of the driver (default: reference)"
-    )
+    _add_seed(parser, "random packets")
+    _add_executor(parser)
     add_json_option(parser)
 
 
@@ -541,8 +544,7 @@ def _run_packets(args: argparse.Namespace) -> int:
             f"driver: {'alive' if alive else 'DEAD'}, at {report.rss / 2**20:.1f} MiB,"
             f" grew by {report.rss_growth / 2**20:.1f} MiB"
         )
-        for failure in report.failures:
-            print(f"failure: {failure}")
+        _print_failures(report.failures)
     passed = alive and not report.failures and report.rss_growth <= _GROWTH_LIMIT
     write_json(
         args.json,
@@ -640,9 +642,7 @@ def _prepare_queue(subparsers: Subparsers) -> None:
         metavar="N",
         help="number of queues (default: %(default)s)",
     )
-    parser.add_argument(
-        "--seed", type=zero_or_more, default=0, help="seed of the changes (default: 0)"
-    )
+    _add_seed(parser, "changes")
     add_json_option(parser)
 
 
@@ -660,8 +660,7 @@ def _run_queue(args: argparse.Namespace) -> int:
             ("outcome", "calls"),
             sorted(report.outcomes.items()),
         )
-        for failure in report.failures:
-            print(f"failure: {failure}")
+        _print_failures(report.failures)
     write_json(
         args.json,
         {
