@@ -28,7 +28,7 @@ APART = 1.5  # seconds of answers between two deaths
 
 
 class State(NamedTuple):
-    """What the filter remembers: its output is its input in the next tick."""
+    """The filter's memory: its output is its input in the next tick."""
 
     name: str
     input_index: int
@@ -48,7 +48,7 @@ def sum_filter() -> nnburst.Model:
 
 
 class Report(NamedTuple):
-    """What became of the ticks; `late` is the longest delay of a tick's end in seconds."""
+    """Counts of the ticks by their outcome; `late` is the longest delay of a tick's end in seconds."""
 
     answered: int
     held: int

@@ -175,7 +175,7 @@ def _mark(content: bytes, clip: Clip, executor: str, *, real_time: bool) -> dict
 
 
 def _voice_beside_golden(content: bytes, probabilities: list[float]) -> dict[str, Any]:
-    """How far the probabilities are from those that the authors' file gives by another engine."""
+    """Compares the probabilities with those that the authors' file gives by another engine."""
     golden = voice_golden()
     found, expected = np.array(probabilities), np.array(golden.probabilities)
     largest = float(np.abs(found - expected).max())
@@ -353,7 +353,7 @@ def _beside_clean(
 
 
 def _noise_beside_golden(found: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """How far the level of each hop is from that of the authors' files by another engine."""
+    """Compares the level of each hop with that of the authors' files by another engine."""
     golden = noise_golden()
     levels = np.sqrt(np.mean(found.reshape(-1, NOISE_HOP).astype(np.float64) ** 2, axis=1))
     largest = float(np.abs(levels - golden.levels).max())

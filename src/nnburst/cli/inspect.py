@@ -155,7 +155,7 @@ def _not_lowered(model: Model) -> dict[int, str]:
 
 
 def _engine_partitions(model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Sequence[Partition]:
-    """How the litert executor cuts a model between the engine and the reference executor."""
+    """The parts into which the litert executor cuts a model, for the engine and the reference executor."""
     from nnburst.executor.graph.whole_graph import graph_prefix
     from nnburst.executor.litert.network import survey
     from nnburst.executor.litert.split import cut

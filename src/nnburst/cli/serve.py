@@ -121,7 +121,7 @@ def _executor(args: argparse.Namespace) -> str:
 
 
 def _executor_options(args: argparse.Namespace) -> list[str]:
-    """What the executor is opened with.
+    """The options that the executor is opened with.
 
     Raises:
         InvalidArgument: an option is another executor's.

@@ -381,7 +381,7 @@ def with_noise(samples: npt.NDArray[np.int16], decibels: float = 5.0) -> npt.NDA
 
 
 def signal_to_noise(clean: npt.ArrayLike, found: npt.ArrayLike) -> float:
-    """How much louder the part of `found` that is like `clean` is than the rest of it: decibels.
+    """Decibels by which the part of `found` that is like `clean` is louder than the rest of it.
 
     The rest is the part that no multiple of `clean` accounts for, so it does not matter how loud `found` is.
     """

@@ -176,7 +176,7 @@ _PAUSE: Final = 0.05
 
 
 class Route(enum.Enum):
-    """How a client reaches hosts; BEST is a burst if one can be opened, else gRPC."""
+    """The way by which a client reaches hosts; BEST is a burst if one can be opened, else gRPC."""
 
     BEST = "best"
     BURST = "burst"
@@ -319,7 +319,7 @@ class Client(Closing):
             time.sleep(_PAUSE)
 
     def _ways(self) -> Iterator[tuple[Place, type[BurstWay | GrpcWay]]]:
-        """What may serve, the best first among those that answer together."""
+        """Hosts and the ways to them, the best first among those that answer together."""
         for answered in self._places():
             for place in self._in_order(answered):
                 for kind in self._kinds(place):

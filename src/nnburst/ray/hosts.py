@@ -76,7 +76,7 @@ class Host:
         )
 
     def recoveries(self) -> int:
-        """How often the driver was connected to again."""
+        """Times that the driver was connected to again."""
         return self._device.recoveries
 
     def close(self) -> None:

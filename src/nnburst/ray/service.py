@@ -114,7 +114,7 @@ class Service(Closing):
 
 
 def name_of(actor_id: str) -> str:
-    """What the service of an actor is called, which it keeps when Ray starts it again."""
+    """The name of an actor's service, which it keeps when Ray starts it again."""
     return f"ray-{actor_id}"
 
 

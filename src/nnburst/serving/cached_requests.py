@@ -93,7 +93,7 @@ class KnownRequests:
         )
 
     def find(self, request: Message) -> tuple[KnownRequest | None, bytes, list[bytes]]:
-        """What is known of it, what it is known by (empty if it cannot be), and its raw contents."""
+        """An earlier request like it, its key (empty if it cannot be remembered), and its raw contents."""
         if request.parameters or not request.raw_input_contents:
             return None, b"", []
         raw = list(request.raw_input_contents)

@@ -1,4 +1,4 @@
-"""Who calls: the user at the other end of a connection, as far as it is known, and the deadline of a call."""
+"""Finds the user at the other end of a connection, as far as it can be known, and the deadline of a call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRACE: Final = ("traceparent", "tracestate")
 
 
 class Caller(Protocol):
-    """Who makes a call, as far as it is known.
+    """The other end of a call: its user, as far as that is known, its deadline and its trace.
 
     Attributes:
         protocol: "grpc" or "http".

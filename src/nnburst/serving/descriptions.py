@@ -1,4 +1,4 @@
-"""What the protocol has about a model: metadata, configuration, statistics."""
+"""Makes the protocol's answers about a model: metadata, configuration, statistics."""
 
 from __future__ import annotations
 

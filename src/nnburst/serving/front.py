@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _import_servers() -> Callable[..., Front]:
-    """What makes servers; its libraries, which metrics alone do not need, are imported here."""
+    """The class of the servers; its libraries, which metrics alone do not need, are imported here."""
     from nnburst.serving.servers import Servers
 
     return Servers

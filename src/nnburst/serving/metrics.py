@@ -195,7 +195,7 @@ class _Collector:
 
 
 def metrics_text(models: Models, driver: DriverCounts | None) -> Callable[[], bytes]:
-    """What makes the text of all metrics of this moment.
+    """A function that makes the text of all metrics, as they are when it is called.
 
     Args:
         models: those that the front serves; versions of one are counted together.

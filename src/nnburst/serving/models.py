@@ -1,4 +1,4 @@
-"""What is served, by name and version: models are loaded, reloaded and unloaded while requests come.
+"""Keeps the models that are served, by name and version: loads and unloads them while requests come.
 
 One thread loads, one model after the other, and one gives back. What is served is one object that never
 changes: a model that was loaded again takes its place in the next one when it is ready. Requests that have
@@ -65,7 +65,7 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class Served:
-    """What is served at one moment. Immutable."""
+    """The models that are served at one moment. Immutable."""
 
     models: Mapping[str, ServedModel] = field(default_factory=dict)
 
@@ -151,7 +151,7 @@ class Models(Closing):
                 self._put(name, ServedModel({}, str(error)))
 
     def names(self) -> list[str]:
-        """What there is, served or not."""
+        """Names of all models that are there, served or not."""
         return list(dict.fromkeys(name for each in self._sources for name in each.names()))
 
     def start(self) -> None:
@@ -322,7 +322,7 @@ class Models(Closing):
             self._put(name, planned)
 
     def _note_failure(self, name: str, planned: ServedModel, error: Exception) -> None:
-        """What was served still is; without anything the model is there, with its reason."""
+        """Give back the versions that failed, and note why; what was served before still is."""
         before = self.served.models.get(name)
         kept = set(before.versions.values()) if before is not None else set()
         for network in planned.versions.values():
@@ -365,7 +365,7 @@ class Models(Closing):
                 logger.error("model %s is not loaded: %s", name, error)  # noqa: TRY400
 
     def _look_at(self, name: str) -> object:
-        """What `follow` compares: sources, or why it has no version."""
+        """The sources of a model, or why it has none, for `follow` to compare."""
         try:
             return self._versions(name)
         except (NnburstError, OSError) as error:

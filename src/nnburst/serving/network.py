@@ -124,7 +124,7 @@ class Inference(Job):
 
 
 class Lane(Protocol):
-    """What executes one request at a time."""
+    """Executes one request at a time."""
 
     def execute(self, request: Inference) -> dict[int, Value] | None:
         """Execute and settle `request`; the wanted outputs, or None if it was answered meanwhile.
@@ -226,7 +226,7 @@ class Network(Closing):
         return self._max_batch if joins and all(each.shape[:1] == (-1,) for each in tensors) else 0
 
     def form(self, arrays: Sequence[Array]) -> tuple[Hashable, int]:
-        """What requests must have in common to be executed together, and the rows of one; None for alone."""
+        """The shapes that requests executed together share (None if this one runs alone), and its rows."""
         rows = {array.shape[0] for array in arrays} if self.max_batch else set()
         if len(rows) != 1:
             return None, 1
@@ -239,7 +239,7 @@ class Network(Closing):
 
     @property
     def model_id(self) -> int:
-        """What the driver counts its executions under; 0 before it was read."""
+        """The number that the driver counts its executions under; 0 before it was read."""
         if self._model_id == 0 and self._model is not None:
             self._model_id = model_id(self._model.model)
         return self._model_id
@@ -257,7 +257,7 @@ class Network(Closing):
 
     @property
     def recoveries(self) -> int:
-        """How often the model was prepared again because its driver had died."""
+        """Times that the model was prepared again because its driver had died."""
         return self._prepared.recoveries if self._prepared is not None else 0
 
     def prepare(self) -> None:
@@ -357,7 +357,7 @@ class Network(Closing):
         self.worker.kill()
 
     def explain(self, error: GeneralFailure, arrays: Sequence[Array]) -> NnburstError:
-        """What was wrong with a request that chose its shapes: results of bursts have a status alone.
+        """The error of a request that chose its shapes, with a reason: results of bursts have a status alone.
 
         The driver is asked once more, over its socket, whose answers have a reason. One that begins with an
         operation's name is a rule of it that these shapes break.

@@ -35,7 +35,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Options:
-    """What to serve, where, and how much at once.
+    """The options of a front: models, addresses and limits.
 
     Attributes:
         connect: name or path of the driver.

@@ -31,7 +31,7 @@ _NEVER: Final = math.inf
 
 
 class Batching(NamedTuple):
-    """How requests are joined.
+    """Limits of the batches that requests are joined to.
 
     Attributes:
         rows: of a batch at most; 1 joins none.
@@ -300,7 +300,7 @@ class RequestQueue(Generic[L]):
             self._busy.add(job.key)
 
     def _next(self, lane: L, job: Job) -> Job | None:
-        """What runs next on `lane`; None leaves it free."""
+        """The request that runs next on `lane`; None leaves the lane free."""
         self._running.discard(job)
         self._busy.discard(job.key)
         for place, waiting in enumerate(self._waiting):

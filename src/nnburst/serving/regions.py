@@ -97,7 +97,7 @@ class Regions:
         self._lock = threading.Lock()
 
     def of(self, user: int | None) -> UserRegions | None:
-        """What a caller may use: None for one whose user is not known, unless some keys are trusted."""
+        """The regions that a caller may use; None if its user is not known, unless some keys are trusted."""
         return UserRegions(self, user) if user is not None or self.trusted else None
 
     def _add(self, user: int | None, name: str, region: Region) -> None:

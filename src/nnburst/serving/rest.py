@@ -216,7 +216,7 @@ def as_json(message: Message) -> bytes:
 
 
 def error_json(text: str) -> bytes:
-    """What answers a request that has failed."""
+    """The body of the answer to a request that has failed."""
     return _encode({"error": text})
 
 

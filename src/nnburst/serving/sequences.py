@@ -23,7 +23,7 @@ IDLE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class SequenceWord:
-    """What a request has about its sequence: `sequence_id`, `sequence_start`, `sequence_end`."""
+    """The parameters of a request about its sequence: `sequence_id`, `sequence_start`, `sequence_end`."""
 
     key: Hashable
     starts: bool

@@ -17,7 +17,7 @@ from nnburst.serving.tokens import Tokens
 
 
 class Servers:
-    """What listens; nothing is answered before `start`."""
+    """The servers of both protocols; nothing is answered before `start`."""
 
     def __init__(
         self,

@@ -105,7 +105,7 @@ class Reply(Protocol):
 
 
 class Threads(NamedTuple):
-    """Who works for callers. None of them grows with the calls that are in flight.
+    """Pools of threads that work for callers. None of them grows with the calls that are in flight.
 
     Attributes:
         inference: reads requests and executes them.
@@ -191,7 +191,7 @@ class InferenceService:
         return found
 
     def caller(self, context: Context) -> GrpcCaller:
-        """Who makes a call.
+        """The caller of a call.
 
         Raises:
             NotAuthenticated: it has no token, and needs one.
@@ -285,7 +285,7 @@ class InferenceService:
         return {name: each.is_ready and not self.is_ending for name, each in models.items()}
 
     def ServerMetadata(self, _request: Message, _caller: Caller) -> Message:  # noqa: N802
-        """What this is, and which extensions of the protocol it has."""
+        """Name and version of this server, and the extensions of the protocol that it has."""
         extensions = ["model_configuration", "model_repository", "sequence", "statistics"]
         if self._regions is not None:
             extensions.append("system_shared_memory")
@@ -427,7 +427,7 @@ class InferenceService:
         return service_pb2.SystemSharedMemoryUnregisterResponse()
 
     def SystemSharedMemoryStatus(self, request: Message, caller: Caller) -> Message:  # noqa: N802
-        """What this user has registered."""
+        """The regions that this user has registered."""
         response = service_pb2.SystemSharedMemoryStatusResponse()
         for name, region in self._regions_or_refuse(caller).listed(request.name).items():
             status = response.regions[name]

@@ -26,7 +26,7 @@ class UnknownModel(InvalidArgument):
 
 @dataclass(frozen=True)
 class Source:
-    """What one version of a model is read from; one that has changed differs.
+    """The place that one version of a model is read from, with a stamp that changes with its files.
 
     Attributes:
         network: its name and version, and the file or `module:attribute` that it is read from.
@@ -44,7 +44,7 @@ class Sources(Protocol):
         """Those that are there now."""
 
     def versions(self, name: str) -> dict[int, Source]:
-        """What is to be served of a model; it reads no model.
+        """The versions of a model that are to be served, by their numbers; reads no model.
 
         Raises:
             UnknownModel: no model has this name.

@@ -121,7 +121,7 @@ class RequestSpan:
 
 
 def otlp_exporter() -> Any:  # noqa: ANN401 - a SpanExporter of the SDK
-    """What sends spans by OTLP, as OpenTelemetry's variables say; over gRPC unless they name HTTP.
+    """An exporter that sends spans by OTLP, over gRPC unless OpenTelemetry's variables name HTTP.
 
     Raises:
         InvalidArgument: they name another protocol.

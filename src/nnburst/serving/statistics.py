@@ -1,4 +1,4 @@
-"""What happened to the requests of a model, as the protocol's ModelStatistics has it."""
+"""Counts a model's requests and sums their durations, as the protocol's ModelStatistics has them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOUNDS: Final = (
 
 
 class Histogram:
-    """How many durations fell between two bounds. Its owner keeps threads apart.
+    """Counts durations by the bounds between which they fall. Its owner keeps threads apart.
 
     Attributes:
         counts: of each bucket, and of what is above all bounds.
@@ -58,7 +58,7 @@ class Durations(NamedTuple):
 
     @property
     def writing(self) -> int:
-        """What is left: the answer's making."""
+        """The rest of the total: making the answer."""
         return max(0, self.total - self.queue - self.inference - self.reading)
 
 
