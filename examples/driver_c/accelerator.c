@@ -60,7 +60,6 @@ struct accelerator {
     uint64_t powered_on_ns;
     pthread_mutex_t lock; /* of the blocks */
     struct block *blocks;
-    uint64_t used_bytes;
     struct engine dma;
     struct engine compute;
 };
@@ -263,7 +262,6 @@ accelerator_address accelerator_allocate(struct accelerator *accelerator, uint64
     }
     *made = (struct block){at, room, *place};
     *place = made;
-    accelerator->used_bytes += room;
     pthread_mutex_unlock(&accelerator->lock);
     memset(accelerator->memory + at, 0, room);
     return at;
@@ -280,16 +278,8 @@ void accelerator_free(struct accelerator *accelerator, accelerator_address at) {
     }
     struct block *block = *place;
     *place = block->next;
-    accelerator->used_bytes -= block->bytes;
     pthread_mutex_unlock(&accelerator->lock);
     free(block);
-}
-
-uint64_t accelerator_used_bytes(struct accelerator *accelerator) {
-    pthread_mutex_lock(&accelerator->lock);
-    uint64_t used = accelerator->used_bytes;
-    pthread_mutex_unlock(&accelerator->lock);
-    return used;
 }
 
 /* ---- Work ---------------------------------------------------------------------------------------------------- */

@@ -36,7 +36,6 @@ void accelerator_close(struct accelerator *);
 /* Memory of the accelerator, zeroed; 0 if there is not so much. */
 accelerator_address accelerator_allocate(struct accelerator *, uint64_t bytes);
 void accelerator_free(struct accelerator *, accelerator_address);
-uint64_t accelerator_used_bytes(struct accelerator *);
 
 /* A copy by the DMA engine: `in` to the accelerator, else from there. */
 struct accelerator_copy {
