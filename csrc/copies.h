@@ -38,4 +38,17 @@ static inline void nnb_copy_all(const struct nnb_copy *copies, uint32_t count) {
     }
 }
 
+/* Bytes of copies before and after a computation together. */
+static inline uint64_t nnb_copied_bytes(const struct nnb_copy *before, uint32_t before_count,
+                                        const struct nnb_copy *after, uint32_t after_count) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < before_count; i++) {
+        bytes += before[i].bytes;
+    }
+    for (uint32_t i = 0; i < after_count; i++) {
+        bytes += after[i].bytes;
+    }
+    return bytes;
+}
+
 #endif

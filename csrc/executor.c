@@ -243,14 +243,7 @@ void nnb_hosted_free(struct nnb_hosted *made) {
 }
 
 uint64_t nnb_hosted_copied_bytes(const struct nnb_hosted *made) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < made->before_count; i++) {
-        bytes += made->before[i].bytes;
-    }
-    for (uint32_t i = 0; i < made->after_count; i++) {
-        bytes += made->after[i].bytes;
-    }
-    return bytes;
+    return nnb_copied_bytes(made->before, made->before_count, made->after, made->after_count);
 }
 
 /* ---- Runs, and what they report ------------------------------------------------------------------------------ */

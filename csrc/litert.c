@@ -345,14 +345,7 @@ int32_t nnb_litert_run(nnbx_execution *execution, const struct nnbx_run *how,
 }
 
 uint64_t nnb_litert_copied_bytes(const struct nnb_litert_call *call) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < call->before_count; i++) {
-        bytes += call->before[i].bytes;
-    }
-    for (uint32_t i = 0; i < call->after_count; i++) {
-        bytes += call->after[i].bytes;
-    }
-    return bytes;
+    return nnb_copied_bytes(call->before, call->before_count, call->after, call->after_count);
 }
 
 static int try_here(const char *path, const uint8_t *content, uint64_t content_bytes,

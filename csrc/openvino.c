@@ -444,12 +444,5 @@ void nnb_openvino_stop(struct nnb_openvino_call *call, int stop) {
 }
 
 uint64_t nnb_openvino_copied_bytes(const struct nnb_openvino_call *call) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < call->before_count; i++) {
-        bytes += call->before[i].bytes;
-    }
-    for (uint32_t i = 0; i < call->after_count; i++) {
-        bytes += call->after[i].bytes;
-    }
-    return bytes;
+    return nnb_copied_bytes(call->before, call->before_count, call->after, call->after_count);
 }
