@@ -125,8 +125,7 @@ void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_f
 /* Sleeps until *word differs from `old`; false if `patience_ns` passed. */
 static int sleep_while(nnb_atomic_u32 *word, uint32_t old, uint64_t patience_ns) {
     uint64_t deadline = nnb_now_ns() + patience_ns;
-    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
-                             .tv_nsec = (long)(deadline % 1000000000u)};
+    struct timespec until = nnb_timespec_of(deadline);
     /* SYNC POINT H: what the other side did before it published is visible. */
     while (nnb_load_acquire_u32(word) == old) {
         if (nnb_now_ns() > deadline) {

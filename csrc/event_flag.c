@@ -29,8 +29,7 @@ int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits) {
 }
 
 static int sleep_on_one(nnb_atomic_u32 *word, uint32_t seen, uint32_t bits, uint64_t deadline_ns) {
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    struct timespec until = nnb_timespec_of(deadline_ns);
     const struct timespec *timeout = deadline_ns == NNB_FOREVER ? NULL : &until;
     if (futex(word, FUTEX_WAIT_BITSET, seen, timeout, bits) == 0 || errno == EAGAIN) {
         return NNB_EVENT_FLAG_OK;
@@ -72,8 +71,7 @@ int nnb_event_flag_sleep_beside(nnb_atomic_u32 *word, uint32_t seen, uint32_t bi
         {.value = seen, .address = (uint64_t)(uintptr_t)word, .flags = FUTEX_WORD_OF_32_BITS},
         {.value = value, .address = (uint64_t)(uintptr_t)other, .flags = FUTEX_WORD_OF_32_BITS},
     };
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    struct timespec until = nnb_timespec_of(deadline_ns);
     const struct timespec *timeout = deadline_ns == NNB_FOREVER ? NULL : &until;
     if (syscall(FUTEX_WAITV_CALL, both, 2, 0, timeout, CLOCK_MONOTONIC) >= 0 || errno == EAGAIN) {
         return NNB_EVENT_FLAG_OK;

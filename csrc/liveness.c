@@ -144,8 +144,7 @@ int nnb_death_word_hold(nnb_atomic_u32 *word) {
 
 int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t timeout_ns) {
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
-    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
-                             .tv_nsec = (long)(deadline % 1000000000u)};
+    struct timespec until = nnb_timespec_of(deadline);
     for (bool woken = false;; woken = true) {
         /* TRUST: written by the other process; the worst it can claim is that it is dead.
          * SYNC POINT G: only the word itself is looked at, so relaxed is enough. */

@@ -24,10 +24,6 @@ struct nnb_reply_waiter {
 #define UINT64 0xcfu
 #define MOST_FIXINT 0x7fu
 
-static struct timespec timespec_of(uint64_t ns) {
-    return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-}
-
 /* Has the reader woken for what there is to read, or not. Only if the answer changes. */
 static void arm(struct nnb_reply_reader *replies, uint32_t armed) {
     if (replies->armed != armed) {
@@ -159,7 +155,7 @@ static void take(struct nnb_reply_reader *replies) {
  * meanwhile. */
 static bool read_for_all(struct nnb_reply_reader *replies, uint64_t left_ns) {
     struct pollfd readable = {.fd = replies->socket, .events = POLLIN};
-    struct timespec left = timespec_of(left_ns);
+    struct timespec left = nnb_timespec_of(left_ns);
     (void)pthread_mutex_unlock(&replies->lock);
     int ready = ppoll(&readable, 1, &left, NULL);
     bool interrupted = ready < 0;
@@ -171,7 +167,7 @@ static bool read_for_all(struct nnb_reply_reader *replies, uint64_t left_ns) {
 }
 
 static int await(struct nnb_reply_reader *replies, struct nnb_reply_waiter *me, uint64_t deadline_ns) {
-    struct timespec deadline = timespec_of(deadline_ns);
+    struct timespec deadline = nnb_timespec_of(deadline_ns);
     for (;;) {
         if (me->caller->bytes != 0) {
             return NNB_REPLY_ANSWERED;

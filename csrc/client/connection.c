@@ -222,8 +222,7 @@ static int start_thread(struct nnb_connection *connection) {
 
 /* Waits until no other thread has a call under way. */
 static int enter(struct nnb_connection *connection, uint64_t deadline_ns) {
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    struct timespec until = nnb_timespec_of(deadline_ns);
     bool in_time = true;
     (void)pthread_mutex_lock(&connection->lock);
     while (connection->is_calling && in_time) {
