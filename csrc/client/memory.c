@@ -5,15 +5,6 @@
 
 #include "client/client.h"
 
-/* Wheels run on a C library that is older than these. */
-#ifndef F_GET_SEALS
-#define F_GET_SEALS 1034
-#define F_SEAL_WRITE 0x0008
-#endif
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
-
 void nnb_hold_memory(nnburst_memory *memory) { (void)nnb_count_u32(&memory->references, 1); }
 
 static int own_memory(nnburst_memory **memory, const struct nnb_region *region) {
@@ -49,8 +40,7 @@ int nnburst_memory_from_fd(int fd, nnburst_memory **memory) {
         return nnb_fail(NNBURST_BAD_DATA, "fd: %d is not open, or there is no descriptor left", fd);
     }
     /* Memory that is sealed against writing holds inputs only. */
-    bool is_writable = (fcntl(copy, F_GET_SEALS) & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0 &&
-                       (fcntl(copy, F_GETFL) & O_ACCMODE) == O_RDWR;
+    bool is_writable = nnb_may_write(copy);
     int code = nnb_region_adopt(&region, copy, is_writable);
     if (code != NNBURST_NO_ERROR) {
         return code;

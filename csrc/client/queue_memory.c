@@ -22,10 +22,6 @@
 
 #ifndef F_GET_SEALS
 #define F_GET_SEALS 1034
-#define F_SEAL_WRITE 0x0008
-#endif
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 enum { SYNCHRONIZED = 1, UNSYNCHRONIZED = 2 };
@@ -456,8 +452,7 @@ int nnb_queue_memory_receive(struct nnb_queue_memory *memory, int connection, ui
             (void)close(fds[i]);
             continue;
         }
-        bool is_writable = (fcntl(fds[i], F_GET_SEALS) & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0 &&
-                           (fcntl(fds[i], F_GETFL) & O_ACCMODE) == O_RDWR;
+        bool is_writable = nnb_may_write(fds[i]);
         bool is_needed = memory->record.flavor != UNSYNCHRONIZED || i == 1;
         memory->is_read_only = memory->is_read_only || (!is_writable && !is_needed);
         code = nnb_region_adopt(&memory->regions[i], fds[i], is_writable);

@@ -20,6 +20,7 @@
 #define F_SEAL_SEAL 0x0001
 #define F_SEAL_SHRINK 0x0002
 #define F_SEAL_GROW 0x0004
+#define F_SEAL_WRITE 0x0008
 #endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -65,6 +66,11 @@ int nnb_region_create(struct nnb_region *region, uint64_t size, const char *name
 
 int nnb_region_create_protected(struct nnb_region *region, uint64_t size, const char *name) {
     return create(region, size, name, SIZE_SEALS | F_SEAL_FUTURE_WRITE);
+}
+
+bool nnb_may_write(int fd) {
+    return (fcntl(fd, F_GET_SEALS) & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0 &&
+           (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR;
 }
 
 int nnb_region_adopt(struct nnb_region *region, int fd, bool writable) {

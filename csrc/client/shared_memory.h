@@ -21,6 +21,9 @@ int nnb_region_create_protected(struct nnb_region *region, uint64_t size, const 
  * A ResultCode. */
 int nnb_region_adopt(struct nnb_region *region, int fd, bool writable);
 
+/* Whether a memfd can be mapped to be written: it is open for that, and no seal forbids it. */
+bool nnb_may_write(int fd);
+
 /* Unmaps and closes; a zeroed region with fd -1 is fine. `is_mapped_here` is false in a forked child, which never had
  * the mapping. */
 void nnb_region_close(struct nnb_region *region, bool is_mapped_here);
