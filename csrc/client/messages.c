@@ -435,6 +435,15 @@ bool nnb_read_served_model(struct nnb_unpack result, struct nnb_served_model *mo
            model->version != 0 && model->inputs != NULL && model->outputs != NULL && are_states(model);
 }
 
+uint32_t nnb_find_state(const struct nnb_served_model *model, bool output, uint32_t index) {
+    uint32_t state = 0;
+    while (state < model->state_count &&
+           (output ? model->states[state].output : model->states[state].input) != index) {
+        state++;
+    }
+    return state;
+}
+
 static void free_arguments(struct nnb_served_argument *arguments, uint32_t count) {
     for (uint32_t i = 0; arguments != NULL && i < count; i++) {
         free(arguments[i].name);

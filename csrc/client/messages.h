@@ -136,6 +136,9 @@ struct nnb_served_model {
 bool nnb_read_served_model(struct nnb_unpack result, struct nnb_served_model *model);
 void nnb_free_served_model(struct nnb_served_model *model);
 
+/* The number of the state that an input (output) is; `state_count` for any other. */
+uint32_t nnb_find_state(const struct nnb_served_model *model, bool output, uint32_t index);
+
 /* Whether two describe the same: names, types, shapes, quantisation, states. */
 bool nnb_same_served_model(const struct nnb_served_model *one, const struct nnb_served_model *other);
 

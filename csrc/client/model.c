@@ -120,11 +120,7 @@ static uint32_t *others(const struct nnb_served_model *served, bool outputs, uin
     uint32_t *indexes = calloc((size_t)count + 1, sizeof *indexes);
     uint32_t found = 0;
     for (uint32_t i = 0; indexes != NULL && i < count; i++) {
-        bool is_state = false;
-        for (uint32_t k = 0; k < served->state_count; k++) {
-            is_state |= (outputs ? served->states[k].output : served->states[k].input) == i;
-        }
-        if (!is_state) {
+        if (nnb_find_state(served, outputs, i) == served->state_count) {
             indexes[found++] = i;
         }
     }

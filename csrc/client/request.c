@@ -220,12 +220,7 @@ static uint64_t reserve(uint64_t *end, uint64_t bytes) {
 
 static bool is_state(const nnburst_request *request, bool output, uint32_t index) {
     const struct nnb_served_model *model = served(request);
-    for (uint32_t i = 0; i < model->state_count; i++) {
-        if ((output ? model->states[i].output : model->states[i].input) == index) {
-            return true;
-        }
-    }
-    return false;
+    return nnb_find_state(model, output, index) != model->state_count;
 }
 
 /* Checks a place against what the network says, and gives it room in the request's own memory if it has none. */
@@ -362,10 +357,9 @@ static void put_place(uint8_t **at, const struct nnb_place *place, uint32_t pool
 /* Where an argument lies in the packet of a side: states change places between the two. */
 static uint64_t offset_on(const nnburst_request *request, bool output, uint32_t index, uint32_t side) {
     const struct nnb_served_model *model = served(request);
-    for (uint32_t i = 0; i < model->state_count; i++) {
-        if ((output ? model->states[i].output : model->states[i].input) == index) {
-            return request->state_places[2 * i + (output ? 1 - side : side)];
-        }
+    uint32_t state = nnb_find_state(model, output, index);
+    if (state != model->state_count) {
+        return request->state_places[2 * state + (output ? 1 - side : side)];
     }
     return output ? request->outputs[index].offset : request->inputs[index].offset;
 }
