@@ -127,9 +127,6 @@ static inline bool nnb_is_ours(const nnburst_device *device) { return device->fo
 /* BAD_STATE in a forked child. */
 int nnb_check_ours(const nnburst_device *device);
 
-/* A message's writer over a local array `bytes`. */
-#define NNB_PACK_INTO(bytes) ((struct nnb_pack){(bytes), (bytes) + sizeof(bytes), false})
-
 /* Makes a call that has no result, and waits for it. */
 int nnb_call_for_nothing(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
                          uint64_t timeout_ns);

@@ -154,7 +154,7 @@ static enum received receive_packet(int socket, int flags, uint8_t *packet, stru
 static void answer_upcall(struct nnb_connection *connection, const struct nnb_envelope *envelope) {
     uint8_t body[1024];
     uint8_t packet[sizeof body + NNB_ENVELOPE_BYTES];
-    struct nnb_pack pack = {body, body + sizeof body, false};
+    struct nnb_pack pack = NNB_PACK_INTO(body);
     int fds[NNB_MAX_FDS];
     uint32_t fd_count = 0;
     struct nnb_upcall upcall;
@@ -287,7 +287,7 @@ static void release_late(struct nnb_connection *connection, struct nnb_unpack bo
     if (handle != 0) {
         uint8_t bytes[64];
         uint8_t packet[sizeof bytes + NNB_ENVELOPE_BYTES];
-        struct nnb_pack pack = {bytes, bytes + sizeof bytes, false};
+        struct nnb_pack pack = NNB_PACK_INTO(bytes);
         nnb_pack_release(&pack, handle);
         size_t count = nnb_write_packet(packet, sizeof packet, ONE_WAY, 0, bytes,
                                         (size_t)(pack.at - bytes));
@@ -381,7 +381,7 @@ static int introduce(struct nnb_connection *connection, uint64_t deadline_ns) {
     }
     connection->upcalls = pair[0];
     uint8_t body[128];
-    struct nnb_pack pack = {body, body + sizeof body, false};
+    struct nnb_pack pack = NNB_PACK_INTO(body);
     struct nnb_answer answer;
     nnb_pack_hello(&pack);
     int code = nnb_connection_call(connection, &pack, body, &pair[1], 1, deadline_ns, &answer);

@@ -16,6 +16,9 @@ struct nnb_pack {
     bool full; /* something did not fit */
 };
 
+/* A writer over a local array. */
+#define NNB_PACK_INTO(bytes) ((struct nnb_pack){(bytes), (bytes) + sizeof(bytes), false})
+
 void nnb_pack_map(struct nnb_pack *pack, uint32_t pairs);
 void nnb_pack_array(struct nnb_pack *pack, uint32_t items);
 void nnb_pack_uint(struct nnb_pack *pack, uint64_t value);
