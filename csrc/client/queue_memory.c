@@ -132,7 +132,7 @@ static void prepare_ends(const struct nnb_queue_memory *memory, uint32_t reopen)
 
 /* -- memory without a name -------------------------------------------------------------------------------- */
 
-static int create_anonymous(struct nnb_queue_memory *memory) {
+static int create_anonymous(struct nnb_queue_memory *memory, uint32_t reopen) {
     bool is_broadcast = memory->record.flavor == UNSYNCHRONIZED;
     int code = is_broadcast
                    ? nnb_region_create_protected(&memory->regions[0], size_of(&memory->record), "nnburst-queue")
@@ -141,6 +141,9 @@ static int create_anonymous(struct nnb_queue_memory *memory) {
     if (code == NNBURST_NO_ERROR && is_broadcast) {
         code = nnb_region_create(&memory->regions[1], sizeof(uint32_t), "nnburst-queue-flag");
         memory->region_count = 2;
+    }
+    if (code == NNBURST_NO_ERROR) {
+        prepare_ends(memory, reopen);
     }
     return code;
 }
@@ -286,10 +289,7 @@ int nnb_queue_memory_create(struct nnb_queue_memory *memory, const char *name, u
                    ? lay_out(&memory->record, quantum, capacity, is_broadcast, 0, 0)
                    : lay_out(&memory->record, quantum, capacity, is_broadcast, is_broadcast ? apart : HEADER, HEADER);
     if (code == NNBURST_NO_ERROR) {
-        code = name == NULL ? create_anonymous(memory) : create_named(memory, name, reopen);
-    }
-    if (code == NNBURST_NO_ERROR && name == NULL) {
-        prepare_ends(memory, reopen);
+        code = name == NULL ? create_anonymous(memory, reopen) : create_named(memory, name, reopen);
     }
     if (code != NNBURST_NO_ERROR) {
         nnb_queue_memory_close(memory, true);
