@@ -312,7 +312,7 @@ int nnburst_open_burst(nnburst_model *model, const nnburst_burst_options *option
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
     nnburst_burst *opened = calloc(1, sizeof *opened);
     if (opened == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     opened->model = model;
     opened->options = read;
@@ -321,7 +321,7 @@ int nnburst_open_burst(nnburst_model *model, const nnburst_burst_options *option
     opened->submitted = calloc(read.max_in_flight, sizeof *opened->submitted);
     if (opened->packet == NULL || opened->submitted == NULL) {
         nnb_free_burst(opened);
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     code = nnb_attach_burst(opened, deadline);
     if (code != NNBURST_NO_ERROR) {

@@ -416,7 +416,7 @@ int nnb_connection_init(struct nnb_connection *connection) {
     if (connection->packet == NULL || connection->upcall == NULL || pthread_condattr_init(&attributes) != 0) {
         free(connection->packet);
         free(connection->upcall);
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&connection->idle, &attributes);

@@ -110,7 +110,7 @@ static void free_device(nnburst_device *device) {
 static int make_device(nnburst_device **device) {
     nnburst_device *made = calloc(1, sizeof *made);
     if (made == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     int code = nnb_connection_init(&made->connection);
     if (code != NNBURST_NO_ERROR) {

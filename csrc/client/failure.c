@@ -20,6 +20,8 @@ int nnb_fail_null(const char *argument) {
     return nnb_fail(NNBURST_UNEXPECTED_NULL, "%s: NULL, expected a pointer", argument);
 }
 
+int nnb_fail_short_of_memory(void) { return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short"); }
+
 const char *nnburst_error_message(void) { return message; }
 
 uint32_t nnburst_abi_version(void) { return NNBURST_ABI_VERSION; }

@@ -10,6 +10,9 @@ int nnb_fail(int code, const char *format, ...) __attribute__((format(printf, 2,
 /* NNBURST_UNEXPECTED_NULL of an argument. */
 int nnb_fail_null(const char *argument);
 
+/* NNBURST_OUT_OF_MEMORY of this process. */
+int nnb_fail_short_of_memory(void);
+
 /* The ResultCode of an ErrorStatus. */
 int nnb_code_of_status(int32_t status);
 

@@ -12,7 +12,7 @@ static int own_memory(nnburst_memory **memory, const struct nnb_region *region) 
     if (made == NULL) {
         struct nnb_region unused = *region;
         nnb_region_close(&unused, true);
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     made->region = *region;
     made->forks = nnb_forks;

@@ -33,7 +33,7 @@ int nnburst_list_models(nnburst_device *device, uint64_t timeout_ns, nnburst_mod
     }
     nnburst_models *list = calloc(1, sizeof *list);
     if (list == NULL) {
-        code = nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        code = nnb_fail_short_of_memory();
     } else if (!nnb_read_served_models(answer.result, &list->names, &list->count)) {
         code = nnb_fail(NNBURST_OP_FAILED, "the driver's list of models is malformed");
         free(list);
@@ -89,7 +89,7 @@ static int open_network(const nnburst_model *model, const char *name, uint32_t v
     *initial = (struct nnb_region){.fd = -1};
     uint8_t *bytes = malloc(room);
     if (bytes == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     struct nnb_pack pack = {bytes, bytes + room, false};
     struct nnb_answer answer;
@@ -157,7 +157,7 @@ static int finish_model(nnburst_model *opened, const char *name, uint32_t versio
         opened->input_count = served->input_count - served->state_count;
         opened->output_count = served->output_count - served->state_count;
         if (opened->inputs == NULL || opened->outputs == NULL) {
-            code = nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+            code = nnb_fail_short_of_memory();
         }
     }
     if (code != NNBURST_NO_ERROR) {
@@ -180,7 +180,7 @@ static int make_model(nnburst_device *device, nnburst_model **made) {
     }
     *made = calloc(1, sizeof **made);
     if (*made == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     (*made)->device = device;
     (*made)->initial.fd = -1;
@@ -213,7 +213,7 @@ static int keep_file(nnburst_model *model, const char *name, nnburst_memory *mem
     }
     char *copy = strdup(name);
     if (copy == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     nnb_hold_memory(memory);
     model->files[model->file_count++] = (struct nnb_file){copy, memory};
@@ -244,7 +244,7 @@ int nnburst_prepare(nnburst_device *device, nnburst_memory *file, const nnburst_
     }
     opened->num_threads = given.num_threads;
     opened->files = calloc((size_t)given.count + 1, sizeof *opened->files);
-    code = opened->files == NULL ? nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short") : keep_file(opened, "", file);
+    code = opened->files == NULL ? nnb_fail_short_of_memory() : keep_file(opened, "", file);
     for (uint32_t i = 0; code == NNBURST_NO_ERROR && i < given.count; i++) {
         code = keep_file(opened, given.names[i], given.memories[i]);
     }

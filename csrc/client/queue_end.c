@@ -92,7 +92,7 @@ static int open_end(const struct nnb_queue_memory *memory, uint32_t role, const 
         nnb_queue_memory_close(&taken, true);
         return writes && taken.is_read_only
                    ? nnb_fail(NNBURST_BAD_STATE, "the queue is a broadcast: only its maker can write")
-                   : nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+                   : nnb_fail_short_of_memory();
     }
     made->memory = taken;
     made->writes = writes;

@@ -275,7 +275,7 @@ static int create_named(struct nnb_queue_memory *memory, const char *name, uint3
     nnb_store_release_u64((nnb_atomic_u64 *)(void *)begin, magic());
     memory->name = strdup(path);
     if (memory->name == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     return give_name(path, fd, name); /* complete, so that a kill leaves either nothing or a queue */
 }

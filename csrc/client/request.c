@@ -53,7 +53,7 @@ int nnburst_create_request(nnburst_burst *burst, nnburst_request **request) {
     const struct nnb_served_model *model = &burst->model->served;
     nnburst_request *made = calloc(1, sizeof *made);
     if (made == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     made->burst = burst;
     made->inputs = calloc((size_t)model->input_count + 1, sizeof *made->inputs);
@@ -61,7 +61,7 @@ int nnburst_create_request(nnburst_burst *burst, nnburst_request **request) {
     made->state_places = calloc((size_t)model->state_count + 1, 2 * sizeof *made->state_places);
     if (made->inputs == NULL || made->outputs == NULL || made->state_places == NULL) {
         nnb_drop_request(made);
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     made->next = burst->open_requests;
     burst->open_requests = made;
@@ -179,7 +179,7 @@ int nnburst_set_input_dimensions(nnburst_request *request, uint32_t index, const
     }
     uint32_t *copy = malloc(rank * sizeof *copy);
     if (copy == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     memcpy(copy, dimensions, rank * sizeof *copy);
     free(place->dimensions);
@@ -293,7 +293,7 @@ static int find_slots(nnburst_request *request, uint32_t *pools) {
     uint32_t count = model->input_count + model->output_count;
     request->slots = calloc((size_t)count + 1, sizeof *request->slots);
     if (request->slots == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     nnburst_memory **known = calloc((size_t)count + 1, sizeof *known);
     bool fits = known != NULL;
@@ -319,7 +319,7 @@ static int find_slots(nnburst_request *request, uint32_t *pools) {
         pools[i] = pool;
     }
     free(known);
-    return fits ? NNBURST_NO_ERROR : nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+    return fits ? NNBURST_NO_ERROR : nnb_fail_short_of_memory();
 }
 
 /* -- packets ---------------------------------------------------------------------------------------------- */
@@ -380,7 +380,7 @@ static int write_side(nnburst_request *request, uint32_t number, const uint32_t 
     side->packet = malloc((size_t)elements * NNB_DATUM_BYTES);
     side->result = malloc((size_t)request->burst->options.channel_length * NNB_DATUM_BYTES);
     if (side->packet == NULL || side->result == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     uint8_t *at = side->packet;
     uint8_t *first = next_datum(&at, NNB_REQUEST_PACKET_INFORMATION);
@@ -471,7 +471,7 @@ int nnburst_bind(nnburst_request *request) {
     const struct nnb_served_model *model = served(request);
     uint32_t *pools = calloc((size_t)model->input_count + model->output_count + 1, sizeof *pools);
     if (pools == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     code = bind_places(request, pools);
     free(pools);

@@ -69,7 +69,7 @@ static bool find_directory(char *path, size_t room) {
 static int find_path(const char *name_or_path, char **path) {
     if (strchr(name_or_path, '/') != NULL) {
         *path = strdup(name_or_path);
-        return *path != NULL ? NNBURST_NO_ERROR : nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return *path != NULL ? NNBURST_NO_ERROR : nnb_fail_short_of_memory();
     }
     if (!is_name(name_or_path)) {
         return nnb_fail(NNBURST_BAD_DATA,
@@ -90,7 +90,7 @@ static int find_path(const char *name_or_path, char **path) {
     size_t room = strlen(directory) + MAX_NAME + sizeof "/.sock";
     *path = malloc(room);
     if (*path == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     (void)snprintf(*path, room, "%s/%s.sock", directory, name_or_path);
     return NNBURST_NO_ERROR;
@@ -173,7 +173,7 @@ static int launch(struct nnb_service *service, int *found) {
     }
     struct nnb_environment *environment = calloc(1, sizeof *environment); /* too large for a stack */
     if (environment == NULL) {
-        return nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+        return nnb_fail_short_of_memory();
     }
     int pair[2];
     int code = NNBURST_NO_ERROR;
@@ -241,7 +241,7 @@ int nnb_service_find(struct nnb_service *service, const char *name_or_path, bool
 
 int nnb_service_launched(struct nnb_service *service, const char *executor) {
     *service = (struct nnb_service){.executor = strdup(executor)};
-    return service->executor != NULL ? NNBURST_NO_ERROR : nnb_fail(NNBURST_OUT_OF_MEMORY, "memory is short");
+    return service->executor != NULL ? NNBURST_NO_ERROR : nnb_fail_short_of_memory();
 }
 
 int nnb_service_reach(struct nnb_service *service, uint64_t deadline_ns, int *socket) {
