@@ -53,8 +53,6 @@ struct nnb_graph {
     struct lane *idle;
 };
 
-static ort_status short_of_memory(void) { return nnb_ort_status(ORT_FAIL, "memory is short"); }
-
 /* -- requests --------------------------------------------------------------------------------------------- */
 
 static size_t argument_count(const struct nnb_graph *graph) {
@@ -180,7 +178,7 @@ static ort_status find_bound(struct nnb_graph *graph, struct lane *lane, struct 
     oldest->rooms = calloc(graph->written.output_count + 1, sizeof(nnburst_memory *));
     if (oldest->shapes == NULL || oldest->memories == NULL || oldest->offsets == NULL || oldest->rooms == NULL) {
         unbind(graph, oldest);
-        return short_of_memory();
+        return nnb_ort_short_of_memory();
     }
     int64_t *shapes = oldest->shapes;
     for (size_t i = 0; i < graph->written.input_count; i++) {
@@ -221,7 +219,7 @@ static ort_status take_input(const struct nnb_graph *graph, void *context, size_
     if (failed == NULL) {
         argument->dimensions = calloc(argument->rank + 1, sizeof *argument->dimensions);
         failed = argument->dimensions == NULL
-                     ? short_of_memory()
+                     ? nnb_ort_short_of_memory()
                      : ORT(ORT_GET_DIMENSIONS, ort_object, int64_t *, size_t)(info, argument->dimensions, argument->rank);
     }
     ORT_RELEASE(ORT_RELEASE_TENSOR_INFO, info);
@@ -385,7 +383,7 @@ static ort_status take_lane(struct nnb_graph *graph, struct lane **lane) {
     }
     *lane = calloc(1, sizeof **lane);
     if (*lane == NULL) {
-        return short_of_memory();
+        return nnb_ort_short_of_memory();
     }
     int code = nnburst_open_burst(graph->model, NULL, 0, graph->driver->timeout_ns, &(*lane)->burst);
     if (code != NNBURST_NO_ERROR) {
@@ -405,7 +403,7 @@ static ort_status compute(struct ort_compute_info *info, void *state, void *cont
     }
     struct argument *arguments = calloc(argument_count(graph) + 1, sizeof *arguments);
     if (arguments == NULL) {
-        return short_of_memory();
+        return nnb_ort_short_of_memory();
     }
     struct lane *lane = NULL;
     (void)pthread_rwlock_rdlock(&driver->recovery);
@@ -501,7 +499,7 @@ ort_status nnb_graph_prepare(struct nnb_driver *driver, struct nnb_written *writ
     struct nnb_graph *made = calloc(1, sizeof *made);
     if (made == NULL) {
         nnb_written_free(written);
-        return short_of_memory();
+        return nnb_ort_short_of_memory();
     }
     made->info = (struct ort_compute_info){ORT_VERSION, create_state, compute, release_state};
     made->driver = driver;

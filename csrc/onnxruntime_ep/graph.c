@@ -36,7 +36,7 @@ ort_status nnb_ort_list(ort_object owner, int count_place, int list_place, ort_o
     ORT_TRY(ORT(count_place, ort_object, size_t *)(owner, &found));
     ort_object *list = calloc(found + 1, sizeof *list);
     if (list == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     ort_status failed =
         found == 0 ? NULL : ORT(list_place, ort_object, ort_object *, size_t)(owner, list, found);
@@ -75,7 +75,7 @@ static ort_status shape_of(ort_object tensor, int64_t **dimensions, size_t *rank
     ORT_TRY(ORT(ORT_GET_RANK, ort_object, size_t *)(tensor, rank));
     *dimensions = calloc(*rank + 1, sizeof **dimensions);
     if (*dimensions == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     return ORT(ORT_GET_DIMENSIONS, ort_object, int64_t *, size_t)(tensor, *dimensions, *rank);
 }
@@ -172,7 +172,7 @@ static ort_status describe(ort_object value, struct nnb_border *border) {
     ORT_TRY(value_name(value, &name));
     border->name = strdup(name);
     if (border->name == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     ORT_TRY(tensor_of(value, &tensor));
     if (tensor == NULL) {
@@ -183,7 +183,7 @@ static ort_status describe(ort_object value, struct nnb_border *border) {
     ORT_TRY(shape_of(tensor, &border->dimensions, &border->rank));
     border->symbols = calloc(border->rank + 1, sizeof *border->symbols);
     if (border->symbols == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     return ORT(ORT_GET_SYMBOLIC_DIMENSIONS, ort_object, const char **, size_t)(tensor, border->symbols, border->rank);
 }
@@ -333,7 +333,7 @@ static ort_status read_attribute(ort_object attribute, int type, void **data, si
     }
     *data = calloc(1, *bytes + 1);
     if (*data == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     return *bytes == 0 ? NULL
                        : ORT(ORT_READ_ATTRIBUTE, ort_object, int, void *, size_t, size_t *)(attribute, type, *data,
@@ -385,7 +385,7 @@ static ort_status subgraphs_of(ort_object node, ort_object **graphs, const char 
     *graphs = calloc(*count + 1, sizeof **graphs);
     *names = calloc(*count + 1, sizeof **names);
     if (*graphs == NULL || *names == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     return *count == 0 ? NULL
                        : ORT(ORT_NODE_SUBGRAPHS, ort_object, ort_object *, size_t, const char **)(node, *graphs, *count,
@@ -544,7 +544,7 @@ static ort_status write_borders(struct nnb_written *written, ort_object graph, b
     struct nnb_border *borders = calloc(count + 1, sizeof *borders);
     size_t *found = outputs ? &written->output_count : &written->input_count;
     *(outputs ? &written->outputs : &written->inputs) = borders;
-    ort_status failed = borders == NULL ? nnb_ort_status(ORT_FAIL, "memory is short") : NULL;
+    ort_status failed = borders == NULL ? nnb_ort_short_of_memory() : NULL;
     for (size_t i = 0; failed == NULL && i < count; i++) {
         bool is_constant = false;
         if (!outputs) {
@@ -570,7 +570,7 @@ static ort_status write_operators(struct nnb_proto *file, ort_object graph) {
     int64_t *versions = calloc(count + 1, sizeof *versions);
     ort_status failed =
         domains == NULL || versions == NULL
-            ? nnb_ort_status(ORT_FAIL, "memory is short")
+            ? nnb_ort_short_of_memory()
             : ORT(ORT_GRAPH_OPERATOR_SETS, ort_object, const char **, int64_t *, size_t)(graph, domains, versions, count);
     for (size_t i = 0; failed == NULL && i < count; i++) {
         size_t begun = nnb_proto_begin(file, MODEL_OPERATORS);
@@ -610,7 +610,7 @@ ort_status nnb_graph_write(ort_object graph, struct nnb_written *written) {
     ORT_TRY(failed);
     nnb_proto_end(file, begun);
     ORT_TRY(write_operators(file, graph));
-    return file->failed ? nnb_ort_status(ORT_FAIL, "memory is short") : NULL;
+    return file->failed ? nnb_ort_short_of_memory() : NULL;
 }
 
 static void free_borders(struct nnb_border *borders, size_t count) {

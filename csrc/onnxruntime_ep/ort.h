@@ -211,6 +211,9 @@ struct ort_ep_factory {
 /* A status with a text. */
 ort_status nnb_ort_status(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The status for want of memory. */
+ort_status nnb_ort_short_of_memory(void);
+
 /* A status of what a function of nnburst.h has returned. */
 ort_status nnb_ort_failed(const char *what, int code);
 

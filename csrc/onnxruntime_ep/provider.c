@@ -38,6 +38,8 @@ ort_status nnb_ort_status(int code, const char *format, ...) {
     return ORT(ORT_CREATE_STATUS, int, const char *)(code, text);
 }
 
+ort_status nnb_ort_short_of_memory(void) { return nnb_ort_status(ORT_FAIL, "memory is short"); }
+
 ort_status nnb_ort_failed(const char *what, int code) {
     const char *why = nnburst_error_message();
     return nnb_ort_status(code == NNBURST_BAD_DATA ? ORT_INVALID_ARGUMENT : ORT_FAIL, "nnburst: %s: %s: %s", what,
@@ -72,7 +74,7 @@ static ort_status look_at(ort_object graph, struct nodes *nodes) {
     nodes->writable = calloc(nodes->count + 1, sizeof *nodes->writable);
     nodes->levels = calloc(nodes->count + 1, sizeof *nodes->levels);
     if (nodes->writable == NULL || nodes->levels == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     for (size_t i = 0; i < nodes->count; i++) {
         size_t number = 0;
@@ -82,7 +84,7 @@ static ort_status look_at(ort_object graph, struct nodes *nodes) {
     }
     nodes->positions = calloc(nodes->number_count + 1, sizeof *nodes->positions);
     if (nodes->positions == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     for (size_t i = 0; i < nodes->count; i++) {
         size_t number = 0;
@@ -170,7 +172,7 @@ static ort_status try_nodes(struct provider *provider, ort_object graph, const o
     struct nnb_graph **more =
         realloc(provider->candidates, (provider->candidate_count + 1) * sizeof(struct nnb_graph *));
     if (failed == NULL && more == NULL) {
-        failed = nnb_ort_status(ORT_FAIL, "memory is short");
+        failed = nnb_ort_short_of_memory();
     }
     provider->candidates = more == NULL ? provider->candidates : more;
     if (failed == NULL) {
@@ -192,7 +194,7 @@ static ort_status claim_level(struct provider *provider, ort_object graph, const
     ort_object *chosen = calloc(nodes->count + 1, sizeof *chosen);
     size_t count = 0;
     if (chosen == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     for (size_t i = 0; i < nodes->count; i++) {
         if (nodes->writable[i] && nodes->levels[i] == level) {
@@ -421,7 +423,7 @@ static ort_status create_ep(struct ort_ep_factory *factory, const ort_object *de
     struct nnb_reason reason;
     struct provider *provider = calloc(1, sizeof *provider);
     nnb_driver_options_init(&options);
-    ort_status failed = provider == NULL ? nnb_ort_status(ORT_FAIL, "memory is short") : read_options(session_options, &options);
+    ort_status failed = provider == NULL ? nnb_ort_short_of_memory() : read_options(session_options, &options);
     if (failed == NULL && !nnb_driver_open(&provider->driver, &options, DEFAULT_EXECUTOR, &reason)) {
         failed = refused(&reason);
     }
@@ -558,7 +560,7 @@ ort_status CreateEpFactories(const char *registered_name, const struct ort_base 
     }
     struct factory *factory = calloc(1, sizeof *factory);
     if (factory == NULL) {
-        return nnb_ort_status(ORT_FAIL, "memory is short");
+        return nnb_ort_short_of_memory();
     }
     factory->base = (struct ort_ep_factory){
         .version = ORT_VERSION,
