@@ -215,13 +215,7 @@ static ort_status take_input(const struct nnb_graph *graph, void *context, size_
     ORT_TRY(ORT(ORT_GET_TENSOR_DATA, ort_object, void **)(value, &argument->data));
     ORT_TRY(ORT(ORT_TENSOR_BYTES, ort_object, size_t *)(value, &argument->bytes));
     ORT_TRY(ORT(ORT_GET_TYPE_AND_SHAPE, ort_object, ort_object *)(value, &info));
-    ort_status failed = ORT(ORT_GET_RANK, ort_object, size_t *)(info, &argument->rank);
-    if (failed == NULL) {
-        argument->dimensions = calloc(argument->rank + 1, sizeof *argument->dimensions);
-        failed = argument->dimensions == NULL
-                     ? nnb_ort_short_of_memory()
-                     : ORT(ORT_GET_DIMENSIONS, ort_object, int64_t *, size_t)(info, argument->dimensions, argument->rank);
-    }
+    ort_status failed = nnb_ort_shape(info, &argument->dimensions, &argument->rank);
     ORT_RELEASE(ORT_RELEASE_TENSOR_INFO, info);
     if (failed == NULL && argument->bytes == 0) {
         return nnb_ort_status(ORT_INVALID_ARGUMENT, "input %s has no elements, which a driver does not take",

@@ -70,8 +70,7 @@ ort_status nnb_value_element(ort_object value, int *element) {
     return tensor == NULL ? NULL : ORT(ORT_GET_ELEMENT_TYPE, ort_object, int *)(tensor, element);
 }
 
-/* The extents of a type; the caller frees them. */
-static ort_status shape_of(ort_object tensor, int64_t **dimensions, size_t *rank) {
+ort_status nnb_ort_shape(ort_object tensor, int64_t **dimensions, size_t *rank) {
     ORT_TRY(ORT(ORT_GET_RANK, ort_object, size_t *)(tensor, rank));
     *dimensions = calloc(*rank + 1, sizeof **dimensions);
     if (*dimensions == NULL) {
@@ -127,7 +126,7 @@ static ort_status write_value(struct nnb_written *written, uint32_t field, const
     if (bytes != 0) {
         ORT_TRY(ORT(ORT_GET_TENSOR_DATA, ort_object, void **)(value, &data));
     }
-    ort_status failed = shape_of(info, &dimensions, &rank);
+    ort_status failed = nnb_ort_shape(info, &dimensions, &rank);
     if (failed == NULL) {
         size_t begun = nnb_proto_begin(file, field);
         for (size_t i = 0; i < rank; i++) {
@@ -180,7 +179,7 @@ static ort_status describe(ort_object value, struct nnb_border *border) {
     }
     ORT_TRY(ORT(ORT_GET_ELEMENT_TYPE, ort_object, int *)(tensor, &border->element));
     border->has_shape = has_shape(tensor);
-    ORT_TRY(shape_of(tensor, &border->dimensions, &border->rank));
+    ORT_TRY(nnb_ort_shape(tensor, &border->dimensions, &border->rank));
     border->symbols = calloc(border->rank + 1, sizeof *border->symbols);
     if (border->symbols == NULL) {
         return nnb_ort_short_of_memory();

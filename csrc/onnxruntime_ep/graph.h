@@ -54,6 +54,9 @@ ort_status nnb_node_is_writable(ort_object node, bool *writable);
 /* Element type of a value; 0 of one that is no tensor. */
 ort_status nnb_value_element(ort_object value, int *element);
 
+/* The extents of a tensor's type, which the caller frees, also after a failure. */
+ort_status nnb_ort_shape(ort_object tensor, int64_t **dimensions, size_t *rank);
+
 /* An array of objects that is asked for by two functions of the engine: count, and fill. The caller frees it. */
 ort_status nnb_ort_list(ort_object owner, int count_place, int list_place, ort_object **items, size_t *count);
 
