@@ -664,20 +664,16 @@ static ort_status are_writable(ort_object node, int count_place, int list_place,
     ORT_TRY(nnb_ort_list(node, count_place, list_place, &values, &count));
     ort_status failed = NULL;
     for (size_t i = 0; failed == NULL && *writable && i < count; i++) {
-        ort_object tensor = NULL;
-        int element = 0;
+        int element = 0; /* of one that is no tensor, which never may */
         bool is_constant = false;
         if (values[i] == NULL) {
             continue;
         }
-        failed = tensor_of(values[i], &tensor);
-        if (failed == NULL && tensor != NULL) {
-            failed = ORT(ORT_GET_ELEMENT_TYPE, ort_object, int *)(tensor, &element);
-        }
+        failed = nnb_value_element(values[i], &element);
         if (failed == NULL) {
             failed = ORT(ORT_VALUE_IS_CONSTANT, ort_object, bool *)(values[i], &is_constant);
         }
-        *writable = tensor != NULL && (may_cross(element) || (is_constant && element > ORT_STRING));
+        *writable = may_cross(element) || (is_constant && element > ORT_STRING);
     }
     free(values);
     return failed;
