@@ -156,18 +156,26 @@ static void explain(const struct provider *provider, size_t count, ort_status fa
     ORT_RELEASE(ORT_RELEASE_STATUS, failed);
 }
 
+/* The place of the candidate that was made of the same file; `candidate_count` without one. */
+static size_t find_candidate(const struct provider *provider, const struct nnb_written *written) {
+    size_t at = 0;
+    while (at < provider->candidate_count &&
+           !nnb_written_same(nnb_graph_written(provider->candidates[at]), written)) {
+        at++;
+    }
+    return at;
+}
+
 /* Has the driver prepare these nodes, unless it has already. */
 static ort_status try_nodes(struct provider *provider, ort_object graph, const ort_object *nodes, size_t count) {
     void *view = NULL;
     struct nnb_written written;
     ORT_TRY(ORT(ORT_GRAPH_VIEW, ort_object, const ort_object *, size_t, void **)(graph, nodes, count, &view));
     ort_status failed = nnb_graph_write(view, &written);
-    for (size_t i = 0; failed == NULL && i < provider->candidate_count; i++) {
-        if (nnb_written_same(nnb_graph_written(provider->candidates[i]), &written)) {
-            nnb_written_free(&written);
-            ORT_RELEASE(ORT_RELEASE_GRAPH, view);
-            return NULL;
-        }
+    if (failed == NULL && find_candidate(provider, &written) != provider->candidate_count) {
+        nnb_written_free(&written);
+        ORT_RELEASE(ORT_RELEASE_GRAPH, view);
+        return NULL;
     }
     struct nnb_graph **more =
         realloc(provider->candidates, (provider->candidate_count + 1) * sizeof(struct nnb_graph *));
@@ -317,13 +325,12 @@ static ort_status compile_one(struct provider *provider, ort_object graph, struc
         nnb_written_free(&written);
         return failed;
     }
-    for (size_t i = 0; i < provider->candidate_count; i++) {
-        if (nnb_written_same(nnb_graph_written(provider->candidates[i]), &written)) {
-            *compiled = provider->candidates[i];
-            provider->candidates[i] = provider->candidates[--provider->candidate_count];
-            nnb_written_free(&written);
-            return NULL;
-        }
+    size_t at = find_candidate(provider, &written);
+    if (at != provider->candidate_count) {
+        *compiled = provider->candidates[at];
+        provider->candidates[at] = provider->candidates[--provider->candidate_count];
+        nnb_written_free(&written);
+        return NULL;
     }
     return nnb_graph_prepare(&provider->driver, &written, compiled);
 }
