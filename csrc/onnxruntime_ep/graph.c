@@ -165,6 +165,12 @@ static ort_status write_tensor(struct nnb_written *written, uint32_t field, cons
 
 /* -- borders ---------------------------------------------------------------------------------------------- */
 
+static void free_border(struct nnb_border *border) {
+    free(border->name);
+    free(border->dimensions);
+    free(border->symbols);
+}
+
 static ort_status describe(ort_object value, struct nnb_border *border) {
     const char *name = NULL;
     ort_object tensor = NULL;
@@ -221,9 +227,7 @@ static ort_status write_formal(struct nnb_proto *file, uint32_t field, const ort
             border.has_shape &= field == GRAPH_INPUT || border.rank != 0 || nnb_ort.has_shapes;
             write_border(file, field, &border);
         }
-        free(border.name);
-        free(border.dimensions);
-        free(border.symbols);
+        free_border(&border);
         ORT_TRY(failed);
     }
     return NULL;
@@ -614,9 +618,7 @@ ort_status nnb_graph_write(ort_object graph, struct nnb_written *written) {
 
 static void free_borders(struct nnb_border *borders, size_t count) {
     for (size_t i = 0; borders != NULL && i < count; i++) {
-        free(borders[i].name);
-        free(borders[i].dimensions);
-        free(borders[i].symbols);
+        free_border(&borders[i]);
     }
     free(borders);
 }
