@@ -20,20 +20,27 @@ struct delegate {
 
 /* -- kernels ---------------------------------------------------------------------------------------------- */
 
+/* The link to the partition that was prepared of these nodes; to NULL without one. */
+static struct nnb_partition **find_prepared(struct delegate *delegate, const struct tfl_ints *nodes) {
+    struct nnb_partition **link = &delegate->prepared;
+    while (*link != NULL && !nnb_partition_has(*link, nodes)) {
+        link = nnb_partition_next(*link);
+    }
+    return link;
+}
+
 /* Takes the partition that was prepared of these nodes. The engine calls it while nodes are replaced, which `prepare` has it do. */
 static void *kernel_init(struct tfl_context *context, const char *parameters, size_t length) {
     const struct tfl_partition *given = (const struct tfl_partition *)(const void *)parameters;
     struct delegate *delegate = (struct delegate *)(void *)given->delegate;
     (void)context;
     (void)length;
-    for (struct nnb_partition **link = &delegate->prepared; *link != NULL; link = nnb_partition_next(*link)) {
-        struct nnb_partition *partition = *link;
-        if (nnb_partition_has(partition, given->nodes)) {
-            *link = *nnb_partition_next(partition);
-            return partition;
-        }
+    struct nnb_partition **link = find_prepared(delegate, given->nodes);
+    struct nnb_partition *partition = *link;
+    if (partition != NULL) {
+        *link = *nnb_partition_next(partition);
     }
-    return NULL;
+    return partition;
 }
 
 static void kernel_free(struct tfl_context *context, void *data) {
@@ -115,15 +122,6 @@ static void unclaim(struct claims *claims, const struct tfl_ints *nodes, const s
     claims->nodes->size = kept;
 }
 
-static bool is_prepared(const struct delegate *delegate, const struct tfl_ints *nodes) {
-    for (struct nnb_partition *each = delegate->prepared; each != NULL; each = *nnb_partition_next(each)) {
-        if (nnb_partition_has(each, nodes)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Has the driver prepare each part that the claims fall into, and gives up those that it refuses. `*again`: there were such,
  * so the others may fall into other parts. */
 static bool prepare_parts(struct delegate *delegate, struct tfl_context *context, struct claims *claims, bool *again,
@@ -137,7 +135,7 @@ static bool prepare_parts(struct delegate *delegate, struct tfl_context *context
     for (int i = 0; i < count; i++) {
         struct nnb_partition *partition = NULL;
         bool is_refused = false;
-        if (is_prepared(delegate, parts[i].nodes)) {
+        if (*find_prepared(delegate, parts[i].nodes) != NULL) {
             continue;
         }
         if (nnb_partition_open(&delegate->driver, context, &parts[i], &partition, &is_refused, reason)) {
