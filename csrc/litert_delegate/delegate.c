@@ -48,22 +48,23 @@ static void kernel_free(struct tfl_context *context, void *data) {
     nnb_partition_close(data);
 }
 
-static int kernel_prepare(struct tfl_context *context, struct tfl_node *node) {
+/* Has a kernel's partition do something, and reports why if it fails. */
+static int act_on(struct tfl_context *context, const struct tfl_node *node,
+                  bool (*act)(struct nnb_partition *, struct tfl_context *, struct nnb_reason *)) {
     struct nnb_reason reason = {"nnburst: these nodes were not prepared"};
-    if (node->user_data != NULL && nnb_partition_adapt(node->user_data, context, &reason)) {
+    if (node->user_data != NULL && act(node->user_data, context, &reason)) {
         return TFL_OK;
     }
     context->report(context, "%s", reason.text);
     return TFL_ERROR;
 }
 
+static int kernel_prepare(struct tfl_context *context, struct tfl_node *node) {
+    return act_on(context, node, nnb_partition_adapt);
+}
+
 static int kernel_invoke(struct tfl_context *context, struct tfl_node *node) {
-    struct nnb_reason reason = {"nnburst: these nodes were not prepared"};
-    if (node->user_data != NULL && nnb_partition_run(node->user_data, context, &reason)) {
-        return TFL_OK;
-    }
-    context->report(context, "%s", reason.text);
-    return TFL_ERROR;
+    return act_on(context, node, nnb_partition_run);
 }
 
 /* -- claims ----------------------------------------------------------------------------------------------- */
