@@ -258,22 +258,13 @@ static int one_of_its_own(const struct nnb_bench_interface *interface) {
     return code;
 }
 
+static int32_t by_interface(void *argument) {
+    const struct nnb_bench_interface *interface = argument;
+    return interface->execution == NULL ? one_of_its_own(interface)
+                                        : interface->burst_compute(interface->execution, interface->burst);
+}
+
 uint64_t nnb_bench_interface_run(const struct nnb_bench_interface *interface, uint64_t rounds,
                                  uint64_t *samples_ns) {
-    uint64_t began = nnb_now_ns();
-    uint64_t before = began;
-    for (uint64_t i = 0; i < rounds; i++) {
-        int code = interface->execution == NULL
-                       ? one_of_its_own(interface)
-                       : interface->burst_compute(interface->execution, interface->burst);
-        if (code != 0) {
-            return 0;
-        }
-        if (samples_ns != NULL) {
-            uint64_t now = nnb_now_ns();
-            samples_ns[i] = now - before;
-            before = now;
-        }
-    }
-    return nnb_now_ns() - began;
+    return bench_calls(by_interface, (void *)(uintptr_t)interface, rounds, samples_ns);
 }
