@@ -11,7 +11,7 @@ enum { TFL_OK = 0, TFL_ERROR = 1, TFL_DELEGATE_ERROR = 2 };
 enum { TFL_READ_ONLY = 1, TFL_DYNAMIC = 4 }; /* how memory is allocated */
 enum { TFL_ALLOWS_DYNAMIC = 1, TFL_WANTS_EXTENTS = 2 }; /* a delegate's flags */
 enum { TFL_UNQUANTIZED = 0, TFL_AFFINE = 1 };
-enum { TFL_DELEGATE_CODE = 51, TFL_NO_TENSOR = -1, TFL_NO_BUFFER = -1 };
+enum { TFL_DELEGATE_CODE = 51, TFL_NO_TENSOR = -1 };
 /* Types that the delegate looks for by themselves; see types in tensors.c. */
 enum { TFL_INT16 = 7 };
 

@@ -85,7 +85,6 @@ enum {
     ORT_EP_RELEASE_DEVICE = 1,
     ORT_EP_FUSE = 2,
     ORT_EP_ADD_ALLOCATOR = 5,
-    ORT_EP_MEMORY_OF_VALUE = 7,
     ORT_EP_MEMORY_TYPE = 10,
     ORT_EP_MEMORY_DEVICE_TYPE = 9,
 };
@@ -95,7 +94,7 @@ enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
 enum { ORT_WARNING = 2 };
 enum { ORT_HARDWARE_CPU = 0 };
 enum { ORT_DEVICE_CPU = 0, ORT_DEVICE_NPU = 3 };
-enum { ORT_MEMORY_DEFAULT = 0, ORT_MEMORY_HOST_ACCESSIBLE = 5 };
+enum { ORT_MEMORY_HOST_ACCESSIBLE = 5 };
 enum { ORT_DEVICE_ALLOCATOR = 0 };
 enum { ORT_STRING = 8, ORT_BOOL = 9 }; /* element types have ONNX's numbers */
 

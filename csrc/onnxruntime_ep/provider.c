@@ -11,7 +11,7 @@
 #define OPTION_PREFIX "ep.nnburstexecutionprovider." /* as the engine makes it of the name */
 #define DEFAULT_EXECUTOR "onnxruntime"
 
-enum { OLDEST_MINOR = 23, SHAPES_MINOR = 24, VENDOR = 0x6e6e, ALIGNMENT = 64, VERBOSE = 0 };
+enum { OLDEST_MINOR = 23, SHAPES_MINOR = 24, VENDOR = 0x6e6e, ALIGNMENT = 64 };
 enum { VALUE_PRODUCER = 323, VALUE_IS_FROM_OUTER_SCOPE = 332, NODE_ID = 348 };
 
 struct ort_engine nnb_ort;
