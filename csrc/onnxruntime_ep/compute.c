@@ -24,7 +24,6 @@ struct bound {
     nnburst_request *request;
     uint64_t used; /* when, by counting */
     int64_t *shapes; /* of all inputs: rank, extents */
-    size_t shapes_count;
     nnburst_memory **memories; /* of inputs and outputs, held; NULL for memory of the request's own */
     size_t *offsets;
     nnburst_memory **rooms; /* of outputs whose shape the run finds out; held */
