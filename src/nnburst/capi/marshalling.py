@@ -177,12 +177,16 @@ class HandleTable:
         Raises:
             ResourceExhausted: the library has no more.
         """
-        assert self.new_handle is not None
-        handle = int(self.new_handle(int(kind)))
+        handle = self.reserve(kind)
         if not handle:
             raise ResourceExhausted(f"no handle for another {kind.name}")
         self[handle] = value
         return handle
+
+    def reserve(self, kind: HandleKind) -> int:
+        """A new handle, which stands for no object yet; 0 if the library has no more."""
+        assert self.new_handle is not None
+        return int(self.new_handle(int(kind)))
 
 
 HANDLES = HandleTable()

@@ -170,7 +170,8 @@ class NativeExecutions:
             sizes = self._sizes.get(compilation)
             if sizes is None:
                 executable = NativeView(execution).executable
-                sizes = ArgumentSizes(OwnBursts(executable, self._new_burst, self._end_burst))
+                new_burst = partial(HANDLES.reserve, HandleKind.Burst)  # one that no program has
+                sizes = ArgumentSizes(OwnBursts(executable, new_burst, self._end_burst))
                 self._sizes[compilation] = sizes
                 self._know(sizes)
         self.exchange.offer_sizes(compilation, sizes.struct)
@@ -195,11 +196,6 @@ class NativeExecutions:
             sizes.own.computed(mine)
         else:
             self.cache(handle, burst, execution, mine)
-
-    def _new_burst(self) -> int:
-        """A handle for a burst that no program has; 0 if there are no more."""
-        assert HANDLES.new_handle is not None
-        return int(HANDLES.new_handle(int(HandleKind.Burst)))
 
     def _end_burst(self, handle: int) -> None:
         self.exchange.end_burst(handle)
