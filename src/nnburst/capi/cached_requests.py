@@ -236,7 +236,8 @@ class ArgumentSizes(Closing):
 # -- cached requests -------------------------------------------------------------------------------
 
 
-_RUN: Final = ffi.addressof(lib, "nnb_capi_run")
+#: By what the library runs a bound request.
+RUN: Final = ffi.addressof(lib, "nnb_capi_run")
 #: Nanoseconds that an execution may take to be waited for where it is started: about what starting a thread
 #: for it would take. And those of an ordinary computation that promise it.
 QUICK_NS: Final = 100_000
@@ -297,7 +298,7 @@ class CachedRequest(Closing):
             "struct nnb_cached_request *",
             {
                 "sizes": sizes.struct,
-                "run": _RUN,
+                "run": RUN,
                 "bound": bound.steps.struct,
                 "places": self._places,
                 "quick_ns": QUICK_NS if sizes.executable.least_ns <= PROMISING_NS else 0,

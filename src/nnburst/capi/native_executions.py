@@ -17,8 +17,9 @@ import threading
 from functools import partial
 from typing import Any, Final
 
-from nnburst._native import ffi, lib
+from nnburst._native import ffi
 from nnburst.capi.cached_requests import (
+    RUN,
     ArgumentSizes,
     BurstRequests,
     CachedRequest,
@@ -39,7 +40,6 @@ from nnburst.runtime.objects.execution import Execution, NativeView
 from nnburst.runtime.records import ExecutionMode
 
 # -- reusable executions ---------------------------------------------------------------------------
-_RUN: Final = ffi.addressof(lib, "nnb_capi_run")
 
 
 class _Offer:
@@ -53,7 +53,7 @@ class _Offer:
         self.run: Any = ffi.new(
             "struct nnb_fast_run *",
             {
-                "run": _RUN,
+                "run": RUN,
                 "bound": bound.steps.struct,
                 "burst": handle,
                 "copies_in": self._copies[0],
