@@ -18,6 +18,7 @@ from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.own_bursts import MOST_THREADS, ThreadBurst, ThreadBursts
 from nnburst.client.staging import Layout
 from nnburst.hal.errors import ResourceExhausted
+from nnburst.hal.limits import OPERAND_TYPE_BASE_MAX
 from nnburst.hal.utils import Closing
 from nnburst.runtime.argument import Argument
 from nnburst.runtime.devices.driver_device import open_own_burst
@@ -181,10 +182,6 @@ def _open_own_burst(reference: weakref.ref[OwnBursts], keep: Callable[[Burst], N
 # -- sizes of arguments ----------------------------------------------------------------------------
 
 
-#: Beyond it are types of extensions, which programs know by other numbers.
-_LAST_CORE_TYPE: Final = 0xFFFF
-
-
 class ArgumentSizes(Closing):
     """The lengths and types of the inputs and outputs of a compilation's executions, for the library.
 
@@ -209,7 +206,8 @@ class ArgumentSizes(Closing):
         self._dimensions = [ffi.new("uint32_t[]", operand.dimensions) for operand in operands]
         self._types = ffi.new("struct nnb_argument_type[]", self.count)
         for row, operand, dimensions in zip(self._types, operands, self._dimensions, strict=True):
-            row.type = operand.type if operand.type <= _LAST_CORE_TYPE else -1
+            # Programs know types of extensions by other numbers.
+            row.type = operand.type if operand.type <= OPERAND_TYPE_BASE_MAX else -1
             row.rank, row.dimensions = len(operand.dimensions), dimensions
             row.scale, row.zero_point = operand.scale, operand.zero_point
         self.struct: Any = ffi.new(
