@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from nnburst.capi.constants import (
-    DEFAULT_LOOP_TIMEOUT_NS,
-    MAXIMUM_LOOP_TIMEOUT_NS,
-    RUNTIME_FEATURE_LEVEL,
-)
+from nnburst.capi.constants import RUNTIME_FEATURE_LEVEL
 from nnburst.capi.functions import FUNCTIONS, Argument, Function, HandleKind, Pass
+from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
 
 MOST_ARGUMENTS: Final = max(len(function.arguments) for function in FUNCTIONS)
 
 #: What the library answers by itself.
 ANSWERS: Final = {
     "get_default_loop_timeout": f"{DEFAULT_LOOP_TIMEOUT_NS}u",
-    "get_maximum_loop_timeout": f"{MAXIMUM_LOOP_TIMEOUT_NS}u",
+    "get_maximum_loop_timeout": f"{MAX_LOOP_TIMEOUT_NS}u",
     "get_runtime_feature_level": f"{RUNTIME_FEATURE_LEVEL}",
 }
 #: Calls that C may carry out by itself: of native executions, and computations that have run before.

@@ -24,6 +24,7 @@ from nnburst.hal.enums import (
     Priority,
     ResultCode,
 )
+from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
 
 PREFIX: Final = "ANEURALNETWORKS_"
 
@@ -44,9 +45,6 @@ _FIRST_OEM: Final = 10000
 
 #: Seconds; programs give nanoseconds.
 NANOSECOND: Final = 1e-9
-
-DEFAULT_LOOP_TIMEOUT_NS: Final = 2_000_000_000
-MAXIMUM_LOOP_TIMEOUT_NS: Final = 15_000_000_000
 
 
 def feature_level(level: int) -> int:
@@ -86,7 +84,13 @@ ENUMS: Final[tuple[tuple[str | None, dict[str, int]], ...]] = (
     ("ResultCode", {code.name: int(code) for code in ResultCode}),
     ("DurationCode", _DURATIONS),
     ("PriorityCode", _PRIORITIES),
-    (None, {"MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES": 128, "BYTE_SIZE_OF_CACHE_TOKEN": 32}),
+    (
+        None,
+        {
+            "MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES": 128,
+            "BYTE_SIZE_OF_CACHE_TOKEN": BYTE_SIZE_OF_CACHE_TOKEN,
+        },
+    ),
 )
 
 #: Those of NeuralNetworksOEM.h, which go on from OperandCode and OperationCode.
