@@ -199,7 +199,7 @@ class Row:
         self._result: Final = next((a for a in taken if a.passing is Pass.RESULT), None)
 
     def as_function(self) -> Callable[..., Any]:
-        """What carries the function out, from values of C's arguments in order."""
+        """A function that makes the call, given the values of C's arguments in order."""
         of, name, place, result = self.of, self.name, self._place, self._result
         if self.value is not None:
             value = place[self.value]

@@ -33,7 +33,7 @@ class HandleKind(IntEnum):
 
 
 class Pass(IntEnum):
-    """How an argument reaches the Python side."""
+    """The ways in which arguments reach the Python side."""
 
     VALUE = 0  # a number
     POINTER = 1  # an address whose content the Python side reads or writes

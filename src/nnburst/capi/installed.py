@@ -17,12 +17,12 @@ DELEGATE_LIBRARY: Final = LIBRARY_FOLDER / "libnnburst_delegate.so"
 
 
 def cflags() -> str:
-    """What a compiler needs."""
+    """A compiler's flags for the headers."""
     return f"-I{INCLUDE}"
 
 
 def libs(*, client: bool = False) -> str:
-    """What a linker needs; the program finds the library where it is.
+    """A linker's flags for the library, which the program then finds where it is.
 
     Args:
         client: for the client of served networks, instead of NNAPI's interface.

@@ -230,7 +230,7 @@ def count_of(function: Function, argument: Argument) -> int:
 
 
 def value_reader(function: Function, argument: Argument) -> Read:
-    """What a method of the framework takes: as `reader`, and what lies at an address for the address."""
+    """As `reader`, but for a method of the framework, which takes what lies at an address."""
     read = reader(function, argument)
     ctype = argument.ctype
     if ctype == "bool":
