@@ -7,13 +7,13 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "code_counts.h"
 #include "random.h"
 
 #define MOST 4u
 #define SECOND 1000000000ull
 
 static uint64_t state;
-static unsigned long codes[128];
 
 /* One object, and what it was opened from. */
 struct object {
@@ -28,11 +28,6 @@ static struct object requests[MOST * 2];
 static struct object memories[MOST];
 
 static uint64_t any(uint64_t bound) { return next_random(&state) % bound; }
-
-static int count(int code) {
-    codes[code >= 0 && code < 128 ? code : 127]++;
-    return code;
-}
 
 /* A live object of a table, or NULL. */
 static void *pick(const struct object *table, size_t size) {
@@ -342,12 +337,6 @@ int main(int argc, char **argv) {
         nnburst_close_device(devices[i].pointer);
         nnburst_free_memory(memories[i].pointer);
     }
-    (void)printf("%lu calls:", calls);
-    for (int code = 0; code < 128; code++) {
-        if (codes[code] != 0) {
-            (void)printf(" %s %lu", nnburst_result_name(code), codes[code]);
-        }
-    }
-    (void)printf("\n");
+    print_codes(calls);
     return 0;
 }

@@ -8,19 +8,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "code_counts.h"
 #include "random.h"
 
 enum { CAPACITY = 61, ROOM = CAPACITY * CAPACITY };
 
 static uint64_t state;
-static unsigned long codes[128];
 
 static uint64_t any(uint64_t bound) { return next_random(&state) % bound; }
-
-static int count(int code) {
-    codes[code >= 0 && code < 128 ? code : 127]++;
-    return code;
-}
 
 static size_t number(void) {
     static const uint64_t edges[] = {0, 1, CAPACITY - 4, CAPACITY, CAPACITY + 1, UINT32_MAX, INT64_MAX, UINT64_MAX};
@@ -113,12 +108,6 @@ int main(int argc, char **argv) {
         nnburst_close_queue(ends[!first]);
         made++;
     }
-    printf("%llu calls:", (unsigned long long)calls);
-    for (int code = 0; code < 128; code++) {
-        if (codes[code] != 0) {
-            printf(" %s %lu", nnburst_result_name(code), codes[code]);
-        }
-    }
-    printf("\n");
+    print_codes(calls);
     return 0;
 }
