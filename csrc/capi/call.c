@@ -11,8 +11,6 @@
 /* The longest array of handles that a program can pass. */
 #define MOST_HANDLES 65536
 
-static void *address(int64_t word) { return (void *)(uintptr_t)word; }
-
 /* RT:L1: nulls come before all else. */
 static bool refused_null(const struct nnb_function_description *description, const int64_t *words) {
     for (uint32_t i = 0; i < description->argument_count; i++) {
@@ -29,7 +27,7 @@ static bool refused_null(const struct nnb_function_description *description, con
 static int check_array(const struct nnb_function_description *description, uint32_t index,
                        const int64_t *words) {
     const struct nnb_argument *argument = &description->arguments[index];
-    const uint64_t *handles = address(words[index]);
+    const uint64_t *handles = nnb_address(words[index]);
     int64_t count = words[argument->count];
     if (count > MOST_HANDLES) {
         nnb_log("%s: argument %u has %lld entries, the limit is %d", description->name, index + 1,
@@ -80,7 +78,7 @@ static int new_object_at(const struct nnb_function_description *description) {
 
 static int call_that_makes(enum nnb_function function, int64_t *words, uint32_t index) {
     enum nnb_handle_kind kind = nnb_descriptions[function].arguments[index].kind;
-    uint64_t *room = address(words[index]);
+    uint64_t *room = nnb_address(words[index]);
     uint64_t handle = nnb_handle_new(kind);
     if (handle == 0) {
         return ANEURALNETWORKS_OUT_OF_MEMORY;
@@ -130,7 +128,7 @@ static int ready_for_python(const struct nnb_function_description *description, 
         if (argument->kind == NNB_EVENT && argument->passing == NNB_PASS_HANDLE) {
             nnb_event_adopt((uint64_t)words[i]);
         } else if (argument->kind == NNB_EVENT && argument->passing == NNB_PASS_HANDLES) {
-            const uint64_t *events = address(words[i]);
+            const uint64_t *events = nnb_address(words[i]);
             for (int64_t at = 0; at < words[argument->count]; at++) {
                 nnb_event_adopt(events[at]);
             }
@@ -159,10 +157,10 @@ int nnb_enter(enum nnb_function function, int64_t *words) {
     const struct nnb_function_description *description = &nnb_descriptions[function];
     int new_object = new_object_at(description);
     if (new_object >= 0 && words[new_object] != 0) {
-        *(uint64_t *)address(words[new_object]) = 0;
+        *(uint64_t *)nnb_address(words[new_object]) = 0;
     }
     if (function == NNB_EVENT_GET_SYNC_FENCE_FD && words[1] != 0) {
-        *(int *)address(words[1]) = -1;
+        *(int *)nnb_address(words[1]) = -1;
     }
     if (refused_null(description, words)) {
         return ANEURALNETWORKS_UNEXPECTED_NULL;

@@ -7,6 +7,7 @@
 
 #include "../../src/nnburst/capi/include/android/NeuralNetworks.h"
 #include "../clock.h"
+#include "call.h"
 #include "handles.h"
 #include "interpreter.h"
 #include "log.h"
@@ -96,16 +97,14 @@ static struct nnb_place *unset_argument(struct nnb_native_execution *native, boo
     return &native->arguments[at];
 }
 
-static void *address(int64_t word) { return (void *)(uintptr_t)word; }
-
 /* Notes an argument at an address; false if the Python side must do it. */
 static bool note_address(struct nnb_native_execution *native, bool is_output, const int64_t *words) {
     struct nnb_place *argument =
-        unset_argument(native, is_output, words[1], address(words[2]), (uint64_t)words[4]);
+        unset_argument(native, is_output, words[1], nnb_address(words[2]), (uint64_t)words[4]);
     if (argument == NULL || words[3] == 0) {
         return false;
     }
-    argument->address = address(words[3]);
+    argument->address = nnb_address(words[3]);
     native->set++;
     return true;
 }
@@ -127,7 +126,7 @@ static bool note_range(struct nnb_native_execution *native, bool is_output, cons
     if (offset > size || length > size - offset) {
         return false;
     }
-    struct nnb_place *argument = unset_argument(native, is_output, words[1], address(words[2]), length);
+    struct nnb_place *argument = unset_argument(native, is_output, words[1], nnb_address(words[2]), length);
     if (argument == NULL) {
         return false;
     }
@@ -331,8 +330,9 @@ static bool start_behind(struct nnb_slot *slot, const int64_t *words) {
     for (uint32_t i = 0; i < native->sizes->input_count + native->sizes->output_count; i++) {
         has_address = has_address || native->arguments[i].memory == 0;
     }
-    return has_address && words[3] == 0 && (words[2] == 0 || words[1] != 0) && all_ended(address(words[1]), words[2]) &&
-           start(slot, words, address(words[4]), NNB_ASYNC_WITH_DEPS);
+    return has_address && words[3] == 0 && (words[2] == 0 || words[1] != 0) &&
+           all_ended(nnb_address(words[1]), words[2]) &&
+           start(slot, words, nnb_address(words[4]), NNB_ASYNC_WITH_DEPS);
 }
 
 /* Ends the handle of an event that has ended; false if the Python side has it. */
@@ -362,7 +362,7 @@ static const struct nnb_argument_type *computed_output(const struct nnb_native_e
 
 static bool output_rank(const struct nnb_native_execution *native, const int64_t *words) {
     const struct nnb_argument_type *output = computed_output(native, words[1]);
-    uint32_t *rank = address(words[2]);
+    uint32_t *rank = nnb_address(words[2]);
     if (output == NULL || rank == NULL) {
         return false;
     }
@@ -372,7 +372,7 @@ static bool output_rank(const struct nnb_native_execution *native, const int64_t
 
 static bool output_dimensions(const struct nnb_native_execution *native, const int64_t *words) {
     const struct nnb_argument_type *output = computed_output(native, words[1]);
-    uint32_t *dimensions = address(words[2]);
+    uint32_t *dimensions = nnb_address(words[2]);
     if (output == NULL || dimensions == NULL || output->rank == 0) {
         return false;
     }
@@ -398,7 +398,7 @@ static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const
     case NNB_EXECUTION_BURST_COMPUTE:
         return burst_compute(slot, words, code);
     case NNB_EXECUTION_START_COMPUTE:
-        return start(slot, words, address(words[1]), NNB_ASYNC);
+        return start(slot, words, nnb_address(words[1]), NNB_ASYNC);
     case NNB_EXECUTION_START_COMPUTE_WITH_DEPENDENCIES:
         return start_behind(slot, words);
     case NNB_EXECUTION_GET_OUTPUT_OPERAND_RANK:
@@ -413,7 +413,7 @@ static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const
 bool nnb_native_call(enum nnb_function function, const int64_t *words, int *code) {
     *code = ANEURALNETWORKS_NO_ERROR;
     if (function == NNB_EXECUTION_CREATE) {
-        return create((uint64_t)words[0], address(words[1]));
+        return create((uint64_t)words[0], nnb_address(words[1]));
     }
     if (function == NNB_EVENT_FREE) {
         return free_event((uint64_t)words[0]);
