@@ -377,8 +377,8 @@ NNBURST_API uint64_t nnburst_queue_missed(const nnburst_queue *queue);
 /* Number of the process at the other end; 0 while no process has it, and of a broadcast's readers. */
 NNBURST_API int32_t nnburst_queue_peer(const nnburst_queue *queue);
 
-/* A descriptor for event loops, which becomes readable after nnburst_arm_queue gave INCOMPLETE; -1 for a broadcast's reader.
- * Borrowed: closed with the queue. */
+/* A descriptor for event loops, which becomes readable after nnburst_arm_queue gave INCOMPLETE; -1 if it cannot be had: at most 72
+ * readers of a broadcast have one. Borrowed: closed with the queue. */
 NNBURST_API int nnburst_queue_fd(nnburst_queue *queue);
 
 /* NO_ERROR if `count` elements can be written or read, or the other end has gone; INCOMPLETE if the descriptor will show it. */
