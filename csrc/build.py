@@ -89,39 +89,36 @@ def _version_script(folder: str) -> str:
     return f"-Wl,--version-script={os.path.relpath(HERE / folder / 'exports.map', ROOT)}"
 
 
+#: Parts of libc since glibc 2.34.
+_LIBC = ("dl", "pthread")
+
+
+def _client_library(name: str, folder: str, parts: tuple[str, ...]) -> Library:
+    """A library of a folder below csrc/ that has a client of drivers in it."""
+    return Library(
+        f"capi/lib/{name}",
+        (*_sources(folder), *parts),
+        macros=("NNBURST_NO_TRACE_POINTS",),  # a collector speaks Python's part of the protocol
+        libraries=_LIBC,
+        link=(_version_script(folder), *_HARDENED),
+    )
+
+
 #: What wheels bring along besides the C module, one row each.
 LIBRARIES: tuple[Library, ...] = (
     Library(
         "capi/lib/libneuralnetworks.so",
         _sources("capi"),
-        libraries=("dl", "pthread"),  # part of libc since glibc 2.34
+        libraries=_LIBC,
         link=(
             _version_script("capi"),
             "-Wl,-z,nodelete",  # dlclose leaves it loaded: an interpreter cannot be unloaded
             *_HARDENED,
         ),
     ),
-    Library(
-        "capi/lib/libnnburst.so",
-        (*_sources("client"), *_CLIENT_PARTS),
-        macros=("NNBURST_NO_TRACE_POINTS",),  # a collector speaks Python's part of the protocol
-        libraries=("dl", "pthread"),
-        link=(_version_script("client"), *_HARDENED),
-    ),
-    Library(
-        "capi/lib/libonnxruntime_ep_nnburst.so",
-        (*_sources("onnxruntime_ep"), *_PLUGIN_PARTS),
-        macros=("NNBURST_NO_TRACE_POINTS",),
-        libraries=("dl", "pthread"),
-        link=(_version_script("onnxruntime_ep"), *_HARDENED),
-    ),
-    Library(
-        "capi/lib/libnnburst_delegate.so",
-        (*_sources("litert_delegate"), *_PLUGIN_PARTS),
-        macros=("NNBURST_NO_TRACE_POINTS",),
-        libraries=("dl", "pthread"),
-        link=(_version_script("litert_delegate"), *_HARDENED),
-    ),
+    _client_library("libnnburst.so", "client", _CLIENT_PARTS),
+    _client_library("libonnxruntime_ep_nnburst.so", "onnxruntime_ep", _PLUGIN_PARTS),
+    _client_library("libnnburst_delegate.so", "litert_delegate", _PLUGIN_PARTS),
 )
 
 # cffi's generated wrappers and Python's headers are not ours to warn about.
@@ -186,7 +183,7 @@ ffibuilder.set_source(
     define_macros=macros,
     extra_compile_args=COMPILE + extra,
     extra_link_args=extra,
-    libraries=["dl", "pthread"],  # part of libc since glibc 2.34
+    libraries=[*_LIBC],
     py_limited_api=True,
 )
 
