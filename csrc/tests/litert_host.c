@@ -4,16 +4,15 @@
  * are left after all but the first cycle, then how random networks ended.
  *
  * Usage: litert_host DELEGATE OPTION VALUE CYCLES SEED NETWORKS */
-#include <dirent.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../litert_delegate/tflite.h"
+#include "leftovers.h"
 #include "random.h"
 
 enum { MOST_TENSORS = 24, MOST_NODES = 6, MOST_KERNELS = 8, WIDTH = 8, HEIGHT = 4, ARENA = 2, OPTION_BYTES = 64 };
@@ -504,31 +503,6 @@ static void run_random(struct tfl_delegate *delegate) {
         outcomes[works ? 3 : 2]++;
     }
     free_network(&network);
-}
-
-static int entries(const char *folder) {
-    int count = 0;
-    DIR *directory = opendir(folder);
-    while (directory != NULL && readdir(directory) != NULL) {
-        count++;
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-    return count;
-}
-
-static int children(void) {
-    char path[64];
-    char line[4096];
-    int found = 0;
-    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    FILE *file = fopen(path, "r");
-    if (file != NULL) {
-        found = fgets(line, sizeof line, file) != NULL;
-        (void)fclose(file);
-    }
-    return found;
 }
 
 int main(int argc, char **argv) {

@@ -3,14 +3,13 @@
  * threads, descriptors, children and mappings of the plugin are left after all but the first.
  *
  * Usage: onnxruntime_host LIBONNXRUNTIME PLUGIN OPTION VALUE NETWORK CYCLES */
-#include <dirent.h>
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "leftovers.h"
 #include "random.h"
 
 enum {
@@ -223,18 +222,6 @@ static void cycle(handle env, char **words, int in_place) {
     check(CALL(UNREGISTER, handle, const char *)(env, PLUGIN_NAME));
 }
 
-static int entries(const char *folder) {
-    int count = 0;
-    DIR *directory = opendir(folder);
-    while (directory != NULL && readdir(directory) != NULL) {
-        count++;
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-    return count;
-}
-
 /* Lines of a file of /proc that have a word. */
 static int lines(const char *path, const char *word) {
     char line[8192];
@@ -277,10 +264,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < atoi(argv[6]); i++) {
         cycle(env, argv, i % 2);
     }
-    char children[64];
-    (void)snprintf(children, sizeof children, "/proc/self/task/%d/children", (int)getpid());
     (void)printf("%d %d %d %d\n", entries("/proc/self/task") - threads, entries("/proc/self/fd") - descriptors,
-                 lines(children, " "), lines("/proc/self/maps", "ep_nnburst") + lines("/proc/self/maps", "memfd:"));
+                 children(), lines("/proc/self/maps", "ep_nnburst") + lines("/proc/self/maps", "memfd:"));
     RELEASE(RELEASE_ENV, env);
     return 0;
 }
