@@ -308,31 +308,29 @@ static int describe(const struct nnb_served_argument *argument, nnburst_operand 
     return NNBURST_NO_ERROR;
 }
 
-static int check_index(const char *kind, uint32_t index, uint32_t count) {
-    return index < count ? NNBURST_NO_ERROR
-                         : nnb_fail(NNBURST_BAD_DATA, "index: %u, the model has %u %s", index, count, kind);
+static int describe_at(const nnburst_model *model, bool output, uint32_t index, nnburst_operand *operand,
+                       size_t size) {
+    if (model == NULL || operand == NULL) {
+        return nnb_fail_null(model == NULL ? "model" : "operand");
+    }
+    uint32_t count = output ? model->output_count : model->input_count;
+    if (index >= count) {
+        return nnb_fail(NNBURST_BAD_DATA, "index: %u, the model has %u %s", index, count,
+                        output ? "outputs" : "inputs");
+    }
+    return describe(output ? &model->served.outputs[model->outputs[index]]
+                           : &model->served.inputs[model->inputs[index]],
+                    operand, size);
 }
 
 int nnburst_input(const nnburst_model *model, uint32_t index, nnburst_operand *operand,
                   size_t operand_size) {
-    if (model == NULL || operand == NULL) {
-        return nnb_fail_null(model == NULL ? "model" : "operand");
-    }
-    int code = check_index("inputs", index, model->input_count);
-    return code != NNBURST_NO_ERROR
-               ? code
-               : describe(&model->served.inputs[model->inputs[index]], operand, operand_size);
+    return describe_at(model, false, index, operand, operand_size);
 }
 
 int nnburst_output(const nnburst_model *model, uint32_t index, nnburst_operand *operand,
                    size_t operand_size) {
-    if (model == NULL || operand == NULL) {
-        return nnb_fail_null(model == NULL ? "model" : "operand");
-    }
-    int code = check_index("outputs", index, model->output_count);
-    return code != NNBURST_NO_ERROR
-               ? code
-               : describe(&model->served.outputs[model->outputs[index]], operand, operand_size);
+    return describe_at(model, true, index, operand, operand_size);
 }
 
 void nnburst_close_model(nnburst_model *model) {
