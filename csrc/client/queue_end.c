@@ -22,8 +22,12 @@ struct nnburst_queue {
     bool writes;
 };
 
-static int read_options(nnburst_queue_options *read, const nnburst_queue_options *options, size_t size) {
+/* Checks which end a program wants, and reads how. */
+static int read_options(nnburst_queue_options *read, uint32_t role, const nnburst_queue_options *options, size_t size) {
     *read = (nnburst_queue_options){0};
+    if (role != NNBURST_WRITER && role != NNBURST_READER) {
+        return nnb_fail(NNBURST_BAD_DATA, "role: %u, expected NNBURST_WRITER or NNBURST_READER", role);
+    }
     if (options != NULL) {
         memcpy(read, options, size < sizeof *read ? size : sizeof *read);
     }
@@ -33,12 +37,6 @@ static int read_options(nnburst_queue_options *read, const nnburst_queue_options
                         (unsigned long long)read->spin_window_ns);
     }
     return NNBURST_NO_ERROR;
-}
-
-static int check_role(uint32_t role) {
-    return role == NNBURST_WRITER || role == NNBURST_READER
-               ? NNBURST_NO_ERROR
-               : nnb_fail(NNBURST_BAD_DATA, "role: %u, expected NNBURST_WRITER or NNBURST_READER", role);
 }
 
 /* Whether the cgroup's quota grants two cores; a program without one may use all of them. */
@@ -123,8 +121,7 @@ int nnburst_create_queue(const char *name, uint32_t role, size_t element_size, s
     if (queue == NULL) {
         return nnb_fail_null("queue");
     }
-    int code = check_role(role);
-    code = code == NNBURST_NO_ERROR ? read_options(&read, options, options_size) : code;
+    int code = read_options(&read, role, options, options_size);
     if (code != NNBURST_NO_ERROR) {
         return code;
     }
@@ -147,8 +144,7 @@ int nnburst_open_queue(const char *name, uint32_t role, size_t element_size,
     if (name == NULL || queue == NULL) {
         return nnb_fail_null(name == NULL ? "name" : "queue");
     }
-    int code = check_role(role);
-    code = code == NNBURST_NO_ERROR ? read_options(&read, options, options_size) : code;
+    int code = read_options(&read, role, options, options_size);
     if (code == NNBURST_NO_ERROR) {
         uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
         code = nnb_queue_memory_open(&memory, name, element_size, deadline);
@@ -164,8 +160,7 @@ int nnburst_receive_queue(int connection, uint32_t role, size_t element_size,
     if (queue == NULL) {
         return nnb_fail_null("queue");
     }
-    int code = check_role(role);
-    code = code == NNBURST_NO_ERROR ? read_options(&read, options, options_size) : code;
+    int code = read_options(&read, role, options, options_size);
     if (code == NNBURST_NO_ERROR) {
         uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
         code = nnb_queue_memory_receive(&memory, connection, element_size, deadline);
