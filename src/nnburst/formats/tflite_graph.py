@@ -195,8 +195,7 @@ def _union_kind(table: CheckedTable, kind: str, name: str) -> str | None:
     place, _, number, *_ = rules[f"{name}Type"]
     at = table.Offset(place)
     value = table.Get(NUMBERS[number], table.Pos + at) if at else 0
-    members = {n: member for member, n in read_format().enumerations[_UNIONS[kind, name]].items()}
-    found = members.get(value)
+    found = names(_UNIONS[kind, name]).get(value)
     return found if found in read_format().tables else None
 
 
