@@ -130,16 +130,14 @@ def load_from(
     """
     module, colon, attribute = source.rpartition(":")
     if not colon:
-        if states or largest:
-            return load(
-                source,
-                shapes=shapes,
-                states=states,
-                as_graph=True,
-                resident=bool(states),
-                largest=largest,
-            )
-        return load(source, shapes=shapes)
+        return load(
+            source,
+            shapes=shapes,
+            states=states,
+            as_graph=True if states or largest else None,
+            resident=bool(states),
+            largest=largest,
+        )
     for name, given in (("shapes", shapes), ("states", states), ("largest", largest)):
         if given:
             raise InvalidArgument(f"{spelt(name)}: for files, and {source} is an attribute")
