@@ -37,7 +37,7 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model as HalModel
 from nnburst.hal.utils import DaemonThread, warn_of_reference
 from nnburst.hal.validation.values import validate_priority
-from nnburst.hal.whole_graph import NAMES, ONNX
+from nnburst.hal.whole_graph import GRAPH_ENGINES, NAMES
 from nnburst.runtime.array_execution import CallTime, execute_arrays
 from nnburst.runtime.compiled_burst import CompiledBurst
 from nnburst.runtime.devices.cpu_device import CPU_NAME
@@ -419,7 +419,7 @@ def _graph_devices(manager: Manager, model: HalModel | CarriesPools) -> list[Dev
         return [device]
     refusal = getattr(model, "refusal", "")
     why = f"; its operations cannot be used: {refusal}" if refusal else ""
-    engine = "onnxruntime" if used[0] == ONNX else "litert"
+    engine = GRAPH_ENGINES[used[0]]
     raise DeviceUnavailable(
         f"the model is a whole graph, which no device here runs: pip install 'nnburst[{engine}]'{why}"
     )
