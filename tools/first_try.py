@@ -12,7 +12,6 @@ activations, too, and other engines do not; there the executor litert must give 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -126,19 +125,6 @@ def _drawn(random: np.random.Generator, shape: Sequence[int], dtype: np.dtype[An
     return random.integers(0, highest, shape).astype(dtype)
 
 
-class _Noted(logging.Handler):
-    """Keeps the reason that `load` logs for a whole graph."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.why = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if "runs as a whole graph" in text:
-            self.why = text.partition("on its own engine: ")[2]
-
-
 def _known(path: Path) -> tuple[Shapes, Mapping[str, Any]]:
     """Shapes and values that are the same in each execution, of a file."""
     name = path.as_posix()
@@ -195,21 +181,18 @@ def tried(path: Path, name: str, timeout: float = 60.0) -> Row:
         expected = [engine.run(values) for values in inputs]
     except Exception as error:  # the engines' own, which have nothing in common
         return Row(name, f"its engine refuses it: {_line(error)}")
-    noted = _Noted()
-    logging.getLogger("nnburst").addHandler(noted)
+    why = ""
     try:
         network = NetworkFile.read(path, shapes=shapes or None)
+        why = network.imported.refusal
         with nnburst.compile(path, shapes=shapes or None, timeout=timeout) as compiled:
             device = "/".join(compiled.plan.devices)
             difference = _difference(_results(compiled, network, inputs), expected)
-            way = "whole graph" if noted.why else "operations"
     except NnburstError as error:
-        return Row(name, f"refused: {_line(error)}", noted.why, fails=True)
-    finally:
-        logging.getLogger("nnburst").removeHandler(noted)
-    fails = difference > (0 if noted.why else _CLOSE)
-    why = noted.why
-    if fails and not noted.why and path.suffix == ".tflite":
+        return Row(name, f"refused: {_line(error)}", why, fails=True)
+    way = "whole graph" if why else "operations"
+    fails = difference > (0 if why else _CLOSE)
+    if fails and not why and path.suffix == ".tflite":
         # 8-bit weights of real numbers: LiteRT rounds what they are multiplied by, other engines do not.
         with nnburst.compile(path, ["litert"], shapes=shapes or None) as compiled:
             own = _difference(_results(compiled, network, inputs), expected)
