@@ -88,9 +88,7 @@ class Background:
             try:
                 self._serves = True
                 DaemonThread(self._serve)
-            except (
-                BaseException
-            ):  # also a signal handler's: then two threads may serve, each errand once
+            except BaseException:  # also a signal handler's: then two may serve, each errand once
                 self._serves = False
                 raise
             return errand

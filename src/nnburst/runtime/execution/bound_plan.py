@@ -161,8 +161,7 @@ class BoundPlan(Closing):
         is_stale: whether the next run is to be of a plan that is bound anew: a driver has died, or a run was
             interrupted.
         is_tainted: whether a driver may still write to the temporaries when this is closed. The next run
-        may all
-            the same: each burst first waits for the late result of its own.
+            may use them all the same: each burst first waits for the late result of its own.
         outcome: of the last run that went well.
     """
 

@@ -183,8 +183,7 @@ class Executable:
         least_ns: that an execution of NNAPI's objects has taken so far; much before the first.
         fell_back: whether the CPU has the whole model since planning failed (RT:P2).
         waits_for_drivers: whether a computation that finds a driver dead waits until it is there again, as
-        long
-            as it may; else the step fails at once.
+            long as it may; else the step fails at once.
     """
 
     def __init__(
@@ -260,8 +259,7 @@ class Executable:
             outputs: one for each of the model.
             options: how.
             bursts: from `open_bursts`, or what stands for the burst of each part; none to execute the
-            ordinary
-                way.
+                ordinary way.
             temporaries: the caller's; those of the bursts, or some of the plan's own, unless given.
             chain: that the bursts begin steps behind; None if a step has ended when its burst returns.
         """

@@ -376,8 +376,8 @@ class CompoundMemory(Closing):
         plan: that they are for.
         models: whose operands they are.
         all_go_by_bursts: whether the requests of all steps surely fit the channels of bursts. Then a
-        burst's next
-            computation may use the temporaries of one that was given up: it comes behind it in each driver.
+            burst's next computation may use the temporaries of one that was given up: it comes behind it in
+            each driver.
     """
 
     def __init__(self, plan: CompoundPlan, source: Source) -> None:
