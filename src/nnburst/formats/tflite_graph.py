@@ -304,7 +304,7 @@ def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
 
 
 def _check_references(file: File, model: Any) -> None:  # noqa: ANN401 - tables without types
-    """What lies outside tables lies in the file, and nothing in another one."""
+    """Check that what lies outside tables lies in the file, and nothing in another one."""
     if model.ExternalBufferGroupsLength() or model.ExternalBuffersLength():
         raise InvalidArgument("the file names other files, which are not read")
     for at in range(model.BuffersLength()):

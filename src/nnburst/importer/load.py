@@ -231,7 +231,7 @@ def named_shape(word: str) -> tuple[str, tuple[int, ...]]:
 
 
 def named_sources(options: Iterable[tuple[str, str]]) -> tuple[NamedSource, ...]:
-    """What `--model` options name, each with those of `OF_MODEL` behind it.
+    """The networks that `--model` options name, each with the options of `OF_MODEL` behind it.
 
     Args:
         options: each option with its value, in order.

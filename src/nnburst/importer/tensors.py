@@ -210,5 +210,5 @@ class Refused(InvalidArgument):
 
 
 def as_graph_hint() -> str:
-    """What a refused file can be instead."""
+    """The advice to take a refused file as a whole graph instead."""
     return f"{flag('nnburst.load', 'as_graph')} runs the whole graph as one operation"

@@ -44,7 +44,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How one computation runs.
+    """Settings of one computation.
 
     Attributes:
         measure: whether it is timed.
@@ -69,7 +69,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a computation gave.
+    """The outcome of a computation: a code, and shapes and times if it has them.
 
     Attributes:
         code: of the framework.
@@ -115,7 +115,7 @@ SUCCESS: Final = Outcome()
 
 
 class Mortal(Protocol):
-    """What can be lost with its driver, and made again."""
+    """A part or a burst, which can be lost with its driver and made again."""
 
     @property
     def died_ns(self) -> int | None:

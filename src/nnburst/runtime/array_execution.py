@@ -122,7 +122,7 @@ def arguments_of(
 def result_of(
     gives: Sequence[Parameter], outputs: Sequence[Array], outcome: Outcome
 ) -> ExecutionResult:
-    """What an execution on given outputs came to.
+    """The result of an execution on given outputs.
 
     Raises:
         NnburstError: what it came to, if that is not a result.

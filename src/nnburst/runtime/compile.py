@@ -156,7 +156,7 @@ class CompiledModel(RuntimeObject):
 
     @property
     def placement_report(self) -> PlacementReport | None:
-        """What placement by measurement has found; None if the model was placed by what devices report."""
+        """The findings of placement by measurement; None if the model was placed by devices' reports."""
         return self.compilation.placement_report
 
     def execute(

@@ -67,7 +67,7 @@ class _Apart:
         self._is_started = False
 
     async def call(self, work: Callable[[], ExecutionResult], deadline_ns: int) -> ExecutionResult:
-        """What `work` returns, or raises, on the thread.
+        """Have the thread call `work`; returns what it returns, or raises what it raises.
 
         Raises:
             MissedDeadline: nothing came until `deadline_ns`, on CLOCK_MONOTONIC; `work` goes on.
@@ -110,7 +110,7 @@ def _settle(future: asyncio.Future[ExecutionResult], outcome: ExecutionResult | 
 
 
 async def _until(future: asyncio.Future[T], deadline_ns: int) -> T:
-    """What a future comes to, until a moment on CLOCK_MONOTONIC."""
+    """The result of a future, waited for until a moment on CLOCK_MONOTONIC."""
     left = max(deadline_ns - time.monotonic_ns(), 0) * 1e-9
     done, _ = await asyncio.wait([future], timeout=left)
     if not done:
@@ -252,12 +252,12 @@ class CompiledBurst(RuntimeObject, Burst):
 
     @property
     def inputs(self) -> Sequence[Parameter]:
-        """What each input must look like."""
+        """The parameters that inputs must fit."""
         return self._inputs
 
     @property
     def outputs(self) -> Sequence[Parameter]:
-        """What each output must look like."""
+        """The parameters that outputs must fit."""
         return self._outputs
 
     @property

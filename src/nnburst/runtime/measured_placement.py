@@ -58,7 +58,7 @@ class MeasuredStep(NamedTuple):
 
 @dataclass(slots=True)
 class PlacementReport:
-    """What placement by measurement has found.
+    """The findings of placement by measurement.
 
     Attributes:
         devices: names, as schedules number them.
@@ -83,7 +83,7 @@ class PlacementReport:
     reason: str = ""
 
     def _seconds_of(self, device: str, operations: Iterable[int]) -> float | None:
-        """What a device takes for operations together, by their positions in run order; None if not timed."""
+        """A device's seconds for operations together, by their positions in run order; None if not timed."""
         wanted = sorted(operations)
         times = [
             step.seconds
@@ -335,7 +335,7 @@ class MeasuredPlacement:
         return found
 
     def _time_runs(self, support: Sequence[Sequence[bool]]) -> dict[ScheduledStep, float]:
-        """What each device's longest runs of operations take; the whole model if it supports all."""
+        """Time each device's longest runs of operations: the whole model if it supports all."""
         found = {}
         for device, supported in enumerate(support):
             for run in _runs(supported):
@@ -371,7 +371,7 @@ class MeasuredPlacement:
         return costs
 
     def _time(self, step: ScheduledStep) -> float | None:
-        """What a step takes by itself; None if it cannot be timed, or the budget is spent."""
+        """Seconds that a step takes by itself; None if it cannot be timed, or the budget is spent."""
         if step in self._timed:
             return self._timed[step]
         if self._is_spent:
@@ -476,7 +476,7 @@ def _runs(supported: Sequence[bool]) -> list[tuple[int, ...]]:
 
 
 def _fixed_cost(singles: dict[int, float], runs: dict[ScheduledStep, float]) -> float:
-    """What a step costs besides its operations: what runs save against their operations one by one."""
+    """The cost of a step besides its operations: what runs save against their operations one by one."""
     saved = [
         (sum(singles[number] for number in step.operations) - seconds) / (len(step.operations) - 1)
         for step, seconds in runs.items()
@@ -492,7 +492,7 @@ def _fixed_cost(singles: dict[int, float], runs: dict[ScheduledStep, float]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """How placement by measurement goes about it.
+    """Options of placement by measurement.
 
     Attributes:
         budget: seconds after which nothing new is timed.

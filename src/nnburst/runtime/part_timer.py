@@ -105,7 +105,7 @@ class TimedPart:
             raise
 
     def seconds(self) -> float:
-        """How long one execution takes.
+        """Seconds that one execution takes.
 
         Raises:
             GeneralFailure: it fails.
@@ -259,7 +259,7 @@ class CostFile:
                 self._contents = found
 
     def get(self, signature: str) -> float | None:
-        """What a part took; None if it was not measured."""
+        """Seconds that a part took; None if it was not measured."""
         seconds = self._contents.seconds.get(signature)
         return seconds if seconds is not None and seconds > 0 else None
 

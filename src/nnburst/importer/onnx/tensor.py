@@ -96,7 +96,7 @@ def groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list
 
 
 def reshaped(old: Sequence[int], order: Order, new: Sequence[int]) -> tuple[Order, Order]:
-    """How a tensor is stored so that it can be seen in another shape, and its order then.
+    """The order to store a tensor in so that it can be seen in another shape, and its order then.
 
     Axes that become one must lie side by side, the outer one first; only they are brought together.
 

@@ -178,7 +178,7 @@ class CpuPrepared:
             request.close()
 
     def open_burst(self) -> CpuBurst:
-        """What stands for a burst in a plan with steps of drivers."""
+        """The stand-in for a burst in a plan with steps of drivers."""
         return CpuBurst(self)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> CpuRequest:
@@ -226,7 +226,7 @@ class CpuRequest:
         return self._result.code == ResultCode.NO_ERROR
 
     def result(self) -> Outcome:
-        """What the latest computation came to that was not interrupted."""
+        """The outcome of the latest computation that was not interrupted."""
         return self._result
 
     def run(self, timeout: float) -> Outcome:
@@ -272,7 +272,7 @@ class CpuBurst:
         return False
 
     def outcome(self, result: Outcome, outputs: Sequence[Argument]) -> Outcome:  # noqa: ARG002
-        """What a run of a bound request gave."""
+        """The outcome of a run of a bound request."""
         return result
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class Device(DeviceFacts, Protocol):
 
     @property
     def cache_files(self) -> NumberOfCacheFiles:
-        """How many files it caches a compilation in."""
+        """The numbers of files that it caches a compilation in."""
 
     def supports_extension(self, name: str) -> bool:
         """Whether it has the extension called `name`."""
@@ -165,7 +165,7 @@ class CandidateDevice:
 
 @dataclass(frozen=True, slots=True)
 class PartOptions:
-    """How the parts of one compilation are prepared.
+    """Options with which the parts of one compilation are prepared.
 
     Attributes:
         preference: what to optimise for.

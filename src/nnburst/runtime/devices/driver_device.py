@@ -137,7 +137,7 @@ class DriverPart:
         )
 
     def outcome(self, result: ExecutionResult, outputs: Sequence[Argument]) -> Outcome:
-        """What an execution gave; an output that only fits what it was rounded up to is too small."""
+        """The outcome of an execution; an output that only fits what it was rounded up to is too small."""
         shapes = []
         for parameter, argument, shape in zip(
             self.prepared.outputs, outputs, result.output_shapes, strict=True
@@ -282,7 +282,7 @@ class DriverBurst:
         return all(parameter.known for parameter in self._part.prepared.outputs)
 
     def outcome(self, result: ExecutionResult, outputs: Sequence[Argument]) -> Outcome:
-        """What a run of a bound request gave."""
+        """The outcome of a run of a bound request."""
         return self._part.outcome(result, outputs)
 
     def close(self) -> None:

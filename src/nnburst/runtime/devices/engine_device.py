@@ -48,7 +48,7 @@ _FACTS: Final = "2"
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """What a driver of an engine reports of itself, as its last start left it in the cache directory.
+    """The facts that an engine's driver reports of itself, as its last start left them in the cache.
 
     Attributes:
         stamp: what it holds for: versions, and the files with the engine's speed.
@@ -231,7 +231,7 @@ def _version_of(distribution: str) -> str:
 
 
 def _stamp(name: str, executor: str) -> str:
-    """What facts hold for."""
+    """The stamp of facts: versions, and when the files with the engine's speed were changed."""
     parts = [_FACTS, __version__, executor]
     if distribution := _DISTRIBUTIONS.get(executor):
         parts.append(_version_of(distribution))
@@ -255,7 +255,7 @@ def _in(folder: Callable[[], Path], room: str, name: str) -> Path | None:
 
 
 def _load(name: str, executor: str) -> EngineFacts | None:
-    """What is known, unless it is of other versions or not readable: it is a cache."""
+    """The facts that are kept, unless they are of other versions or not readable: it is a cache."""
     path = _in(cache_directory, "devices", name)
     try:
         if path is None:

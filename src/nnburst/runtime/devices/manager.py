@@ -36,7 +36,7 @@ _PATIENCE: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a manager discovers and how compilations place (RT:D8).
+    """The rules by which a manager discovers devices and compilations place models (RT:D8).
 
     Attributes:
         partitioning: the mode of compilations without an explicit list (RT:P1).
@@ -225,7 +225,7 @@ class Manager(RuntimeObject):
         raise InvalidArgument(f"device: {name!r} is unknown, known are {known}")
 
     def _graph_device(self, extension: str) -> Device | None:
-        """What runs whole files: a device that is known, else their engine, if it is installed and permitted.
+        """The device for whole files: one that is known, else their engine, if it is installed and permitted.
 
         An engine that is started for that is not among `devices`, so nothing else is placed on it.
         """

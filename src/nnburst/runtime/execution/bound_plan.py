@@ -444,7 +444,7 @@ def bind_compound(
 def bursts_to_bind(
     plan: CompoundPlan | None, bursts: Bursts
 ) -> Sequence[DriverBurst | CpuBurst] | None:
-    """What the steps of a plan, or the one of a simple plan, are bound to; None if that can never be."""
+    """The bursts that a plan's steps, or its only one, are bound to; None if that can never be."""
     if plan is None:
         return [burst for burst in bursts.of_parts if isinstance(burst, DriverBurst)] or None
     found = [

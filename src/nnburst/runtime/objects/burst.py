@@ -140,5 +140,5 @@ class Bindings(Closing):
 
 
 def executable_of(burst: Burst) -> Executable:
-    """What a burst computes."""
+    """The executable that a burst computes."""
     return burst._executable

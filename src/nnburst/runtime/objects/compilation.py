@@ -121,7 +121,7 @@ class Compilation(RuntimeObject):
 
     @property
     def preference(self) -> int:
-        """What to optimise for, an `ExecutionPreference`; FAST_SINGLE_ANSWER unless set.
+        """The goal to optimise for, an `ExecutionPreference`; FAST_SINGLE_ANSWER unless set.
 
         Raises:
             BadState: it is set, and the compilation is finished.
@@ -433,7 +433,7 @@ class Compilation(RuntimeObject):
         self._manager.records._emit(record)
 
     def _facts(self, plan: Plan | None) -> PlanFacts:
-        """What records say of a plan; None if planning failed."""
+        """The facts for records about a plan, which is None if planning failed."""
         source = self.model._finished_model
         graphs = (source.model.main, *source.model.referenced)
         operations = {operation.type for graph in graphs for operation in graph.operations}
@@ -466,7 +466,7 @@ class Compilation(RuntimeObject):
         return self._executable
 
     def _estimates(self) -> dict[int, float | str]:
-        """What each step should take: seconds as placement by measurement timed them, else as reported."""
+        """Times of the steps: seconds as placement by measurement timed them, else as reported."""
         executable = self._finished_executable
         plan, source = executable.plan, self.model._finished_model
         capabilities = [device.capabilities for device in executable.devices]
@@ -489,7 +489,7 @@ class Compilation(RuntimeObject):
 
     @property
     def placement_report(self) -> PlacementReport | None:
-        """What placement by measurement has found; None if the model was not placed by it."""
+        """The findings of placement by measurement; None if the model was not placed by it."""
         return self._placement_report
 
     @property

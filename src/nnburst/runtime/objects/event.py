@@ -20,7 +20,7 @@ INTERRUPTED: Final = Outcome(ResultCode.OP_FAILED, message="it was interrupted")
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """What an exception in the middle of a computation comes to."""
+    """The outcome that stands for an exception in the middle of a computation."""
     return Outcome.of(error) if isinstance(error, NnburstError) else INTERRUPTED
 
 

@@ -426,7 +426,7 @@ class Execution(ExecutionSettings):
         return Event(outcome=self._compute(options=options).succeeded())
 
     def _concluded(self, outcome: Outcome) -> Outcome:
-        """What a computation behind fences came to, noted."""
+        """Complete this with the outcome of a computation behind fences, which is noted and returned."""
         infos = self._outputs.given
         return self._recorded(self._complete(checked(outcome, infos), infos))
 
@@ -493,7 +493,7 @@ class Execution(ExecutionSettings):
         return self._recorded(self._complete(outcome, infos))
 
     def _recorded(self, outcome: Outcome) -> Outcome:
-        """What a computation came to, noted for the application (RT:T4)."""
+        """Note the outcome of a computation for the application (RT:T4), and return it."""
         took = time.monotonic_ns() - self._began_ns
         self._executable.least_ns = min(took, self._executable.least_ns)
         self._executable.recorder.executed(self._mode, outcome.code, took, outcome.timing)

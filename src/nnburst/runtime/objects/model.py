@@ -598,7 +598,7 @@ class Model(RuntimeObject):
 
     @property
     def operand_count(self) -> int:
-        """How many operands were added."""
+        """The number of operands that were added."""
         return len(self._operands)
 
     @staticmethod

@@ -103,7 +103,7 @@ class CostModel:
 
 
 class Share(NamedTuple):
-    """What a step does.
+    """The operations that one step executes.
 
     Attributes:
         step: its index; 0 for a simple plan.

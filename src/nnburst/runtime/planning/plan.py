@@ -19,7 +19,7 @@ from nnburst.hal.types import Capabilities
 
 
 class PartitioningMode(Enum):
-    """How a compilation is placed (RT:P1). An explicit list of devices is always WITHOUT_FALLBACK."""
+    """The mode of placing (RT:P1). An explicit list of devices is always placed WITHOUT_FALLBACK."""
 
     NONE = 0
     WITH_FALLBACK = 1
@@ -254,7 +254,7 @@ Part = SimplePlan | ExecutionStep
 
 
 class DeviceFacts(Protocol):
-    """What a device reports of itself, asked for once (RT:D2)."""
+    """The facts that a device reports of itself, asked for once (RT:D2)."""
 
     @property
     def name(self) -> str:
@@ -298,7 +298,7 @@ class Candidate(DeviceFacts, Protocol):
 
 
 class MemoryPreference(NamedTuple):
-    """What a device likes best.
+    """The alignment and padding of memories that a device prefers.
 
     Attributes:
         alignment: of the address, in bytes; a power of two.

@@ -36,7 +36,7 @@ CONTROL_FLOW: Final = frozenset({OperationType.IF, OperationType.WHILE})
 
 
 class ModelVersion(NamedTuple):
-    """What a model or a part of it needs.
+    """The feature level that a model or a part of it needs, and whether only the framework runs it.
 
     Attributes:
         level: lowest feature level that can express it.
@@ -51,7 +51,7 @@ class ModelVersion(NamedTuple):
         return self.level <= level and (is_runtime or not self.runtime_only)
 
     def combined(self, others: Iterable[ModelVersion]) -> ModelVersion:
-        """What it and all others need together."""
+        """The version that it and all others need together."""
         level, runtime_only = self
         for other in others:
             level = max(level, other.level)
@@ -91,7 +91,7 @@ def has_runtime_only_features(model: Model) -> bool:
 
 
 def operation_versions(model: Model) -> list[ModelVersion]:
-    """What each operation of a valid model's main subgraph needs, with its operands and their memory."""
+    """The version that each operation of a valid model's main subgraph needs, with operands and memory."""
     prefixes = frozenset(entry.prefix for entry in model.extension_name_to_prefix)
     pools = [requirement.memory(pool) for pool in model.pools]
     levels = [_operand_level(operand, pools) for operand in model.main.operands]
@@ -108,7 +108,7 @@ def operation_versions(model: Model) -> list[ModelVersion]:
 
 
 def model_version(model: Model, operations: Iterable[ModelVersion]) -> ModelVersion:
-    """What a valid model needs.
+    """The version that a valid model needs.
 
     Args:
         model: the model.
@@ -138,7 +138,7 @@ _GIVEN = frozenset({_L.CONSTANT_COPY, _L.CONSTANT_REFERENCE, _L.NO_VALUE})
 
 
 class Slice(NamedTuple):
-    """What a device is asked about.
+    """The part of a model that a device is asked about.
 
     Attributes:
         model: a valid model of the device's version.
@@ -170,7 +170,7 @@ class SliceableModel:
         return len(self._model.main.operations)
 
     def operation_version(self, number: int) -> ModelVersion:
-        """What an operation of the main subgraph needs."""
+        """The version that an operation of the main subgraph needs."""
         return self._versions[number]
 
     @cached_property
@@ -182,7 +182,7 @@ class SliceableModel:
         return model_version(self._model, self._versions)
 
     def for_device(self, level: FeatureLevel, *, is_runtime: bool) -> Slice | None:
-        """What a device of this level can be asked about; None if that is nothing (RT:S5).
+        """The slice that a device of this level can be asked about; None if there is none (RT:S5).
 
         Raises:
             GeneralFailure: strict, and the slice is not valid.

@@ -59,7 +59,7 @@ Schedule = tuple[ScheduledStep, ...]
 
 @dataclass(slots=True)
 class StepCosts:
-    """What steps cost, in seconds. Infinite if a device cannot run an operation, or a step.
+    """The costs of steps, in seconds. Infinite if a device cannot run an operation, or a step.
 
     Attributes:
         fixed: of each device, what every step costs besides its operations.
@@ -72,7 +72,7 @@ class StepCosts:
     known: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def of(self, step: ScheduledStep) -> float:
-        """What a step costs, known or estimated."""
+        """The cost of a step, known or estimated."""
         estimate = self.fixed[step.device] + sum(
             self.single[step.device][number] for number in step.operations
         )
@@ -107,7 +107,7 @@ def best_schedule(readers_wait: Sequence[int], costs: StepCosts) -> Schedule:
 
 
 class _Lattice(NamedTuple):
-    """What can have run by some moment.
+    """The states of a run: sets of operations that can have run by some moment.
 
     Attributes:
         masks: the operations of each state; those of few operations come first, everything last.
@@ -508,7 +508,7 @@ _CONSTANTS = frozenset({OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_
 
 
 class Boundaries:
-    """Who reads what others write.
+    """The values that one step writes and others read, and constants that control flow reads.
 
     Attributes:
         temps_out: of each execution step, by index, the temporaries that others read.

@@ -41,7 +41,7 @@ _MOST_GROUPS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a window slides over an image: of each, rows and columns.
+    """A window that slides over an image. Each attribute has rows, then columns.
 
     Attributes:
         size: of the window.
