@@ -123,7 +123,7 @@ def _states(
             raise InvalidArgument(f"states: the rank of {before!r} is open, expected it in shapes")
         extents = shapes.get(before)
         if extents is None:
-            extents = [e if isinstance(e, int) and e > 0 else 0 for e in info.shape or ()]
+            extents = _known_extents(info.shape or ())
         found.append(GraphState(before, after, tuple(int(extent) for extent in extents)))
     return tuple(found)
 
@@ -180,4 +180,9 @@ def _dimensions(info: ValueInfo, wanted: Sequence[int] | None) -> tuple[int, ...
         return tuple(wanted) or (1,)
     if info.shape is None:
         return ()
-    return tuple(e if isinstance(e, int) and e > 0 else 0 for e in info.shape) or (1,)
+    return _known_extents(info.shape) or (1,)
+
+
+def _known_extents(shape: Sequence[int | str | None]) -> tuple[int, ...]:
+    """The extents, 0 for one that is open."""
+    return tuple(e if isinstance(e, int) and e > 0 else 0 for e in shape)
