@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.formats.tflite_graph import MAIN
 from nnburst.formats.tflite_reader import MalformedTflite
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
@@ -175,8 +176,6 @@ _FOLDS: Final[Mapping[str, _Fold]] = {
 
 assert operators.__all__  # importing them has filled the table
 
-_MAIN = 0
-
 
 class Translation:
     """One translation of one file. Used once."""
@@ -198,8 +197,8 @@ class Translation:
         Raises:
             InvalidArgument: the file is not intact, or NNAPI cannot express its network.
         """
-        graph = Graph(self._file, _MAIN, self._constants)
-        self._translate(graph, _MAIN, self._variables)
+        graph = Graph(self._file, MAIN, self._constants)
+        self._translate(graph, MAIN, self._variables)
         inputs, outputs = _interface(graph)
         variables = self._variables.read_ones()
         current = [variable.current for variable in variables if variable.current is not None]
@@ -224,7 +223,7 @@ class Translation:
             input_names=(*map(graph.name, inputs), *names),
             output_names=(*map(graph.name, outputs), *names),
             states=states,
-            signatures=self._file.positions(_MAIN, inputs, outputs),
+            signatures=self._file.positions(MAIN, inputs, outputs),
             metadata=self._file.metadata(),
             description=text(self._file.model.Description()),
             operators=tuple(graph.origins),
@@ -251,7 +250,7 @@ class Translation:
 
     def _translate(self, graph: Graph, index: int, variables: Variables | None) -> None:
         """Translate the operators of a subgraph in order."""
-        where = "" if index == _MAIN else f" of subgraph {index}"
+        where = "" if index == MAIN else f" of subgraph {index}"
         for at in range(graph.subgraph.OperatorsLength()):
             self._file.bytes.spend(OPERATOR_COST)
             raw = graph.subgraph.Operators(at)
