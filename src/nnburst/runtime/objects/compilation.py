@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from nnburst.client.arguments import boottime_deadline_ns
 from nnburst.hal import vlog
 from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, OperationType, ResultCode
 from nnburst.hal.environment import GRAPH_DIR
@@ -297,8 +298,7 @@ class Compilation(RuntimeObject):
             if len(contenders) < 2:
                 return None
             budget = within(Measuring(budget=_TRIAL_SECONDS), deadline_ns)
-            now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-            end_ns = now_ns + int(budget.budget * 1e9)
+            end_ns = boottime_deadline_ns(budget.budget)
             devices = self._placed(contenders, end_ns, limits_steps=True)
             timer = PartTimer(rounds=_TRIAL_ROUNDS, deadline_ns=end_ns)
             with trace(Layer.RUNTIME, Phase.COMPILATION, "try engines on the whole model"):
