@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from nnburst.executor.graph.memory import Block, plan
+from nnburst.executor.graph.memory import Block, in_order, plan
 from nnburst.executor.graph.operation import Binding, Node, OperationFailed, Run, named
 from nnburst.executor.graph.plan import Graph, Step
 from nnburst.executor.graph.tensor import Array, Tensor, TensorType, read_only
@@ -67,9 +67,7 @@ def bind(
     node = Node(step.type, step.match, ins, outs, _widened(step, declared), binding)
     with named(step.type):
         run: Run = step.definition.kernel(node)
-    if not before and not after:
-        return run
-    return _sequence((*before, run, *after))
+    return in_order([*before, run, *after])
 
 
 def compute(
@@ -228,14 +226,6 @@ def _widen_output(step: Step, given: Tensor, binding: Binding, after: list[Run])
     wide = binding.scratch(narrow.shape, np.dtype(np.float32))
     after.append(lambda: np.copyto(narrow, wide, casting="same_kind"))
     return Tensor(_widen_type(given.meta), wide)
-
-
-def _sequence(runs: tuple[Run, ...]) -> Run:
-    def run() -> None:
-        for part in runs:
-            part()
-
-    return run
 
 
 class Layout(msgspec.Struct, frozen=True):
