@@ -42,6 +42,7 @@ from nnburst.driver.model.pools import (
     BufferPool,
     Pool,
     RequestPool,
+    adopt_pool,
     adopt_request_pools,
     close_pools,
 )
@@ -49,7 +50,6 @@ from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.outbox import start_async_call
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import Execution
-from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import BufferToken, MemoryPool
@@ -165,7 +165,7 @@ class AidlBurst:
                     pools.append(passing[-1])
                     continue
                 known = self._known.get(identifier) or new.get(identifier)
-                brought = _take(pool, fds, taken) if pool.fd_index >= 0 else None
+                brought = adopt_pool(pool, fds, taken) if pool.fd_index >= 0 else None
                 taken += brought is not None
                 pools.append(_choose(known, brought, identifier, new, passing))
             except InvalidArgument as error:
@@ -178,12 +178,6 @@ class AidlBurst:
         unfinished.pop_all()
         self._known.update(new)
         return pools
-
-
-def _take(pool: MemoryPool, fds: Fds, index: int) -> Pool:
-    if pool.fd_index != index:
-        raise InvalidArgument(f"fd_index is {pool.fd_index}, expected {index}")
-    return Pool(SharedMemory.adopt(fds.take(index), pool.size), pool.size)
 
 
 def _choose(

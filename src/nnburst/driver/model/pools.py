@@ -122,7 +122,7 @@ def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Po
     pools: list[Pool] = []
     try:
         for pool in described:
-            pools.append(_adopt(pool, fds, len(pools)))
+            pools.append(adopt_pool(pool, fds, len(pools)))
     except BaseException as error:
         close_pools(pools)
         if isinstance(error, InvalidArgument):
@@ -152,7 +152,7 @@ def adopt_request_pools(
             if isinstance(pool, BufferToken):
                 pools.append(BufferPool(buffers.acquire(pool.token)))
             else:
-                pools.append(_adopt(pool, fds, memories))
+                pools.append(adopt_pool(pool, fds, memories))
                 memories += 1
     except BaseException as error:
         close_pools(pools)
@@ -162,7 +162,12 @@ def adopt_request_pools(
     return pools
 
 
-def _adopt(pool: MemoryPool, fds: Fds, index: int) -> Pool:
+def adopt_pool(pool: MemoryPool, fds: Fds, index: int) -> Pool:
+    """The pool that comes as `fds[index]`; its `fd_index` is `index`.
+
+    Raises:
+        InvalidArgument: it names another descriptor, or is not a sealed memfd of its size.
+    """
     if pool.fd_index != index:
         raise InvalidArgument(f"fd_index is {pool.fd_index}, expected {index}")
     return Pool(SharedMemory.adopt(fds.take(index), pool.size), pool.size)
