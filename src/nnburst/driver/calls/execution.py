@@ -44,6 +44,7 @@ from nnburst.driver.model.pools import (
     RequestPool,
     adopt_pool,
     adopt_request_pools,
+    close_descriptors,
     close_pools,
 )
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -276,8 +277,7 @@ class AsyncExecution:
                     call.request, pools, attributes=attributes_of(call.hints)
                 )
             cleanup.callback(self._execution.close)
-            # Mappings stay without their descriptors; many executions may wait, and descriptors are few.
-            close_pools([pool for pool in pools if isinstance(pool, Pool)])
+            close_descriptors(pools)
             self.priority = model.target.priority
             self._cleanup = cleanup.pop_all()
 

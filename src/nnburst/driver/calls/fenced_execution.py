@@ -43,7 +43,12 @@ from nnburst.driver.model.execution import (
     run_in_time,
     times_of,
 )
-from nnburst.driver.model.pools import Pool, RequestPool, adopt_request_pools, close_pools
+from nnburst.driver.model.pools import (
+    RequestPool,
+    adopt_request_pools,
+    close_descriptors,
+    close_pools,
+)
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import MEASURED, Execution, Outcome
@@ -71,8 +76,7 @@ def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Ans
             attributes=attributes_of(call.hints),
         )
         cleanup.callback(execution.close)
-        # Mappings stay without their descriptors; many executions may wait, and descriptors are few.
-        close_pools([pool for pool in pools if isinstance(pool, Pool)])
+        close_descriptors(pools)
         run = FencedRun(
             execution,
             model.counters,
@@ -319,7 +323,7 @@ def create_reusable_execution(
         execution = model.bind(call.request, pools, attributes=attributes_of(call.hints))
         fenced_too = _is_specified(model, call.request, pools)
         cleanup.callback(execution.close)
-        close_pools([pool for pool in pools if isinstance(pool, Pool)])  # the mappings stay
+        close_descriptors(pools)
         reusable = ReusableExecution(
             execution,
             call,

@@ -177,3 +177,11 @@ def close_pools(pools: Sequence[RequestPool]) -> None:
     """Close each."""
     for pool in pools:
         pool.close()
+
+
+def close_descriptors(pools: Sequence[RequestPool]) -> None:
+    """Close the descriptors of a bound request's memory; its mappings and buffers stay.
+
+    Many executions may wait, and descriptors are few.
+    """
+    close_pools([pool for pool in pools if isinstance(pool, Pool)])
