@@ -43,20 +43,13 @@ from nnburst.driver.model.execution import (
     run_in_time,
     times_of,
 )
-from nnburst.driver.model.pools import (
-    RequestPool,
-    adopt_request_pools,
-    close_descriptors,
-    close_pools,
-)
+from nnburst.driver.model.pools import adopt_request_pools, close_descriptors, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import MEASURED, Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority
 from nnburst.hal.errors import BurstBusy, GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.types import Request
-from nnburst.hal.validation import RequestValidator
 
 logger = logging.getLogger(__name__)
 
@@ -321,7 +314,7 @@ def create_reusable_execution(
         pools = adopt_request_pools(call.request.pools, fds, session.buffers)
         cleanup.callback(close_pools, pools)
         execution = model.bind(call.request, pools, attributes=attributes_of(call.hints))
-        fenced_too = _is_specified(model, call.request, pools)
+        fenced_too = model.is_specified(call.request, pools)
         cleanup.callback(execution.close)
         close_descriptors(pools)
         reusable = ReusableExecution(
@@ -441,13 +434,3 @@ class ReusableExecution:
     def close(self) -> None:
         """Let go of the memory. No run is under way."""
         self._cleanup.close()
-
-
-def _is_specified(model: PreparedModel, request: Request, pools: Sequence[RequestPool]) -> bool:
-    """Whether a valid request leaves no dimension of an output open (validation:R10)."""
-    strict = RequestValidator(model.model, allow_unspecified_output=False)
-    try:
-        strict.validate(request, [pool.size for pool in pools])
-    except InvalidArgument:
-        return False
-    return True

@@ -20,6 +20,7 @@ from nnburst.driver.model.execution import (
 from nnburst.driver.model.pools import BufferPool, RequestPool
 from nnburst.executor.base import Argument, Cached, CachingPrepared, Execution, Prepared
 from nnburst.hal.enums import ExecutionPreference, Priority
+from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import SCALARS, Model
@@ -117,6 +118,14 @@ class PreparedModel:
         except BaseException:
             invalidate(_written_buffers(request, pools))
             raise
+
+    def is_specified(self, request: Request, pools: Sequence[RequestPool]) -> bool:
+        """Whether a valid request leaves no dimension of an output open (validation:R10)."""
+        try:
+            self._strict_validator.validate(request, [pool.size for pool in pools])
+        except InvalidArgument:
+            return False
+        return True
 
     def execute_synchronously(
         self,
