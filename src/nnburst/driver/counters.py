@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from nnburst._native import ffi, lib
-from nnburst.control.counts import DurationCounts, ModelCounts, ServiceCounts
+from nnburst.control.counts import DurationCounts, ModelCounts, ServiceCounts, model_id
 from nnburst.control.service import failure
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal import late_numpy as np
 from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.model import Model
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -191,6 +192,11 @@ class ModelCounters:
         #: Rows that the page had no room for; what they have counted is added when they are given back.
         self._unseen: list[Any] = []
         self._row = self._new_row()
+
+    @classmethod
+    def of(cls, model: Model, page: CounterPage) -> Self:
+        """Count the executions of `model` in `page`, under the number that both sides know it by."""
+        return cls(page, page.known(model_id(model)))
 
     def execution(self, *, measure: bool) -> CountedExecution:
         """Begin an execution over the socket."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nnburst.control.counts import model_id
 from nnburst.control.messages import OpenedServedModel, ServedArgument, ServedName, ServedState
 from nnburst.driver.counters import CounterPage, ModelCounters
 from nnburst.driver.model.device import Device
@@ -203,8 +202,7 @@ class ServedModels:
         if counter_page is not None:
             with entry.lock:
                 if not entry.is_counted:
-                    number = counter_page.known(model_id(entry.network.model))
-                    opened.prepared.counters = ModelCounters(counter_page, number)
+                    opened.prepared.counters = ModelCounters.of(entry.network.model, counter_page)
                     entry.is_counted = True
         return opened
 

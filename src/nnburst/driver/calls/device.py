@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from nnburst.control.channel import Fds
-from nnburst.control.counts import model_id
 from nnburst.control.messages import (
     Allocate,
     Allocated,
@@ -224,8 +223,7 @@ def opened(session: ClientSession, callback: int, prepared: PreparedModel) -> No
     """
     fields = {"num_threads": prepared.num_threads}
     if session.counter_page is not None:
-        page = session.counter_page
-        prepared.counters = ModelCounters(page, page.known(model_id(prepared.model)))
+        prepared.counters = ModelCounters.of(prepared.model, session.counter_page)
     handle = session.objects.add(prepared)
     return NotifyPrepared(callback, ErrorStatus.NONE, handle=handle, fields=fields)
 
@@ -432,8 +430,7 @@ def prepare_graph(session: ClientSession, call: PrepareGraph, fds: Fds) -> Answe
     options = msgspec.structs.replace(DEFAULT_OPTIONS, num_threads=call.num_threads)
     prepared = device.prepare_checked(network.model, views, options)
     if session.counter_page is not None:
-        page = session.counter_page
-        prepared.counters = ModelCounters(page, page.known(model_id(prepared.model)))
+        prepared.counters = ModelCounters.of(prepared.model, session.counter_page)
     description = describe(network, prepared, device.supported_extensions())
     handle = session.objects.add(prepared)
     return msgspec.structs.replace(description, handle=handle), Fds()
