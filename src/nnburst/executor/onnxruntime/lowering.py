@@ -25,6 +25,7 @@ from nnburst.executor.graph.translation import (
     OperandValues,
     require,
 )
+from nnburst.executor.graph.windows import nhwc_extents
 from nnburst.executor.onnxruntime.graph import OnnxGraph, Order, StoredValue
 from nnburst.formats.onnx_writer import Attribute
 from nnburst.hal.enums import OperandType, OperationType
@@ -133,9 +134,7 @@ class OnnxLowering(LoweredOperation[StoredValue]):
     def front_result(self, nchw: bool) -> TensorType:
         """Type of the output as NHWC."""
         result = self.result()
-        if not nchw:
-            return result
-        return replace(result, dimensions=tuple(result.dimensions[i] for i in (0, 2, 3, 1)))
+        return replace(result, dimensions=nhwc_extents(result.dimensions, nchw))
 
     def together(self, *values: StoredValue) -> tuple[list[str], Order]:
         """The names of values of up to the same rank, in one order, and that order.

@@ -27,6 +27,7 @@ from nnburst.executor.graph.declarations import (
 )
 from nnburst.executor.graph.operation import Node, declare
 from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.windows import in_layout, is_nchw, nhwc_extents
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import MAX_RANK
@@ -337,13 +338,11 @@ def extents_of(node: Node) -> tuple[int, int, int, int]:
     """Batches, height, width and channels of operand 'input'."""
     shape = node.tensor("input").shape
     node.require(len(shape) == 4, f"operand 'input' has rank {len(shape)}, expected 4")
-    n, *rest = shape
-    c, h, w = rest if node.value("nchw") else (rest[2], rest[0], rest[1])
-    return n, h, w, c
+    return nhwc_extents(shape, is_nchw(node))
 
 
 def _answer(node: Node, n: int, h: int, w: int, c: int) -> list[TensorType]:
-    return [moved(node, (n, c, h, w) if node.value("nchw") else (n, h, w, c))]
+    return [moved(node, in_layout(n, h, w, c, is_nchw(node)))]
 
 
 def block_size_of(node: Node) -> int:

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from nnburst.executor.graph.tensor import TensorType, float32_products
 from nnburst.executor.graph.translation import require
 from nnburst.executor.graph.windows import SAME as NNAPI_SAME
-from nnburst.executor.graph.windows import Axis, Window, implicit_padding, read_window
+from nnburst.executor.graph.windows import (
+    Axis,
+    Window,
+    implicit_padding,
+    nhwc_extents,
+    read_window,
+)
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import Q8, Q8S, QUANTISED, Lowering, lowers, twin
 from nnburst.executor.operations.convolution import window_of as transposed_window
@@ -77,8 +83,7 @@ def strides(window: Window) -> dict[str, int]:
 
 def nhwc_result(op: Lowering, window: Window) -> tuple[int, ...]:
     """Extents of the output as NHWC."""
-    dimensions = op.result().dimensions
-    return tuple(dimensions[i] for i in (0, 2, 3, 1)) if window.nchw else dimensions
+    return nhwc_extents(op.result().dimensions, window.nchw)
 
 
 # -- convolution -----------------------------------------------------------------------------------

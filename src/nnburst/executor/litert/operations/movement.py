@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from nnburst.executor.graph.translation import require
+from nnburst.executor.graph.windows import nhwc_extents
 from nnburst.executor.litert.graph import Value
 from nnburst.executor.litert.lowering import QUANTISED, Lowering, lowers
 from nnburst.hal import late_numpy as np
@@ -169,13 +170,9 @@ def blocks_of_depth(op: Lowering) -> Value:
     name, options = _BLOCKS[op.node.type]
     nchw = bool(op.number("nchw"))
     image = op.to_front(op.value("input"), nchw)
-    meta = replace(image.meta, dimensions=_front(op.result().dimensions, nchw))
+    meta = replace(image.meta, dimensions=nhwc_extents(op.result().dimensions, nchw))
     out = op.emit(name, [image], meta, options, blockSize=int(op.number("block_size")))
     return op.to_back(out, nchw)
-
-
-def _front(dimensions: tuple[int, ...], nchw: bool) -> tuple[int, ...]:
-    return tuple(dimensions[i] for i in (0, 2, 3, 1)) if nchw else dimensions
 
 
 @lowers(OperationType.SPACE_TO_BATCH_ND, OperationType.BATCH_TO_SPACE_ND)
@@ -183,7 +180,7 @@ def blocks_of_batches(op: Lowering) -> Value:
     """SPACE_TO_BATCH_ND, and BATCH_TO_SPACE_ND without crops."""
     nchw = bool(op.number("nchw"))
     image = op.to_front(op.value("input"), nchw)
-    meta = replace(image.meta, dimensions=_front(op.result().dimensions, nchw))
+    meta = replace(image.meta, dimensions=nhwc_extents(op.result().dimensions, nchw))
     to_batch = op.node.type is OperationType.SPACE_TO_BATCH_ND
     sides = op.numbers("paddings") if to_batch else [0] * 4
     inputs = [
@@ -200,7 +197,7 @@ def resize(op: Lowering) -> Value:
     """RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR to the extents that the shape rule has found."""
     nchw = bool(op.number("nchw"))
     image = op.to_front(op.value("input"), nchw)
-    meta = replace(image.meta, dimensions=_front(op.result().dimensions, nchw))
+    meta = replace(image.meta, dimensions=nhwc_extents(op.result().dimensions, nchw))
     bilinear = op.node.type is OperationType.RESIZE_BILINEAR
     plain = not (op.number("align_corners") or op.number("half_pixel_centers"))
     if plain and not bilinear and meta.type in QUANTISED:
