@@ -502,10 +502,9 @@ declare(
 # NNAPI: QuantizedLSTM.cpp.
 
 
-_GATES: Final = ("input", "forget", "cell", "output")
-INPUT_WEIGHTS: Final = tuple(f"input_to_{gate}_weights" for gate in _GATES)
-RECURRENT_WEIGHTS: Final = tuple(f"recurrent_to_{gate}_weights" for gate in _GATES)
-BIASES: Final = tuple(f"{gate}_gate_bias" for gate in _GATES)
+INPUT_WEIGHTS: Final = tuple(f"input_to_{gate}_weights" for gate in GATES)
+RECURRENT_WEIGHTS: Final = tuple(f"recurrent_to_{gate}_weights" for gate in GATES)
+BIASES: Final = tuple(f"{gate}_gate_bias" for gate in GATES)
 
 #: Scale and zero point of the input and of the outputs.
 _STEP: Final = 1 / 128

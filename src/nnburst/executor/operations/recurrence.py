@@ -209,7 +209,7 @@ def _check_directions(node: Node, batch: int, inputs: int) -> tuple[int, int]:
         # DEVIATES: NNAPI's CPU implementation reads an auxiliary input as if it were as wide as the
         # input; here its own width counts, as documented.
         aux = require_rank(node, "aux_input", 3)[2]
-        require_dimensions(node, "aux_input", (*node.tensor("input").shape[:2], aux))
+        require_dimensions(node, "aux_input", sequence_dimensions(node, aux))
     forward = _check_direction(node, "fw_", batch, inputs)
     backward = _check_direction(node, "bw_", batch, aux if link is Linking.PARALLEL else inputs)
     for name, units in zip(AUX_WEIGHTS, (forward, backward), strict=True):
