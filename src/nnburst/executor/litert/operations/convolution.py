@@ -321,6 +321,13 @@ def _window(op: Lowering) -> Window:
 
 
 def _pool(op: Lowering, name: str, image: Value, window: Window, scheme: int) -> Value:
+    activation = 0 if image.meta.type != op.result().type else op.activation()
+    return _pooled(op, name, image, window, scheme, fusedActivationFunction=activation)
+
+
+def _pooled(
+    op: Lowering, name: str, image: Value, window: Window, scheme: int, **fields: int
+) -> Value:
     return op.emit(
         name,
         [image],
@@ -329,7 +336,7 @@ def _pool(op: Lowering, name: str, image: Value, window: Window, scheme: int) ->
         padding=scheme,
         filterWidth=window.width.filter,
         filterHeight=window.height.filter,
-        fusedActivationFunction=0 if image.meta.type != op.result().type else op.activation(),
+        **fields,
         **strides(window),
     )
 
@@ -386,17 +393,7 @@ def _quantised_average(op: Lowering, image: Value, window: Window) -> Value:
 
 
 def _pool_without_padding(op: Lowering, image: Value, window: Window) -> Value:
-    out = replace(image.meta, dimensions=nhwc_result(op, window))
-    mean = op.emit(
-        "AVERAGE_POOL_2D",
-        [pad(op, image, window)],
-        out,
-        "Pool2D",
-        padding=VALID,
-        filterWidth=window.width.filter,
-        filterHeight=window.height.filter,
-        **strides(window),
-    )
+    mean = _pooled(op, "AVERAGE_POOL_2D", pad(op, image, window), window, VALID)
     area = window.height.filter * window.width.filter
     cells = np.outer(_counts(window.height), _counts(window.width))
     share = op.constant((area / cells)[None, :, :, None].astype(np.float32), image.meta)
@@ -425,15 +422,6 @@ def l2_pool_2d(op: Lowering) -> Value:
     if scheme is None:
         mean = _pool_without_padding(op, squares, window)
     else:
-        mean = op.emit(
-            "AVERAGE_POOL_2D",
-            [squares],
-            replace(image.meta, dimensions=nhwc_result(op, window)),
-            "Pool2D",
-            padding=scheme,
-            filterWidth=window.width.filter,
-            filterHeight=window.height.filter,
-            **strides(window),
-        )
+        mean = _pooled(op, "AVERAGE_POOL_2D", squares, window, scheme)
     root = op.emit("SQRT", [mean], mean.meta)
     return op.to_back(_activated(op, root), window.nchw)
