@@ -186,7 +186,7 @@ class SplitPrepared(Prepared):
             shapes[index] = OutputShape(meta.dimensions, fits)
         if room is not None and fits and not read:
             return Argument(room[:size], meta.dimensions)
-        private = aligned_bytes(size).view(np.uint8)[:size]
+        private = aligned_bytes(size)
         if room is not None and fits:
             copies.append((room[:size], private))
         return Argument(private, meta.dimensions)
