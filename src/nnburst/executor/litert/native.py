@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from nnburst import _native
 from nnburst._native import ffi, lib
 from nnburst.executor.base import NativeCall, Octets
-from nnburst.executor.c_structs import run_native
+from nnburst.executor.c_structs import run_native, string_of
 from nnburst.executor.graph.tensor import Tensor, TensorType
 from nnburst.executor.graph.whole_graph import Apart
 from nnburst.executor.litert.graph import GraphWriter
@@ -389,7 +389,7 @@ class NativeEngine:
             self._content, len(program.content), threads, packed_weights, message
         )
         if engine == ffi.NULL:
-            raise GeneralFailure(f"LiteRT refuses the network: {_text(message)}")
+            raise GeneralFailure(f"LiteRT refuses the network: {string_of(message).strip()}")
         self.handle = ffi.gc(engine, lib.nnb_litert_engine_free)
 
     def close(self) -> None:
@@ -465,7 +465,3 @@ class NativeBinding:
         """Free the binding and let go of the memory."""
         ffi.release(self._call)
         self._kept = ()
-
-
-def _text(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
-    return bytes(ffi.string(message)).decode(errors="replace").strip()

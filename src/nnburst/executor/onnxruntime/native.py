@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from nnburst._native import ffi, lib
 from nnburst.executor.base import Bytes, NativeCall, Octets, Outcome
-from nnburst.executor.c_structs import run_native
+from nnburst.executor.c_structs import run_native, string_of
 from nnburst.executor.graph.whole_graph import Apart
 from nnburst.formats.onnx_model import NodeProto, OnnxFile, nodes_of
 from nnburst.hal.enums import DeviceType
@@ -382,7 +382,7 @@ def is_short_of_memory(message: str) -> bool:
 
 def text(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
     """What C wrote."""
-    return bytes(ffi.string(message)).decode(errors="replace").strip()
+    return string_of(message).strip()
 
 
 #: Slots of one prepared model.
