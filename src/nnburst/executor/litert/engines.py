@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from nnburst.executor.base import Execution, NativeCall, Outcome
+from nnburst.executor.base import Argument, Execution, NativeCall, Outcome
 from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.types import OutputShape, has_passed
 
@@ -36,6 +37,31 @@ class Engine(Protocol):
         self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]
     ) -> EngineBinding:
         """Bind memory: exactly the bytes of each argument."""
+
+
+def room_for(argument: Argument, extents: tuple[int, ...], size: int) -> memoryview | None:
+    """The `size` bytes of an argument for an output of these extents; None if it has fewer.
+
+    Raises:
+        GeneralFailure: the request declares other extents.
+    """
+    if differ(argument.dimensions, extents):
+        raise GeneralFailure(difference(argument.dimensions, extents))
+    if argument.memory is None or argument.memory.nbytes < size:
+        return None
+    return argument.memory[:size]
+
+
+def differ(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    """Whether an output has other extents than were declared, 0 for unknown ones."""
+    return len(declared) == len(found) and any(
+        said not in (0, have) for said, have in zip(declared, found, strict=True)
+    )
+
+
+def difference(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
+    """The message for an output that has other extents than were declared."""
+    return f"an output is {found}, not {declared}"
 
 
 class _Place:

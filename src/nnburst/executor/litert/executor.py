@@ -24,7 +24,13 @@ from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.graph.whole_graph import WholeGraph, graph_prefix, take_graph, unpack
 from nnburst.executor.litert import cache, native
 from nnburst.executor.litert.cache import PackedWeights, from_files, to_files
-from nnburst.executor.litert.engines import MAX_ENGINES, Engine, Engines, LiteRtExecution
+from nnburst.executor.litert.engines import (
+    MAX_ENGINES,
+    Engine,
+    Engines,
+    LiteRtExecution,
+    room_for,
+)
 from nnburst.executor.litert.interpreter import ExternalDelegate, InterpreterEngine
 from nnburst.executor.litert.network import Network, survey
 from nnburst.executor.litert.split import SplitPart, SplitPrepared, cut
@@ -78,7 +84,10 @@ class LiteRtPrepared(Prepared):
                 f" {len(network.inputs)} and {len(network.outputs)}"
             )
         given = [_input(a, t) for a, t in zip(inputs, network.inputs, strict=True)]
-        taken = [_output(a, t) for a, t in zip(outputs, network.outputs, strict=True)]
+        taken = [
+            room_for(a, t.dimensions, t.byte_size)
+            for a, t in zip(outputs, network.outputs, strict=True)
+        ]
         shapes = tuple(
             OutputShape(meta.dimensions, room is not None)
             for room, meta in zip(taken, network.outputs, strict=True)
@@ -300,17 +309,4 @@ def _input(argument: Argument, meta: TensorType) -> memoryview:
         raise InvalidArgument(
             f"validation:R11: an input of {size} bytes has only {argument.memory.nbytes}"
         )
-    return argument.memory[:size]
-
-
-def _output(argument: Argument, meta: TensorType) -> memoryview | None:
-    """Room for an output; None if there is too little."""
-    if len(argument.dimensions) == len(meta.dimensions) and any(
-        want not in (0, have)
-        for want, have in zip(argument.dimensions, meta.dimensions, strict=True)
-    ):
-        raise GeneralFailure(f"an output is {meta.dimensions}, not {argument.dimensions}")
-    size = meta.byte_size
-    if argument.memory is None or argument.memory.nbytes < size:
-        return None
     return argument.memory[:size]

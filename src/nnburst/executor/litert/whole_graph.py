@@ -18,7 +18,14 @@ from typing import Final
 from nnburst.executor.base import Argument, Cached, Execution, Outcome, Prepared
 from nnburst.executor.graph.whole_graph import Apart, GraphTensor, WholeGraph, check_declared
 from nnburst.executor.litert import native
-from nnburst.executor.litert.engines import MAX_ENGINES, Engines, LiteRtExecution
+from nnburst.executor.litert.engines import (
+    MAX_ENGINES,
+    Engines,
+    LiteRtExecution,
+    differ,
+    difference,
+    room_for,
+)
 from nnburst.executor.litert.interpreter import ExternalDelegate, GraphCall, GraphInterpreter
 from nnburst.formats.tflite_graph import BorderTensor, TfliteGraph, read_graph
 from nnburst.hal.enums import ErrorStatus
@@ -62,8 +69,9 @@ class InterpretedExecution(Execution):
             message = "an output buffer is too small for what is computed"
             return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
         for shape, declared in zip(shapes, self._declared, strict=True):
-            if _differs(declared, shape.dimensions):
-                return Outcome(ErrorStatus.GENERAL_FAILURE, (), _other(declared, shape.dimensions))
+            if differ(declared, shape.dimensions):
+                why = difference(declared, shape.dimensions)
+                return Outcome(ErrorStatus.GENERAL_FAILURE, (), why)
         return Outcome(ErrorStatus.NONE, shapes)
 
     def close(self) -> None:
@@ -141,7 +149,10 @@ class TflitePrepared(Prepared):
             assert isinstance(binding, GraphCall)
             binding.extents = extents
             return InterpretedExecution(binding, [room.dimensions for room in outputs], release)
-        taken = [_output(*each) for each in zip(outputs, self._fixed, strict=True)]
+        taken = [
+            room_for(argument, slot.dimensions or (1,), slot.size)
+            for argument, slot in zip(outputs, self._fixed, strict=True)
+        ]
         shapes = tuple(
             OutputShape(slot.dimensions or (1,), room is not None)
             for room, slot in zip(taken, self._fixed, strict=True)
@@ -263,24 +274,3 @@ def _input(argument: Argument, tensor: GraphTensor) -> tuple[memoryview, tuple[i
             f"validation:R11: an input of {size} bytes has only {argument.memory.nbytes}"
         )
     return argument.memory[:size], extents
-
-
-def _output(argument: Argument, slot: native.Slot) -> memoryview | None:
-    """Room for an output; None if there is too little."""
-    wanted = slot.dimensions or (1,)
-    if _differs(argument.dimensions, wanted):
-        raise GeneralFailure(_other(argument.dimensions, wanted))
-    if argument.memory is None or argument.memory.nbytes < slot.size:
-        return None
-    return argument.memory[: slot.size]
-
-
-def _differs(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
-    """Whether an output has other extents than were declared, 0 for unknown ones."""
-    return len(declared) == len(found) and any(
-        said not in (0, have) for said, have in zip(declared, found, strict=True)
-    )
-
-
-def _other(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
-    return f"an output is {found}, not {declared}"
