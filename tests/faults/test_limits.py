@@ -13,6 +13,7 @@ import pytest
 
 from faults.under_limits import GUARD
 from nnburst.hal.environment import EXAMPLES
+from programs import environ_of_tests
 
 #: The road of the everyday tests, which finds devices, keeps files and launches a driver; and further ones.
 ROADS = ("compile",)
@@ -41,11 +42,10 @@ def taken(
     """What came of a road, without some of the environment: "" for a right result, else the error."""
     place = tmp_path / "outcome"
     command = [*prefix, sys.executable, "-m", "faults.under_limits", road, str(place), *limits]
-    path = os.pathsep.join(sys.path)
-    inherited = {name: value for name, value in os.environ.items() if name not in without}
+    inherited = {name: value for name, value in environ_of_tests().items() if name not in without}
     process = subprocess.run(
         command,
-        env={**inherited, "PYTHONPATH": path, **environment},
+        env={**inherited, **environment},
         cwd=tmp_path,
         preexec_fn=before,
         stdout=subprocess.DEVNULL if before is None else None,

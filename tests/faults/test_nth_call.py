@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +13,14 @@ import pytest
 from faults.nth_call import CALLS
 from faults.roads import ROADS
 from nnburst.hal.environment import EXAMPLES
+from programs import environ_of_tests
 
 #: A night's campaign tries every place; some roads have hundreds, each with a road of its own.
 PLACES = "all" if EXAMPLES.read() >= 1000 else "some"
 
 
 def tried(road: str, kind: str, places: str, preloaded: Path | None = None) -> dict[str, Any]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = environ_of_tests()
     if preloaded is not None:
         environment["LD_PRELOAD"] = str(preloaded)
     command = [sys.executable, "-m", "faults.nth_call", road, kind, places]

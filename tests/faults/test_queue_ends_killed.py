@@ -19,6 +19,7 @@ from nnburst.fmq import list_named_queues, remove_stale_names
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal import environment
 from nnburst.hal.errors import DeadObject
+from programs import environ_of_tests
 
 pytestmark = pytest.mark.counted
 
@@ -59,7 +60,7 @@ while True:
 def start(queue: MessageQueue, program: str) -> Popen[bytes]:
     fd = queue.memories[0].fd
     command = [sys.executable, "-c", PEER + program, msgspec.json.encode(queue.descriptor), str(fd)]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environ = environ_of_tests()
     return Popen(command, pass_fds=[fd], env=environ, stdin=PIPE)
 
 
@@ -155,7 +156,7 @@ def test_makers_killed_at_any_moment_leave_a_name_that_goes_or_none() -> None:
     pytest.importorskip("posix_ipc", reason="there is no posix_ipc for this Python")
     rng = random.Random(31)
     name = f"/nnburst-test-{os.getpid()}-{rng.getrandbits(32):x}"
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environ = environ_of_tests()
     for _ in range(environment.KILLS.read()):
         with Popen([sys.executable, "-c", MAKER, name], stdout=PIPE, env=environ) as maker:
             assert maker.stdout is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from subprocess import PIPE, Popen
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from nnburst.fmq.message_queue import MessageQueue
+from programs import environ_of_tests
 
 ELEMENT = np.dtype("<u8")
 PACKETS = 3000
@@ -53,7 +53,7 @@ def test_packets_of_any_length_arrive_whole_and_in_order(
     fds = [queue.memories[0].fd for queue in queues]
     descriptors = [msgspec.json.encode(queue.descriptor).decode() for queue in queues]
     command = [sys.executable, "-c", PEER, *descriptors, *map(str, fds)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = environ_of_tests()
     with Popen(command, pass_fds=fds, env=environment, stderr=PIPE, text=True) as peer:
         for number in range(1, PACKETS + 1):
             length = 1 + number % 12

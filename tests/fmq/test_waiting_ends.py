@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import signal
 import sys
@@ -21,7 +20,7 @@ from fmq.queues import ELEMENT, opened_again
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import Flavor
 from nnburst.hal.errors import BadState, Closed, DeadObject, InvalidArgument
-from programs import run_program
+from programs import environ_of_tests, run_program
 
 
 def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
@@ -190,7 +189,7 @@ def start(queue: MessageQueue, program: str) -> Popen[str]:
     return Popen(
         [sys.executable, "-c", OPENED + program, descriptor, str(fd)],
         pass_fds=[fd],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environ_of_tests(),
         stdin=PIPE,
         stdout=PIPE,
         text=True,
