@@ -5,11 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+from nnburst.client.launch import driver_environment
+
+TESTS = Path(__file__).resolve().parent
 
 
 def environ_of_tests() -> dict[str, str]:
     """The environment of a Python that may import what tests may."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def driver_environ_of_tests() -> dict[str, str]:
+    """The environment of a driver whose executor and models may be modules of the tests."""
+    environment = driver_environment()
+    path = [str(TESTS), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    return environment
 
 
 def run_program(code: str) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from nnburst.client.launch import driver_environment
-
-TESTS = Path(__file__).resolve().parent.parent
+from programs import driver_environ_of_tests
 
 
 class Service:
@@ -35,9 +31,7 @@ class Service:
 
     def start(self) -> None:
         """Start the supervisor; returns once clients may come."""
-        environment = driver_environment()
-        path = [str(TESTS), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        environment = driver_environ_of_tests()
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )

@@ -13,10 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nnburst.client.launch import driver_environment
 from nnburst.testing.faults.footprint import children, command_line
+from programs import driver_environ_of_tests
 
-TESTS = Path(__file__).resolve().parent.parent
 MODELS = ("add", "both", "quantised", "accumulate", "conjunction")
 #: Seconds that anything may take on a busy machine before a test fails.
 PATIENCE = 60
@@ -76,9 +75,7 @@ class Served:
         command += ["--grpc", grpc] if grpc else []
         for name in models:
             command += ["--model", f"{name}=serving.networks:{name}"]
-        environment = driver_environment()
-        path = [str(TESTS), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        environment = driver_environ_of_tests()
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )

@@ -19,11 +19,11 @@ pytest.importorskip("prometheus_client", reason="extra metrics is not installed"
 
 import nnburst
 from nnburst.cli.top import Counts, read, row
-from nnburst.client.launch import driver_environment
 from nnburst.control.counts import model_id
 from nnburst.hal.environment import KILLS
+from programs import driver_environ_of_tests
 from serving.networks import DIE, add, quantised
-from serving.served import PATIENCE, TESTS, fronts
+from serving.served import PATIENCE, fronts
 
 CLIENTS = 4
 ROUNDS = (KILLS.read() if KILLS.is_set else 2) * 100
@@ -36,9 +36,7 @@ class Metered:
         self.address = f"{folder}/driver"
         command = [sys.executable, "-m", "nnburst", "serve", self.address]
         command += ["--executor", "serving.networks:Obedient", "--metrics", "127.0.0.1:0"]
-        environment = driver_environment()
-        path = [str(TESTS), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        environment = driver_environ_of_tests()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
         while not (line := self.process.stdout.readline()).startswith("metrics at "):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -22,8 +21,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from nnburst.client.launch import driver_environment
-from serving.served import PATIENCE, TESTS, Served
+from programs import driver_environ_of_tests
+from serving.served import PATIENCE, Served
 
 
 def add(value: float = 1) -> Any:
@@ -41,10 +40,7 @@ class Managed:
         self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.manager.bind(str(folder / "notify"))
         self.manager.settimeout(PATIENCE)
-        environment = driver_environment() | {"NOTIFY_SOCKET": str(folder / "notify")}
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, (str(TESTS), environment.get("PYTHONPATH", "")))
-        )
+        environment = driver_environ_of_tests() | {"NOTIFY_SOCKET": str(folder / "notify")}
         words = ["serve", str(folder / "driver"), "--executor", "reference", "--grpc", address]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nnburst", *words, "--model", "add=serving.networks:add"],
