@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
-import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,16 +18,9 @@ from nnburst.hal.enums import Priority, ResultCode
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverPart
 from nnburst.runtime.records import ExecutionMode, ExecutionRecord, Record
+from waiting import wait_for
 
 PATIENCE = 60.0
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    turn = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        turn.wait(0.005)
 
 
 def compute_anew(addition: Addition, value: float) -> int:

@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,18 +19,11 @@ from nnburst.client.burst.burst import RingBurst
 from nnburst.client.session import own_bursts as module
 from nnburst.client.session.gate import entries, leave
 from nnburst.client.session.own_bursts import ThreadBursts
+from waiting import wait_for
 
 PATIENCE = 60.0
 X = [np.full((2, 3), 2, np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)]
 Y = (X[0] + X[1]).tolist()
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    turn = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        turn.wait(0.005)
 
 
 def has_burst(model: Any) -> bool:

@@ -6,8 +6,7 @@ import gc
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,16 +17,9 @@ from nnburst.hal.errors import Closed
 from nnburst.runtime import ExecutionRecord, Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.records import ExecutionMode, Record
+from waiting import wait_for
 
 PATIENCE = 60.0
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    turn = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        turn.wait(0.005)
 
 
 def doubling() -> nnburst.Model:

@@ -27,6 +27,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from nnburst.cli.top import read
 from serving.networks import SLEEP
 from serving.served import MODELS, PATIENCE, Served
+from waiting import wait_for
 
 SERVING, NOT_SERVING = (
     health_pb2.HealthCheckResponse.SERVING,
@@ -78,13 +79,6 @@ class Calls:
 
     def __exit__(self, *_: object) -> None:
         self.channel.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)  # of other processes, which do not notify anyone
 
 
 def in_flight(served: Served, model: str = "add") -> float:
@@ -139,7 +133,7 @@ def test_threads_do_not_grow_with_the_calls_that_wait(served: Served, calls: Cal
     def at(count: int) -> int:
         flight = [calls.stub.ModelInfer.future(request(SLEEP)) for _ in range(LANES)]
         flight += [calls.stub.ModelInfer.future(request()) for _ in range(count)]
-        until(lambda: sum(calls.counted("add")) >= before + count - 80)
+        wait_for(lambda: sum(calls.counted("add")) >= before + count - 80)
         found = threads(served.front())
         for call in flight:
             call.result() if call.code() is grpc.StatusCode.OK else None
@@ -159,18 +153,18 @@ def test_cancelled_calls_leave_the_queue_and_are_not_counted_as_answered(
     alone = time.monotonic() - began
     answered, failed = calls.counted("add")
     slow = [calls.stub.ModelInfer.future(request(SLEEP)) for _ in range(60)]
-    until(lambda: in_flight(served) == 60)
+    wait_for(lambda: in_flight(served) == 60)
     for call in slow:
         call.cancel()
     began = time.monotonic()
     calls.stub.ModelInfer(request(), timeout=PATIENCE)
     assert time.monotonic() - began < 5 * alone, "30 lanes of a second, one after the other"
-    until(lambda: calls.counted("add") == (answered + 1, failed + 60))
+    wait_for(lambda: calls.counted("add") == (answered + 1, failed + 60))
 
 
 def test_expired_requests_leave_the_queue_at_their_deadline(served: Served, calls: Calls) -> None:
     slow = [calls.stub.ModelInfer.future(request(SLEEP)) for _ in range(2 * LANES)]
-    until(lambda: in_flight(served) == 2 * LANES)
+    wait_for(lambda: in_flight(served) == 2 * LANES)
     short = [calls.stub.ModelInfer.future(request(timeout=100_000)) for _ in range(20)]
     assert {call.code() for call in short} == {grpc.StatusCode.DEADLINE_EXCEEDED}
     assert not all(call.done() for call in slow), "their deadlines were what ended them"
@@ -206,18 +200,18 @@ def test_request_of_higher_priority_is_served_before_those_that_wait(
         return call
 
     lanes = [calls.stub.ModelInfer.future(request(SLEEP)) for _ in range(LANES)]
-    until(lambda: in_flight(served) == LANES)
+    wait_for(lambda: in_flight(served) == LANES)
     waiting = [
         calls.stub.ModelInfer.future(request(SLEEP, priority=level)) for level in (9, 9, 9, 9)
     ]
-    until(lambda: in_flight(served) == LANES + 4)
+    wait_for(lambda: in_flight(served) == LANES + 4)
     first = calls.stub.ModelInfer.future(request(priority=1))
     first.add_done_callback(note(1))
     for call in waiting:
         call.add_done_callback(note(9))
     for call in (*lanes, *waiting, first):
         call.result()
-    until(lambda: len(order) == 5)
+    wait_for(lambda: len(order) == 5)
     assert order[0] == 1
 
 
@@ -254,13 +248,13 @@ def test_stopped_worker_is_not_ready_meanwhile_and_replaced_and_others_serve() -
         def sick() -> list[str]:
             return [name for name in MODELS if calls.check(name) == NOT_SERVING]
 
-        until(lambda: bool(sick()))
+        wait_for(lambda: bool(sick()))
         (model,) = sick()
         assert calls.check("") == NOT_SERVING
         assert not calls.stub.ModelReady(service_pb2.ModelReadyRequest(name=model)).ready
         for other in set(models) - {model}:
             calls.stub.ModelInfer(request(model=other), timeout=PATIENCE)
-        until(lambda: not sick())
+        wait_for(lambda: not sick())
         assert victim not in serving_workers(served)
         for each in models:
             calls.stub.ModelInfer(request(model=each), timeout=PATIENCE)
@@ -277,14 +271,14 @@ def test_execution_that_takes_longer_than_the_watchdog_ends_its_worker() -> None
             assert code in {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}, code
             return code is grpc.StatusCode.OK
 
-        until(is_answered)  # the worker that is being replaced may take one more
+        wait_for(is_answered)  # the worker that is being replaced may take one more
 
 
 @pytest.mark.parametrize("whom", ["front", "supervisor"])
 def test_sigterm_lets_calls_finish_within_the_drain(whom: str) -> None:
     with Served("--metrics", "127.0.0.1:0") as served, Calls(served) as calls:
         slow = [calls.stub.ModelInfer.future(request(SLEEP)) for _ in range(3 * LANES)]
-        until(lambda: in_flight(served) == 3 * LANES)
+        wait_for(lambda: in_flight(served) == 3 * LANES)
         os.kill(served.front() if whom == "front" else served.process.pid, signal.SIGTERM)
         assert {call.code() for call in slow} == {grpc.StatusCode.OK}
 
@@ -292,7 +286,7 @@ def test_sigterm_lets_calls_finish_within_the_drain(whom: str) -> None:
 def test_sigterm_ends_the_server_when_the_drain_has_passed() -> None:
     with Served("--drain", "0.2") as served, Calls(served) as calls:
         slow = [calls.stub.ModelInfer.future(request(SLEEP)) for _ in range(20 * LANES)]
-        until(lambda: calls.counted("add")[0] > 0)
+        wait_for(lambda: calls.counted("add")[0] > 0)
         served.process.send_signal(signal.SIGTERM)
         codes = {call.code() for call in slow}
         assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
