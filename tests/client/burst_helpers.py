@@ -9,7 +9,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from nnburst import (
     Burst,
@@ -27,12 +30,37 @@ F32 = OperandType.TENSOR_FLOAT32
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(frozen=True)
+class State:
+    """See `nnburst.client.burst.interface.State`."""
+
+    name: str
+    input_index: int
+    output_index: int
+    initial: npt.NDArray[Any]
+
+
+#: A sum that begins at (10, 20); output 0 of the model is its double.
+SUM = State("sum", 1, 1, np.float32([10, 20]))
+
+
 def copy_model(inputs: int = 1) -> Model:
     """`inputs` tensors of shape (2,), each with a RELU of its own."""
     builder = ModelBuilder()
     for _ in range(inputs):
         source, target = builder.input(F32, (2,)), builder.output(F32, (2,))
         builder.operation(OperationType.RELU, [source], [target])
+    return builder.build()
+
+
+def accumulating() -> Model:
+    """Outputs a sum of its inputs since (10, 20), doubled; the sum itself is its state `SUM`."""
+    builder = ModelBuilder()
+    x, before = builder.input(F32, (2,)), builder.input(F32, (2,))
+    doubled, after = builder.output(F32, (2,)), builder.output(F32, (2,))
+    none = builder.scalar(0)
+    builder.operation(OperationType.ADD, [x, before, none], [after])
+    builder.operation(OperationType.ADD, [after, after, none], [doubled])
     return builder.build()
 
 

@@ -14,41 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from mypy import api as mypy
 
 import nnburst
-from nnburst import ModelBuilder, OperandType, OperationType
+from client.burst_helpers import SUM, State, accumulating
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 
-F32 = OperandType.TENSOR_FLOAT32
 PATIENCE = 60.0
-
-
-@dataclass(frozen=True)
-class State:
-    name: str
-    input_index: int
-    output_index: int
-    initial: npt.NDArray[Any]
-
-
-#: A sum that begins at (10, 20); output 0 of the model is its double.
-SUM = State("sum", 1, 1, np.float32([10, 20]))
 ONES = np.ones(2, np.float32)
-
-
-def accumulating() -> nnburst.Model:
-    builder = ModelBuilder()
-    x, before = builder.input(F32, (2,)), builder.input(F32, (2,))
-    doubled, after = builder.output(F32, (2,)), builder.output(F32, (2,))
-    none = builder.scalar(0)
-    builder.operation(OperationType.ADD, [x, before, none], [after])
-    builder.operation(OperationType.ADD, [after, after, none], [doubled])
-    return builder.build()
-
 
 Open = Callable[..., nnburst.Burst]
 

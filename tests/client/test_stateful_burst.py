@@ -3,39 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
 import nnburst
-from nnburst import ModelBuilder, OperandType, OperationType
-
-F32 = OperandType.TENSOR_FLOAT32
-
-
-@dataclass(frozen=True)
-class State:
-    name: str
-    input_index: int
-    output_index: int
-    initial: npt.NDArray[Any]
-
-
-#: A sum that begins at (10, 20); output 0 of the model is its double.
-SUM = State("sum", 1, 1, np.float32([10, 20]))
-
-
-def accumulating() -> nnburst.Model:
-    builder = ModelBuilder()
-    x, before = builder.input(F32, (2,)), builder.input(F32, (2,))
-    doubled, after = builder.output(F32, (2,)), builder.output(F32, (2,))
-    none = builder.scalar(0)
-    builder.operation(OperationType.ADD, [x, before, none], [after])
-    builder.operation(OperationType.ADD, [after, after, none], [doubled])
-    return builder.build()
+from client.burst_helpers import SUM, State, accumulating
 
 
 @pytest.fixture(scope="module")
