@@ -18,7 +18,15 @@ pytest.importorskip("openvino", reason="the executor's engine is not installed")
 import nnburst
 from executor.litert.networks import aligned
 from executor.litert.test_hostile_memory import drawn, gathering
-from executor.onnxruntime.networks import F32, I32, Chain, computed, run_two_bursts_at_once
+from executor.onnxruntime.networks import (
+    F32,
+    I32,
+    computed,
+    image,
+    long_chain,
+    network,
+    run_two_bursts_at_once,
+)
 from executor.test_hostile_memory import RUNS, run
 from nnburst.executor.base import DEFAULT_OPTIONS, Argument
 from nnburst.executor.built_in import openvino, reference
@@ -41,33 +49,8 @@ WRONG: Final = OperationType.LOCAL_RESPONSE_NORMALIZATION
 CLAIMED: Final = [o for o in REGISTRY if o in LOWERINGS and o in TEMPLATES and o is not WRONG]
 
 
-def network(seed: int = 0) -> Model:
-    chain = Chain((1, 8, 8, 3), seed)
-    chain.convolution(8)
-    chain.convolution(8, last=True)
-    return chain.build()
-
-
-def image(seed: int = 1) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return np.random.default_rng(seed).standard_normal((1, 8, 8, 3)).astype(np.float32)
-
-
 def by_executor(model: Model, x: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bytes:
     return computed(openvino(), model, [x])[0].tobytes()
-
-
-def long_chain(count: int) -> Model:
-    """Products with the identity, one after the other."""
-    builder = ModelBuilder()
-    now = builder.input(F32, (256, 256))
-    weights = builder.constant(F32, np.eye(256, dtype=np.float32))
-    bias = builder.constant(F32, np.zeros(256, np.float32))
-    for at in range(count):
-        made = (builder.output if at == count - 1 else builder.temporary)(F32, (256, 256))
-        operands = [now, weights, bias, builder.scalar(0)]
-        builder.operation(OperationType.FULLY_CONNECTED, operands, [made])
-        now = made
-    return builder.build()
 
 
 def test_results_are_the_reference_executors_within_rounding() -> None:

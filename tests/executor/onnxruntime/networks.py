@@ -65,6 +65,33 @@ class Chain:
         return self.builder.build()
 
 
+def network() -> Model:
+    """Two convolutions of 3 x 3, from 3 channels to 8 and 8."""
+    chain = Chain((1, 8, 8, 3))
+    chain.convolution(8)
+    chain.convolution(8, last=True)
+    return chain.build()
+
+
+def image(seed: int = 1) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """An input of `network`."""
+    return np.random.default_rng(seed).standard_normal((1, 8, 8, 3)).astype(np.float32)
+
+
+def long_chain(count: int) -> Model:
+    """Products with the identity, one after the other."""
+    builder = ModelBuilder()
+    now = builder.input(F32, (256, 256))
+    weights = builder.constant(F32, np.eye(256, dtype=np.float32))
+    bias = builder.constant(F32, np.zeros(256, np.float32))
+    for at in range(count):
+        made = (builder.output if at == count - 1 else builder.temporary)(F32, (256, 256))
+        operands = [now, weights, bias, builder.scalar(0)]
+        builder.operation(OperationType.FULLY_CONNECTED, operands, [made])
+        now = made
+    return builder.build()
+
+
 def operators(model: Model) -> Counter[str]:
     """Names of the operators that a model is lowered to, and how many there are."""
     written = lower(model, [])

@@ -12,7 +12,15 @@ pytest.importorskip("onnxruntime", reason="the executor's engine")
 
 import nnburst
 from executor.litert.networks import aligned
-from executor.onnxruntime.networks import F32, I32, Chain, computed, run_two_bursts_at_once
+from executor.onnxruntime.networks import (
+    F32,
+    I32,
+    computed,
+    image,
+    long_chain,
+    network,
+    run_two_bursts_at_once,
+)
 from nnburst.executor.base import DEFAULT_OPTIONS, Argument, Cached
 from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.onnxruntime.executor import NetworkPrepared, OnnxRuntimeExecutor
@@ -24,17 +32,6 @@ from nnburst.runtime import Manager
 from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.partitioning.run import uniform
-
-
-def network(seed: int = 0) -> Model:
-    chain = Chain((1, 8, 8, 3), seed)
-    chain.convolution(8)
-    chain.convolution(8, last=True)
-    return chain.build()
-
-
-def image(seed: int = 1) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return np.random.default_rng(seed).standard_normal((1, 8, 8, 3)).astype(np.float32)
 
 
 def by_executor(model: Model, x: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bytes:
@@ -120,16 +117,7 @@ def test_a_prepared_network_comes_from_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole() -> None:
-    builder = ModelBuilder()
-    now = builder.input(F32, (256, 256))
-    weights = builder.constant(F32, np.eye(256, dtype=np.float32))
-    bias = builder.constant(F32, np.zeros(256, np.float32))
-    for at in range(300):
-        made = (builder.output if at == 299 else builder.temporary)(F32, (256, 256))
-        operands = [now, weights, bias, builder.scalar(0)]
-        builder.operation(OperationType.FULLY_CONNECTED, operands, [made])
-        now = made
-    prepared = onnxruntime().prepare(builder.build(), [])
+    prepared = onnxruntime().prepare(long_chain(300), [])
     given, taken = aligned(4 * 256 * 256), aligned(4 * 256 * 256)
     given.view(np.float32)[...] = np.arange(256 * 256)
     bound = prepared.bind([Argument(given, (256, 256))], [Argument(taken, (256, 256))])

@@ -6,20 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'onnxruntime')")
 
 import nnburst
 from client.service import Service
-from executor.onnxruntime.networks import Chain, computed
+from executor.onnxruntime.networks import computed, image, network
 from nnburst import onnxruntime as plugin
 from nnburst.capi.installed import PROVIDER_LIBRARY
 from nnburst.executor.built_in import onnxruntime
 from nnburst.hal.enums import DeviceType
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
-from nnburst.hal.model import Model
 
 LIBRARY = str(PROVIDER_LIBRARY)
 
@@ -33,18 +31,10 @@ def service() -> Iterator[Service]:
         yield service
 
 
-def network() -> Model:
-    """Two convolutions."""
-    chain = Chain((1, 8, 8, 3), 0)
-    chain.convolution(8)
-    chain.convolution(8, last=True)
-    return chain.build()
-
-
 def test_networks_run_on_the_first_device_of_the_provider_that_the_service_names(
     service: Service,
 ) -> None:
-    x = np.random.default_rng(1).standard_normal((1, 8, 8, 3)).astype(np.float32)
+    x = image()
     options = {
         "provider_library": LIBRARY,
         "provider": plugin.get_ep_name(),
