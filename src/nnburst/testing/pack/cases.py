@@ -21,7 +21,6 @@ from nnburst.testing.models.random_graphs.builder import (
     TEMPLATES,
     GraphBuilder,
     RandomGraph,
-    RandomOperand,
     Size,
     Unsuitable,
 )
@@ -258,14 +257,10 @@ class PackBuilder(GraphBuilder):
             place[...] = np.resize(np.array(edgy, array.dtype), place.size)
         return array
 
-    def given(self, value: Value, *, constant: float) -> int:
-        """An input or a constant, as in the recipe; scalars and operands that steer are constants."""
-        has_input = any(o.source == "input" for o in self.operands)
-        steers = is_scalar(value.meta.kind) or constant > 0.5
-        is_constant = steers or (has_input and self.recipe.constants)
-        source = "constant" if is_constant else "input"
-        self.operands.append(RandomOperand(value, source, True, value.dimensions))
-        return len(self.operands) - 1
+    def _is_constant(self, value: Value, probability: float, *, has_input: bool) -> bool:
+        """As in the recipe; scalars and operands that steer are constants."""
+        steers = is_scalar(value.meta.kind) or probability > 0.5
+        return steers or (has_input and self.recipe.constants)
 
     def add(
         self,

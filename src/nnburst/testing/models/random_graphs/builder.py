@@ -264,9 +264,15 @@ class GraphBuilder:
     def given(self, value: Value, *, constant: float) -> int:
         """A new input, or with this probability a constant."""
         has_input = any(o.source == "input" for o in self.operands)
-        source = "constant" if has_input and self.chance(constant) else "input"
+        is_constant = self._is_constant(value, constant, has_input=has_input)
+        source = "constant" if is_constant else "input"
         self.operands.append(RandomOperand(value, source, True, value.dimensions))
         return len(self.operands) - 1
+
+    def _is_constant(self, value: Value, probability: float, *, has_input: bool) -> bool:
+        """Whether a new operand with this value is no input; a graph without an input wants one."""
+        del value
+        return has_input and self.chance(probability)
 
     def add(
         self,

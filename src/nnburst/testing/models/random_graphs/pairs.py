@@ -26,7 +26,6 @@ from nnburst.testing.models.random_graphs.builder import (
     SIZES,
     GraphBuilder,
     RandomGraph,
-    RandomOperand,
     Unsuitable,
 )
 from nnburst.testing.models.random_graphs.generate import FAMILIES
@@ -204,14 +203,11 @@ class ChainBuilder(GraphBuilder):
         self.cuts = 1
         self.aim(len(self.operands) - 1)
 
-    def given(self, value: Value, *, constant: float) -> int:
-        """An input or a constant; engines want what steers an operation to be constant."""
-        has_input = any(o.source == "input" for o in self.operands)
-        steers = is_scalar(value.meta.kind) or constant > 0.5
+    def _is_constant(self, value: Value, probability: float, *, has_input: bool) -> bool:
+        """Whether an operand is no input; engines want what steers an operation to be constant."""
+        steers = is_scalar(value.meta.kind) or probability > 0.5
         fixed = (False, has_input, self.rng.random() < 0.6)[self.number % 3]
-        source = "constant" if steers or fixed else "input"
-        self.operands.append(RandomOperand(value, source, True, value.dimensions))
-        return len(self.operands) - 1
+        return steers or fixed
 
     def add(
         self,
