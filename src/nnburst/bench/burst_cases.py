@@ -32,6 +32,7 @@ from nnburst.bench.cases import (
     Samples,
     adding_model,
     deaf_to_interrupts,
+    durations,
     open_bound,
 )
 from nnburst.client.burst.interface import Burst
@@ -143,7 +144,7 @@ class InLoop:
         for index in range(1, count + 1):
             await call()
             stamps[index] = clock()
-        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+        return durations(stamps)
 
 
 def socket_cases(stack: ExitStack, device: Device, core: int) -> Sequence[Contestant]:

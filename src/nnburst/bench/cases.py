@@ -51,6 +51,11 @@ class Contestant(Protocol):
         """Exchange `count` times; nanoseconds of each one, a clock reading included."""
 
 
+def durations(stamps: Sequence[int]) -> Samples:
+    """Nanoseconds from each reading of the clock to the next."""
+    return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+
+
 class Looped:
     """A case that is a Python call."""
 
@@ -79,7 +84,7 @@ class Looped:
         for index in range(1, count + 1):
             call()
             stamps[index] = clock()
-        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+        return durations(stamps)
 
     def _wake(self) -> None:
         """Exchange until the other side is awake and the lines are here, as before every block in C."""

@@ -12,7 +12,15 @@ from typing import Any, Final, cast
 import numpy as np
 
 from nnburst._native import ffi, lib
-from nnburst.bench.cases import WARM_UP, BareFutex, Contestant, Looped, Samples, adding_model
+from nnburst.bench.cases import (
+    WARM_UP,
+    BareFutex,
+    Contestant,
+    Looped,
+    Samples,
+    adding_model,
+    durations,
+)
 from nnburst.bench.peer import Peer
 from nnburst.client.burst.bound_request import RingRequest
 from nnburst.client.burst.interface import BoundRequest, Burst
@@ -233,7 +241,7 @@ class _Pipelined:
             out.append(self._requests[index % len(self._requests)].submit())
         for pending in out:
             pending.result()
-        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+        return durations(stamps)
 
 
 def pipelines(stack: ExitStack, cores: Sequence[int]) -> list[Contestant]:

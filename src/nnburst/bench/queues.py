@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from nnburst.bench.cases import WARM_UP, Samples, deaf_to_interrupts
+from nnburst.bench.cases import WARM_UP, Samples, deaf_to_interrupts, durations
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.object_queue import Queue
 from nnburst.fmq.queue_end import SPIN_WINDOW
@@ -374,7 +374,7 @@ class Pair:
             receive()
             stamps[index] = clock()
         self._peer.ended()
-        return np.diff(np.asarray(stamps, np.int64)).astype(np.uint64)
+        return durations(stamps)
 
     def _begin(self, count: int) -> None:
         send, receive = self._side
@@ -401,7 +401,7 @@ class AwaitedPair:
         self._peer.begin(self.name, WARM_UP + count)
         stamps = asyncio.run(self._exchange(WARM_UP + count))
         self._peer.ended()
-        return np.diff(np.asarray(stamps[WARM_UP:], np.int64)).astype(np.uint64)
+        return durations(stamps[WARM_UP:])
 
     async def _exchange(self, count: int) -> list[int]:
         (send, receive), clock = self._side, time.perf_counter_ns
