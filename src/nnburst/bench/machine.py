@@ -114,7 +114,7 @@ def _own_seconds() -> float:
 
 def _busy_seconds() -> float:
     """Seconds that all cores were busy since boot (proc(5): user, nice, system, irq, softirq)."""
-    words = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()
+    words = _STAT.read_text(encoding="ascii").partition("\n")[0].split()
     if words[0] != "cpu" or len(words) < 8:
         return 0.0
     ticks = [int(word) for word in words[1:8]]
