@@ -17,7 +17,7 @@ import numpy as np
 from nnburst.bench.cases import Contestant, Looped, pinned
 from nnburst.bench.model.accuracy import Compute
 from nnburst.bench.model.data_sets import Example
-from nnburst.bench.network.networks import OnCore, aligned, in_process, litert_in_c, warm_up_of
+from nnburst.bench.network.networks import InProcess, OnCore, aligned, in_process, warm_up_of
 from nnburst.bench.rounds import Measured, WarmUp, run_rounds, warm_up
 from nnburst.bench.verdict import spread
 from nnburst.client.burst.interface import BoundRequest, Burst
@@ -186,7 +186,7 @@ def _routes(
     try:
         name, content = _for_engine(network)
         binding, _ = in_process(network.imported.model, content, bound)
-        routes.append(litert_in_c(name, binding, core, warm_up))
+        routes.append(InProcess(name, binding, core, warm_up))
     except NnburstError as error:
         remarks.append(
             f"{network.name}: the executor in process instead of LiteRT's C API alone: {error}"

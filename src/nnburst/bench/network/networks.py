@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -449,32 +449,30 @@ class Lineup:
         return [contestant for contestant in all_ if contestant is not None]
 
 
+class _Bound(Protocol):
+    """A bound request of an engine's."""
+
+    native: NativeCall
+
+
 class InProcess:
     """A bound request of an engine's that a loop in C runs on one core."""
 
-    def __init__(
-        self,
-        name: str,
-        call: NativeCall,
-        core: int,
-        warm_up: int,
-        *,
-        keep: object,
-    ) -> None:
-        """Have a loop run `call` on `core`, `warm_up` times before each block.
+    def __init__(self, name: str, binding: _Bound, core: int, warm_up: int) -> None:
+        """Have a loop run `binding` on `core`, `warm_up` times before each block.
 
         Args:
             name: of the case.
-            call: what it runs.
+            binding: what it runs.
             core: where.
             warm_up: runs before each block that do not count.
-            keep: the owner of `call`.
         """
+        call = binding.native
         self.name = name
         self._call = ffi.cast("nnb_run", call.run), ffi.cast("nnbx_execution *", call.execution)
         self._core = core
         self._warm_up = warm_up
-        self._keep = keep
+        self._binding = binding  # owns what the call uses
 
     def block(self, count: int) -> float:
         """See `Contestant`."""
@@ -493,11 +491,6 @@ class InProcess:
         if total == 0:
             raise GeneralFailure(f"{self.name}: the engine failed")
         return total
-
-
-def litert_in_c(name: str, binding: native.NativeBinding, core: int, warm_up: int) -> InProcess:
-    """A bound request of LiteRT's that a loop in C runs on `core`."""
-    return InProcess(name, binding.native, core, warm_up, keep=binding)
 
 
 class OnCore:
@@ -546,8 +539,8 @@ def lineup(
         same, same_out = in_process(subject.model, bytes(subject.lowered.content), bound)
         found = Lineup(
             Looped(f"{subject.name}: burst", bound.run, warm_up),
-            litert_in_c(f"{subject.name}: litert", file, core, warm_up),
-            litert_in_c(f"{subject.name}: litert, as lowered", same, core, warm_up),
+            InProcess(f"{subject.name}: litert", file, core, warm_up),
+            InProcess(f"{subject.name}: litert, as lowered", same, core, warm_up),
         )
         found.differences = {
             "litert": _difference(bound, file_out),

@@ -36,7 +36,6 @@ from nnburst.bench.network.networks import (
     InProcess,
     aligned,
     in_process,
-    litert_in_c,
     onnx_input_types,
     warm_up_of,
 )
@@ -162,17 +161,12 @@ def graph_lineup(
         floor = bind_in_process(same, values, [array.shape for array in expected])
         yield GraphLineup(
             Looped("graph", bound.run, warm_up),
-            graph_in_c("bound", floor, core, warm_up),
+            InProcess("bound", floor, core, warm_up),
             any(
                 np.asarray(ours).tobytes() != theirs.tobytes()
                 for ours, theirs in zip(found.outputs, expected, strict=True)
             ),
         )
-
-
-def graph_in_c(name: str, binding: GraphBinding, core: int, warm_up: int) -> InProcess:
-    """A bound request of onnxruntime's that a loop in C runs on `core`."""
-    return InProcess(name, binding.native, core, warm_up, keep=binding)
 
 
 def bind_in_process(
@@ -254,14 +248,14 @@ def by_operations(
         refusal = ""
         try:
             floor = bind_in_process(content, values, [array.shape for array in expected])
-            cases["onnxruntime"] = graph_in_c("onnxruntime", floor, there, warm_up)
+            cases["onnxruntime"] = InProcess("onnxruntime", floor, there, warm_up)
         except NnburstError as error:  # such as a file that declares another rank than it computes
             refusal = str(error)
         if executor == "litert":
             lowered = survey(imported.model, list(imported.pools)).network
             if lowered is not None:
                 same, _ = in_process(imported.model, bytes(lowered.content), bound)
-                cases["litert"] = litert_in_c("litert", same, there, warm_up)
+                cases["litert"] = InProcess("litert", same, there, warm_up)
         measured = _measure(cases)
     ratios = {name: measured["burst"].typical_ratio_to(other) for name, other in measured.items()}
     return {
