@@ -23,6 +23,8 @@ import numpy.typing as npt
 
 from nnburst.bench.model.networks import ListedNetwork, Truth
 from nnburst.hal.environment import SHARED
+from nnburst.importer.load import load
+from nnburst.testing.models.network_file import from_picture
 from nnburst.testing.models.onnx_networks import fetch
 
 Array = npt.NDArray[Any]
@@ -95,10 +97,9 @@ class Workshop:
     def _photographs(
         self, path: Path, group: str, classes: dict[str, int], side: int, comparable: str
     ) -> ListedNetwork:
-        network = import_module("nnburst.importer.load").load(path)
+        network = load(path)
         (operand,) = (network.model.main.operands[at] for at in network.model.main.input_indexes)
-        pictures = import_module("nnburst.testing.models.pictures")
-        examples = [pictures.from_picture(_photograph(name), operand, None) for name in classes]
+        examples = [from_picture(_photograph(name), operand) for name in classes]
         truth = Truth(
             (self._save(f"{path.stem}.npy", np.stack(examples)),),
             labels=self._write(f"{path.stem}.txt", map(str, classes.values())),
