@@ -585,8 +585,8 @@ def main(argv: list[str] | None = None) -> int:
     """Soak and report; 0 only if nothing grew and nothing failed."""
     parser = argparse.ArgumentParser(
         prog="python -m nnburst.testing.load.soak",
-        description="`python -m nnburst.testing.soak`: load a driver for hours, and see whether "
-        "anything grows.",
+        description="`python -m nnburst.testing.load.soak`: load a driver for hours, and see "
+        "whether anything grows.",
     )
     parser.add_argument("--seconds", type=float, default=3600.0, help="default: %(default)s")
     parser.add_argument("--executor", default="reference", help="default: %(default)s")
