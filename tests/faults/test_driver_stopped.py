@@ -13,25 +13,20 @@ import nnburst
 from faults.processes import KILLS, Row, Supervisor, stop
 from nnburst import Burst, MissedDeadline
 from nnburst.client.burst.interface import BoundRequest, SubmittedRequest
-from nnburst.testing.faults.activities import check_sum, sum_model, summands
+from nnburst.testing.faults.activities import check_sum, sum_model, write_summands
 
 #: Seconds that a run may take while the driver is stopped, and after it goes on.
 TIMEOUT, PATIENCE = 0.03, 10.0
 
 
-def write(bound: BoundRequest, number: int) -> None:
-    for array, value in zip(bound.inputs, summands(number), strict=True):
-        array[...] = value
-
-
 def run(bound: BoundRequest, number: int) -> None:
-    write(bound, number)
+    write_summands(bound, number)
     check_sum(bound.run(PATIENCE).outputs[0], number)
 
 
 def miss(bound: BoundRequest, number: int) -> float:
     """Run while the driver is stopped; milliseconds after the deadline."""
-    write(bound, number)
+    write_summands(bound, number)
     began = time.monotonic()
     with pytest.raises(MissedDeadline):
         bound.run(TIMEOUT)
@@ -72,7 +67,7 @@ def test_request_that_was_out_when_the_driver_stopped_is_dropped(
         for _ in range(KILLS):
             stop(device.pid)
             for number, bound in enumerate(bounds):
-                write(bound, number)
+                write_summands(bound, number)
             pending = [bound.submit() for bound in bounds]
             with pytest.raises(MissedDeadline):
                 pending[0].result(TIMEOUT)

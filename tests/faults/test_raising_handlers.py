@@ -22,7 +22,7 @@ from interrupting import interrupted_at
 from nnburst import Burst
 from nnburst.client.burst import bound_request
 from nnburst.client.burst.event_loop import waiter_of
-from nnburst.testing.faults.activities import check_sum, sum_model, summands
+from nnburst.testing.faults.activities import check_sum, sum_model, summands, write_summands
 
 # A finalizer that a handler interrupts cannot pass the exception on: Python reports it and goes on.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -144,8 +144,7 @@ def test_interrupted_submissions_leave_results_with_their_requests(
 
 def test_a_submission_that_is_interrupted_anywhere_can_be_made_again(burst: Burst) -> None:
     bound, places = burst.bind(), 0
-    for array, value in zip(bound.inputs, summands(5), strict=True):
-        array[...] = value
+    write_summands(bound, 5)
     while interrupted_at(places + 1, bound.submit):
         places += 1
         check_sum(bound.submit().result(20).outputs[0], 5)
@@ -160,8 +159,7 @@ def test_interrupted_looks_of_an_event_loop_leave_results_with_their_requests(
     bound = burst.bind()
     for number in range(100 * KILLS):
         number %= 1000
-        for array, value in zip(bound.inputs, summands(number), strict=True):
-            array[...] = value
+        write_summands(bound, number)
         pending = bound.submit()
         # What an event loop calls with each byte; the loop's own machinery is not ours to interrupt.
         handlers.around(waiter_of(burst._core)._take, more, 100e-6)

@@ -16,7 +16,13 @@ import nnburst
 from faults.processes import KILLS, STRICT, Row, wait_until_stopped
 from nnburst import Device, MissedDeadline
 from nnburst.client.burst.interface import BoundRequest
-from nnburst.testing.faults.activities import ACTIVITIES, check_sum, sum_model, summands
+from nnburst.testing.faults.activities import (
+    ACTIVITIES,
+    check_sum,
+    sum_model,
+    summands,
+    write_summands,
+)
 
 #: Seconds between two signals.
 PERIOD = 0.001
@@ -85,8 +91,7 @@ def test_runs_that_are_awaited_give_right_results(storm: Storm) -> None:
             end, number = storm.heard + 5 * KILLS, 0
             while storm.heard < end:
                 number = number % 1000 + 1
-                for array, value in zip(bound.inputs, summands(number), strict=True):
-                    array[...] = value
+                write_summands(bound, number)
                 check_sum((await bound.run_async()).outputs[0], number)
 
     with nnburst.launch("reference") as device:
@@ -164,8 +169,7 @@ def test_handlers_that_raise_at_any_moment_leave_a_burst_usable(
             usual = usual_time(bound)
             for number in range(shots):
                 number %= 1000
-                for array, value in zip(bound.inputs, summands(number), strict=True):
-                    array[...] = value
+                write_summands(bound, number)
                 try:
                     signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 2 * usual))
                     bound.run()

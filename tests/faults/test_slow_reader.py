@@ -22,7 +22,7 @@ from faults.processes import (
     wait_until_stopped,
 )
 from nnburst import Burst, GeneralFailure
-from nnburst.testing.faults.activities import check_sum, sum_model, summands
+from nnburst.testing.faults.activities import check_sum, sum_model, write_summands
 from nnburst.testing.faults.footprint import footprint, settle, thread_states
 
 #: Seconds after which a client that reads nothing has lost its burst.
@@ -70,8 +70,7 @@ def test_client_that_reads_no_results_loses_that_burst_alone(
             for burst, since in zip(stuck, filled, strict=True):
                 assert "its client does not read results" in end_of(burst)
                 lost.append((time.monotonic() - since) * 1000)
-                for array, value in zip(bound.inputs, summands(7), strict=True):
-                    array[...] = value
+                write_summands(bound, 7)
                 check_sum(bound.run(HANG).outputs[0], 7)
             meanwhile = goes_on(bystander)
         for burst in stuck:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import nnburst
 from faults.processes import Supervisor, collect
-from nnburst.testing.faults.activities import check_sum, sum_model, summands
+from nnburst.testing.faults.activities import check_sum, sum_model, write_summands
 from nnburst.testing.faults.footprint import footprint, settle
 
 #: A worker keeps the threads that it has started for calls.
@@ -17,8 +17,7 @@ MOST_THREADS = 32
 
 def leave_a_burst_behind(prepared: nnburst.PreparedModel) -> None:
     bound = prepared.open_burst().bind()
-    for array, value in zip(bound.inputs, summands(3), strict=True):
-        array[...] = value
+    write_summands(bound, 3)
     check_sum(bound.run().outputs[0], 3)
 
 

@@ -62,6 +62,12 @@ def summands(number: float) -> list[Array]:
     return [np.full(_SHAPE, number, np.float32), np.full(_SHAPE, 0.5, np.float32)]
 
 
+def write_summands(bound: BoundRequest, number: float) -> None:
+    """Give a bound request the inputs `summands(number)`."""
+    for array, value in zip(bound.inputs, summands(number), strict=True):
+        array[...] = value
+
+
 def check_sum(result: Array, number: float) -> None:
     """Raise WrongResult unless `result` is the sum of `summands(number)`."""
     if not np.array_equal(result, np.full(_SHAPE, number + 0.5, np.float32)):
@@ -120,8 +126,7 @@ def burst_runs(device: Device) -> Iterator[None]:
     bound = burst.bind()
     for number in _rounds():
         yield
-        for array, value in zip(bound.inputs, summands(number), strict=True):
-            array[...] = value
+        write_summands(bound, number)
         check_sum(bound.run().outputs[0], number)
 
 
@@ -168,8 +173,7 @@ def runs_in_a_loop(device: Device) -> Iterator[None]:
     with asyncio.Runner() as runner:
         for number in _rounds():
             yield
-            for array, value in zip(bound.inputs, summands(number), strict=True):
-                array[...] = value
+            write_summands(bound, number)
             runner.run(_cancelled(wasted))
             check_sum(runner.run(bound.run_async()).outputs[0], number)
 
@@ -206,8 +210,7 @@ def meets_deadlines(device: Device) -> Iterator[None]:
         with contextlib.suppress(MissedDeadline):
             check_sum(prepared.execute(summands(number), timeout=_LITTLE).outputs[0], number)
         with contextlib.suppress(MissedDeadline):
-            for array, value in zip(bound.inputs, summands(number), strict=True):
-                array[...] = value
+            write_summands(bound, number)
             check_sum(bound.run(_LITTLE).outputs[0], number)
         with contextlib.suppress(MissedDeadline), device.allocate(4096) as memory:
             _run_in(burst, [memory], number, _LITTLE)
