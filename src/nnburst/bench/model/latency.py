@@ -17,7 +17,14 @@ import numpy as np
 from nnburst.bench.cases import Contestant, Looped, pinned
 from nnburst.bench.model.accuracy import Compute
 from nnburst.bench.model.data_sets import Example
-from nnburst.bench.network.networks import InProcess, OnCore, aligned, in_process, warm_up_of
+from nnburst.bench.network.networks import (
+    InProcess,
+    OnCore,
+    aligned,
+    in_process,
+    lower,
+    warm_up_of,
+)
 from nnburst.bench.rounds import Measured, WarmUp, run_rounds, warm_up
 from nnburst.bench.verdict import spread
 from nnburst.client.burst.interface import BoundRequest, Burst
@@ -26,8 +33,7 @@ from nnburst.client.launch import launch
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.driver.executors import make_executor
 from nnburst.executor.base import Argument
-from nnburst.executor.litert.network import survey
-from nnburst.hal.errors import GeneralFailure, NnburstError
+from nnburst.hal.errors import NnburstError
 from nnburst.testing.models.litert import interpreter
 from nnburst.testing.models.network_file import NetworkFile
 
@@ -39,9 +45,6 @@ EXECUTOR: Final = "executor in process"
 INTERPRETER: Final = "LiteRT Interpreter in process"
 ONNXRUNTIME: Final = "onnxruntime in process"
 
-#: Nanoseconds that calls take before a block begins to count, and their number.
-_WARM_UP_NS: Final = 1_000_000
-_WARM_UP: Final = (2, 100)
 #: Seconds and executions that are measured by the driver.
 _DRIVER_SECONDS: Final = 0.5
 _DRIVER_RUNS: Final = (5, 2000)
@@ -132,10 +135,10 @@ def measure(
         contestants, timed = _routes(stack, network, device, core, example, executor, remarks)
         for name, other in (others or {}).items():
             _, _, bound = _bound(stack, other.network, other.device, example)
-            contestants.append(Looped(f"{BURST}, {name}", bound.run, warm_up_of(bound)))
+            contestants.append(Looped(f"{BURST}, {name}", bound.run, warm_up_of(bound.run)))
         if reference is not None:
             call = partial(reference, example)
-            contestants.append(OnCore(Looped(ONNXRUNTIME, call, _warm_up(call)), core))
+            contestants.append(OnCore(Looped(ONNXRUNTIME, call, warm_up_of(call)), core))
         warmed = warm_up(contestants, warm_up_s)
         if warmed.unsettled:
             remarks.append(
@@ -160,12 +163,6 @@ def _bound(
     return prepared, burst, bound
 
 
-def _warm_up(call: Callable[[], object]) -> int:
-    """How often to call before a block begins to count."""
-    fewest, most = _WARM_UP
-    return max(fewest, min(most, int(_WARM_UP_NS / Looped("", call, 1).block(1))))
-
-
 def _routes(
     stack: ExitStack,
     network: NetworkFile,
@@ -178,7 +175,7 @@ def _routes(
     """The routes, and a request that the driver times."""
     prepared, burst, bound = _bound(stack, network, device, example)
     timed = burst.bind(bound.inputs, bound.outputs, measure=True)
-    warm_up = warm_up_of(bound)
+    warm_up = warm_up_of(bound.run)
     routes: list[Contestant] = [
         Looped(BURST, bound.run, warm_up),
         Looped(EXECUTE, partial(_execute, prepared, bound), warm_up),
@@ -229,9 +226,7 @@ def _for_engine(network: NetworkFile) -> tuple[str, bytes]:
     """
     if network.is_tflite and not network.imported.states:
         return C_API, network.content
-    lowered = survey(network.imported.model, list(network.imported.pools)).network
-    if lowered is None:
-        raise GeneralFailure(f"{network.name}: the engine runs only a part of it, expected all")
+    lowered = lower(network.name, network.imported.model, network.imported.pools)
     return LOWERED, bytes(lowered.content)
 
 

@@ -393,7 +393,7 @@ class EngineSubject:
         """
         content = path.read_bytes()
         imported = load(path, **options)
-        lowered = _lower(path.stem, imported.model, imported.pools)
+        lowered = lower(path.stem, imported.model, imported.pools)
         if not is_onnx(content):
             return cls(path.stem, imported.model, imported.pools, content, lowered)
         return cls(
@@ -411,11 +411,16 @@ class EngineSubject:
     def one_add(cls) -> EngineSubject:
         """The sum of four float32 elements and themselves."""
         model = adding_model(1, 1)
-        lowered = _lower(ONE_ADD, model, ())
+        lowered = lower(ONE_ADD, model, ())
         return cls(ONE_ADD, model, (), bytes(lowered.content), lowered)
 
 
-def _lower(name: str, model: Model, pools: Sequence[Bytes]) -> Network:
+def lower(name: str, model: Model, pools: Sequence[Bytes]) -> Network:
+    """The file that the engine runs for a model.
+
+    Raises:
+        GeneralFailure: the engine does not run all of it.
+    """
     network = survey(model, list(pools)).network
     if network is None:
         raise GeneralFailure(f"{name}: the engine runs only a part of it, expected all")
@@ -534,7 +539,7 @@ def lineup(
         for array in bound.inputs:
             array[...] = random_values(array, random)
         bound.run()
-        warm_up = warm_up_of(bound)
+        warm_up = warm_up_of(bound.run)
         file, file_out = in_process(subject.model, subject.content, bound)
         same, same_out = in_process(subject.model, bytes(subject.lowered.content), bound)
         found = Lineup(
@@ -550,10 +555,10 @@ def lineup(
         yield found
 
 
-def warm_up_of(bound: BoundRequest) -> int:
-    """How often to run it before a block begins to count."""
+def warm_up_of(call: Callable[[], object]) -> int:
+    """The number of calls before a block begins to count."""
     fewest, most = _WARM_UP
-    trial = Looped("", bound.run, 1).block(1)
+    trial = Looped("", call, 1).block(1)
     return max(fewest, min(most, int(_WARM_UP_NS / trial)))
 
 

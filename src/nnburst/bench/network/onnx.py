@@ -156,7 +156,7 @@ def graph_lineup(
         for room, value in zip(bound.inputs, values, strict=True):
             room[...] = value.reshape(room.shape)
         found = bound.run()
-        warm_up = warm_up_of(bound)
+        warm_up = warm_up_of(bound.run)
         same = fixed.pools[0].tobytes()  # the same file on both sides
         floor = bind_in_process(same, values, [array.shape for array in expected])
         yield GraphLineup(
@@ -243,7 +243,7 @@ def by_operations(
             bound.run(timeout=60)
             expected = engine.run(values)
             distances.add(bound.outputs, expected)
-        warm_up = warm_up_of(bound)
+        warm_up = warm_up_of(bound.run)
         cases: dict[str, Contestant] = {"burst": Looped("burst", bound.run, warm_up)}
         refusal = ""
         try:
