@@ -190,7 +190,7 @@ def _dynamic(vector: Vector, runner: Runner, *, exact: bool) -> CaseVerdict:
 def _judge_insufficient(vector: Vector, result: RunResult) -> CaseVerdict:
     if result.status is not ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
         return failed(f"a buffer one byte short ends as {result.status.name}: {result.message}")
-    wanted = [(i != 0, _expected_dimensions(o)) for i, o in enumerate(vector.outputs)]
+    wanted = [(i != 0, o.dimensions) for i, o in enumerate(vector.outputs)]
     found = [(s.is_sufficient, s.dimensions) for s in result.shapes]
     if len(found) != len(wanted):
         return failed(f"a buffer one byte short reports {len(found)} of {len(wanted)} shapes")
@@ -239,7 +239,7 @@ def _judge(vector: Vector, result: RunResult, *, exact: bool) -> CaseVerdict:
     for number, operand in enumerate(vector.outputs):
         if operand.is_ignored:
             continue
-        wanted = _expected_dimensions(operand)
+        wanted = operand.dimensions
         shape = result.shapes[number] if result.shapes else None
         if shape is not None and (shape.dimensions != wanted or not shape.is_sufficient):
             return failed(f"output {number}: {shape}, expected {list(wanted)}")
@@ -263,10 +263,6 @@ def _difference(
     limits = limits_for(operand.kind, vector.tolerance, half=half, exact=exact)
     found = first_mismatch(expected, actual, limits)
     return None if found is None else str(found)
-
-
-def _expected_dimensions(operand: VectorOperand) -> tuple[int, ...]:
-    return operand.dimensions
 
 
 # -- Campaigns: many vectors over several processes ------------------------------------------------

@@ -452,7 +452,4 @@ def _attempt(report: FuzzReport, target: Target, step: Callable[[], None]) -> No
         report.fail(target.name, "(the campaign)", str(error))
 
 
-# -- All models ------------------------------------------------------------------------------------
-
-
 __all__ = ["fuzz", "FuzzSelection", "EVERYTHING", "FuzzReport", "FuzzFailure", "KINDS"]
