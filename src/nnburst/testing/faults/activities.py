@@ -440,9 +440,5 @@ def _execute(prepared: PreparedModel, number: float) -> None:
 
 
 def _run(bound: BoundRequest, number: float) -> None:
-    for array, value in zip(bound.inputs, summands(number), strict=True):
-        if array is None:
-            raise BrokenLife("a request without an input")
-        array[...] = value
-    output = bound.run(_PATIENCE).outputs[0]
-    check_sum(output, number)
+    write_summands(bound, number)
+    check_sum(bound.run(_PATIENCE).outputs[0], number)
