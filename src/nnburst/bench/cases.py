@@ -9,8 +9,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -203,15 +203,19 @@ def adding_model(inputs: int, outputs: int, elements: int = 4) -> Model:
 
 
 @contextmanager
-def pinned(core: int | None) -> Iterator[None]:
-    """Keep the calling thread on one core."""
+def on_cores(cores: Collection[int]) -> Iterator[None]:
+    """Keep the calling thread, and threads and processes that it starts within, on these cores."""
     before = os.sched_getaffinity(0)
-    if core is not None:
-        os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def pinned(core: int | None) -> AbstractContextManager[None]:
+    """Keep the calling thread on one core; where it may run already if that is None."""
+    return on_cores(os.sched_getaffinity(0) if core is None else {core})
 
 
 @contextmanager

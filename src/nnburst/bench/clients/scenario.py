@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.bench.cases import on_cores
 from nnburst.bench.clients.client import ClientRan, Trips
 from nnburst.bench.clients.load import Load, Usage, memory_of_each
 from nnburst.bench.machine import stolen_seconds
@@ -54,17 +54,6 @@ class Ran:
     workers: Usage
     memory: tuple[int | None, int | None]
     stolen: npt.NDArray[np.float64]
-
-
-@contextmanager
-def on_cores(cores: tuple[int, ...]) -> Iterator[None]:
-    """Let processes that are started within run on these cores only."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def run_load(wanted: Load) -> Ran:
