@@ -16,7 +16,6 @@ from nnburst.executor.base import (
     Bytes,
     Execution,
     Executor,
-    NativeCall,
     Outcome,
     Prepared,
     PrepareOptions,
@@ -30,8 +29,6 @@ from nnburst.hal.types import OutputShape
 
 
 class _EndlessExecution(Execution):
-    native: NativeCall | None = None
-
     def run(
         self,
         deadline_ns: int | None = None,  # noqa: ARG002
@@ -67,12 +64,26 @@ class EndlessPreparing(EndlessExecuting):
         raise AssertionError("that event is never set")
 
 
-class _FatalExecution(Execution):
-    native: NativeCall | None = None
+class _Wrapped(Prepared):
+    """A prepared model whose executions are those that `wrap` makes, with their first inputs."""
 
-    def __init__(self, execution: Execution, first: Bytes | None) -> None:
+    def __init__(
+        self, prepared: Prepared, wrap: Callable[[Execution, Argument], Execution]
+    ) -> None:
+        self._prepared = prepared
+        self._wrap = wrap
+
+    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
+        return self._wrap(self._prepared.bind(inputs, outputs), inputs[0])
+
+    def close(self) -> None:
+        self._prepared.close()
+
+
+class _FatalExecution(Execution):
+    def __init__(self, execution: Execution, first: Argument) -> None:
         self._execution = execution
-        self._first = first
+        self._first = first.buffer
 
     def run(
         self,
@@ -85,17 +96,6 @@ class _FatalExecution(Execution):
 
     def close(self) -> None:
         self._execution.close()
-
-
-class _FatalPrepared(Prepared):
-    def __init__(self, prepared: Prepared) -> None:
-        self._prepared = prepared
-
-    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> _FatalExecution:
-        return _FatalExecution(self._prepared.bind(inputs, outputs), inputs[0].buffer)
-
-    def close(self) -> None:
-        self._prepared.close()
 
 
 class FatalExecuting(Executor):
@@ -113,9 +113,9 @@ class FatalExecuting(Executor):
 
     def prepare(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
-    ) -> _FatalPrepared:
+    ) -> Prepared:
         """As the reference executor."""
-        return _FatalPrepared(self._inner.prepare(model, pools, options))
+        return _Wrapped(self._inner.prepare(model, pools, options), _FatalExecution)
 
 
 class Lying(Executor):
@@ -217,17 +217,6 @@ class _Delayed(Execution):
         self._execution.close()
 
 
-class _DelayedPrepared(Prepared):
-    def __init__(self, prepared: Prepared) -> None:
-        self._prepared = prepared
-
-    def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
-        return _Delayed(self._prepared.bind(inputs, outputs), inputs[0])
-
-    def close(self) -> None:
-        self._prepared.close()
-
-
 class Delayed(Executor):
     """Right, but late by as many milliseconds as its first input begins with, without regard to deadlines."""
 
@@ -241,4 +230,4 @@ class Delayed(Executor):
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare as the reference executor does."""
-        return _DelayedPrepared(self._reference.prepare(model, pools, options))
+        return _Wrapped(self._reference.prepare(model, pools, options), _Delayed)
