@@ -1,4 +1,4 @@
-"""How long one execution takes on each road, beside one byte to another process and back.
+"""Times one execution on each road, beside one byte to another process and back.
 
     python bench/latency.py [EXECUTOR] [SECONDS]     # null, 3
 

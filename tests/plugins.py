@@ -41,7 +41,7 @@ def compiled_host(name: str, folder: Path) -> Path:
 
 
 def output_of(host: Path, *words: str) -> str:
-    """What a program prints, which must succeed; its drivers run with this Python."""
+    """The output of a program, which must succeed; its drivers run with this Python."""
     environment = os.environ | {
         "NNBURST_PYTHON": sys.executable,
         "ASAN_OPTIONS": "allocator_may_return_null=1",

@@ -65,7 +65,7 @@ def test_relative_links_lead_to_files() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link to a heading of the page can end with, as forges and our site make it."""
+    """The anchors of a page's headings, as forges and our site make them."""
     headings = HEADING.findall(
         re.sub(r"^```.*?^```", "", text(page), flags=re.DOTALL | re.MULTILINE)
     )
@@ -251,7 +251,7 @@ def test_every_decision_record_is_in_the_list() -> None:
 
 
 def readme_example_output(folder: Path) -> list[str]:
-    """What the README's example prints."""
+    """Lines that the README's example prints."""
     (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],
@@ -277,7 +277,7 @@ TUTORIALS = {
 
 
 def typed_in(page: str, folder: Path) -> list[str]:
-    """What the code of a page prints, typed in as it stands, in an empty folder."""
+    """Lines that the code of a page prints, typed in as it stands, in an empty folder."""
     code = "\n".join(EXAMPLE.findall((ROOT / "docs" / f"{page}.md").read_text()))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],

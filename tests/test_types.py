@@ -158,7 +158,7 @@ def written(folder: Path) -> Path:
 
 
 def checked(words: list[str], folder: Path) -> str:
-    """What a checker prints of the programs in a folder."""
+    """The output of a checker on the programs in a folder."""
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE,
         env={**os.environ, "MYPYPATH": ""},

@@ -169,7 +169,7 @@ def _threads() -> list[str]:
 
 
 def _held() -> Footprint:
-    """What this process holds.
+    """The footprint of this process.
 
     A driver that took the place of one that died is no more than it, and threads of a pool stay for later
     calls.
@@ -182,7 +182,7 @@ def _held() -> Footprint:
 
 
 def _settled(before: Footprint, patience: float) -> Footprint:
-    """What is held once that is no more than before, or after some seconds."""
+    """The footprint once it is no more than before, or after some seconds."""
     deadline = time.monotonic() + patience
     while (found := _held()).excess(before) and time.monotonic() < deadline:
         threading.Event().wait(0.01)
@@ -200,7 +200,7 @@ def _is_one(found: Footprint, before: Footprint) -> bool:
 
 
 class Failure(Protocol):
-    """What comes over a road once.
+    """A failure that comes over a road once.
 
     Attributes:
         came: whether it did.

@@ -1,4 +1,4 @@
-"""How late calls of the framework return while drivers are killed, stopped and slow.
+"""Measures how late calls of the framework return while drivers are killed, stopped and slow.
 
     cd tests && python -m faults.overrun --faults 200 [--roads bound,socket] [--busy 2]
 
@@ -77,7 +77,7 @@ class Road(Protocol):
         """Execute once."""
 
     def expected(self) -> Array:
-        """What comes out of `x`."""
+        """The result of `x`."""
 
     def settle(self) -> None:
         """Wait until another call may be made."""
@@ -263,7 +263,7 @@ def addition() -> Any:
 
 
 def roads(manager: Manager) -> list[Callable[[], Road]]:
-    """How to open each; those of C need its library, and a manager that is the process's."""
+    """Functions that open each road; those of C need its library and the process's own manager."""
     ways = ("bound", "arrays", "socket", "submit", "await")
     made: list[Callable[[], Road]] = [
         lambda way=way, explicit=explicit: PlanRoad(manager, way, explicit=explicit)  # type: ignore[misc]
@@ -367,7 +367,7 @@ class Late:
 
 @dataclass
 class Row:
-    """What was seen on one road under one fault."""
+    """The measurements on one road under one fault."""
 
     calls: Late = field(default_factory=Late)
     bare_quiet: Late = field(default_factory=Late)
@@ -556,7 +556,7 @@ def campaign(
 
 
 def table(rows: dict[tuple[str, str], Row]) -> Iterator[str]:
-    """What was seen, a line for each fault and road, and one for each fault in all."""
+    """A line of figures for each fault and road, and one for each fault in all."""
     yield (
         f"{'ms beyond the timeout':<34} {'calls':>6} {'right':>6} {'missed':>6} {'dead':>5} {'hung':>4}"
         f"  {'p50':>7} {'p99':>8} {'max':>8} |{'less no core: p50':>7} {'p99':>5} {'max':>8}"

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Kept:
-    """What a road has made, for closing it again: an interruption may have fallen into its end."""
+    """Keeps what a road has made, to close it again: an interruption may have fallen into its end."""
 
     def __init__(self) -> None:
         self._made: list[Any] = []

@@ -39,7 +39,7 @@ def taken(
     without: tuple[str, ...] = (),
     **environment: str,
 ) -> str:
-    """What came of a road, without some of the environment: "" for a right result, else the error."""
+    """The outcome of a road, without some of the environment: "" for a right result, else the error."""
     place = tmp_path / "outcome"
     command = [*prefix, sys.executable, "-m", "faults.under_limits", road, str(place), *limits]
     inherited = {name: value for name, value in environ_of_tests().items() if name not in without}

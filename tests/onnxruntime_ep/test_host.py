@@ -40,7 +40,7 @@ def engine_library() -> Path:
 
 
 def left_over(host: Path, plugin: Path, network: bytes, folder: Path, *option: str) -> str:
-    """What the program prints after ten cycles more than the first two."""
+    """The counts that the program prints after ten cycles more than the first two."""
     path = folder / "network.onnx"
     path.write_bytes(network)
     return output_of(host, str(engine_library()), str(plugin), *option, str(path), "10")

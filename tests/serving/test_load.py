@@ -63,7 +63,7 @@ class Calls:
         self.health = health_pb2_grpc.HealthStub(self.channel)
 
     def check(self, model: str) -> Any:
-        """What grpc-health says about a model."""
+        """The status that grpc-health reports of a model."""
         return self.health.Check(
             health_pb2.HealthCheckRequest(service=model), timeout=PATIENCE
         ).status

@@ -40,7 +40,7 @@ OF_TARGETS = {"instance", "job"}
 
 
 def expressions() -> list[str]:
-    """What the alerts and the dashboard ask."""
+    """The queries of the alerts and of the dashboard."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     found = [rule["expr"] for group in groups for rule in group["rules"]]
     dashboard = json.loads(DASHBOARD.read_text())

@@ -45,7 +45,7 @@ sizes = st.sampled_from((1, 8, 16, 32, MOST, MOST, MOST + 1, 0, -1))
 
 @dataclass
 class Object:
-    """What the kernel has under a name, or has only for those that have it open."""
+    """Shared memory of the kernel, under a name or only for those that have it open."""
 
     owner: int
     mode: int

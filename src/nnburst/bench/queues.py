@@ -87,7 +87,7 @@ def _own_queues() -> dict[str, Both]:
 
 
 def _own_side(name: str, queues: Both, *, client: bool) -> Side:
-    """What one program calls of one of our pairs."""
+    """The calls by which one program sends and receives over one of our pairs."""
     out, back = queues if client else queues[::-1]
     if name == "queue_messages":
         message, send, receive = bytes(_sizes(client)[0]), out.send, back.receive
@@ -235,7 +235,7 @@ _RIVALS: Final[dict[str, Callable[..., Side]]] = {
 
 
 class _Sides:
-    """What one program has of every pair, opened when it is first used."""
+    """One program's side of every pair, opened when it is first used."""
 
     def __init__(
         self, own: dict[str, Both], token: str, fifos: Sequence[Any], *, client: bool
@@ -479,7 +479,7 @@ _READER_PATIENCE: Final = 60.0
 
 
 class ReaderFigures(msgspec.Struct, frozen=True):
-    """What one reader has found.
+    """The measurements of one reader.
 
     Attributes:
         read: records.

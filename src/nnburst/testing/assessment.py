@@ -99,7 +99,7 @@ def run_check(
 
 
 def latency(address: str, case: Case) -> Latency:
-    """How long round trips of a case take over a burst, the client's own work included.
+    """Times round trips of a case over a burst, the client's own work included.
 
     Raises:
         NnburstError: the driver fails.

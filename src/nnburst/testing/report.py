@@ -75,7 +75,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """How long round trips of one case took over a burst: a finding, no check.
+    """The durations of round trips of one case over a burst: a finding, no check.
 
     Attributes:
         case: its name.
@@ -89,7 +89,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Performance(msgspec.Struct, frozen=True):
-    """How fast a driver is, as it reports: ratios to the reference executor; None for infinitely slow.
+    """The speed of a driver as it reports it: ratios to the reference executor; None for infinitely slow.
 
     Attributes:
         what: an operand type, or another number of the driver's report.
@@ -293,7 +293,7 @@ def page(report: Report) -> str:
 
 
 def coverage(report: Report) -> str:
-    """How much of NNAPI was executed, in words."""
+    """The share of NNAPI's operations that was executed, in words."""
     return f"{len(report.covered)} of {len(OPERATIONS)} operations"
 
 

@@ -43,12 +43,12 @@ class Load:
 
     @property
     def loop(self) -> str:
-        """How requests follow each other."""
+        """Kind of the loop: "open" at moments of its own, "closed" with a request after each result."""
         return "open" if self.rate else "closed"
 
     @property
     def waiting(self) -> str:
-        """How both sides wait."""
+        """The way in which both sides wait: "spinning" or "sleeping"."""
         return "spinning" if self.spins else "sleeping"
 
     @property

@@ -36,7 +36,7 @@ _NEAR: Final = 3
 
 @dataclass
 class Agreement:
-    """How far two engines agree on one data set.
+    """The agreement of two engines on one data set.
 
     Attributes:
         data_set: its name.
@@ -100,7 +100,7 @@ class Agreement:
 
 
 def steps_in_words(steps: Mapping[str, int]) -> str:
-    """How many quantised values are so many steps apart; the far ones as one.
+    """Counts of quantised values by the steps that they are apart, as text; the far ones together.
 
     Args:
         steps: as `Agreement.as_json` has them.

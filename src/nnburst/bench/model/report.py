@@ -72,7 +72,7 @@ def ratio_blocks(figures: Figures) -> list[float]:
 
 
 def differences(figures: Figures) -> dict[str, float | None]:
-    """How much longer each route takes than the engine in process, as a share; None if too noisy."""
+    """The share by which each route takes longer than the engine in process; None if too noisy."""
     engine = engine_of(figures)
     found: dict[str, float | None] = {}
     for case in figures["latency"]["cases"]:

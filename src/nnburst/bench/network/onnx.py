@@ -271,7 +271,7 @@ def by_operations(
 
 
 class Distances:
-    """How far results are from those expected, over many inputs.
+    """Differences of results from those expected, over many inputs.
 
     Of an output with few numbers, or one that is nearly constant for an input, the range over all inputs
     distinguishes a small difference from a large one: a probability of 1e-5 may be off by 1e-8.

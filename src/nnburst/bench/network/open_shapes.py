@@ -32,7 +32,7 @@ _NAMES: Final = ("ids", "mask")
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What was measured.
+    """The measurements of one run.
 
     Attributes:
         requests: of each.
@@ -49,7 +49,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def processor_ns(pid: int) -> int:
-    """What the threads of a process have used so far, in ns."""
+    """Processor time that the threads of a process have used so far, in ns."""
     return sum(
         int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
     )
@@ -76,7 +76,7 @@ def measure(requests: int, size: TransformerSize = ENCODER) -> Found:
     ):
 
         def used(work: Callable[[], Any]) -> tuple[Any, int, int]:
-            """What it gives, its time, and processor time of this process and the driver's."""
+            """The result of `work`, its time, and the processor time of this process and of the driver."""
             pids = os.getpid(), device.pid
             before, began = sum(map(processor_ns, pids)), perf_counter_ns()
             found = work()

@@ -67,7 +67,7 @@ _MISSED: Final = (
 
 
 class CaseVerdict(NamedTuple):
-    """How a test of a suite ended: `passed`, `failed` or `skipped`, and why."""
+    """The outcome of a test of a suite, `passed`, `failed` or `skipped`, and the reason."""
 
     outcome: str
     reason: str = ""
@@ -304,7 +304,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """How one test of one suite ended.
+    """The result of one test of one suite.
 
     Attributes:
         name: the test.

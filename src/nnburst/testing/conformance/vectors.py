@@ -85,7 +85,7 @@ class VectorGraph(msgspec.Struct, frozen=True):
 
 
 class Tolerance(msgspec.Struct, frozen=True):
-    """How far results may be off; see `nnburst.testing.conformance.comparison`.
+    """The differences that results may have; see `nnburst.testing.conformance.comparison`.
 
     Attributes:
         float32: atol and rtol.

@@ -175,7 +175,7 @@ _NONE: Final = ErrorStatus.NONE
 
 
 class Answer(NamedTuple):
-    """How a request was answered: its status, whether it was timed, other faults of it."""
+    """The answer to a request: its status, whether it was timed, and other faults of it."""
 
     status: ErrorStatus
     measured: bool

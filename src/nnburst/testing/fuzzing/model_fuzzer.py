@@ -437,7 +437,7 @@ def fuzz(
 
 
 def _fuzz_special(device: Device, report: FuzzReport) -> None:
-    """What needs a model of its own, if the device supports that."""
+    """Run the two steps that need a model of their own, if the device supports that."""
     for small, step in ((missing_row(), fuzz_failing), (open_outputs(), fuzz_overlong_result)):
         if not all(device.supported_operations(small.model)):
             continue

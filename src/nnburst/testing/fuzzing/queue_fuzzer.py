@@ -41,7 +41,7 @@ _PATIENCE: Final = 120.0
 
 @dataclass
 class QueueReport:
-    """What came of it.
+    """The results of fuzzing queues.
 
     Attributes:
         queues: that were used.

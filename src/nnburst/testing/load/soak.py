@@ -161,7 +161,7 @@ _COUNTED: Final = ("seconds", "rounds", "counts", "errors")
 
 @dataclass
 class SoakReport:
-    """How a soak went.
+    """The results of a soak.
 
     Attributes:
         seconds: that it took.

@@ -323,7 +323,7 @@ def _one(
 def _output(
     client: subprocess.Popen[str], seconds: float, interrupted: threading.Event
 ) -> tuple[str, str] | None:
-    """What a client has printed when it ended; None if it was killed, after so long or at an interrupt."""
+    """Output and errors of a client that ended; None if it was killed, after so long or at an interrupt."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not interrupted.is_set():
         with contextlib.suppress(subprocess.TimeoutExpired):

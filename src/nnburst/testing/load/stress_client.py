@@ -58,7 +58,7 @@ _FEWEST: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Degradation:
-    """How much preparations slow executions down.
+    """The slowdown of executions beside preparations.
 
     Attributes:
         slower: the median of how much longer executions took beside preparations, as a share.

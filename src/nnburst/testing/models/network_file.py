@@ -212,7 +212,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(operand: Operand) -> _Layout | None:
-    """How an input takes a picture; None if it takes none. Of two that can be, the channels come last."""
+    """The layout of the picture that an input takes; None for none. Channels are last where both may be."""
     batched = len(operand.dimensions) == 4 and operand.dimensions[0] == 1
     extents = operand.dimensions[1:] if batched else operand.dimensions
     if len(extents) != 3 or not all(extents):

@@ -34,7 +34,7 @@ _MICROSOFT: Final = "com.microsoft"
 
 
 class TransformerSize(msgspec.Struct, frozen=True):
-    """How large a transformer is.
+    """The size of a transformer.
 
     Attributes:
         layers: of attention and two products each.

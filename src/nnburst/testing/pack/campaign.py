@@ -38,7 +38,7 @@ _ENOUGH: Final = 5
 
 
 class PackOptions(NamedTuple):
-    """How much is tried.
+    """The options of a run of the pack.
 
     Attributes:
         most: cases of a triple; None for all.
@@ -220,7 +220,7 @@ def _tried(name: str, graphs: list[RandomGraph], runner: Runner) -> CheckResult:
 
 
 class Joined(NamedTuple):
-    """What has become of graphs of two or more operations.
+    """The results of graphs of two or more operations.
 
     Attributes:
         executed: how many.

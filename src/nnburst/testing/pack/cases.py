@@ -39,7 +39,7 @@ class EdgeCase(StrEnum):
 
 
 class Recipe(NamedTuple):
-    """How one case is drawn.
+    """The rules by which one case is drawn.
 
     Attributes:
         name: unique among RECIPES.

@@ -210,7 +210,7 @@ def fill(dimensions: Array, value: float) -> Array:
 
 @naive(_T.RANK)
 def rank(x: Array) -> Array:
-    """How many dimensions there are."""
+    """The number of dimensions."""
     return build((), lambda _: x.ndim)
 
 

@@ -16,7 +16,7 @@ _T = OperationType
 
 
 class NaiveAxis(NamedTuple):
-    """How a window moves along one axis: first position, step, and number of positions."""
+    """The moves of a window along one axis: its first position, its step, and the number of positions."""
 
     head: int
     stride: int
@@ -185,7 +185,7 @@ def transpose_conv_2d(x: Array, weights: Array, bias: Array, *arguments: Any) ->
 
 
 def _cut(scheme: int, extent: int, stride: int, size: int) -> tuple[int, int]:
-    """What is cut off both ends of an axis so that, with scheme 1, so much stays."""
+    """The elements to cut off each end of an axis; none unless the padding scheme is 1 (SAME)."""
     if scheme != 1:
         return 0, 0
     whole = (math.ceil(extent / stride) - 1) * stride + size

@@ -38,7 +38,7 @@ class Unsuitable(Exception):
 
 
 class Size(NamedTuple):
-    """How big graphs of a class are.
+    """The size of the graphs of a class.
 
     Attributes:
         operations: how many.
@@ -162,7 +162,7 @@ class GraphBuilder:
         return 0 if without else self.between(1, 3)
 
     def further(self) -> int:
-        """How many tensors follow the first one of an operation that takes any number."""
+        """The number of tensors behind the first of an operation that takes any number of them."""
         return self.between(0, 2)
 
     def shape(self, index: int) -> tuple[int, ...]:
@@ -370,7 +370,7 @@ Make = Callable[[GraphBuilder, OperandType], Made]
 
 
 class Template(NamedTuple):
-    """How an operation is drawn.
+    """The way to draw an operation.
 
     Attributes:
         make: chooses inputs and the types of the outputs for a primary type.

@@ -275,7 +275,7 @@ _STEPS, _SHARE = 8, 0.05
 
 
 def _distance(value: Value, shadow: Value) -> float:
-    """How far they are apart.
+    """The largest difference between elements of a value and of its shadow.
 
     Raises:
         Unsuitable: so far that a comparison would mean little.
@@ -347,7 +347,7 @@ class _Asking(GraphBuilder):
 
 
 class _Face(NamedTuple):
-    """What an operation of one primary type reads and gives, and whether it has an activation."""
+    """The types that an operation of one primary type reads and gives, and whether it has an activation."""
 
     reads: frozenset[_Tensor]
     gives: frozenset[OperandType]

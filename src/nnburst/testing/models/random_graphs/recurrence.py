@@ -14,7 +14,7 @@ _ACTIVATIONS = (0, 1, 3, 4, 6)
 
 
 class _Configuration(NamedTuple):
-    """How an LSTM is made up: sizes, and which optional operands it has."""
+    """The sizes of an LSTM, and the optional operands that it has."""
 
     inputs: int
     cells: int
