@@ -14,6 +14,7 @@ import pytest
 
 from litert_delegate.conftest import MakeInterpreter, opened, operators, results, some_inputs
 from nnburst import litert
+from nnburst.testing.faults import footprint
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 
 SHARED_NETWORKS = (
@@ -54,13 +55,7 @@ def through_shape() -> bytes:
 
 def children() -> set[int]:
     """Processes that this one has started and not reaped."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            found |= {*map(int, (task / "children").read_text().split())}
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
+    return {*footprint.children(os.getpid())}
 
 
 def assert_same(engine: Any, interpreter: Any, network: bytes | Path, rounds: int = 2) -> None:

@@ -18,6 +18,7 @@ import pytest
 import nnburst
 from client.service import Service
 from nnburst import onnxruntime as provider
+from nnburst.testing.faults import footprint
 
 networks = pytest.importorskip("onnxruntime_ep.networks", reason="needs onnx")
 
@@ -38,13 +39,7 @@ def assert_same(found: list[Any], expected: list[Any]) -> None:
 
 def children() -> set[int]:
     """Processes that this one has started and not reaped."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            found |= {*map(int, (task / "children").read_text().split())}
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
+    return {*footprint.children(os.getpid())}
 
 
 def test_provider_has_one_device_on_the_processor(engine: Any, devices: list[Any]) -> None:
