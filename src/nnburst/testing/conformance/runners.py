@@ -210,6 +210,16 @@ class _BurstPrepared(_DriverPrepared):
         super().close()
 
 
+def allocate_pools(device: Device, pools: Sequence[bytes]) -> list[Memory]:
+    """Memory for each pool of a model, with its bytes."""
+    memories = []
+    for data in pools:
+        memory = device.allocate(max(len(data), 1))
+        np.asarray(memory)[: len(data)] = np.frombuffer(data, np.uint8)
+        memories.append(memory)
+    return memories
+
+
 class ExecuteRunner:
     """A launched driver, asked over its socket."""
 
@@ -228,11 +238,7 @@ class ExecuteRunner:
 
     def prepare(self, model: Model, pools: Sequence[bytes]) -> _DriverPrepared:
         """Prepare `model`; see `Runner`."""
-        memories = []
-        for data in pools:
-            memory = self._device.allocate(max(len(data), 1))
-            np.asarray(memory)[: len(data)] = np.frombuffer(data, np.uint8)
-            memories.append(memory)
+        memories = allocate_pools(self._device, pools)
         require_supported(model, self._device.supported_operations(model, pools=memories))
         prepared = self._device.prepare(model, pools=memories, bursts=False)
         return self._kind(self._device, prepared, memories)

@@ -25,6 +25,7 @@ from nnburst.hal.errors import DeadObject, NnburstError
 from nnburst.hal.model import DataLocation, Model, Operand
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.importer.load import load
+from nnburst.testing.conformance.runners import allocate_pools
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.load.stress import (
     DEGRADATION,
@@ -291,11 +292,7 @@ def graphs(
         seed += 1
         vector = as_vector(generate(size, OperandType.TENSOR_FLOAT32, seed))
         built = build(vector)
-        pools = []
-        for content in built.pools:
-            pool = device.allocate(max(1, len(content)))
-            np.asarray(pool)[: len(content)] = np.frombuffer(content, np.uint8)
-            pools.append(pool)
+        pools = allocate_pools(device, built.pools)
         if not all(device.supported_operations(built.model, pools=pools, timeout=PATIENCE)):
             note(REFUSED)
             continue

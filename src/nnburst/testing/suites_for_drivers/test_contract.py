@@ -19,7 +19,7 @@ from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.types import Request, RequestArgument
 from nnburst.hal.validation.values import validate_device_type, validate_timing
-from nnburst.testing.conformance.runners import BurstRunner, ExecuteRunner
+from nnburst.testing.conformance.runners import BurstRunner, ExecuteRunner, allocate_pools
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
@@ -89,10 +89,7 @@ def test_what_is_supported_is_prepared_and_executed_and_the_rest_refused(
 def _supported(address: str, small: SmallModel) -> list[bool]:
     """The driver's report on support, operation by operation."""
     with connect(address) as device:
-        pools = []
-        for data in small.pools:
-            pools.append(device.allocate(max(len(data), 1)))
-            np.asarray(pools[-1])[: len(data)] = np.frombuffer(data, np.uint8)
+        pools = allocate_pools(device, small.pools)
         return device.supported_operations(small.model, pools=pools)
 
 
