@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import tempfile
 from collections.abc import Callable
@@ -173,11 +172,6 @@ def attempt(
     assert may_work or not dead, "it works on what is dead"
     assert refused is None, f"it works, expected {refused}"
     return value
-
-
-def held_by_driver(pid: int) -> Footprint:
-    """What a driver holds, less its threads: they come and go with its jobs and end when idle."""
-    return dataclasses.replace(footprint(pid), threads=1_000_000)
 
 
 class Served:

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 )
 
 import nnburst
+from client.burst_helpers import held_by
 from client.life_cycle import (
     Bound,
     Driver,
@@ -39,7 +40,6 @@ from client.life_cycle import (
     Served,
     Thing,
     attempt,
-    held_by_driver,
     sum_model,
 )
 from nnburst import BurstBusy, Device, GeneralFailure
@@ -135,7 +135,7 @@ class LifeCycle(RuleBasedStateMachine):
         driver = Driver(device)
         self.keep("devices", driver)
         warm_up(device)
-        driver.held = held_by_driver(device.pid)
+        driver.held = held_by(device)
 
     @step(of="devices")
     def kill(self, of: Driver) -> None:

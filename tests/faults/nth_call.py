@@ -31,6 +31,7 @@ from typing import Any, Protocol, TypeVar
 
 import nnburst
 from faults.roads import ROADS, Kept
+from interrupting import Interruption
 from nnburst import _native
 from nnburst.capi import installed
 from nnburst.testing.faults.footprint import Footprint, footprint
@@ -228,10 +229,6 @@ class FailingCall:
     def __exit__(self, *_: object) -> None:
         self.seen = int(self._shim.nnb_fail_disarm())
         self.came = self.seen >= self._number
-
-
-class Interruption(BaseException):
-    """Raised by a signal handler, as KeyboardInterrupt is."""
 
 
 #: A function's beginning, a call of C that has returned, or a jump backwards: code, place in it, event.

@@ -242,8 +242,6 @@ class SoakReport:
         return cls(**counted, series=from_facts(facts["series"]))
 
 
-# -- the soak --------------------------------------------------------------------------------------
-
 # -- Processes and threads that make load ----------------------------------------------------------
 
 
