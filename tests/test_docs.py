@@ -250,19 +250,24 @@ def test_every_decision_record_is_in_the_list() -> None:
     assert records <= listed
 
 
-def readme_example_output(folder: Path) -> list[str]:
-    """Lines that the README's example prints."""
-    (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
+def printed_by(code: str, folder: Path, seconds: float) -> list[str]:
+    """Lines that code prints in a folder, without a warning and within so many seconds."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example],
+        [sys.executable, "-W", "error", "-c", code],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def readme_example_output(folder: Path) -> list[str]:
+    """Lines that the README's example prints."""
+    (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
+    return printed_by(example, folder, 60)
 
 
 TUTORIALS = {
@@ -279,16 +284,7 @@ TUTORIALS = {
 def typed_in(page: str, folder: Path) -> list[str]:
     """Lines that the code of a page prints, typed in as it stands, in an empty folder."""
     code = "\n".join(EXAMPLE.findall((ROOT / "docs" / f"{page}.md").read_text()))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return printed_by(code, folder, 120)
 
 
 @pytest.mark.parametrize("page", TUTORIALS)
