@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from c_client.interface import LIBRARY, connected, library
-from capi.conftest import found_compiler
+from capi.conftest import compiled
 from client.service import Service
 from nnburst.capi import installed
 
@@ -43,28 +42,8 @@ def compile_program(tmp_path: Path) -> Compile:
     """Compiles C, or C++ if the compiler's name has a +; skips without compiler or library."""
 
     def compile_(text: str, *flags: str, compiler: str = "gcc", name: str = "program") -> Path:
-        command = found_compiler(compiler)
-        if command is None:
-            pytest.skip(f"no {compiler}")
-        if not LIBRARY.is_file():
-            pytest.skip(f"no {LIBRARY}: this nnburst was built without")
-        plus = "+" in compiler
-        source, program = tmp_path / f"{name}.{'cpp' if plus else 'c'}", tmp_path / name
-        source.write_text(text)
-        words = [command, "-std=c++11" if plus else "-std=gnu99", "-O1", "-D_GNU_SOURCE"]
-        words += [
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Wno-unused-function",
-            installed.cflags(),
-            str(source),
-            "-o",
-            str(program),
-        ]
-        words += [*flags, *installed.libs(client=True).split(), "-lpthread", "-ldl"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return program
+        words = ["-std=c++11" if "+" in compiler else "-std=gnu99", "-O1"]
+        libraries = [*flags, *installed.libs(client=True).split(), "-ldl"]
+        return compiled(text, tmp_path / name, compiler, LIBRARY, words, libraries)
 
     return compile_

@@ -39,41 +39,57 @@ def found_compiler(name: str) -> str | None:
     return next(filter(None, map(shutil.which, names)), None)
 
 
+def compiled(
+    text: str, program: Path, compiler: str, library: Path, words: list[str], libraries: list[str]
+) -> Path:
+    """Compile C, or C++ if the compiler's name has a +; skips without compiler or library.
+
+    Args:
+        text: of the source, which lies beside the program.
+        program: its path.
+        compiler: its name.
+        library: what the program is linked to.
+        words: further options of the compiler.
+        libraries: what follows the source.
+    """
+    command = found_compiler(compiler)
+    if command is None:
+        pytest.skip(f"no {compiler}")
+    if not library.is_file():
+        pytest.skip(f"no {library}: this nnburst was built without")
+    source = program.with_name(f"{program.name}.{'cpp' if '+' in compiler else 'c'}")
+    source.write_text(text)
+    strict = ["-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]
+    strict.append("-Wno-unused-function")  # of the pieces of programs.py
+    done = subprocess.run(
+        [
+            command,
+            *words,
+            *strict,
+            installed.cflags(),
+            str(source),
+            "-o",
+            str(program),
+            *libraries,
+            "-lpthread",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return program
+
+
 @pytest.fixture
 def compile_program(tmp_path: Path) -> Compile:
     """Compiles C, or C++ if the compiler's name has a +; skips without compiler or library."""
 
     def compile_(text: str, *flags: str, compiler: str = "gcc", name: str = "program") -> Path:
-        command = found_compiler(compiler)
-        if command is None:
-            pytest.skip(f"no {compiler}")
-        if not installed.LIBRARY.is_file():
-            pytest.skip(f"no {installed.LIBRARY}: this nnburst was built without")
-        plus = "+" in compiler
-        source = tmp_path / f"{name}.{'cpp' if plus else 'c'}"
-        source.write_text(text)
-        standard = "-std=c++11" if plus else "-std=c99"
-        words = [command, standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-D_GNU_SOURCE"]
-        words.append("-Wno-unused-function")  # of the pieces of programs.py
-        program = tmp_path / name
-        done = subprocess.run(
-            [
-                *words,
-                installed.cflags(),
-                str(source),
-                "-o",
-                str(program),
-                *flags,
-                *installed.libs().split(),
-                "-lpthread",
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return program
+        words = ["-std=c++11" if "+" in compiler else "-std=c99", "-pedantic"]
+        libraries = [*flags, *installed.libs().split()]
+        return compiled(text, tmp_path / name, compiler, installed.LIBRARY, words, libraries)
 
     return compile_
 
