@@ -22,12 +22,14 @@
 
 /* ASYNC for who waits for room in an event loop. */
 #define NNB_FMQ_WRITER_ASYNC 0x20u
-/* Which of a broadcast's readers wait in event loops, beside ASYNC: a bit for every 24th of them, from this one on. */
+/* Which of a broadcast's readers wait in event loops, beside ASYNC: a bit for every eighth of them, from this one on. */
 #define NNB_FMQ_FIRST_LOOP 0x100u
-#define NNB_FMQ_LOOP_BITS 24u
+#define NNB_FMQ_LOOP_BITS 8u
+#define NNB_FMQ_LOOPS (((1u << NNB_FMQ_LOOP_BITS) - 1) * NNB_FMQ_FIRST_LOOP)
 
-/* One look of a reader beside others: nnb_event_flag_prepare_among. */
-#define NNB_FMQ_LOOK 0x100u
+/* One look of a reader beside others: nnb_event_flag_prepare_among. From here on the word counts these looks. */
+#define NNB_FMQ_ATTEMPTS 1000u
+#define NNB_FMQ_LOOK (NNB_FMQ_FIRST_LOOP << NNB_FMQ_LOOP_BITS)
 
 enum nnb_event_flag_status {
     NNB_EVENT_FLAG_OK = 0,
@@ -63,21 +65,28 @@ static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bit
 }
 
 /* The same for one of several sleepers on the same bits (an unsynchronized queue's readers): returns the whole word, to be
- * slept on. Each adds to the part of it above the bits, so that none sleeps on a word whose bits another one has cleared
- * since. The original leaves that part alone. */
+ * slept on. Each counts its look in the same step in which it clears the bits, so that no word that another one slept on
+ * comes back: that one would sleep although its bits were set meanwhile. The original leaves the word's upper part alone.
+ * If a peer changes the word without end, `bits` are set in what is returned: look, then call again. */
 static inline uint32_t nnb_event_flag_prepare_among(nnb_atomic_u32 *word, uint32_t bits) {
     /* SYNC POINT C: as in nnb_event_flag_prepare.
      * TRUST: bits mean "look", never what will be found. */
-    (void)nnb_fetch_and_u32(word, ~bits);
-    uint32_t value = nnb_fetch_add_u32(word, NNB_FMQ_LOOK) + NNB_FMQ_LOOK;
-    nnb_fence();
-    return value;
+    uint32_t before = nnb_load_relaxed_u32(word);
+    for (uint32_t attempt = 0; attempt < NNB_FMQ_ATTEMPTS; attempt++) {
+        uint32_t after = (before & ~bits) + NNB_FMQ_LOOK;
+        if (nnb_try_replace_u32(word, &before, after)) {
+            nnb_fence();
+            return after;
+        }
+    }
+    return before | bits;
 }
 
 /* Sets `bits` without waking a sleeper: their only sleeper is awake. A bit that is set without an event makes
  * the next wait look once more, as any stale bit does. */
 static inline void nnb_event_flag_awake(nnb_atomic_u32 *word, uint32_t bits) {
-    /* SYNC POINT C: nothing is published with the bits; a publisher that finds them set wakes no waiter. */
+    /* SYNC POINT C: nothing is published with the bits; a publisher that finds them set wakes no waiter.
+     * TRUST: no bit of the word is looked at. */
     (void)nnb_fetch_or_u32(word, bits);
 }
 

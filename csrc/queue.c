@@ -180,7 +180,7 @@ static void call_readers(struct nnb_end *end, uint32_t bits) {
 /* Wakes the other end's event loop if it wants that. */
 static void call_loop(struct nnb_end *end) {
     uint32_t bit = end->writes ? NNB_FMQ_ASYNC : NNB_FMQ_WRITER_ASYNC;
-    uint32_t others = end->ring->synchronized ? 0 : ~(NNB_FMQ_FIRST_LOOP - 1);
+    uint32_t others = end->ring->synchronized ? 0 : NNB_FMQ_LOOPS;
     if (end->theirs == NULL) {
         return;
     }

@@ -72,7 +72,7 @@ struct nnb_end_words {
 #define NNB_MESSAGE_HEADER 4u
 #define NNB_WAKE_UP_PREFIX "nnburst-queue-"
 /* Readers of an unsynchronized queue that can wait in event loops at once. */
-#define NNB_MOST_LOOPS (3u * NNB_FMQ_LOOP_BITS)
+#define NNB_MOST_LOOPS (9u * NNB_FMQ_LOOP_BITS)
 
 /* Private memory of this process. */
 struct nnb_end {

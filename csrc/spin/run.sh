@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Explores every state of ring.pml: no promise may break, and each seeded bug must be found.
+# Explores every state of ring.pml and readers.pml: no promise may break, and each seeded bug must be found.
 #   run.sh short    capacity 2, what a continuous build has time for (one or two minutes, 1 GB)
 #   run.sh long     capacity 2 to 4, with both stops at once (about half an hour, 4 GB)
 set -euo pipefail
@@ -22,13 +22,15 @@ long) depth=40000000 capacities=(2 3 4) ;;
 esac
 
 failed=0
-# explore EXPECTED DEFINITION...: one exploration; EXPECTED is holds or found.
+# explore EXPECTED DEFINITION...: one exploration of $model; EXPECTED is holds or found.
+model=ring
 explore() {
     local expected=$1 defs=("${@:2}") search=(-E) compile=(-DSAFETY)
+    [[ $model == ring ]] || search=() # a state in which none can go on is the bug
     if [[ " ${defs[*]} " == *" -DENDS=1 "* ]]; then
         search=(-a -f) compile=(-DNFAIR=3) # an LTL formula, under weak fairness
     fi
-    (cd "$build" && rm -f pan* && spin -a "${defs[@]}" "$here/ring.pml" >spin.log 2>&1 &&
+    (cd "$build" && rm -f pan* && spin -a "${defs[@]}" "$here/$model.pml" >spin.log 2>&1 &&
         gcc -O1 -w "${compile[@]}" -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c) || { cat "$build/spin.log" >&2; exit 2; }
     (cd "$build" && ./pan "${search[@]}" -m$depth >pan.log 2>&1) || true
     local states outcome
@@ -42,7 +44,7 @@ explore() {
     else
         outcome=incomplete
     fi
-    printf '%-10s %12s states  %s\n' "$outcome" "$states" "${defs[*]//-D/}"
+    printf '%-10s %12s states  %s %s\n' "$outcome" "$states" "$model" "${defs[*]//-D/}"
     if [[ $outcome != "$expected" ]]; then
         echo "expected: $expected" >&2
         grep -m 3 "pan:1\|error" "$build/pan.log" >&2 || true
@@ -86,4 +88,10 @@ explore found -DCAP=2 -DHOSTILE_WRITER -DNO_CHECK
 explore found -DCAP=2 -DHOSTILE_READER -DNO_CHECK
 explore found -DCAP=2 -DHOSTILE_WRITER -DENDS=1 -DNO_DEADLINE
 explore found -DCAP=2 -DHOSTILE_READER -DENDS=1 -DNO_DEADLINE
+
+# One event flag for several readers.
+model=readers
+explore holds
+explore found -DTWO_STEPS
+explore found -DNO_COUNT
 exit $failed

@@ -23,9 +23,10 @@ def test_no_state_of_the_model_breaks_a_promise_and_every_seeded_bug_is_found() 
         [SCRIPT, "short"], capture_output=True, text=True, timeout=1800, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    outcomes = re.findall(r"^(\w+) +\d+ states  CAP=2(.*)$", done.stdout, re.MULTILINE)
-    seeded = [defs for _, defs in outcomes if re.search(r"NO_|LATE_|ONE_", defs)]
+    outcomes = re.findall(r"^(\w+) +\d+ states  (.*)$", done.stdout, re.MULTILINE)
+    seeded = [defs for _, defs in outcomes if re.search(r"NO_|LATE_|ONE_|TWO_", defs)]
     assert {outcome for outcome, defs in outcomes if defs in seeded} == {"found"}
     assert {outcome for outcome, defs in outcomes if defs not in seeded} == {"holds"}
     assert any("NO_FENCE" in defs for defs in seeded)
     assert any("NO_WAKE" in defs for defs in seeded)
+    assert any("TWO_STEPS" in defs for defs in seeded)

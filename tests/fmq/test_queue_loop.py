@@ -336,6 +336,20 @@ def test_descriptor_of_a_reader_of_a_broadcast_is_readable_after_a_write_and_a_c
         assert {key.fileobj for key, _ in selector.select(20)} == {one, other}
 
 
+def test_readers_that_sleep_leave_those_in_event_loops_their_byte(broadcast: MessageQueue) -> None:
+    with (
+        opened_again(broadcast) as in_loop,
+        opened_again(broadcast) as asleep,
+        selectors.DefaultSelector() as selector,
+    ):
+        selector.register(in_loop, selectors.EVENT_READ)
+        assert in_loop.read(1) is None
+        assert not selector.select(0)
+        assert asleep.read(1, timeout=0.001) is None  # it counts its look in the same word
+        broadcast.write(np.array([1], ELEMENT))
+        assert selector.select(20)
+
+
 def test_named_broadcasts_do_not_wake_each_others_readers() -> None:
     names = [f"/nnburst-test-{os.getpid()}-{letter}" for letter in "ab"]
     flavor = Flavor.UNSYNCHRONIZED_WRITE
