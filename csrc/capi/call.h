@@ -30,9 +30,6 @@ int nnb_enter(enum nnb_function function, int64_t *words);
 /* The same for a call that C may carry out by itself. */
 int nnb_enter_fast(enum nnb_function function, int64_t *words);
 
-/* A word that is an address. */
-static inline void *nnb_address(int64_t word) { return (void *)(uintptr_t)word; }
-
 static inline int64_t nnb_float_bits(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

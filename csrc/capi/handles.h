@@ -15,6 +15,9 @@
 #include "fast.h"
 #include "functions.h"
 
+/* A word of a call that is an address and no handle. */
+static inline void *nnb_address(int64_t word) { return (void *)(uintptr_t)word; }
+
 struct nnb_slot {
     nnb_atomic_u64 handle; /* 0 while the slot is free */
     uint32_t generation;   /* of the latest handle */

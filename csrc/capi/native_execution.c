@@ -7,7 +7,6 @@
 
 #include "../../src/nnburst/capi/include/android/NeuralNetworks.h"
 #include "../clock.h"
-#include "call.h"
 #include "handles.h"
 #include "interpreter.h"
 #include "log.h"

@@ -182,7 +182,7 @@ class SliceableModel:
         return model_version(self._model, self._versions)
 
     def for_device(self, level: FeatureLevel, *, is_runtime: bool) -> Slice | None:
-        """The slice that a device of this level can be asked about; None if there is none (RT:S5).
+        """The slice that a device of this level can be asked about; None without one (RT:S5).
 
         Raises:
             GeneralFailure: strict, and the slice is not valid.

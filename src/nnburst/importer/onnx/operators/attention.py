@@ -149,7 +149,7 @@ def _by_heads(node: Node, x: Tensor, heads: int) -> Tensor:
 
 
 def _added(node: Node) -> Tensor | None:
-    """The mask of numbers that is added to scores; None if there is none."""
+    """The mask of numbers that is added to scores; None without one."""
     mask = node.optional(3)
     return None if mask is None or mask.dtype.kind == "b" else node.real(3)
 
