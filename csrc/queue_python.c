@@ -212,6 +212,42 @@ static bool has_arguments(Py_ssize_t given, Py_ssize_t wanted) {
     return given == wanted;
 }
 
+/* The arguments of a public method, by place or by name: `first` unless that is NULL, and `timeout`, 0 without. */
+static bool take_arguments(struct end_object *self, const char *first, PyObject *const *args, Py_ssize_t given,
+                           PyObject *names, PyObject **object, uint64_t *timeout_ns) {
+    const char *const known[2] = {first, "timeout"};
+    PyObject *values[2] = {NULL, NULL};
+    Py_ssize_t skipped = first == NULL ? 1 : 0;
+    Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
+    if (given > 2 - skipped) {
+        PyErr_Format(PyExc_TypeError, "takes at most %zd arguments, got %zd", 2 - skipped, given);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < given; i++) {
+        values[i + skipped] = args[i];
+    }
+    for (Py_ssize_t i = 0; i < named; i++) {
+        PyObject *name = PyTuple_GetItem(names, i);
+        Py_ssize_t at = skipped;
+        while (at < 2 && PyUnicode_CompareWithASCIIString(name, known[at]) != 0) {
+            at++;
+        }
+        if (at == 2 || values[at] != NULL) {
+            PyErr_Format(PyExc_TypeError, "got %s keyword argument '%U'",
+                         at == 2 ? "an unexpected" : "twice the", name);
+            return false;
+        }
+        values[at] = args[given + i];
+    }
+    if (first != NULL && values[0] == NULL) {
+        PyErr_Format(PyExc_TypeError, "missing 1 required argument: '%s'", first);
+        return false;
+    }
+    *object = values[0];
+    *timeout_ns = 0;
+    return values[1] == NULL || take_timeout(self, values[1], timeout_ns);
+}
+
 /* Whether this is the queue's dtype. */
 static bool is_dtype(struct end_object *self, PyObject *dtype) {
     if (dtype == self->dtype || dtype == self->alike) {
@@ -251,14 +287,15 @@ static bool take_elements(struct end_object *self, PyObject *object, int flags, 
     return got == 0;
 }
 
-static PyObject *end_write(PyObject *object, PyObject *const *args, Py_ssize_t given) {
+static PyObject *end_write(PyObject *object, PyObject *const *args, Py_ssize_t given, PyObject *names) {
     struct end_object *self = (struct end_object *)object;
+    PyObject *elements;
     uint64_t timeout_ns;
-    if (!has_arguments(given, 2) || !take_timeout(self, args[1], &timeout_ns)) {
+    if (!take_arguments(self, "elements", args, given, names, &elements, &timeout_ns)) {
         return NULL;
     }
     Py_buffer memory;
-    if (!take_elements(self, args[0], PyBUF_SIMPLE, &memory)) {
+    if (!take_elements(self, elements, PyBUF_SIMPLE, &memory)) {
         return NULL;
     }
     uint64_t count = (uint64_t)memory.len / self->quantum;
@@ -270,18 +307,19 @@ static PyObject *end_write(PyObject *object, PyObject *const *args, Py_ssize_t g
 }
 
 /* (count, timeout): a new array of so many elements, or None. */
-static PyObject *end_read(PyObject *object, PyObject *const *args, Py_ssize_t given) {
+static PyObject *end_read(PyObject *object, PyObject *const *args, Py_ssize_t given, PyObject *names) {
     struct end_object *self = (struct end_object *)object;
+    PyObject *wanted;
     uint64_t timeout_ns;
-    if (!has_arguments(given, 2) || !take_timeout(self, args[1], &timeout_ns)) {
+    if (!take_arguments(self, "count", args, given, names, &wanted, &timeout_ns)) {
         return NULL;
     }
-    PyObject *number = PyNumber_Index(args[0]);
+    PyObject *number = PyNumber_Index(wanted);
     uint64_t count = number == NULL ? 0 : PyLong_AsUnsignedLongLong(number);
     Py_XDECREF(number);
     if (PyErr_Occurred()) {
         PyErr_Clear();
-        return fail_with(self, NNB_END_BAD_COUNT, args[0]);
+        return fail_with(self, NNB_END_BAD_COUNT, wanted);
     }
     if (count > self->end.ring->capacity_bytes / self->quantum) {
         Py_RETURN_NONE;
@@ -302,14 +340,15 @@ static PyObject *end_read(PyObject *object, PyObject *const *args, Py_ssize_t gi
     return none_unless_failed(self, status);
 }
 
-static PyObject *end_read_into(PyObject *object, PyObject *const *args, Py_ssize_t given) {
+static PyObject *end_read_into(PyObject *object, PyObject *const *args, Py_ssize_t given, PyObject *names) {
     struct end_object *self = (struct end_object *)object;
+    PyObject *array;
     uint64_t timeout_ns;
-    if (!has_arguments(given, 2) || !take_timeout(self, args[1], &timeout_ns)) {
+    if (!take_arguments(self, "array", args, given, names, &array, &timeout_ns)) {
         return NULL;
     }
     Py_buffer memory;
-    if (!take_elements(self, args[0], PyBUF_WRITABLE, &memory)) {
+    if (!take_elements(self, array, PyBUF_WRITABLE, &memory)) {
         return NULL;
     }
     uint64_t count = (uint64_t)memory.len / self->quantum;
@@ -320,17 +359,18 @@ static PyObject *end_read_into(PyObject *object, PyObject *const *args, Py_ssize
     return answer(self, status);
 }
 
-static PyObject *end_send(PyObject *object, PyObject *const *args, Py_ssize_t given) {
+static PyObject *end_send(PyObject *object, PyObject *const *args, Py_ssize_t given, PyObject *names) {
     struct end_object *self = (struct end_object *)object;
+    PyObject *message;
     uint64_t timeout_ns;
-    if (!has_arguments(given, 2) || !take_timeout(self, args[1], &timeout_ns)) {
+    if (!take_arguments(self, "message", args, given, names, &message, &timeout_ns)) {
         return NULL;
     }
     Py_buffer memory;
-    bool as_it_is = PyBytes_CheckExact(args[0]) || PyByteArray_CheckExact(args[0]);
-    if (!as_it_is || PyObject_GetBuffer(args[0], &memory, PyBUF_SIMPLE) != 0) {
+    bool as_it_is = PyBytes_CheckExact(message) || PyByteArray_CheckExact(message);
+    if (!as_it_is || PyObject_GetBuffer(message, &memory, PyBUF_SIMPLE) != 0) {
         PyErr_Clear();
-        PyObject *bytes = PyObject_CallFunctionObjArgs(self->elements, args[0], Py_False, NULL);
+        PyObject *bytes = PyObject_CallFunctionObjArgs(self->elements, message, Py_False, NULL);
         int got = bytes == NULL ? -1 : PyObject_GetBuffer(bytes, &memory, PyBUF_SIMPLE);
         Py_XDECREF(bytes);
         if (got != 0) {
@@ -340,13 +380,14 @@ static PyObject *end_send(PyObject *object, PyObject *const *args, Py_ssize_t gi
     uint64_t length = (uint64_t)memory.len;
     int status = run(&self->end, send_message, memory.buf, length, length + NNB_MESSAGE_HEADER, timeout_ns);
     PyBuffer_Release(&memory);
-    return status == NNB_RING_TOO_LARGE ? fail_with(self, status, args[0]) : answer(self, status);
+    return status == NNB_RING_TOO_LARGE ? fail_with(self, status, message) : answer(self, status);
 }
 
-static PyObject *end_receive(PyObject *object, PyObject *seconds) {
+static PyObject *end_receive(PyObject *object, PyObject *const *args, Py_ssize_t given, PyObject *names) {
     struct end_object *self = (struct end_object *)object;
+    PyObject *unused;
     uint64_t timeout_ns;
-    if (!take_timeout(self, seconds, &timeout_ns)) {
+    if (!take_arguments(self, NULL, args, given, names, &unused, &timeout_ns)) {
         return NULL;
     }
     PyObject *bytes = NULL;
@@ -575,13 +616,15 @@ static void end_dealloc(PyObject *object) {
 }
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
+#define METHOD(name, arguments) name "($self, " arguments ")\n--\n\nSee nnburst.fmq.MessageQueue." name "."
 
 static PyMethodDef end_methods[] = {
-    {"write", FAST(end_write), METH_FASTCALL, NULL},
-    {"read", FAST(end_read), METH_FASTCALL, NULL},
-    {"read_into", FAST(end_read_into), METH_FASTCALL, NULL},
-    {"send", FAST(end_send), METH_FASTCALL, NULL},
-    {"receive", end_receive, METH_O, NULL},
+    /* These are a queue's own methods once it is used. */
+    {"write", FAST(end_write), METH_FASTCALL | METH_KEYWORDS, METHOD("write", "elements, timeout=0.0")},
+    {"read", FAST(end_read), METH_FASTCALL | METH_KEYWORDS, METHOD("read", "count, timeout=0.0")},
+    {"read_into", FAST(end_read_into), METH_FASTCALL | METH_KEYWORDS, METHOD("read_into", "array, timeout=0.0")},
+    {"send", FAST(end_send), METH_FASTCALL | METH_KEYWORDS, METHOD("send", "message, timeout=0.0")},
+    {"receive", FAST(end_receive), METH_FASTCALL | METH_KEYWORDS, METHOD("receive", "timeout=0.0")},
     {"begin", FAST(end_begin), METH_FASTCALL, NULL},
     {"commit", end_commit, METH_O, NULL},
     {"bind", FAST(end_bind), METH_FASTCALL, NULL},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 
 import numpy as np
@@ -366,3 +367,34 @@ def test_queue_that_only_c_reads_is_opened_by_the_bytes_of_an_element() -> None:
     assert not hasattr(same, "dtype")
     with pytest.raises(InvalidArgument):
         MessageQueue.open(queue.descriptor, [m.duplicate() for m in queue.memories], size + 1)
+
+
+def test_calls_of_a_used_queue_take_arguments_by_name_as_the_first_call_does() -> None:
+    with MessageQueue.create(bytes, 64) as queue:
+        for _ in range(2):  # the first use of an end, and all others
+            assert queue.send(message=b"one", timeout=0.0)
+            assert queue.receive(timeout=0.0) == b"one"
+    with MessageQueue.create("u1", 8) as queue:
+        into = np.zeros(2, "u1")
+        for number in range(2):
+            assert queue.write(elements=np.array([number, 7], "u1"))
+            assert queue.read_into(timeout=1.0, array=into)
+            assert into.tolist() == [number, 7]
+            assert queue.read(count=1) is None
+        assert str(inspect.signature(queue.write)) == "(elements, timeout=0.0)"
+
+
+def test_calls_of_a_used_queue_refuse_arguments_that_they_do_not_have() -> None:
+    queue = create(8)
+    assert queue.write(numbers(0, 1))
+    one = numbers(1, 1)
+    for arguments, named in (
+        ((), {}),
+        ((one, 0.0, 0.0), {}),
+        ((one,), {"elements": one}),
+        ((one, 0.0), {"timeout": 0.0}),
+        ((one,), {"seconds": 0.0}),
+    ):
+        with pytest.raises(TypeError):
+            queue.write(*arguments, **named)
+    assert queue.available_to_read() == 1

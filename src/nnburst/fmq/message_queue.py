@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntFlag
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, final
 
 import msgspec
 
@@ -156,6 +156,7 @@ class Claim(msgspec.Struct):
     second: Elements
 
 
+@final
 class MessageQueue(InEventLoops):
     """One end (or both, within a process) of a queue. One thread writes and one thread reads.
 
@@ -379,7 +380,8 @@ class MessageQueue(InEventLoops):
             DeadObject: the reader's process has died.
             QueueCorrupted: the reader's counter is impossible.
         """
-        return self._write(elements, timeout)
+        self._opened(writes=True)
+        return self.write(elements, timeout)
 
     def read(self, count: int, timeout: float = 0.0) -> Elements | None:
         """Read `count` elements as one unit; None if there are fewer (or they were lost).
@@ -394,7 +396,8 @@ class MessageQueue(InEventLoops):
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`, of the reader.
         """
-        return self._read(count, timeout)
+        self._opened(writes=False)
+        return self.read(count, timeout)
 
     def read_into(self, array: Elements, timeout: float = 0.0) -> bool:
         """Read as many elements as `array` has room for, as one unit, into it.
@@ -409,7 +412,8 @@ class MessageQueue(InEventLoops):
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`, of the reader.
         """
-        return self._read_into(array, timeout)
+        self._opened(writes=False)
+        return self.read_into(array, timeout)
 
     def sender(self, array: Elements, timeout: float = PATIENCE) -> Callable[[], bool]:
         """A function that writes the present elements of `array` whenever it is called, with one call of C's.
@@ -461,7 +465,8 @@ class MessageQueue(InEventLoops):
             InvalidArgument: longer than the queue, no buffer, or the queue has elements of a fixed size.
             BadState, Closed, DeadObject, QueueCorrupted: as for `write`.
         """
-        return self._send(message, timeout)
+        self._opened(writes=True)
+        return self.send(message, timeout)
 
     def receive(self, timeout: float = 0.0) -> bytes | None:
         """Read the next message; None if nothing is there; for queues of `bytes`.
@@ -474,7 +479,8 @@ class MessageQueue(InEventLoops):
             QueueCorrupted: no message begins where one should.
             BadState, Closed, DeadObject: as for `read`.
         """
-        return self._receive(timeout)
+        self._opened(writes=False)
+        return self.receive(timeout)
 
     @contextmanager
     def writing(self, count: int, timeout: float = 0.0) -> Iterator[Elements]:
@@ -630,15 +636,16 @@ class MessageQueue(InEventLoops):
         self._ends[writes] = end
         weakref.finalize(self, end.close)  # also when the interpreter ends: the other end learns it
         has_size = self.dtype.itemsize != 0
+        # From now on each of these is one call of C's; the class's methods are for the first one.
         calls: dict[str, Any] = {
-            "_write": end.write if has_size else _refuse_elements,
-            "_send": _refuse_messages if has_size else end.send,
+            "write": end.write if has_size else _refuse_elements,
+            "send": _refuse_messages if has_size else end.send,
         }
         if not writes:
             calls = {
-                "_read": end.read if has_size else _refuse_elements,
-                "_read_into": end.read_into if has_size else _refuse_elements,
-                "_receive": _refuse_messages if has_size else end.receive,
+                "read": end.read if has_size else _refuse_elements,
+                "read_into": end.read_into if has_size else _refuse_elements,
+                "receive": _refuse_messages if has_size else end.receive,
             }
         vars(self).update(calls)
         return end
@@ -699,7 +706,7 @@ class MessageQueue(InEventLoops):
 _with_ends: weakref.WeakSet[MessageQueue] = weakref.WeakSet()
 #: What an object has of its ends beside them.
 _CALLS_OF_ENDS: Final = (
-    *("_write", "_send", "_read", "_read_into", "_receive"),
+    *("write", "send", "read", "read_into", "receive"),
     *("_loop_waits", "_watched"),
 )
 
@@ -779,9 +786,9 @@ def _open_in_child(
     return kind.open(descriptor, memories, dtype, spin_window=spin_window)
 
 
-def _refuse_messages(*_arguments: object) -> Any:  # noqa: ANN401 - never returns
+def _refuse_messages(*_arguments: object, **_named: object) -> Any:  # noqa: ANN401 - never returns
     raise InvalidArgument("the queue has elements of a fixed size: use write and read")
 
 
-def _refuse_elements(*_arguments: object) -> Any:  # noqa: ANN401 - never returns
+def _refuse_elements(*_arguments: object, **_named: object) -> Any:  # noqa: ANN401 - never returns
     raise InvalidArgument("the queue has messages of any length: use send and receive")

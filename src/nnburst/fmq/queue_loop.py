@@ -147,7 +147,7 @@ class InEventLoops(Closing):
             Closed, DeadObject, QueueCorrupted: as for `write`.
         """
         wait, count = self._loop_wait(writes=True), self._count_of(elements)
-        done: bool = await wait.until(lambda: self._write(elements, 0.0), count, timeout)
+        done: bool = await wait.until(lambda: self.write(elements), count, timeout)
         return done
 
     async def read_async(
@@ -178,7 +178,7 @@ class InEventLoops(Closing):
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
         """
         wait, count = self._loop_wait(writes=True), len(message) + lib.NNB_MESSAGE_HEADER
-        done: bool = await wait.until(lambda: self._send(message, 0.0), count, timeout)
+        done: bool = await wait.until(lambda: self.send(message), count, timeout)
         return done
 
     async def receive_async(
@@ -191,7 +191,7 @@ class InEventLoops(Closing):
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
         """
         wait = self._loop_wait(writes=False)
-        found: bytes | None = await wait.until(lambda: self._receive(0.0), 1, timeout)
+        found: bytes | None = await wait.until(lambda: self.receive(), 1, timeout)
         return found
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -206,7 +206,7 @@ class InEventLoops(Closing):
         has_size = self.dtype.itemsize != 0
 
         def attempt() -> Any:  # noqa: ANN401 - an array or bytes
-            return self.read(max(self.available_to_read(), 1)) if has_size else self._receive(0.0)
+            return self.read(max(self.available_to_read(), 1)) if has_size else self.receive()
 
         while self._open:
             try:
@@ -232,28 +232,26 @@ class InEventLoops(Closing):
         fd = end.watch()
         if "_watched" not in vars(self):
             self._watched = True
-            read, read_into, receive = self._read, self._read_into, self._receive
+            read, read_into, receive = self.read, self.read_into, self.receive
 
-            def read_or_arm(count: int, timeout: float) -> Elements | None:
+            def read_or_arm(count: int, timeout: float = 0.0) -> Elements | None:
                 while (found := read(count, timeout)) is None and not end.arm(count):
                     pass
                 return found
 
-            def read_into_or_arm(array: Elements, timeout: float) -> bool:
+            def read_into_or_arm(array: Elements, timeout: float = 0.0) -> bool:
                 while not (done := read_into(array, timeout)) and not end.arm(
                     self._count_of(array)
                 ):
                     pass
                 return done
 
-            def receive_or_arm(timeout: float) -> bytes | None:
+            def receive_or_arm(timeout: float = 0.0) -> bytes | None:
                 while (found := receive(timeout)) is None and not end.arm(1):
                     pass
                 return found
 
-            vars(self).update(
-                _read=read_or_arm, _read_into=read_into_or_arm, _receive=receive_or_arm
-            )
+            vars(self).update(read=read_or_arm, read_into=read_into_or_arm, receive=receive_or_arm)
             if not end.arm(1):
                 end.wake_self()
         return fd
@@ -269,36 +267,29 @@ class InEventLoops(Closing):
         size = elements.nbytes if isinstance(elements, np.ndarray) else memoryview(elements).nbytes  # type: ignore[arg-type]
         return min(size // self.descriptor.quantum, self.descriptor.capacity)
 
-    # Until an end is used its calls are these; then they are its own methods, so that each is one call of
-    # C's.
-
-    def _write(self, elements: npt.ArrayLike, timeout: float) -> bool:
-        self._opened(writes=True)
-        return self._write(elements, timeout)
-
-    def _read(self, count: int, timeout: float) -> Elements | None:
-        self._opened(writes=False)
-        return self._read(count, timeout)
-
-    def _read_into(self, array: Elements, timeout: float) -> bool:
-        self._opened(writes=False)
-        return self._read_into(array, timeout)
-
-    def _send(self, message: bytes, timeout: float) -> bool:
-        self._opened(writes=True)
-        return self._send(message, timeout)
-
-    def _receive(self, timeout: float) -> bytes | None:
-        self._opened(writes=False)
-        return self._receive(timeout)
-
     def _opened(self, *, writes: bool) -> QueueEnd:
         raise NotImplementedError
 
     def _check_count(self, count: int) -> None:
         raise NotImplementedError
 
+    def write(self, elements: npt.ArrayLike, timeout: float = 0.0) -> bool:
+        """See `MessageQueue`."""
+        raise NotImplementedError
+
     def read(self, count: int, timeout: float = 0.0) -> Elements | None:
+        """See `MessageQueue`."""
+        raise NotImplementedError
+
+    def read_into(self, array: Elements, timeout: float = 0.0) -> bool:
+        """See `MessageQueue`."""
+        raise NotImplementedError
+
+    def send(self, message: bytes, timeout: float = 0.0) -> bool:
+        """See `MessageQueue`."""
+        raise NotImplementedError
+
+    def receive(self, timeout: float = 0.0) -> bytes | None:
         """See `MessageQueue`."""
         raise NotImplementedError
 
