@@ -35,6 +35,7 @@ from nnburst.client.burst.steps import run_steps
 from nnburst.client.execution.prepared import request_key
 from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.gate import Gate, entries, leave
+from nnburst.client.session.pending import wake_waiter
 from nnburst.client.staging import in_new_pool
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
@@ -50,8 +51,7 @@ from nnburst.runtime.runtime_object import RuntimeObject
 
 T = TypeVar("T")
 
-#: Seconds of a wait that has at least some, and between looks whether a pipeline has room.
-_SHORTEST: Final = 1e-3
+#: Seconds between looks whether a pipeline has room, and in which to take a result that is there.
 _STEP: Final = 1e-3
 
 
@@ -174,12 +174,12 @@ class SubmittedPlan(SubmittedRequest):
 
             def wake() -> None:
                 with contextlib.suppress(RuntimeError):  # the loop is closed, and the task gone
-                    loop.call_soon_threadsafe(_wake, future)
+                    loop.call_soon_threadsafe(wake_waiter, future)
 
             request.settled_callbacks.append(wake)
             if not request.is_done:
                 await _until(future, deadline_ns)
-        return self.result(_SHORTEST)
+        return self.result(_STEP)
 
     def abandon(self) -> None:
         """Give up the result: the execution goes on to its end. Twice is fine."""
@@ -188,11 +188,6 @@ class SubmittedPlan(SubmittedRequest):
     def _check_wanted(self) -> None:
         if self._is_abandoned:
             raise Closed("the request was abandoned")
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 # -- compiled burst --------------------------------------------------------------------------------

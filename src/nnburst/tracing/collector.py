@@ -111,8 +111,8 @@ class TracedProcess:
             thread = Thread(pid, int(header["tid"]), process, _text(header["name"]))
             builder = ThreadBuilder(thread)
             _build(builder, np.concatenate(parts), names, clock, int(self._area["uses_tsc"]))
-            if builder.surplus and not self.lost:
-                problems.append(f"thread {thread.tid}: {builder.surplus} ends without a beginning")
+            if not self.lost:
+                problems += builder.problems()
             found.append(thread)
         return found, problems
 

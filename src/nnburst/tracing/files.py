@@ -145,15 +145,13 @@ def read_ftrace(data: bytes) -> Trace:
     kept = [b for b in threads.values() if any(is_mark(s.name) for s in b.thread.slices)]
     if not kept:
         raise InvalidArgument("trace: the text has no marks of NNAPI")
-    problems = []
+    problems: list[str] = []
     for builder in kept:
         builder.finish()
-        thread = builder.thread
-        if builder.surplus:
-            problems.append(
-                f"thread {thread.tid}: {builder.surplus} ends without a beginning; a trace must have"
-                " the whole life of the application"
-            )
+        problems += (
+            f"{problem}; a trace must have the whole life of the application"
+            for problem in builder.problems()
+        )
     return Trace([builder.thread for builder in kept], 0, problems)
 
 
@@ -385,13 +383,10 @@ class _Reader:
 
     def trace(self) -> Trace:
         """The trace that was read."""
-        problems = []
+        problems: list[str] = []
         for builder in self._threads.values():
             builder.finish()
-            if builder.surplus:
-                problems.append(
-                    f"thread {builder.thread.tid}: {builder.surplus} ends without a beginning"
-                )
+            problems += builder.problems()
         return Trace([builder.thread for builder in self._threads.values()], 0, problems)
 
 

@@ -115,6 +115,12 @@ class ThreadBuilder:
             left.end, left.is_complete = self._last, False
         self._open.clear()
 
+    def problems(self) -> list[str]:
+        """A line about ends without a beginning, if there were any."""
+        if not self.surplus:
+            return []
+        return [f"thread {self.thread.tid}: {self.surplus} ends without a beginning"]
+
 
 def flows(trace: Trace) -> tuple[int, int]:
     """Requests that left a slice, and those of them that came to another."""

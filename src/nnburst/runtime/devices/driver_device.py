@@ -11,7 +11,7 @@ from typing import Final, TypeVar, cast
 
 import numpy as np
 
-from nnburst.client.arguments import Array, ExecutionResult, Parameter, seconds_until
+from nnburst.client.arguments import Array, ExecutionResult, Parameter, seconds_until, wait_left
 from nnburst.client.burst.bound_request import RingRequest
 from nnburst.client.burst.recovering import RecoveringBurst
 from nnburst.client.compilation_cache import CachedCompilation
@@ -41,7 +41,6 @@ B = TypeVar("B")
 
 #: Seconds that a call or a run gets if nothing else limits how long it may take: no wait is without an end.
 PATIENCE: Final = 600.0
-_SHORTEST: Final = 1e-3
 
 
 class DriverPart:
@@ -470,7 +469,7 @@ class DriverDevice:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                reach(self._driver, max(deadline - time.monotonic(), _SHORTEST))
+                reach(self._driver, wait_left(deadline))
             except NnburstError:
                 if time.monotonic() >= deadline:
                     raise

@@ -21,7 +21,6 @@ from nnburst.hal.utils import Scarce
 
 Bytes = npt.NDArray[np.uint8]
 
-_WRITE_SEALS: Final = fcntl.F_SEAL_WRITE | 0x0010  # FUTURE_WRITE, which Python 3.11 does not name
 _BOTH: Final = mmap.PROT_READ | mmap.PROT_WRITE
 #: Bytes of the longest file that a kernel counts (`off_t`).
 _LONGEST_FILE: Final = 2**63 - 1
@@ -167,8 +166,8 @@ def adopt(size: int, prot: int, fd: int, offset: int, *, seal: bool) -> PoolStor
     except (OSError, OverflowError) as error:
         raise GeneralFailure(f"fd: {fd} cannot be duplicated: {error}") from None
     if prot == _BOTH and not offset and _can_be_shared(own, size, seal=seal):
-        sealed = fcntl.fcntl(own, fcntl.F_GET_SEALS) & _WRITE_SEALS
-        return PoolStore(pool_over(SharedMemory.adopt(own), writable=not sealed))
+        shared = SharedMemory.adopt(own)
+        return PoolStore(pool_over(shared, writable=shared.is_writable))
     return DescriptorStore(own, prot, offset)
 
 
