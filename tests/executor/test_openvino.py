@@ -1,4 +1,4 @@
-"""Core operations by OpenVINO: claims, bursts, caches, deadlines, times, options, memory that changes."""
+"""What OpenVINO alone does: sums and extents that it gets wrong, times, options, kept networks, memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -16,16 +15,13 @@ import pytest
 pytest.importorskip("openvino", reason="the executor's engine is not installed")
 
 import nnburst
-from executor.litert.networks import aligned
 from executor.litert.test_hostile_memory import drawn, gathering
 from executor.onnxruntime.networks import (
     F32,
-    I32,
     computed,
     image,
     long_chain,
     network,
-    run_two_bursts_at_once,
 )
 from executor.test_hostile_memory import RUNS, run
 from nnburst.executor.base import DEFAULT_OPTIONS, Argument
@@ -89,51 +85,6 @@ def test_what_is_added_to_a_constant_convolution_is_added_once(by_bias: bool) ->
         assert taken.tolist() == [5, 5, 5, 5]
 
 
-def test_a_burst_on_a_driver_gives_what_the_executor_gives() -> None:
-    model = network()
-    with (
-        nnburst.launch("openvino") as device,
-        device.prepare(model) as prepared,
-        prepared.open_burst() as burst,
-    ):
-        bound = burst.bind()
-        for seed in range(5):
-            bound.inputs[0][...] = image(seed)
-            bound.run(timeout=10)
-            assert bound.outputs[0].tobytes() == by_executor(model, image(seed))
-
-
-def test_two_bursts_at_once_on_one_network_give_what_one_gives() -> None:
-    model = network()
-    given = [image(seed) for seed in (1, 2)]
-    expected = [by_executor(model, x) for x in given]
-    with nnburst.launch("openvino") as device, device.prepare(model) as prepared:
-        wrong, whole = run_two_bursts_at_once(prepared, given, expected, 200)
-    assert wrong == []
-    assert whole == [0, 1]
-
-
-def test_a_request_runs_without_python_where_its_memory_lies() -> None:
-    prepared = openvino().prepare(network(), [])
-    assert isinstance(prepared, NetworkPrepared)
-    given, taken = aligned(4 * 192), aligned(4 * 512)
-    execution = prepared.bind([Argument(given, (1, 8, 8, 3))], [Argument(taken, (1, 8, 8, 8))])
-    assert execution.native is not None
-    assert execution._binding is not None
-    assert execution._binding.copied_bytes == 0
-
-
-def test_indices_are_copied_before_they_are_used() -> None:
-    builder = ModelBuilder()
-    table, places = builder.input(F32, (32, 4)), builder.input(I32, (2,))
-    y = builder.output(F32, (2, 4))
-    builder.operation(OperationType.GATHER, [table, builder.scalar(0), places], [y])
-    prepared = openvino().prepare(builder.build(), [])
-    inputs = [Argument(aligned(512), (32, 4)), Argument(aligned(8), (2,))]
-    execution = prepared.bind(inputs, [Argument(aligned(32), (2, 4))])
-    assert execution._binding.copied_bytes == 8  # type: ignore[attr-defined]
-
-
 def test_local_response_normalization_is_left_to_another_executor() -> None:
     builder = ModelBuilder()
     x, y = builder.input(F32, (1, 2, 2, 8)), builder.output(F32, (1, 2, 2, 8))
@@ -165,29 +116,6 @@ def test_a_network_with_an_input_that_nothing_reads_is_run() -> None:
     assert computed(openvino(), builder.build(), given)[0].tolist() == [0, 0, 1, 2]
 
 
-def test_too_little_room_is_reported_with_what_it_takes() -> None:
-    prepared = openvino().prepare(network(), [])
-    bound = prepared.bind(
-        [Argument(aligned(768), (1, 8, 8, 3))], [Argument(aligned(16), (1, 8, 8, 8))]
-    )
-    outcome = bound.run()
-    assert outcome.status is ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
-    shapes = [(shape.dimensions, shape.is_sufficient) for shape in outcome.output_shapes]
-    assert shapes == [((1, 8, 8, 8), False)]
-
-
-def test_a_prepared_network_comes_from_the_cache(tmp_path: Path) -> None:
-    model = network()
-    for _ in range(2):
-        with (
-            nnburst.launch("openvino") as device,
-            device.prepare(model, cache_dir=tmp_path) as prepared,
-        ):
-            found = prepared.execute([image()]).outputs[0]
-            assert found.tobytes() == by_executor(model, image())
-    assert list(tmp_path.iterdir())
-
-
 def test_what_is_kept_gives_the_same_without_the_model() -> None:
     executor = openvino()
     assert isinstance(executor, OpenVinoExecutor)
@@ -203,17 +131,6 @@ def test_what_is_kept_gives_the_same_without_the_model() -> None:
     )
     assert execution.run().status is ErrorStatus.NONE
     assert taken.tobytes() == by_executor(network(), given)
-
-
-def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole() -> None:
-    prepared = openvino().prepare(long_chain(60), [])
-    given, taken = aligned(4 * 256 * 256), aligned(4 * 256 * 256)
-    given.view(np.float32)[...] = np.arange(256 * 256)
-    bound = prepared.bind([Argument(given, (256, 256))], [Argument(taken, (256, 256))])
-    soon = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 5_000_000
-    assert bound.run(soon).status is ErrorStatus.MISSED_DEADLINE_PERSISTENT
-    assert bound.run(soon + 600 * 10**9).status is ErrorStatus.NONE
-    assert taken.tobytes() == given.tobytes()
 
 
 @pytest.mark.parametrize("profile", [False, True])
