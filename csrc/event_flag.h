@@ -69,11 +69,11 @@ static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bit
  * comes back: that one would sleep although its bits were set meanwhile. The original leaves the word's upper part alone.
  * If a peer changes the word without end, `bits` are set in what is returned: look, then call again. */
 static inline uint32_t nnb_event_flag_prepare_among(nnb_atomic_u32 *word, uint32_t bits) {
-    /* SYNC POINT C: as in nnb_event_flag_prepare.
-     * TRUST: bits mean "look", never what will be found. */
+    /* TRUST: bits mean "look", never what will be found. */
     uint32_t before = nnb_load_relaxed_u32(word);
     for (uint32_t attempt = 0; attempt < NNB_FMQ_ATTEMPTS; attempt++) {
         uint32_t after = (before & ~bits) + NNB_FMQ_LOOK;
+        /* SYNC POINT C: as in nnb_event_flag_prepare. */
         if (nnb_try_replace_u32(word, &before, after)) {
             nnb_fence();
             return after;

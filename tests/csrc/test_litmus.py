@@ -129,6 +129,7 @@ STORE, LOAD = "nnb_store_release_u64", "nnb_load_acquire_u64"
 STORE32, LOAD32 = "nnb_store_release_u32", "nnb_load_acquire_u32"
 CLAIM = "nnb_try_claim"
 OR, AND, FENCE = "nnb_fetch_or_u32", "nnb_fetch_and_u32", "nnb_fence"
+REPLACE = "nnb_try_replace_u32"
 
 
 def message(store: str, load: str) -> list[list[Access]]:
@@ -146,9 +147,9 @@ def locked(lock: str, unlock: str) -> list[list[Access]]:
     return [[w("data"), access(unlock, "word", 2)], [access(lock, "word", 1), r("data")]]
 
 
-def wake(look: list[Access]) -> list[list[Access]]:
+def wake(look: list[Access], change: str = AND) -> list[list[Access]]:
     """Publish, then look at the flag; change the flag, then look at what is published: one of both sees."""
-    return [[access(STORE, "data"), *look], [access(AND, "flag", 1), access(LOAD, "data")]]
+    return [[access(STORE, "data"), *look], [access(change, "flag", 1), access(LOAD, "data")]]
 
 
 #: For each letter its functions, programs of them, and the outcome that must not be.
@@ -156,11 +157,12 @@ SHAPES: dict[str, tuple[set[str], list[tuple[list[list[Access]], tuple[int, ...]
     "A": ({STORE, LOAD}, [(message(STORE, LOAD), (1, 0, 1, 1))]),
     "B": ({STORE, LOAD}, [(hand_back(STORE, LOAD), (1, 1, 1, 1))]),
     "C": (
-        {OR, AND, FENCE},
+        {OR, AND, REPLACE, FENCE},
         [
-            (wake([access(FENCE, ""), r("flag")]), (0, 0, 0, 1, 1)),
-            (wake([access(OR, "flag", 2)]), (0, 2, 0, 1, 1)),
-        ],
+            (wake([access(FENCE, ""), r("flag")], change), (0, 0, 0, 1, 1))
+            for change in (AND, REPLACE)
+        ]
+        + [(wake([access(OR, "flag", 2)], change), (0, 2, 0, 1, 1)) for change in (AND, REPLACE)],
     ),
     "D": ({STORE32, LOAD32}, [(message(STORE32, LOAD32), (1, 0, 1, 1))]),
     "E": ({STORE32, LOAD32}, [(message(STORE32, LOAD32), (1, 0, 1, 1))]),
