@@ -16,6 +16,7 @@ import itertools
 import logging
 import os
 import pkgutil
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
@@ -74,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:  # one that was closed before the start is
             sys.stdout.flush()  # here, where a reader that went away is understood
     except KeyboardInterrupt:
+        if argv is None:  # pressed again while threads end, it ends the program
+            signal.signal(signal.SIGINT, _end_at_once)
         print("nnburst: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
@@ -83,6 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"nnburst: {printable(str(error))}", file=sys.stderr)
         return 1
     return status
+
+
+def _end_at_once(*_: object) -> None:
+    os._exit(130)
 
 
 def _measured(command: Command, args: argparse.Namespace) -> int:
