@@ -18,6 +18,7 @@
 
 #define SLICE_NS 50000000u /* how long a signal may wait: 50 ms */
 #define LONGEST_NS ((uint64_t)1 << 62) /* about 146 years */
+#define MOST_EXPECTED 65536 /* bytes of a message for which memory is got before it is there */
 
 struct end_object {
     PyObject_HEAD
@@ -30,6 +31,7 @@ struct end_object {
     PyObject *alike;    /* another object for the same dtype, as arrays often have one; NULL before the first */
     PyObject *elements; /* (object) -> bytes of whole elements, contiguous, or an error */
     PyObject *fail;     /* (end, status, argument or None) raises */
+    Py_ssize_t expected; /* length of the message before, as the next one is likely to have; 0 if unknown or long */
     uint32_t opened;
 };
 
@@ -76,25 +78,21 @@ static int send_message(struct nnb_end *end, void *memory, uint64_t length) {
     return nnb_end_send(end, memory, length);
 }
 
-/* Takes the next message as a new bytes object. */
+/* Takes the next message as a bytes object: that in `*found` if it has the length, else a new one. */
 static int receive_message(struct nnb_end *end, void *found, uint64_t unused) {
     (void)unused;
+    PyObject **bytes = found;
     uint64_t length;
     int status = nnb_end_message(end, &length);
     if (status != NNB_RING_OK) {
         return status;
     }
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length);
-    if (bytes == NULL) {
-        return NNB_END_FAILED; /* with its exception */
+    if (*bytes == NULL || (uint64_t)PyBytes_Size(*bytes) != length) {
+        Py_XDECREF(*bytes);
+        *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length);
     }
-    status = nnb_end_receive(end, PyBytes_AsString(bytes), length);
-    if (status != NNB_RING_OK) {
-        Py_DECREF(bytes);
-        return status;
-    }
-    *(PyObject **)found = bytes;
-    return NNB_RING_OK;
+    /* Without memory there is an exception already. */
+    return *bytes == NULL ? NNB_END_FAILED : nnb_end_receive(end, PyBytes_AsString(*bytes), length);
 }
 
 static int begin_claim(struct nnb_end *end, void *regions, uint64_t count) {
@@ -366,9 +364,11 @@ static PyObject *end_send(PyObject *object, PyObject *const *args, Py_ssize_t gi
     if (!take_arguments(self, "message", args, given, names, &message, &timeout_ns)) {
         return NULL;
     }
-    Py_buffer memory;
-    bool as_it_is = PyBytes_CheckExact(message) || PyByteArray_CheckExact(message);
-    if (!as_it_is || PyObject_GetBuffer(message, &memory, PyBUF_SIMPLE) != 0) {
+    Py_buffer memory = {.obj = NULL};
+    if (PyBytes_CheckExact(message)) { /* its memory stays as it is as long as the caller has it */
+        memory.buf = PyBytes_AsString(message);
+        memory.len = PyBytes_Size(message);
+    } else if (!PyByteArray_CheckExact(message) || PyObject_GetBuffer(message, &memory, PyBUF_SIMPLE) != 0) {
         PyErr_Clear();
         PyObject *bytes = PyObject_CallFunctionObjArgs(self->elements, message, Py_False, NULL);
         int got = bytes == NULL ? -1 : PyObject_GetBuffer(bytes, &memory, PyBUF_SIMPLE);
@@ -390,9 +390,18 @@ static PyObject *end_receive(PyObject *object, PyObject *const *args, Py_ssize_t
     if (!take_arguments(self, NULL, args, given, names, &unused, &timeout_ns)) {
         return NULL;
     }
-    PyObject *bytes = NULL;
+    /* Likely as long as the last one, and made before the wait, which it then costs nothing of. */
+    PyObject *bytes =
+        timeout_ns != 0 && self->expected != 0 ? PyBytes_FromStringAndSize(NULL, self->expected) : NULL;
+    PyErr_Clear();
     int status = run(&self->end, receive_message, &bytes, 0, 1, timeout_ns);
-    return status == NNB_RING_OK ? bytes : none_unless_failed(self, status);
+    if (status == NNB_RING_OK) {
+        Py_ssize_t length = PyBytes_Size(bytes);
+        self->expected = length <= MOST_EXPECTED ? length : 0;
+        return bytes;
+    }
+    Py_XDECREF(bytes);
+    return none_unless_failed(self, status);
 }
 
 /* Addresses and sizes of both parts of a claim; None if not now. */
