@@ -36,7 +36,7 @@ LONG: Final = {"onnxruntime": 300, "openvino": 60}
 def engine(request: pytest.FixtureRequest) -> str:
     """Name of an executor whose engine is installed."""
     name: str = request.param
-    pytest.importorskip(name, reason="the executor's engine")
+    pytest.importorskip(name, reason=f"needs {name}, the executor's engine")
     return name
 
 
