@@ -1,4 +1,4 @@
-"""Holds everything that a worker has for its client, and waits for the client's sync fences."""
+"""Holds everything that a worker has for its client, waits for its sync fences, and unbinds what idles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -197,6 +197,77 @@ def _close(wait: _Wait) -> None:
     wait.charge.close()
 
 
+class Idling(Protocol):
+    """Holds something of an executor's that it can take again."""
+
+    def idles_at_ns(self) -> int:
+        """When it has idled long enough to be unbound (time.monotonic_ns), as things are now."""
+        ...
+
+    def unbind_if_idle(self) -> bool:
+        """Give up the executor's share if it has idled for long; whether nothing is bound now."""
+        ...
+
+
+class IdleWatch:
+    """Unbinds what a client has not used for long. Thread-safe. Its thread ends when nothing is bound."""
+
+    def __init__(self) -> None:
+        """Watch nothing yet."""
+        self._bound: set[Idling] = set()
+        self._lock = threading.Lock()
+        self._is_running = False
+
+    def add(self, idling: Idling) -> None:
+        """Watch what has something bound. Twice is fine. Without a thread for it, it stays bound."""
+        with self._lock:
+            self._bound.add(idling)
+            if self._is_running:
+                return
+            try:
+                threading.Thread(target=self._serve, name="nnburst idle", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:
+                logger.info("cannot start the thread that unbinds what idles: %s", error)
+                return
+            self._is_running = True
+
+    def release(self, idling: Idling) -> None:
+        """Watch it no longer; one that is not watched is fine."""
+        with self._lock:
+            self._bound.discard(idling)
+
+    def _serve(self) -> None:
+        while (due_ns := self._due_ns()) is not None:
+            # Of those that come meanwhile none is due before that.
+            time.sleep(min(max(due_ns - time.monotonic_ns(), 0) * 1e-9, _SLICE))
+            for each in self._watched():
+                self._look(each)
+
+    def _watched(self) -> list[Idling]:
+        with self._lock:
+            return list(self._bound)
+
+    def _due_ns(self) -> int | None:
+        """When the next one may have idled long enough; None if the thread is to end."""
+        with self._lock:
+            if not self._bound:
+                self._is_running = False
+                return None
+            return min(each.idles_at_ns() for each in self._bound)
+
+    def _look(self, idling: Idling) -> None:
+        # Not watched while it is looked at: it may be bound again, and come back, at once.
+        self.release(idling)
+        try:
+            is_bound = not idling.unbind_if_idle()
+        except Exception:
+            logger.exception("unbinding what idled raised: it counts as unbound")
+            return
+        if is_bound:
+            with self._lock:
+                self._bound.add(idling)
+
+
 class ClientSession:
     """One client's device, objects and upcalls. Thread-safe.
 
@@ -208,6 +279,7 @@ class ClientSession:
         scheduler: runs its work.
         outbox: notifications that are still to be sent.
         fences: waits for its sync fences.
+        idle: unbinds what it has not used for long.
         counter_page: where its executions are counted; None if there is no supervisor to read it.
         served_models: what it may open by name.
     """
@@ -229,6 +301,7 @@ class ClientSession:
         self.scheduler: Final = Scheduler()
         self.outbox: Final = Outbox(upcalls)
         self.fences: Final = FenceWaiter()
+        self.idle: Final = IdleWatch()
 
 
 def priority_of(target: object) -> Priority:

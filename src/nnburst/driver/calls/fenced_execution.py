@@ -14,6 +14,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -32,7 +34,7 @@ from nnburst.control.messages import (
 )
 from nnburst.control.service import Answer, failure
 from nnburst.driver.calls.registry import answers, check_deadline
-from nnburst.driver.client_session import ClientSession
+from nnburst.driver.client_session import ClientSession, IdleWatch
 from nnburst.driver.counters import ModelCounters
 from nnburst.driver.model.execution import (
     BufferedExecution,
@@ -43,7 +45,12 @@ from nnburst.driver.model.execution import (
     run_in_time,
     times_of,
 )
-from nnburst.driver.model.pools import adopt_request_pools, close_descriptors, close_pools
+from nnburst.driver.model.pools import (
+    RequestPool,
+    adopt_request_pools,
+    close_descriptors,
+    close_pools,
+)
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import MEASURED, Execution, Outcome
@@ -52,6 +59,9 @@ from nnburst.hal.errors import BurstBusy, GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 
 logger = logging.getLogger(__name__)
+
+#: Without runs for so long an execution object gives up what it has bound (D21 in docs/features.md).
+_IDLE_NS: Final = 10_000_000_000
 
 
 @answers(ExecuteFenced, Work.START)
@@ -313,18 +323,11 @@ def create_reusable_execution(
         model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
         pools = adopt_request_pools(call.request.pools, fds, session.buffers)
         cleanup.callback(close_pools, pools)
-        execution = model.bind(call.request, pools, attributes=attributes_of(call.hints))
-        fenced_too = model.is_specified(call.request, pools)
-        cleanup.callback(execution.close)
+        # Mappings stay with the pools, so that it can be bound again without their descriptors.
+        reusable = ReusableExecution(model, call, pools, session.idle)
+        cleanup.callback(reusable.unbind)
         close_descriptors(pools)
-        reusable = ReusableExecution(
-            execution,
-            call,
-            model.priority,
-            model.counters,
-            cleanup.pop_all(),
-            fenced_too=fenced_too,
-        )
+        reusable.own(cleanup.pop_all())
     return Opened(session.objects.add(reusable)), Fds()
 
 
@@ -350,7 +353,7 @@ def execute_reusable_fenced(
         with reusable.alone() as held:
             cleanup.push(held.pop_all())
         run = FencedRun(
-            reusable.execution,
+            reusable.execution(),
             reusable.counters,
             reusable.priority,
             reusable.measure,
@@ -365,10 +368,12 @@ def execute_reusable_fenced(
 class ReusableExecution:
     """IExecution: one run at a time; a second one is refused. Mappings stay from run to run.
 
+    Without runs for some seconds the executor's share is given up, and the next run binds the request again
+    (D21 in docs/features.md).
+
     NNAPI: IPreparedModel::createReusableExecution (AIDL v4; device:§5.4).
 
     Attributes:
-        execution: bound.
         priority: of its model.
         measure: whether runs are timed, in nanoseconds.
         loop_timeout_ns: limit of a WHILE.
@@ -379,24 +384,40 @@ class ReusableExecution:
 
     def __init__(
         self,
-        execution: Execution,
+        model: PreparedModel,
         call: CreateReusableExecution,
-        priority: Priority,
-        counters: ModelCounters,
-        cleanup: contextlib.ExitStack,
-        *,
-        fenced_too: bool,
+        pools: Sequence[RequestPool],
+        watch: IdleWatch,
     ) -> None:
-        """Own everything that `cleanup` releases."""
-        self.fenced_too = fenced_too
-        self.execution = execution
-        self.priority = priority
-        self.counters = counters
+        """Bind a request, and have it watched.
+
+        Args:
+            model: that is executed.
+            call: hostile until checked here.
+            pools: of the request.
+            watch: that unbinds it when it idles.
+
+        Raises:
+            NnburstError: see `PreparedModel.bind`.
+        """
+        self._bind = partial(model.bind, call.request, pools, attributes=attributes_of(call.hints))
+        self._watch = watch
+        self._cleanup = contextlib.ExitStack()
+        self._lock = threading.Lock()  # of the three below
+        self._busy = False
+        self._used_ns = time.monotonic_ns()
+        self._execution: Execution | None = self._bind()
+        self.fenced_too = model.is_specified(call.request, pools)
+        self.priority = model.priority
+        self.counters = model.counters
         self.measure = call.measure
         self.loop_timeout_ns = call.loop_timeout_ns
-        self._cleanup = cleanup
         self.latency = LatencyEstimate()
-        self._busy = threading.Lock()
+        self._be_watched(self._execution)
+
+    def own(self, cleanup: contextlib.ExitStack) -> None:
+        """Release everything that `cleanup` releases when it closes."""
+        self._cleanup = cleanup
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[contextlib.ExitStack]:
@@ -407,12 +428,35 @@ class ReusableExecution:
         """
         self._enter()
         with contextlib.ExitStack() as held:
-            held.callback(self._busy.release)
+            held.callback(self._leave)
             yield held
 
     def _enter(self) -> None:
-        if not self._busy.acquire(blocking=False):
+        with self._lock:
+            busy, self._busy = self._busy, True
+        if busy:
             raise BurstBusy("the execution object is in use: one run at a time (device:§5.4)")
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._used_ns = time.monotonic_ns()
+            self._busy = False
+
+    def execution(self) -> Execution:
+        """The bound request, for a caller that is alone.
+
+        Raises:
+            NnburstError: it was unbound while it idled, and cannot be bound again.
+        """
+        execution = self._execution
+        if execution is None:
+            execution = self._execution = self._bind()
+            self._be_watched(execution)
+        return execution
+
+    def _be_watched(self, execution: Execution) -> None:
+        if not isinstance(execution, BufferedExecution):  # which has its memory bound in each run
+            self._watch.add(self)
 
     def run(self, deadline_ns: int | None) -> Executed:
         """Execute once (NNAPI: IExecution::executeSynchronously); timing in nanoseconds.
@@ -426,10 +470,34 @@ class ReusableExecution:
             self._enter()
             try:
                 return execute_bound(
-                    self.execution, counted, called, deadline_ns, self.loop_timeout_ns, unit_ns=1
+                    self.execution(), counted, called, deadline_ns, self.loop_timeout_ns, unit_ns=1
                 )
             finally:
-                self._busy.release()
+                self._leave()
+
+    def idles_at_ns(self) -> int:
+        """When it has idled long enough to be unbound (time.monotonic_ns), as things are now."""
+        with self._lock:
+            return (time.monotonic_ns() if self._busy else self._used_ns) + _IDLE_NS
+
+    def unbind_if_idle(self) -> bool:
+        """Give up the executor's share if no run was under way for long; whether nothing is bound now."""
+        with self._lock:
+            if self._busy or time.monotonic_ns() < self._used_ns + _IDLE_NS:
+                return False
+            self._unbind()
+        return True
+
+    def unbind(self) -> None:
+        """Give up the executor's share. No run is under way."""
+        self._watch.release(self)
+        with self._lock:  # the watch may be closing it
+            self._unbind()
+
+    def _unbind(self) -> None:
+        execution, self._execution = self._execution, None
+        if execution is not None:
+            execution.close()
 
     def close(self) -> None:
         """Let go of the memory. No run is under way."""

@@ -19,7 +19,7 @@ from nnburst.hal.model import BufferToken, MemoryPool
 class Pool:
     """One pool, mapped each way when first needed. One thread uses it at a time.
 
-    A mapping stays until its last view is gone; `close` closes the descriptor only.
+    A mapping stays until its last view is gone, even if the pool is closed.
     """
 
     __slots__ = ("_bytes", "_charge", "_memory", "_readable", "_writable", "size")
@@ -73,11 +73,15 @@ class Pool:
         except (ResourceExhausted, OSError, ValueError) as error:
             raise GeneralFailure(f"device:E5: a pool cannot be mapped: {error}") from error
 
+    def close_descriptor(self) -> None:
+        """Close the descriptor alone: what is mapped can be bound again."""
+        self._memory.close()
+        self._charge.close()
+
     def close(self) -> None:
         """Close the descriptor and forget the mappings."""
-        self._memory.close()
+        self.close_descriptor()
         self._readable = self._writable = self._bytes = None
-        self._charge.close()
 
 
 class BufferPool:
@@ -180,8 +184,10 @@ def close_pools(pools: Sequence[RequestPool]) -> None:
 
 
 def close_descriptors(pools: Sequence[RequestPool]) -> None:
-    """Close the descriptors of a bound request's memory; its mappings and buffers stay.
+    """Close the descriptors of a bound request's memory; its mappings and buffers stay until `close_pools`.
 
     Many executions may wait, and descriptors are few.
     """
-    close_pools([pool for pool in pools if isinstance(pool, Pool)])
+    for pool in pools:
+        if isinstance(pool, Pool):
+            pool.close_descriptor()
