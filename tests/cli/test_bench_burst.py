@@ -15,6 +15,7 @@ from nnburst.cli.bench_compare import blocks_of
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
+@pytest.mark.campaign
 def test_every_road_is_timed_by_single_trips_and_by_blocks(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ["bench", "burst", "--rounds", "2", "--no-rivals", "--no-periodic"]

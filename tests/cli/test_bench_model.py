@@ -156,6 +156,7 @@ def test_page_has_every_network_its_data_sets_and_pictures_and_needs_no_other_fi
     assert len(names) == len(set(names))
 
 
+@pytest.mark.campaign
 @needs_two_cores
 def test_baseline_and_expectations_decide_the_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -367,6 +367,7 @@ def test_bursts_of_a_compiled_model_go_on_when_it_is_closed() -> None:
             compiled.execute([given])
 
 
+@pytest.mark.campaign
 def test_conformance_tries_the_basic_profile_unless_another_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,6 +187,7 @@ def test_honest_executor_passes_every_check(
         assert result.outcome != "failed", f"{name}: {result.reason}"
 
 
+@pytest.mark.campaign
 def test_narrow_honest_executor_conforms_with_value_tests_run(honest: DriverUnderTest) -> None:
     plan = Plan("generated", operation="ADD", required=("ADD:TENSOR_FLOAT32",))
     report = assess(honest, plan, lambda *_: None)

@@ -25,6 +25,7 @@ def test_template_is_the_executor_that_the_manual_shows() -> None:
     assert (files("nnburst.testing") / "executor.py.in").read_text() == shown
 
 
+@pytest.mark.campaign
 def test_written_package_passes_its_tests(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

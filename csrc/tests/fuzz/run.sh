@@ -41,9 +41,11 @@ fuzz)
     done
     ;;
 replay)
+    compile=("${CC:-gcc}" "${flags[@]}" -O1 -fsanitize=address,undefined -fno-sanitize-recover=all)
+    mkdir "$build/objects" # what the targets share is compiled once
+    (cd "$build/objects" && "${compile[@]}" -c "$here/replay.c" "${sources[@]}")
     for target in "${targets[@]}"; do
-        "${CC:-gcc}" "${flags[@]}" -O2 -fsanitize=address,undefined -fno-sanitize-recover=all \
-            "$here/replay.c" "$here/$target.c" "${sources[@]}" -lpthread -ldl -o "$build/$target"
+        "${compile[@]}" "$here/$target.c" "$build"/objects/*.o -lpthread -ldl -o "$build/$target"
         printf '%-8s ' "$target"
         "$build/$target" "$amount" "$here/corpus/$target"/*
     done
