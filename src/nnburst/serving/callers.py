@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 #: grpcio's, which has no types.
 Context = Any
 
-
 #: W3C's headers by which a caller hands on its trace.
 _TRACE: Final = ("traceparent", "tracestate")
 

@@ -395,16 +395,16 @@ def get_served_models(session: ClientSession, _call: GetServedModels, _fds: Fds)
 @answers(OpenServedModel)
 def open_served_model(session: ClientSession, call: OpenServedModel, _fds: Fds) -> Answer:
     """Open a network that is served; it is prepared already, unless the client came before that."""
-    opened = session.served_models.open(
+    served = session.served_models.open(
         call.name, call.version, session.device, session.counter_page
     )
-    fds = Fds() if opened.initial is None else Fds([os.dup(opened.initial.fd)])
+    fds = Fds() if served.initial is None else Fds([os.dup(served.initial.fd)])
     try:
-        handle = session.objects.add(opened.prepared)
+        handle = session.objects.add(served.prepared)
     except BaseException:
         fds.close()
         raise
-    return msgspec.structs.replace(opened.description, handle=handle), fds
+    return msgspec.structs.replace(served.description, handle=handle), fds
 
 
 @answers(PrepareGraph, Work.PREPARATION)
