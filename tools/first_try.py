@@ -5,8 +5,7 @@
 Prints a row for each .tflite and .onnx file below the folders: the way that `nnburst.compile` took, why it is
 a whole graph if it is one, and how far its outputs are from the engine's, in parts of their range over three
 inputs. Exit status 1 if a network that its engine runs does not run, differs as a whole graph in a bit, or by
-operations by more than a thousandth. Of a .tflite file with 8-bit weights of real numbers LiteRT rounds
-activations, too, and other engines do not; there the executor litert must give LiteRT's bits.
+operations by more than a thousandth.
 """
 
 from __future__ import annotations
@@ -192,13 +191,6 @@ def tried(path: Path, name: str, timeout: float = 60.0) -> Row:
         return Row(name, f"refused: {_line(error)}", why, fails=True)
     way = "whole graph" if why else "operations"
     fails = difference > (0 if why else _CLOSE)
-    if fails and not why and path.suffix == ".tflite":
-        # 8-bit weights of real numbers: LiteRT rounds what they are multiplied by, other engines do not.
-        with nnburst.compile(path, ["litert"], shapes=shapes or None) as compiled:
-            own = _difference(_results(compiled, network, inputs), expected)
-        relaxed = network.imported.model.relax_computation_float32_to_float16
-        fails = not relaxed or own > 0
-        why = f"by litert {_shown(own)}: only LiteRT rounds activations for 8-bit weights"
     return Row(name, f"{way}, {device}", why, difference, fails=fails)
 
 

@@ -20,6 +20,7 @@ from nnburst.runtime import Manager
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.devices.engine_device import EngineDevice
 from nnburst.runtime.part_timer import PartTimer
+from nnburst.testing.models.tflite_builder import TfliteBuilder
 from runtime.computing_device import ComputingDevice
 from runtime.planning.plans import ADD, EXP, chain
 
@@ -132,6 +133,20 @@ def test_an_engine_that_reports_to_be_far_slower_is_not_tried(
     with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
         assert compiled.plan.devices == ("first",)
         assert (first.executed, second.executed) == (0, 0)
+
+
+@pytest.mark.parametrize(("exact", "device"), [(False, "first"), (True, "second")])
+def test_a_model_whose_numbers_are_rounded_at_8_bit_weights_stays_with_the_first_engine(
+    engines: Engines, clock: Clock, exact: bool, device: str
+) -> None:
+    first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
+    b = TfliteBuilder()
+    weights = b.constant("INT8", np.ones((4, 8), "<i1"), scale=0.5)
+    given, made = b.input("FLOAT32", (1, 8)), b.output("FLOAT32", (1, 4))
+    b.operator("FULLY_CONNECTED", [given, weights, -1], [made], "FullyConnectedOptions")
+    model = nnburst.load(b.finish(), exact=exact)
+    with nnburst.compile(model, manager=engines(first, second)) as compiled:
+        assert compiled.plan.devices == (device,)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from nnburst.client.arguments import seconds_until
-from nnburst.hal.enums import ExecutionPreference
+from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.model import Model
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome, PreparedPart
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.part_timer import (
@@ -180,10 +181,26 @@ ROUNDS: Final = 10
 NEEDED: Final = 8
 _WARM_UP: Final = 2
 
+_CONSTANTS: Final = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 #: Devices that report at most so many times the least cost are tried on a whole model.
 _NEAR: Final = 2.0
 #: The first device keeps a model that it computes in at most so many times the least time.
 _AS_GOOD: Final = 1.05
+
+
+def may_round_at_weights(model: Model) -> bool:
+    """Whether real numbers of a model may be rounded to 8 bits where they meet weights that are stored so.
+
+    Then the device that reports decide on keeps it, though another one may be faster. Among the engines
+    that is LiteRT, which such files were made for (ADR 29). Others round alike, but a number between two
+    steps may go the other way, and the layers behind it carry that on.
+    """
+    main = model.main
+    return model.relax_computation_float32_to_float16 and any(
+        operation.type == OperationType.DEQUANTIZE
+        and main.operands[operation.inputs[0]].lifetime in _CONSTANTS
+        for operation in main.operations
+    )
 
 
 class MeasuredPlacement:

@@ -12,8 +12,8 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from importer.tflite.dynamic_range_network import dynamic_range_network
 from importer.tflite.running import Array, Peer, Runner
-from nnburst.executor.base import Argument
-from nnburst.executor.built_in import litert
+from nnburst.executor.base import Argument, Executor
+from nnburst.executor.built_in import litert, onnxruntime
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperationType
 from nnburst.hal.model import DTYPES
 from nnburst.importer.imported_model import ImportedModel
@@ -26,35 +26,45 @@ OPERATORS = {
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", (2, 5, 6, 4), (1, 3, 3, 8), (2, 5, 6, 8), 3),
     "FULLY_CONNECTED": ("FullyConnectedOptions", (3, 64), (40, 64), (3, 40), 0),
 }
+#: The same of operators whose weights a file has otherwise.
+MORE = {
+    "one pixel": ("Conv2DOptions", (2, 5, 6, 4), (8, 1, 1, 4), (2, 5, 6, 8), 0),
+    "strides": ("Conv2DOptions", (2, 6, 6, 4), (8, 1, 1, 4), (2, 3, 3, 8), 0),
+}
 STRIDES = {"strideW": 1, "strideH": 1}
 FIELDS = {
     "CONV_2D": STRIDES,
     "DEPTHWISE_CONV_2D": {**STRIDES, "depthMultiplier": 2},
     "FULLY_CONNECTED": {"asymmetricQuantizeInputs": True},
+    "one pixel": STRIDES,
+    "strides": {"strideW": 2, "strideH": 2},
 }
+KINDS = dict.fromkeys(MORE, "CONV_2D")
 ROUNDS = 5
 
 
 def network(operator: str, *, by_channel: bool) -> bytes:
     """One operator with weights of 8 bits."""
-    options, given, shape, made, axis = OPERATORS[operator]
+    options, given, shape, made, axis = {**OPERATORS, **MORE}[operator]
     b = TfliteBuilder()
     x, y = b.input("FLOAT32", given), b.output("FLOAT32", made)
     scale = [2.0**-8 * (1 + i) for i in range(shape[axis])] if by_channel else 2.0**-7
     stored = b.constant("INT8", weights(shape), scale=scale, axis=axis if by_channel else 0)
     inputs = [x, stored, bias_tensor(b, "FLOAT32", made[-1])]
-    b.operator(operator, inputs, [y], options, **FIELDS[operator])
+    b.operator(KINDS.get(operator, operator), inputs, [y], options, **FIELDS[operator])
     return b.finish()
 
 
-def by_engine(imported: ImportedModel) -> Callable[..., list[Array]]:
-    """The litert executor in this process."""
+def by_engine(
+    imported: ImportedModel, executor: Executor | None = None
+) -> Callable[..., list[Array]]:
+    """An executor in this process, litert unless given."""
     main = imported.model.main
     every = [
         [np.zeros(main.operands[i].dimensions, DTYPES[main.operands[i].type]) for i in side]
         for side in (main.input_indexes, main.output_indexes)
     ]
-    prepared = litert().prepare(imported.model, list(imported.pools))
+    prepared = (executor or litert()).prepare(imported.model, list(imported.pools))
     arguments = [
         [Argument(a.reshape(-1).view(np.uint8), a.shape) for a in arrays] for arrays in every
     ]
@@ -104,6 +114,29 @@ def test_engine_computes_to_the_bit_what_litert_does(operator: str, by_channel: 
         np.testing.assert_array_equal(found, expected)
         differs |= bool(np.any(found != exact(values)[0]))
     assert differs, "the engine did not use its 8-bit kernel"
+
+
+@pytest.mark.parametrize(
+    ("operator", "by_channel"),
+    [
+        (o, c)
+        for o in (*OPERATORS, *MORE)
+        for c in (False, True)
+        if (o, c) != ("DEPTHWISE_CONV_2D", False)
+    ],
+)
+def test_onnxruntime_rounds_activations_as_litert_does(operator: str, by_channel: bool) -> None:
+    """Float32 arithmetic is up to 5e-3 of the range away from the file's own engine."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'onnx')")
+    content = network(operator, by_channel=by_channel)
+    ours, peer = by_engine(nnburst.load(content), onnxruntime()), Peer(content, fast=True)
+    exact = by_engine(nnburst.load(content, exact=True), onnxruntime())
+    given, furthest = {**OPERATORS, **MORE}[operator][1], 0.0
+    for values in (*samples(given), np.zeros(given, "<f4"), np.ones(given, "<f4")):
+        [expected] = peer.run([values])
+        assert abs(ours(values)[0] - expected).max() <= 1e-6 * max(np.ptp(expected), 1)
+        furthest = max(furthest, abs(exact(values)[0] - expected).max() / max(np.ptp(expected), 1))
+    assert furthest > 1e-3, "the network is none that rounding shows at"
 
 
 def test_depthwise_weights_of_one_scale_are_near_the_real_result() -> None:

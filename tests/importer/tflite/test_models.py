@@ -50,6 +50,18 @@ def test_network_names_what_litert_names(name: str, shared_dir: Path) -> None:
             np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def test_kws_float_by_onnxruntime_is_what_litert_computes(shared_dir: Path) -> None:
+    """Its activations are rounded to 8 bits where they meet 8-bit weights: real ones are 3e-3 away."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'onnx')")
+    path = shared_dir / "models" / "kws_float.tflite"
+    peer, random = Peer(path.read_bytes(), fast=True), np.random.default_rng(5)
+    with nnburst.launch("onnxruntime") as device, device.prepare(nnburst.load(path)) as prepared:
+        for _ in range(20):
+            values = random.uniform(-1, 1, (1, 49, 10, 1)).astype("<f4")
+            [found], [expected] = prepared.execute([values]).outputs, peer.run([values])
+            assert abs(found - expected).max() <= 1e-3 * np.ptp(expected)
+
+
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name.endswith("int8")])
 def test_every_operation_is_within_a_step_of_litert(name: str, shared_dir: Path) -> None:
     path = shared_dir / "models" / f"{name}.tflite"

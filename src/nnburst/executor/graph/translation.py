@@ -164,15 +164,23 @@ def _stored_weights(graph: Graph) -> dict[int, Tensor]:
 
 
 class OperandValues(Generic[V]):
-    """The value of every operand that is fed or computed; real weights are made when they are read."""
+    """The value of every operand that is fed or computed; real weights are made when they are read.
 
-    def __init__(self, weights: Mapping[int, Tensor], real: Callable[[Tensor], V]) -> None:
+    Attributes:
+        relaxed: whether real numbers may be rounded to 8 bits where they meet stored weights.
+    """
+
+    def __init__(
+        self, weights: Mapping[int, Tensor], real: Callable[[Tensor], V], *, relaxed: bool
+    ) -> None:
         """Start without any.
 
         Args:
             weights: stored integers by the operand that DEQUANTIZE makes of them.
             real: makes a constant of the real numbers that such integers stand for.
+            relaxed: see the attribute.
         """
+        self.relaxed = relaxed
         self._weights = weights
         self._real = real
         self._values: dict[int, V] = {}
@@ -251,6 +259,30 @@ class LoweredOperation(ABC, Generic[V]):
         index = self._step.inputs[at]
         require(index in self._values, f"an operand of {tensor.type.name}")
         return self._values[index]
+
+    def eight_bits(self, name: str, channels: int | None) -> Tensor | None:
+        """The integers behind the real weights called `name`, if the model permits to compute with them.
+
+        LiteRT has kernels for int8 with 0 for 0, which round what the weights are multiplied with to 8 bits,
+        too. A file that needs them was made with that arithmetic, so every engine follows it (ADR 29).
+
+        Args:
+            name: of the weights.
+            channels: the dimension that may have a scale for each of its elements; None for one scale only.
+        """
+        stored = self._values.stored(self._index(name)) if self._values.relaxed else None
+        if stored is None:
+            return None
+        meta, params = stored.meta, stored.meta.extra_params
+        if isinstance(params, SymmPerChannelQuantParams):
+            return stored if params.channel_dim == channels else None
+        signed = meta.type is OperandType.TENSOR_QUANT8_ASYMM_SIGNED and meta.zero_point == 0
+        return stored if signed else None
+
+    def _index(self, name: str) -> int:
+        """Number of the operand called `name`."""
+        at = next(i for i, slot in enumerate(self.node.match.inputs) if slot.name == name)
+        return self._step.inputs[at]
 
     @abstractmethod
     def _written(self, tensor: Tensor) -> V:

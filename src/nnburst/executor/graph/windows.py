@@ -266,6 +266,12 @@ class Window(msgspec.Struct, frozen=True):
         return any(a.head > 0 or a.padded > a.size for a in (self.height, self.width))
 
 
+def keeps_pixels(window: Window) -> bool:
+    """Whether each window is one pixel, and each pixel a window."""
+    axes = (window.height, window.width)
+    return not window.pads and all(axis.filter == axis.stride == 1 for axis in axes)
+
+
 def read_window(node: Node, filter_height: int, filter_width: int) -> Window:
     """The window of a node, whose operand 'input' is an image.
 

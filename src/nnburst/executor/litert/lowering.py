@@ -38,11 +38,7 @@ QUANTISED: Final = (Q8, Q8S)
 
 
 class Values(OperandValues[Value]):
-    """Values in a LiteRT graph.
-
-    Attributes:
-        relaxed: whether real numbers may be rounded to 8 bits where they meet stored weights.
-    """
+    """Values in a LiteRT graph."""
 
     def __init__(self, graph: GraphWriter, weights: Mapping[int, Tensor], *, relaxed: bool) -> None:
         """Start without any.
@@ -50,10 +46,11 @@ class Values(OperandValues[Value]):
         Args:
             graph: what to add constants to.
             weights: see `OperandValues`.
-            relaxed: see the attribute.
+            relaxed: likewise.
         """
-        super().__init__(weights, lambda t: graph.constant(real_numbers(t), real_type(t)))
-        self.relaxed = relaxed
+        super().__init__(
+            weights, lambda t: graph.constant(real_numbers(t), real_type(t)), relaxed=relaxed
+        )
         self._operands: dict[int, set[int]] = {}
 
     def __setitem__(self, index: int, value: Value) -> None:
@@ -111,17 +108,6 @@ class Lowering(LoweredOperation[Value]):
         """
         index = self._index(name)
         return {index} | self._values.alike(index) <= self._temporaries
-
-    def eight_bits(self, name: str) -> Tensor | None:
-        """The integers behind the real operand called `name`, if the engine may compute with them.
-
-        It then rounds what they are multiplied with to 8 bits, too.
-        """
-        return self._values.stored(self._index(name)) if self._values.relaxed else None
-
-    def _index(self, name: str) -> int:
-        at = next(i for i, slot in enumerate(self.node.match.inputs) if slot.name == name)
-        return self._step.inputs[at]
 
     def numbers(self, name: str) -> list[int]:
         """A control tensor, flattened."""

@@ -99,7 +99,9 @@ class _OnnxTranslation(Translation):
         self._refused = frozenset() if rewritten is None else rewritten.refused
         super().__init__(model if rewritten is None else rewritten.model, pools)
         self._writer = writer
-        self._values: OperandValues[StoredValue] = OperandValues(self.stored, self._real)
+        self._values: OperandValues[StoredValue] = OperandValues(
+            self.stored, self._real, relaxed=model.relax_computation_float32_to_float16
+        )
         for index in self.graph.inputs:
             self._feed(index)
 

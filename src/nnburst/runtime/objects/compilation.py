@@ -31,6 +31,7 @@ from nnburst.runtime.measured_placement import (
     Measuring,
     PlacementReport,
     WholePlan,
+    may_round_at_weights,
     within,
 )
 from nnburst.runtime.objects.burst import Burst
@@ -293,6 +294,8 @@ class Compilation(RuntimeObject):
     def _tried(self, deadline_ns: int | None) -> tuple[Executable, PlacementReport] | None:
         """The whole model on the engine that is quickest at it; None if there is nothing to choose."""
         if self._mode is PartitioningMode.NONE or self._preference == ExecutionPreference.LOW_POWER:
+            return None
+        if may_round_at_weights(self.model._built_model.model):
             return None
         with self._manager._contenders() as contenders:
             if len(contenders) < 2:

@@ -15,6 +15,7 @@ from nnburst.executor.graph.windows import (
     Axis,
     Window,
     implicit_padding,
+    keeps_pixels,
     nhwc_extents,
     read_window,
 )
@@ -166,16 +167,12 @@ def _real_filter(op: Lowering, name: str, channels: int | None) -> Value:
 
     Such a kernel takes int8 with 0 for 0, and a scale for each of the `channels`; None for one scale only.
     """
-    stored = op.eight_bits(name)
+    stored = op.eight_bits(name, channels)
     if stored is None:
         return op.value(name)
-    meta, params = stored.meta, stored.meta.extra_params
-    if isinstance(params, SymmPerChannelQuantParams):
-        if params.channel_dim == channels:
-            return op.graph.stored(stored)
-    elif meta.type is Q8S and meta.zero_point == 0:
-        return op.graph.stored(stored.of_type(_by_channel(meta)) if channels == 3 else stored)
-    return op.value(name)
+    if channels == 3 and stored.meta.extra_params is None:
+        stored = stored.of_type(_by_channel(stored.meta))
+    return op.graph.stored(stored)
 
 
 def _by_channel(meta: TensorType) -> TensorType:
@@ -341,12 +338,6 @@ def _pooled(
     )
 
 
-def _keeps_pixels(window: Window) -> bool:
-    """Whether each window is one pixel, and each pixel a window."""
-    axes = (window.height, window.width)
-    return not window.pads and all(axis.filter == axis.stride == 1 for axis in axes)
-
-
 def _kept_pixels(op: Lowering, image: Value, window: Window) -> Value:
     """The image: of a pool behind two clamps the engine makes a third, and that gives zeros."""
     shape = op.integers(image.shape)
@@ -359,7 +350,7 @@ def max_pool_2d(op: Lowering) -> Value:
     """MAX_POOL_2D; padding cells of explicit padding are as low as numbers get."""
     window = _window(op)
     image = op.to_front(op.value("input"), window.nchw)
-    if _keeps_pixels(window) and image.meta.type not in QUANTISED:
+    if keeps_pixels(window) and image.meta.type not in QUANTISED:
         return _kept_pixels(op, image, window)
     scheme = scheme_of(window)
     if scheme is None:
@@ -375,7 +366,7 @@ def average_pool_2d(op: Lowering) -> Value:
     """AVERAGE_POOL_2D; with explicit padding the mean of padded windows, without the padding's share."""
     window = _window(op)
     image = op.to_front(op.value("input"), window.nchw)
-    if _keeps_pixels(window) and image.meta.type not in QUANTISED:
+    if keeps_pixels(window) and image.meta.type not in QUANTISED:
         return _kept_pixels(op, image, window)
     scheme = scheme_of(window)
     if scheme is not None:

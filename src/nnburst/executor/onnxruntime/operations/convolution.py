@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from nnburst.executor.graph.translation import require
-from nnburst.executor.graph.windows import Axis, Window, read_window
+from nnburst.executor.graph.windows import Axis, Window, keeps_pixels, read_window
 from nnburst.executor.onnxruntime.graph import Order, StoredValue
 from nnburst.executor.onnxruntime.lowering import NCHW, OnnxLowering, lowers
 from nnburst.executor.operations.convolution import window_of as transposed_window
@@ -17,6 +17,9 @@ _FILTER: Final[Order] = (0, 3, 1, 2)
 _DEPTHWISE: Final[Order] = (3, 0, 1, 2)
 #: Of a transposed convolution [inputs, outputs, height, width].
 _TRANSPOSED: Final[Order] = (3, 0, 1, 2)
+#: Between the smallest and the largest number of 8 bits; and the smallest step, for numbers that are all 0.
+_STEPS: Final = 255.0
+_SMALLEST_STEP: Final = 2.0**-126
 
 
 def pads(height: Axis, width: Axis) -> tuple[int, ...]:
@@ -24,10 +27,45 @@ def pads(height: Axis, width: Axis) -> tuple[int, ...]:
     return (height.head, width.head, height.tail, width.tail)
 
 
-def _convolution(op: OnnxLowering, window: Window, order: Order, groups: int) -> StoredValue:
+def _multiplied(
+    op: OnnxLowering, x: StoredValue, weights: str, channels: int | None, kept: int = 1
+) -> StoredValue:
+    """What is multiplied with weights: rounded to 8 bits if the weights' kernel does so (see `eight_bits`).
+
+    Each row, or image of a batch, has 256 steps from its smallest number to its largest, 0 among them. The
+    engine's own DynamicQuantizeLinear would have one step for all of them, and bring kernels that it does not
+    have for each convolution.
+
+    Args:
+        op: the operation.
+        x: the numbers.
+        weights: name of the weights.
+        channels: see `eight_bits`.
+        kept: number of leading dimensions whose elements are rounded apart from each other.
+    """
+    if op.eight_bits(weights, channels) is None:
+        return x
+    zero, axes = op.graph.real(0), tuple(sorted(map(x.order.index, range(kept, len(x.shape)))))
+    (low,) = op.graph.node("ReduceMin", [x.name], axes=axes, keepdims=1)
+    (high,) = op.graph.node("ReduceMax", [x.name], axes=axes, keepdims=1)
+    (low,) = op.graph.node("Min", [low, zero])
+    (high,) = op.graph.node("Max", [high, zero])
+    (step,) = op.graph.node("Sub", [high, low])
+    (step,) = op.graph.node("Div", [step, op.graph.real(_STEPS)])
+    (step,) = op.graph.node("Max", [step, op.graph.real(_SMALLEST_STEP)])
+    whole = op.same("Round", op.same("Div", x, step))
+    return op.same("Mul", whole, step)
+
+
+def _convolution(
+    op: OnnxLowering, window: Window, order: Order, groups: int, channels: int
+) -> StoredValue:
     op.require_real()
     height, width = window.height, window.width
     image = op.to_front(op.value("input"), window.nchw)
+    # LiteRT computes a filter of one pixel as a matrix product, whose rows are the pixels.
+    is_product = groups == 1 and keeps_pixels(window)
+    image = _multiplied(op, image, "filter", channels, kept=3 if is_product else 1)
     weights = op.value("filter")
     inputs = [op.image(image), op.graph.ordered(weights, order), op.plain(op.value("bias"))]
     out = op.emit(
@@ -49,7 +87,7 @@ def conv_2d(op: OnnxLowering) -> StoredValue:
     """CONV_2D, GROUPED_CONV_2D: an image with more channels than the filter has groups."""
     _, height, width, depth = op.node.tensor("filter").shape
     window = read_window(op.node, height, width)
-    return _convolution(op, window, _FILTER, window.channels // depth)
+    return _convolution(op, window, _FILTER, window.channels // depth, 0)
 
 
 @lowers(OperationType.DEPTHWISE_CONV_2D)
@@ -57,7 +95,7 @@ def depthwise_conv_2d(op: OnnxLowering) -> StoredValue:
     """DEPTHWISE_CONV_2D: each channel is a group."""
     _, height, width, _ = op.node.tensor("filter").shape
     window = read_window(op.node, height, width)
-    return _convolution(op, window, _DEPTHWISE, window.channels)
+    return _convolution(op, window, _DEPTHWISE, window.channels, 3)
 
 
 @lowers(OperationType.TRANSPOSE_CONV_2D)
@@ -72,7 +110,7 @@ def transpose_conv_2d(op: OnnxLowering) -> StoredValue:
         "TRANSPOSE_CONV_2D padded so much",
     )
     heads, tails = (axis.head for axis in axes), (max(0, axis.tail) for axis in axes)
-    image = op.to_front(op.value("input"), window.nchw)
+    image = _multiplied(op, op.to_front(op.value("input"), window.nchw), "filter", 0)
     weights = op.graph.ordered(op.value("filter"), _TRANSPOSED)
     out = op.emit(
         "ConvTranspose",
@@ -94,6 +132,7 @@ def fully_connected(op: OnnxLowering) -> StoredValue:
     _, width = op.node.tensor("weights").shape
     x = op.value("input")
     matrix = op.graph.reshaped(x, (math.prod(x.shape) // width, width))
+    matrix = _multiplied(op, matrix, "weights", 0)
     weights, bias = op.plain(op.value("weights")), op.plain(op.value("bias"))
     out = op.emit("Gemm", [op.plain(matrix), weights, bias], op.result(), transB=1)
     return op.activated(out)
@@ -107,8 +146,11 @@ def batch_matmul(op: OnnxLowering) -> StoredValue:
     for name, flag in (("input0", "adj_x"), ("input1", "adj_y")):
         x = op.value(name)
         rank = len(x.shape)
-        swapped = (*range(rank - 2), rank - 1, rank - 2)
-        names.append(op.plain(op.transposed(x, swapped) if op.number(flag) else x))
+        if op.number(flag):
+            x = op.transposed(x, (*range(rank - 2), rank - 1, rank - 2))
+        if name == "input0":
+            x = _multiplied(op, x, "input1", None, kept=rank - 1)
+        names.append(op.plain(x))
     return op.emit("MatMul", names, op.result())
 
 
