@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example
 from hypothesis import given as given_by
 from hypothesis import strategies as st
 
@@ -523,6 +524,10 @@ def test_certificate_that_has_changed_is_used_for_new_connections(tmp_path: Path
     st.sampled_from(["INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"]),
     st.lists(st.integers(-(2**64), 2**65), min_size=1, max_size=4),
 )
+@example("UINT64", [0, 2**63])
+@example("UINT64", [2**53 + 1, 2**64 - 1])
+@example("UINT64", [2**63, 2**64])
+@example("INT8", [0, 2**63])
 def test_integers_arrive_as_they_are_or_are_refused(kind: str, values: list[int]) -> None:
     width = int(kind.lstrip("UINT"))
     low, high = (0, 2**width) if kind[0] == "U" else (-(2 ** (width - 1)), 2 ** (width - 1))

@@ -149,15 +149,24 @@ def _bytes(given: _Input) -> bytes:
         raise InvalidArgument(
             f"input {given.name!r}: data has shape {list(wide.shape)}, expected {given.shape}"
         )
-    array = wide.astype(kind)
+    if kind.kind == "u" and wide.dtype.kind == "f":
+        wide = _large_integers(given.data, wide)
     fits = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[kind.kind if wide.size else "f"]
-    if wide.size and (
-        wide.dtype.kind not in fits or (kind.kind in "iu" and not np.array_equal(array, wide))
-    ):
+    is_kind = not wide.size or wide.dtype.kind in fits
+    array = wide.astype(kind) if is_kind else wide
+    if not is_kind or (kind.kind in "iu" and not np.array_equal(array, wide)):
         raise InvalidArgument(f"input {given.name!r} has values that are not of {given.datatype}")
     if given.datatype == _BFLOAT16:
         return _to_bfloat16(array)
     return array.tobytes()
+
+
+def _large_integers(data: list[Any], otherwise: Array) -> Array:
+    """Integers without sign beside such as have no room in 63 bits, which numpy takes for floats together."""
+    objects = np.array(data, object)
+    if all(type(each) is int and 0 <= each < 2**64 for each in objects.flat):
+        return objects.astype(np.uint64)
+    return otherwise
 
 
 def _to_bfloat16(array: Array) -> bytes:
