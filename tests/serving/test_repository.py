@@ -36,9 +36,14 @@ TIMES = KILLS.read() if KILLS.is_set else 3
 Array = np.ndarray[Any, Any]
 
 
-def write_network(file: Path, addend: float, weights: int = 1) -> None:
-    """y = x + addend for two numbers; `weights` float32 are in the file, so that it has a size."""
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+def write_network(
+    file: Path, addend: float, weights: int = 1, extent: int | str | None = 2
+) -> None:
+    """y = x + addend for two numbers; `weights` float32 are in the file, so that it has a size.
+
+    The file says that x and y have `extent` numbers, which may be open.
+    """
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [extent]) for name in "xy")
     addends = np.full(2, addend, np.float32)
     padding = np.random.default_rng(7).standard_normal((weights, 2)).astype(np.float32)
     zero = np.zeros((1, weights), np.float32)
@@ -156,6 +161,23 @@ def test_names_of_states_are_those_of_the_configuration(folder: Path) -> None:
     (folder / "two/config.pbtxt").write_text(f"sequence_batching {{ state [ {{ {names} }} ] }}")
     network = Repository(folder).versions("two")[3].network
     assert network.states == {"past": "present"}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ('input { name: "x" dims: [2, 3] }', {"x": (2, 3)}),
+        ('input [{ name: "x" dims: 2 }, { name: "y" dims: [-1, 3] }]', {"x": (2,)}),
+        ('max_batch_size: 8 input { name: "x" dims: 2 }', {}),
+        ('input { name: "x" dims: [2, 3] reshape { shape: [6] } }', {}),
+        ('input { name: "x" }', {}),
+    ],
+)
+def test_whole_dimensions_of_the_configuration_are_those_of_inputs(
+    folder: Path, config: str, expected: dict[str, tuple[int, ...]]
+) -> None:
+    (folder / "two/config.pbtxt").write_text(config)
+    assert Repository(folder).versions("two")[3].network.shapes == expected
 
 
 @pytest.mark.parametrize(
@@ -280,6 +302,23 @@ def test_given_model_is_loaded_again_too(client: Any) -> None:
     client.unload_model("both")
     client.load_model("both")
     assert index(client)["both", "1"] == ("READY", "")
+
+
+def test_open_dimensions_are_what_the_configuration_has(client: Any, shared_folder: Path) -> None:
+    write_network(shared_folder / "open/1/model.onnx", 4, extent="n")
+    with pytest.raises(InferenceServerException, match="is not supported"):
+        client.load_model("open")
+    config = shared_folder / "open/config.pbtxt"
+    config.write_text('input { name: "x" data_type: TYPE_FP32 dims: [ 2 ] }')
+    client.load_model("open")
+    assert list(client.get_model_metadata("open").inputs[0].shape) == [2]
+    assert answer(client, "open", 1) == 5
+    config.write_text('input { name: "z" data_type: TYPE_FP32 dims: [ 2 ] }')
+    with pytest.raises(InferenceServerException, match="not an input of the network"):
+        client.load_model("open")
+    assert answer(client, "open", 1) == 5
+    shutil.rmtree(shared_folder / "open")
+    client.unload_model("open")
 
 
 def test_bad_file_fails_with_its_reason_and_what_was_served_still_is(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from nnburst.formats.onnx_model import read_model
 from nnburst.formats.onnx_tensor import ExternalData
+from nnburst.formats.tflite_graph import read_graph
 from nnburst.formats.tflite_reader import IDENTIFIER
 from nnburst.hal.errors import InvalidArgument, spelt
 from nnburst.hal.extensions import ClaimsOperators
@@ -57,8 +58,8 @@ def load(
 
     Args:
         source: path of a file, or its contents.
-        shapes: dimensions of inputs that the file leaves open, by name. With some a .tflite file becomes one
-            operation.
+        shapes: dimensions of inputs that the file leaves open, by name. With some that it does not have
+            itself a .tflite file becomes one operation.
         constants: values of inputs of an .onnx file that are the same in every execution, by name. They are
             not inputs of the model, and what depends on them alone is computed now.
         states: inputs of an .onnx file that take what an output gave in the execution before: names of
@@ -326,14 +327,21 @@ def _load_tflite(
         raise InvalidArgument(
             f"{spelt('constants')}, {spelt('states')}: for .onnx files; a .tflite file has its own"
         )
+    shapes = _without_known(content, options.shapes)
     if options.as_graph:
-        return tflite_graph(content, options.shapes, stays_open=not options.falls_back)
-    if options.shapes:
+        return tflite_graph(content, shapes, stays_open=not options.falls_back)
+    if shapes:
         raise Refused(
             f"{spelt('shapes')}: given, with which a .tflite file cannot become operations"
         )
     extensions = Extensions(further.extensions)
     return Translation(TfliteFile(content), extensions, exact=bool(further.exact)).run()
+
+
+def _without_known(content: bytes, shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """The shapes less those that a .tflite file has itself."""
+    known = {each.name: each.signature for each in read_graph(content).inputs} if shapes else {}
+    return {name: shape for name, shape in shapes.items() if known.get(name) != tuple(shape)}
 
 
 def _load_onnx(

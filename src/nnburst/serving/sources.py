@@ -73,7 +73,7 @@ class GivenModels:
 class Repository:
     """A folder: NAME/VERSION/model.tflite or .onnx, and NAME/config.pbtxt if there is one.
 
-    Of the configuration `name`, `version_policy`, `default_model_filename` and the names of
+    Of the configuration `name`, `version_policy`, `default_model_filename`, `dims` of inputs and the names of
     `sequence_batching.state` count; without a policy the newest version is served.
     """
 
@@ -107,9 +107,12 @@ class Repository:
             )
         settings = _stamp(folder / _CONFIG)
         states = {each.input_name: each.output_name for each in config.sequence_batching.state}
+        shapes = _shapes(config)
         return {
             version: Source(
-                NamedSource(name, version, str(_model_file(found[version], config)), states=states),
+                NamedSource(
+                    name, version, str(_model_file(found[version], config)), shapes, states
+                ),
                 (
                     *settings,
                     *(line for file in sorted(found[version].iterdir()) for line in _stamp(file)),
@@ -148,6 +151,20 @@ def _wanted_versions(config: Any, found: list[int]) -> list[int]:  # noqa: ANN40
         return [version for version in found if version in policy.specific.versions]
     newest = policy.latest.num_versions if kind == "latest" else 1
     return found[-newest:] if newest else found[-1:]
+
+
+def _shapes(config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401
+    """Dimensions of inputs that the configuration has whole; the others are as the file has them.
+
+    With `max_batch_size` the first dimension is not among them, and with `reshape` they are not the file's.
+    """
+    if config.max_batch_size:
+        return {}
+    return {
+        each.name: tuple(each.dims)
+        for each in config.input
+        if each.dims and min(each.dims) > 0 and not each.HasField("reshape")
+    }
 
 
 def _model_file(folder: Path, config: Any) -> Path:  # noqa: ANN401

@@ -59,6 +59,16 @@ def test_names_signatures_metadata_and_description_are_kept() -> None:
     assert loaded.operators == ("0 ADD",)
 
 
+def test_shapes_that_the_file_has_itself_change_nothing() -> None:
+    name, *_ = nnburst.load(SMALL).input_names
+    shape = tuple(nnburst.load(SMALL).model.main.operands[0].dimensions)
+    given = nnburst.load(SMALL, shapes={name: shape})
+    assert given.model == nnburst.load(SMALL).model
+    assert not given.refusal
+    with pytest.raises(nnburst.InvalidArgument, match="the file has"):
+        nnburst.load(SMALL, shapes={name: (*shape, 1)})
+
+
 def test_large_constants_lie_in_one_aligned_pool_and_small_ones_in_the_model() -> None:
     b = TfliteBuilder()
     x = b.input("FLOAT32", (1, 33))
