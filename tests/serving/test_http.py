@@ -365,7 +365,7 @@ def test_token_is_asked_for_and_read_again(tmp_path: Path) -> None:
             assert stub.ServerLive(request, metadata=with_token, timeout=PATIENCE).live
 
 
-def test_file_of_tokens_that_is_gone_lets_no_caller_in(tmp_path: Path) -> None:
+def test_file_of_tokens_that_is_gone_lets_no_caller_in_until_it_is_back(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text("short\n")
     with pytest.raises(InvalidArgument, match="no line of 16 characters"):
@@ -373,9 +373,11 @@ def test_file_of_tokens_that_is_gone_lets_no_caller_in(tmp_path: Path) -> None:
     file.write_text("a-token-that-is-long-enough\n")
     tokens = Tokens(file)
     tokens.check("bearer a-token-that-is-long-enough")
-    file.unlink()
+    away = file.rename(tmp_path / "away")
     with pytest.raises(NotAuthenticated):
         tokens.check("Bearer a-token-that-is-long-enough")
+    away.rename(file)
+    tokens.check("Bearer a-token-that-is-long-enough")
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class Tokens:
         try:
             self._read()
         except OSError:
-            self._tokens = []  # a file that was taken away lets no caller in
+            self._tokens, self._stamp = [], None  # a file that was taken away lets no caller in
         given = authorization.encode(errors="replace")
         scheme, token = given[: len(_SCHEME)], given[len(_SCHEME) :].strip()
         good = [hmac.compare_digest(token, each) for each in self._tokens]
