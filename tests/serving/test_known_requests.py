@@ -19,7 +19,7 @@ from nnburst.importer.load import NamedSource
 from nnburst.serving import cached_requests
 from nnburst.serving import service as service_module
 from nnburst.serving.cached_requests import KnownRequest, KnownRequests
-from nnburst.serving.models import Models, Served
+from nnburst.serving.models import Models, Served, ServedModel
 from nnburst.serving.network import Inference, Network
 from nnburst.serving.options import Options
 from nnburst.serving.queue import Clock
@@ -57,9 +57,14 @@ class Differing(Network):
         return {each: value_of((a - b, b - a)[each]) for each in request.wanted}
 
 
+def served_of(*networks: Network) -> Served:
+    """Just these, each as the only version of its name."""
+    return Served({each.name: ServedModel({each.version: each}) for each in networks})
+
+
 def serving(*networks: Network, spans: Any = None) -> InferenceService:
     models = Models([], Options("", {}, ""), Workers(""), Clock(1))
-    models.served = Served.of(networks)
+    models.served = served_of(*networks)
     return InferenceService(models, None, 1, spans=spans)
 
 
@@ -194,7 +199,7 @@ def test_other_model_and_version_are_not_taken_for_a_known_one() -> None:
 def test_what_is_remembered_is_bounded(network: Differing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_requests, "_MAX_REQUESTS", 3)
     monkeypatch.setattr(cached_requests, "_MAX_BYTES", 3000)
-    known = KnownRequests(Served.of([network]))
+    known = KnownRequests(served_of(network))
     kinds = []
     for length in range(1, 9):
         message = request({"a": [0] * length, "b": [0] * length})
@@ -243,14 +248,14 @@ def test_calls_are_answered_with_and_without_the_librarys_single_step(
 def test_request_finds_the_model_that_has_taken_the_place_of_a_retired_one() -> None:
     old, new = Differing(), Differing()
     models = Models([], Options("", {}, ""), Workers(""), Clock(1))
-    models.served = Served.of([old])
+    models.served = served_of(old)
     service = InferenceService(models, None, 1)
     message = request({"a": [3], "b": [1]})
     answered(service, message)
     admit = old.admit
 
     def replaced() -> bool:
-        models.served = Served.of([new])
+        models.served = served_of(new)
         old.admit_no_more()
         return admit()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
@@ -68,11 +68,6 @@ class Served:
     """The models that are served at one moment. Immutable."""
 
     models: Mapping[str, ServedModel] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, networks: Iterable[Network]) -> Served:
-        """Just these, each as the only version of its name."""
-        return cls({each.name: ServedModel({each.version: each}) for each in networks})
 
     def find(self, name: str, version: str) -> Network:
         """A model by the words of a request; the newest version if `version` is empty.

@@ -236,6 +236,21 @@ class UserRegions:
         raise refused
 
 
+def required(regions: UserRegions | None, tensor: str = "") -> UserRegions:
+    """The regions of a caller that needs some, for `tensor` if that is not empty.
+
+    Raises:
+        InvalidArgument: it may have none.
+    """
+    if regions is None:
+        which = f"{tensor!r}: " if tensor else ""
+        raise InvalidArgument(
+            f"{which}shared memory is switched off (--shared-memory), or the caller's user is not known:"
+            " it is for connections over loopback that nothing lies between"
+        )
+    return regions
+
+
 def _find(regions: dict[str, Region], name: str) -> Region:
     if name not in regions:
         raise InvalidArgument(f"shared memory: no region {name!r} is registered")

@@ -32,7 +32,7 @@ from nnburst.serving.callers import Caller, Context, GrpcCaller
 from nnburst.serving.models import Models
 from nnburst.serving.network import Inference, Network
 from nnburst.serving.queue import DEFAULT_PRIORITY
-from nnburst.serving.regions import Regions, UserRegions
+from nnburst.serving.regions import Regions, UserRegions, required
 from nnburst.serving.sequences import SequenceWord
 from nnburst.serving.sources import UnknownModel
 from nnburst.serving.spans import RequestSpan, Spans
@@ -508,13 +508,7 @@ class InferenceService:
         return self._regions.of(caller.user())
 
     def _regions_or_refuse(self, caller: Caller) -> UserRegions:
-        regions = self._regions_for(caller)
-        if regions is None:
-            raise InvalidArgument(
-                "shared memory is switched off (--shared-memory), or the caller's user is not known:"
-                " it is for connections over loopback that nothing lies between"
-            )
-        return regions
+        return required(self._regions_for(caller))
 
 
 class InferRequest(Inference):

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.load import NamedSource
+from nnburst.serving.stamps import Stamp, stamp
 
 #: A model's name: also of its folder, so it never leads out of the repository.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -30,11 +31,11 @@ class Source:
 
     Attributes:
         network: its name and version, and the file or `module:attribute` that it is read from.
-        stamp: name, inode, size and time of change of the files; None if a change cannot be seen.
+        stamp: of the files by their names; None if a change cannot be seen.
     """
 
     network: NamedSource
-    stamp: tuple[tuple[str, int, int, int], ...] | None = None
+    stamp: tuple[tuple[str, Stamp], ...] | None = None
 
 
 class Sources(Protocol):
@@ -186,13 +187,12 @@ def _model_file(folder: Path, config: Any) -> Path:  # noqa: ANN401
 
 
 def _source(network: NamedSource) -> Source:
-    stamp = None if ":" in network.source else _stamp(Path(network.source))
-    return Source(network, stamp)
+    return Source(network, None if ":" in network.source else _stamp(Path(network.source)))
 
 
-def _stamp(file: Path) -> tuple[tuple[str, int, int, int], ...]:
+def _stamp(file: Path) -> tuple[tuple[str, Stamp], ...]:
+    """One stamp, or none if the file is not there."""
     try:
-        status = file.stat()
+        return ((file.name, stamp(file)),)
     except FileNotFoundError:
         return ()
-    return ((file.name, status.st_ino, status.st_size, status.st_mtime_ns),)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.serving.regions import UserRegions
+from nnburst.serving.regions import UserRegions, required
 
 
 @dataclass(frozen=True)
@@ -299,11 +299,7 @@ def _place(given: Message, regions: UserRegions | None) -> tuple[str, int, int] 
     """Region, offset and size that a tensor names; None for by value."""
     if not given.parameters or "shared_memory_region" not in given.parameters:
         return None
-    if regions is None:
-        raise InvalidArgument(
-            f"{given.name!r}: shared memory is switched off (--shared-memory), or the caller's user"
-            " is not known: it is for connections over loopback that nothing lies between"
-        )
+    required(regions, given.name)
     parameters = given.parameters
     # Reading a key of a map of messages adds it, which is why it is looked for first.
     offset = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import ssl
-from pathlib import Path
 from typing import Any
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.serving.options import Tls
+from nnburst.serving.stamps import Stamp, stamp
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +29,8 @@ class _Files:
         before, self._seen = self._seen, now
         return before != now
 
-    def _look(self) -> list[tuple[int, int, int]]:
-        found = map(Path.stat, self._files)
-        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in found]
+    def _look(self) -> list[Stamp]:
+        return [stamp(file) for file in self._files]
 
 
 def server_credentials(tls: Tls) -> Any:  # noqa: ANN401 - grpcio's

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.serving.stamps import Stamp, stamp
 
 #: Bytes of the file at most.
 _MOST: Final = 1 << 16
@@ -29,7 +30,7 @@ class Tokens:
             InvalidArgument: it cannot be read, or has no token.
         """
         self._file = file
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: Stamp | None = None
         self._tokens: list[bytes] = []
         try:
             self._read()
@@ -57,11 +58,10 @@ class Tokens:
             raise NotAuthenticated("authorization: expected Bearer and a token of this server")
 
     def _read(self) -> None:
-        status = self._file.stat()
-        stamp = status.st_ino, status.st_size, status.st_mtime_ns
-        if stamp == self._stamp:
+        now = stamp(self._file)
+        if now == self._stamp:
             return
         with self._file.open("rb") as file:
             lines = [line.strip() for line in file.read(_MOST).splitlines()]
         self._tokens = [line for line in lines if len(line) >= _SHORTEST]
-        self._stamp = stamp
+        self._stamp = now
