@@ -212,9 +212,10 @@ def test_numbers_in_the_body_are_added(served: Served) -> None:
     }
 
 
-def test_health_has_statuses_and_no_more(served: Served) -> None:
-    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/add/ready"):
-        assert send(served.http, "GET", path)[0] == 200
+def test_health_is_a_status_and_for_the_server_in_words_too(served: Served) -> None:
+    assert send(served.http, "GET", "/v2/health/live") == (200, {"live": True})
+    assert send(served.http, "GET", "/v2/health/ready") == (200, {"ready": True})
+    assert send(served.http, "GET", "/v2/models/add/ready")[0] == 200
     assert send(served.http, "GET", "/v2/models/nothing/ready")[0] == 404
 
 

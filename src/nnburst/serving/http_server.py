@@ -287,7 +287,7 @@ class HttpServer:
 
     def _health(self, what: list[str]) -> Answer:
         if what == ["live"] or (what == ["ready"] and self._service.is_ready):
-            return 200, _JSON, {}, b""
+            return 200, _JSON, {}, f'{{"{what[0]}":true}}'.encode()
         return 400 if what == ["ready"] else 404, _JSON, {}, b""
 
     async def _infer(
