@@ -53,7 +53,7 @@ class Page:
         self.wait_for("document.readyState === 'complete'")
 
     def value(self, expression: str) -> Any:
-        """What an expression gives in the page."""
+        """The value of an expression in the page."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         return found["result"].get("value")
 
@@ -65,7 +65,7 @@ class Page:
             time.sleep(0.05)
 
     def screenshot(self, path: Path) -> None:
-        """What it looks like, as PNG."""
+        """A picture of the page, as PNG."""
         found = self._call("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(found["data"]))
 

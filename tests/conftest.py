@@ -1,4 +1,4 @@
-"""What every test may use: the reference data beside the repository, if there is any.
+"""Fixtures for every test: the reference data beside the repository, if there is any.
 
 Tests that read it are marked `shared` and skip without it; everything else runs from a clone alone.
 """

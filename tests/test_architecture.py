@@ -106,7 +106,7 @@ def modules() -> tuple[str, ...]:
 
 @cache
 def imports(module: str) -> tuple[str, ...]:
-    """What `found_imports` finds, read once."""
+    """The imports that `found_imports` finds, read once."""
     return tuple(found_imports(module))
 
 

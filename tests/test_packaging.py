@@ -1,4 +1,4 @@
-"""What is shipped works without the checkout: sdist and wheel are built, installed and tried."""
+"""The shipped sdist and wheel work without the checkout: they are built, installed and tried."""
 
 from __future__ import annotations
 

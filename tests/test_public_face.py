@@ -63,7 +63,7 @@ _MEMBERS: Final = re.compile(r":members:((?:[ ]+.*|\n      .*)*)")
 
 @cache
 def entries(pages: tuple[Path, ...] = PAGES) -> dict[str, tuple[str, tuple[str, ...] | None]]:
-    """What the pages print: kind of each name and its members; None for all that there are."""
+    """The names that the pages print, each with its kind and its members; None for all members."""
     found = {}
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     for kind, name, options in _DIRECTIVE.findall(text):
@@ -142,7 +142,7 @@ def fields(kind: type) -> set[str]:
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """What the page has of functions, constructors and methods, by name."""
+    """The functions, constructors and methods that the page has, by name."""
     for name, (kind, listed) in entries().items():
         found = resolve(name)
         if kind == "function":

@@ -18,7 +18,7 @@ CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def recipe(*words: str) -> str:
-    """What `make` would run."""
+    """The commands that `make` would run."""
     command = ["make", "--dry-run", "--always-make", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout

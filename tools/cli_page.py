@@ -38,7 +38,7 @@ def page() -> str:
 def _table(
     title: str, words: Sequence[str], commands: Sequence[argparse.ArgumentParser]
 ) -> Iterator[str]:
-    """What each command of a group is for: the first sentence of its description."""
+    """The commands of a group, each with the first sentence of its description."""
     yield f"\n## {title}\n\n| command | |\n|---|---|\n"
     for parser in commands:
         first = parser.prog.split()[1]
@@ -103,7 +103,7 @@ def _synopsis(action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    """How the value of an argument is written in a synopsis; empty for a flag."""
+    """The value of an argument as a synopsis has it; empty for a flag."""
     if action.nargs == 0:
         return ""
     name = action.metavar or (

@@ -94,7 +94,7 @@ NO_WHEEL, NOT_HERE = _NOT_TRIED = ("no wheel", "not on this machine")
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one version of an engine on one Python.
+    """The outcome of one version of an engine on one Python.
 
     Attributes:
         engine: the distribution, as it was asked for.

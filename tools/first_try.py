@@ -67,7 +67,7 @@ _INDICES: Final = 8
 
 @dataclass(frozen=True)
 class Row:
-    """What came of a file.
+    """The outcome of one file.
 
     Attributes:
         file: its path below the folder.

@@ -1,4 +1,4 @@
-"""What the gRPC front costs beside its parts, and beside servers of the same library that have no driver.
+"""Measures the gRPC front beside its parts, and beside servers of the same library without a driver.
 
     python tools/grpc_front_cost.py MODEL.tflite [--rounds N] [--json FILE]
 

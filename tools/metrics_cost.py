@@ -1,4 +1,4 @@
-"""What counting and metrics cost an execution: drivers that count and drivers that do not, in turn.
+"""Measures what counting and metrics add to an execution, by drivers with and without them in turn.
 
     python tools/metrics_cost.py [--lives N] [--rounds N] [--json FILE]
 

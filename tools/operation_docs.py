@@ -240,7 +240,7 @@ def _deviations(*roots: Path) -> str:
 
 
 def deviations(source: str) -> Iterator[str]:
-    """What follows each `DEVIATES:` of a source text, to the end of its comment or paragraph."""
+    """The text behind each `DEVIATES:` of a source, to the end of its comment or paragraph."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
         before, tag, first = line.partition("DEVIATES: ")

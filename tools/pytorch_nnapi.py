@@ -1,4 +1,4 @@
-"""How much longer than a bound request a forward of PyTorch's NNAPI backend takes in libneuralnetworks.so.
+"""Measures a forward of PyTorch's NNAPI backend in libneuralnetworks.so beside a bound request.
 
     python tools/pytorch_nnapi.py [--python /usr/bin/python3] [--count N] [--executor litert] [--json FILE]
 

@@ -142,7 +142,7 @@ def summing() -> nnburst.Model:
 
 
 class Stack(NamedTuple):
-    """What stands behind the roads.
+    """The executor and the driver behind the roads.
 
     Attributes:
         name: of it.
@@ -227,7 +227,7 @@ def _attributes(stack: Stack, call: Call) -> None:
 
 
 class Ability(NamedTuple):
-    """What a road may be able to do.
+    """An ability that a road has or refuses.
 
     Attributes:
         trial: raises unless it can.

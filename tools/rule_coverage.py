@@ -82,7 +82,7 @@ def collect(tests: Sequence[Path]) -> Coverage:
 
 
 def problems(coverage: Coverage) -> Iterator[str]:
-    """What is missing, and what should not be there."""
+    """Lines about tests that are missing, and about exemptions that have one."""
     for rule in RULES:
         sides, reason = EXEMPT.get(rule, ((), ""))
         for side in SIDES:

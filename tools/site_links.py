@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class _Page(HTMLParser):
-    """What a page links to, and what can be linked to in it."""
+    """The links of a page, and the anchors in it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What trace points that are off cost a round trip: builds of the checkout with and without them, in turn.
+"""Measures what trace points that are off add to a round trip, by builds with and without them in turn.
 
     python tools/trace_points_cost.py FOLDER [--rounds N] [--json FILE]
 

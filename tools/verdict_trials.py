@@ -1,4 +1,4 @@
-"""How often `nnburst bench model --baseline` is right: tries on one commit, and tries with a slower executor.
+"""Counts how often `nnburst bench model --baseline` is right, with equal and with slower executors.
 
     python tools/verdict_trials.py NETWORK RESULTS.jsonl [--same N] [--slower N] [--seconds S] [-- OPTIONS…]
 

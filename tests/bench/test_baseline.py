@@ -1,4 +1,4 @@
-"""What `bench model` reports of a network first, and beside an older report."""
+"""`bench model` compares a network's ratios with an older report's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is reported of the machine beside a measurement."""
+"""The conditions of the machine are reported beside a measurement."""
 
 from __future__ import annotations
 

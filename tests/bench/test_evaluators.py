@@ -1,4 +1,4 @@
-"""What outputs are worth beside the truth and golden sequences."""
+"""Evaluators score outputs beside the truth and golden sequences."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ KIB = 4096
 
 
 def gained_and_shared() -> tuple[dict[str, int], int]:
-    """What a process gains by memory of its own and by some that it shares; the latter, mapped twice."""
+    """The private memory that a process gains by its own pages and by shared ones, mapped twice."""
     before = private_kib(os.getpid())
     fd = os.memfd_create("some")
     os.ftruncate(fd, KIB * 1024)

@@ -13,7 +13,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
 def run(program: str, *words: str) -> str:
-    """What a program prints."""
+    """The output of a program."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(BENCH / program), *words],
         capture_output=True,

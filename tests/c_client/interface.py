@@ -50,7 +50,7 @@ class Failed(Exception):
 
 
 def made(function: Any, *arguments: Any) -> Any:
-    """What a function leaves in its last argument, a pointer to a pointer."""
+    """The pointer that a function leaves in its last argument, a pointer to a pointer."""
     kind = ffi.typeof(function).args[-1]
     found = ffi.new(kind)
     check(function(*arguments, found))

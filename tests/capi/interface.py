@@ -170,7 +170,7 @@ class SharedTensors:
             os.close(fd)
 
     def argument(self, index: int, row: int, elements: int = ELEMENTS) -> tuple[Any, ...]:
-        """What setInputFromMemory and setOutputFromMemory take behind the execution."""
+        """The arguments of setInputFromMemory and setOutputFromMemory behind the execution."""
         offset = ctypes.c_size_t(row * ELEMENTS * 4)
         length = ctypes.c_size_t(elements * 4)
         return ctypes.c_int32(index), None, self.memory, offset, length
@@ -182,7 +182,7 @@ class SharedTensors:
 def argument(
     index: int, array: np.ndarray[Any, Any], kind: OperandType | None = None
 ) -> tuple[Any, ...]:
-    """What setInput and setOutput take behind the execution; `kind` is its type, if given."""
+    """The arguments of setInput and setOutput behind the execution; `kind` is its type, if given."""
     place = array.ctypes.data_as(ctypes.c_void_p)
     given = None if kind is None else ctypes.byref(kind)
     return ctypes.c_int32(index), given, place, ctypes.c_size_t(array.nbytes)

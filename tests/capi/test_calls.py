@@ -1,4 +1,4 @@
-"""What the library refuses by itself, before anything of Python is there."""
+"""The library refuses calls by itself, before anything of Python is there."""
 
 from __future__ import annotations
 

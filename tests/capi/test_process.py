@@ -1,4 +1,4 @@
-"""What a program may rely on of its own process: signals, locale, forks, threads, its end."""
+"""A program's process stays its own: signals, locale, forks, threads, its end."""
 
 from __future__ import annotations
 

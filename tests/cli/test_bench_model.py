@@ -58,7 +58,7 @@ def classifier(folder: Path) -> Path:
 
 
 def measured(path: Path, *words: str) -> dict[str, Any]:
-    """What a short run wrote for machines."""
+    """The JSON of a short run."""
     target = path.with_suffix(".json")
     assert main(["bench", "model", str(path), *SHORT, "--json", str(target), *words]) == 0
     return dict(json.loads(target.read_text()))

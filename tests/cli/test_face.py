@@ -1,4 +1,4 @@
-"""What all commands keep to: options in messages, 80 columns, Ctrl-C, progress, and open dimensions."""
+"""All commands keep rules for options in messages, 80 columns, Ctrl-C, progress and open dimensions."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def saved(folder: Path, values: Any, name: str = "x.npy") -> Path:
 
 
 def executed(path: Path, *words: object) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
-    """What a run wrote for machines, and its only output."""
+    """The JSON of a run, and its only output."""
     figures, output = path.with_suffix(".json"), path.with_suffix(".out.npy")
     words = ("run", path, *words, "--json", figures, "--output", output)
     assert main([str(word) for word in words]) == 0

@@ -1,4 +1,4 @@
-"""What the tests of bursts share: models, and a driver that stands still at will."""
+"""Helpers for tests of bursts: models, and a driver that stands still at will."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def launched_in_time(launch: Callable[[float], T]) -> T:
 
 
 def held_by(device: Device) -> Footprint:
-    """What a driver holds; its threads, which come and go with its jobs, are not counted."""
+    """The resources of a driver; its threads, which come and go with its jobs, are not counted."""
     return dataclasses.replace(footprint(device.pid), threads=1_000_000)
 
 

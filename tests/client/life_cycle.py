@@ -1,4 +1,4 @@
-"""What the machine of `test_life_cycle.py` keeps: what was closed, what has died, and what hangs on it."""
+"""State of the machine of `test_life_cycle.py`: closed and dead objects, and those that depend on them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def attempt(
     may_work: bool = False,
     refused: type[NnburstError] | None = None,
 ) -> T | None:
-    """What `work` gives; if it must fail, that it fails as it should, and then None.
+    """The result of `work`; if it must fail, check that it fails as it should, and return None.
 
     Args:
         work: uses `things`.

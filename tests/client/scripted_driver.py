@@ -114,7 +114,7 @@ class ScriptedDriver:
             pass
 
     def die(self) -> None:
-        """What its client sees if a driver dies."""
+        """End the connection, as its client sees it if a driver dies."""
         self.channel.shutdown()
 
     def __enter__(self) -> Self:

@@ -45,7 +45,7 @@ def burst(relu: PreparedModel) -> Iterator[AidlBurst]:
 
 
 class Sent:
-    """What goes over a connection."""
+    """The messages that go over a connection."""
 
     def __init__(self, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
         self.executions: list[tuple[tuple[int, ...], int]] = []  # identifiers and descriptors

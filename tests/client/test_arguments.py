@@ -22,7 +22,7 @@ def parameter(kind: OperandType, dimensions: tuple[int, ...]) -> Parameter:
 
 
 def fits(dimensions: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """What validation:R7 to R9 ask of a tensor."""
+    """The rules R7 to R9 of validation for a tensor."""
     if 0 in shape or not shape:
         return False
     return not dimensions or (

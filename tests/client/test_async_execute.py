@@ -399,7 +399,7 @@ def test_launches_of_one_client_go_by_priority_too(driver: ScriptedDriver) -> No
 
 @pytest.fixture(autouse=True)
 def read_again() -> Iterator[None]:
-    """What a test has set in the environment counts for no other."""
+    """A variable that a test has set in the environment counts for no other."""
     yield
     executes_synchronously.cache_clear()
 
@@ -496,7 +496,7 @@ def test_output_of_unknown_size_grows_though_the_model_is_closed(
 
 
 class Interruption(BaseException):
-    """What no code expects, like Ctrl-C."""
+    """An exception that no code expects, like Ctrl-C."""
 
 
 @pytest.mark.parametrize("error", [OSError("no descriptors"), Interruption()])

@@ -483,7 +483,7 @@ class FakeDevice:
         self.released.append(message.handle)
 
     def release_later(self, handle: int) -> None:
-        """What the garbage collector found unclaimed: not what is asked here."""
+        """A result that the garbage collector found unclaimed: not what is asked here."""
 
 
 def test_callbacks_survive_a_process_without_threads_to_spare(

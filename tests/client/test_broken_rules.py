@@ -1,4 +1,4 @@
-"""What is left to do once a driver has broken the rules of its channel: closing, and going on elsewhere."""
+"""A client of a driver that broke the rules of its channel can close, and go on elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a burst gives: results, timing, shapes, pools and slots, through a real driver process."""
+"""A burst gives results, times and shapes, with its pools and slots, through a real driver process."""
 
 from __future__ import annotations
 

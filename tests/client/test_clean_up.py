@@ -1,4 +1,4 @@
-"""What is unreferenced is freed: on the client by counting references, in the driver by its release."""
+"""Unreferenced objects are freed: on the client by counting references, in the driver by their release."""
 
 from __future__ import annotations
 

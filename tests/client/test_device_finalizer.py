@@ -1,4 +1,4 @@
-"""What the garbage collector, a fork and the end of the process do to devices and pools."""
+"""The garbage collector, a fork and the end of the process end devices and pools properly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a driver ended, as far as its client can see."""
+"""The end of a driver is reported as far as its client can see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every way to execute: timing, failures, and what the executor gets."""
+"""Every way to execute gives times and failures alike, and the same call to the executor."""
 
 from __future__ import annotations
 

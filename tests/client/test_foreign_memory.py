@@ -284,7 +284,7 @@ def test_file_becomes_a_pool_by_one_copy_of_the_kernel(device: Device, tmp_path:
 
 
 def bytes_read() -> int:
-    """What this process has ever read through system calls."""
+    """The bytes that this process has ever read through system calls."""
     (line,) = [x for x in Path("/proc/self/io").read_text().splitlines() if x.startswith("rchar")]
     return int(line.split()[1])
 
@@ -356,7 +356,7 @@ def test_array_becomes_a_pool_by_one_copy(device: Device, strides: str) -> None:
 
 
 class OnlyDlpack:
-    """What another library's tensor looks like."""
+    """The form of another library's tensor."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array

@@ -1,4 +1,4 @@
-"""What a forked child may not do is refused; it does not crash and does not wait."""
+"""A forked child is refused what it may not do; it does not crash and does not wait."""
 
 from __future__ import annotations
 

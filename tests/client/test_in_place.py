@@ -44,7 +44,7 @@ def forget_what_was_used(pid: int | str) -> None:
 
 
 def used(pid: int | str, *pools: int) -> Used:
-    """What was used since then; `pools` are the pools' inodes."""
+    """The memory used since then; `pools` are the pools' inodes."""
     of_pool = of_others = 0
     permissions, inode = "", 0
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
@@ -68,7 +68,7 @@ def relu() -> Model:
 
 
 def used_by_runs(device: Device, memory: Memory, offset: int) -> tuple[Used, Used]:
-    """What client and driver use to write an input, run it, and read the output.
+    """The memory that client and driver use to write an input, run it, and read the output.
 
     Args:
         device: a driver.

@@ -22,7 +22,7 @@ X = np.array([-1, 2], np.float32)
 
 
 class Interruption(BaseException):
-    """What no code expects, like Ctrl-C."""
+    """An exception that no code expects, like Ctrl-C."""
 
 
 def interrupt_after(number: int, owner: type) -> Callable[[], bool]:
@@ -50,7 +50,7 @@ def interrupt_after(number: int, owner: type) -> Callable[[], bool]:
 
 
 def once_free(run: Callable[[], T]) -> T:
-    """What `run` returns; an interrupted run may be under way, and is not waited for by the next one."""
+    """The result of `run`; an interrupted run may be under way, and is not waited for by the next one."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -53,7 +53,7 @@ def negation() -> nnburst.Model:
 
 
 class Client(NamedTuple):
-    """What one client has."""
+    """The objects of one client."""
 
     device: Device
     model: PreparedModel
@@ -111,7 +111,7 @@ def served() -> Iterator[Served]:
 def status(
     device: Device, message: Message, expected: type[Message] = Nothing, fds: tuple[int, ...] = ()
 ) -> ErrorStatus:
-    """How the driver answers a call."""
+    """The driver's answer to a call."""
     try:
         device._session.connection.call(message, expected, list(fds), timeout=30)
     except NnburstError as error:

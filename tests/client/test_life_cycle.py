@@ -103,7 +103,7 @@ class LifeCycle(RuleBasedStateMachine):
             self.kinds[kind].append(thing)
 
     def there(self, kind: str) -> list[Any]:
-        """What there is of a kind."""
+        """The objects of a kind."""
         return [thing for thing in self.kinds[kind] if thing.real is not None]
 
     # --- drivers ---
@@ -439,7 +439,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @staticmethod
     def fetch(of: Outcome, *, looks: bool = True) -> None:
-        """What was under way is done, or was cut off by what has happened since; once done it stays so."""
+        """Work under way is done, or was cut off by an event since then; once done it stays so."""
         if of.real is None:
             return
         needs = () if of.fetched else (*of.hangs_on, of)

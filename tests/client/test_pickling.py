@@ -1,4 +1,4 @@
-"""What crosses processes by pickle: models and results. Handles refuse, and name what to do instead."""
+"""Models and results cross processes by pickle. Handles refuse, and name what to do instead."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ KEYS = st.integers(0, 5)
 
 
 class Value:
-    """What a request was bound to."""
+    """The value that a request was bound to."""
 
     def __init__(self, key: int, size: int) -> None:
         self.key = key

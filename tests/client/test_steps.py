@@ -157,7 +157,7 @@ def test_one_time_is_for_all_steps(devices: list[Device], bursts: list[Burst]) -
 
 
 class Interruption(BaseException):
-    """What no code expects, like Ctrl-C."""
+    """An exception that no code expects, like Ctrl-C."""
 
 
 def test_a_run_interrupted_at_any_moment_leaves_the_next_one_right(bursts: list[Burst]) -> None:

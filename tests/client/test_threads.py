@@ -70,7 +70,7 @@ def two_bursts(
 
 
 def seconds_of(bounds: list[BoundRequest], runs: int) -> float:
-    """How long it takes until all have run so often, each on a thread of its own."""
+    """The seconds until all have run so often, each on a thread of its own."""
     failures: list[BaseException] = []
 
     def work(bound: BoundRequest) -> None:

@@ -1,4 +1,4 @@
-"""What a driver may ask of its client."""
+"""Upcalls that carry more pools than a message are refused."""
 
 from __future__ import annotations
 

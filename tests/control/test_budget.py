@@ -1,4 +1,4 @@
-"""What calls in progress may take together."""
+"""Calls in progress stay together within a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds the lock owns the name; what its owner leaves behind can be removed once it is dead."""
+"""The holder of the lock owns the name; what a dead owner leaves behind can be removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnburst.control.address import remove_if_dead, take_lock
 
 
 def left_behind(path: Path) -> None:
-    """What a driver leaves that was killed."""
+    """The socket and the lock that a killed driver leaves."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(str(path))
     path.with_name(path.name + ".new").touch()

@@ -107,7 +107,7 @@ def _last_values(events: list[_Event], writes: list[int], co: set[Edge]) -> list
 
 
 def _ordered_before(events: list[_Event], order: set[Edge]) -> set[Edge]:
-    """What is ordered whatever is read: bob, the control part of dob, and rmw."""
+    """The pairs that are ordered whatever is read: bob, the control part of dob, and rmw."""
     found = set()
     for a, b in order:
         first, second = events[a], events[b]

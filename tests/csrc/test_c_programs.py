@@ -17,14 +17,14 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What the programs share is compiled once for each sanitizer."""
+    """Compile the code that the programs share once for each sanitizer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OBJECTS", str(tmp_path_factory.mktemp("objects")))
         yield
 
 
 def run(*words: object, script: Path = SCRIPT) -> str:
-    """What a C test prints; it must succeed and no sanitizer may report anything."""
+    """The output of a C test, which must succeed without a report of a sanitizer."""
     command = [str(word) for word in (script, *words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     output = done.stdout + done.stderr

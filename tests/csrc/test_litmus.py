@@ -99,7 +99,7 @@ def orders() -> dict[str, str]:
 
 
 def access(function: str, place: str, value: int = 1) -> Access:
-    """What a function of atomics.h is on Armv8."""
+    """The instructions of a function of atomics.h on Armv8."""
     order = orders()[function]
     if "load" in function:
         return r(place, "A" if order in ("acquire", "seq_cst") else "")
@@ -133,17 +133,17 @@ REPLACE = "nnb_try_replace_u32"
 
 
 def message(store: str, load: str) -> list[list[Access]]:
-    """What was written before the store is visible to who loads its value."""
+    """Writes before the store are visible to a thread that loads its value."""
     return [[w("data"), access(store, "word")], [access(load, "word"), r("data")]]
 
 
 def hand_back(store: str, load: str) -> list[list[Access]]:
-    """What is read before the store is done when who loads its value writes there."""
+    """Reads before the store are done when a thread that loads its value writes there."""
     return [[r("data"), access(store, "word")], [access(load, "word"), w("data")]]
 
 
 def locked(lock: str, unlock: str) -> list[list[Access]]:
-    """What was written inside is visible to who enters next."""
+    """Writes inside are visible to the thread that enters next."""
     return [[w("data"), access(unlock, "word", 2)], [access(lock, "word", 1), r("data")]]
 
 

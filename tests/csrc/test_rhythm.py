@@ -1,4 +1,4 @@
-"""How a waiter learns when the next event is due: simulated callers, no clock and no sleeping."""
+"""A waiter learns when the next event is due, with simulated callers, without a clock and sleeping."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MS = 1_000_000
 
 @dataclass
 class Tally:
-    """What became of some events."""
+    """The outcome of some events."""
 
     events: int = 0
     planned: int = 0

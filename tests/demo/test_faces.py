@@ -32,7 +32,7 @@ def view(tmp_path: Path) -> View:
 
 
 def answer(*faces: tuple[int, float, tuple[float, float, float, float]]) -> list[np.ndarray]:
-    """What a network gives that sees faces: anchor, logit, and x, y, width, height from the anchor."""
+    """The outputs of a network that sees faces: anchor, logit, and x, y, width, height from the anchor."""
     regressors = np.zeros((1, ANCHORS, 16), np.float32)
     logits = np.full((1, ANCHORS, 1), -100, np.float32)
     for anchor, logit, box in faces:

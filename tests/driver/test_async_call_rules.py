@@ -50,7 +50,7 @@ def boottime_ns() -> int:
 
 
 def prepare(driver: ScriptedDriver, fds: Sequence[int] = (), **fields: Any) -> AsyncOutcome:
-    """What is learnt of a preparation with these fields."""
+    """The outcome of a preparation with these fields."""
     message = replace(PrepareModel(MODEL, 0), **fields)
     return call_async(driver.device, lambda n: replace(message, callback=n), fds, HANG)
 

@@ -62,7 +62,7 @@ MODEL = negation()
 
 
 class Expected:
-    """What is known of one buffer."""
+    """The known state of one buffer."""
 
     def __init__(self, handle: int, token: int, length: int, kinds: frozenset[str]) -> None:
         self.handle = handle

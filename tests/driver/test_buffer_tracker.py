@@ -11,7 +11,7 @@ from nnburst.hal.errors import InvalidArgument
 
 
 class Bare:
-    """What a tracker sees of a buffer."""
+    """A buffer as a tracker sees it."""
 
     def __init__(self, closed: Callable[[], None]) -> None:
         self.close = closed

@@ -449,7 +449,7 @@ def test_an_executor_that_fails_to_say_what_to_keep_is_only_logged(
 
 def test_an_executor_without_caching_needs_no_files(tmp_path: Path) -> None:
     class Bare(Executor):
-        """What every executor has, and no more."""
+        """An executor with nothing beyond what every executor has."""
 
         name = "bare"
 

@@ -33,7 +33,7 @@ def now() -> int:
 
 
 class Outcome:
-    """What a waiter reports, and when."""
+    """The reports of a waiter, and their times."""
 
     def __init__(self) -> None:
         self.said: list[FenceStatus] = []

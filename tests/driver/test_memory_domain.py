@@ -1,4 +1,4 @@
-"""What the original's suite asks of driver-managed buffers (VTS MemoryDomainTests.cpp), of a live driver."""
+"""A live driver's buffers keep the rules of the original's suite (VTS MemoryDomainTests.cpp)."""
 
 from __future__ import annotations
 

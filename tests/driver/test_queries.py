@@ -1,4 +1,4 @@
-"""What a device answers about itself: the same at every start, and refused if it breaks a rule."""
+"""A device answers the same about itself at every start, and is refused if that breaks a rule."""
 
 from __future__ import annotations
 

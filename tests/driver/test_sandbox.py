@@ -1,4 +1,4 @@
-"""What a worker cannot do, tried by an executor inside a driver process."""
+"""The sandbox of a worker refuses calls, tried by an executor inside a driver process."""
 
 from __future__ import annotations
 

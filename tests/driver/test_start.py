@@ -1,4 +1,4 @@
-"""What a launch waits for is mostly imports: sets of modules here hold what times have shown."""
+"""A driver imports few modules before its first result: imports are most of what a launch waits for."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Ended:
 
 
 def modules_of_a_driver(model: Model | ImportedModel, inputs: list[Array]) -> set[str]:
-    """What a driver of LiteRT has imported by the end of a client that had a first result from a burst."""
+    """The modules that a driver of LiteRT has imported after the first result of a burst."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         driver = subprocess.Popen(

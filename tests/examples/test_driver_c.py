@@ -61,7 +61,7 @@ def test_smallest_executor_has_at_most_80_lines_and_is_what_the_command_writes()
 
 
 def failures_of(library: Path, operation: str, *options: str) -> dict[str, list[str]]:
-    """What does not conform, by where it shows."""
+    """The failures of a driver, by the place where they show."""
     plan = Plan("generated", filter="TENSOR_FLOAT32-2", operation=operation, options=options)
     with DriverUnderTest.start(str(library), options=options) as driver:
         report = assess(driver, plan, lambda *_: None)

@@ -30,7 +30,7 @@ def lines_of(title: str, mark: str) -> list[str]:
 
 
 def outputs(title: str, folder: Path, command: list[str], **environment: str) -> list[str]:
-    """What a program prints before and after."""
+    """The output of a program before and after."""
     found = []
     for mark in "-+":
         source = folder / f"program{'-+'.index(mark)}.py"

@@ -1,4 +1,4 @@
-"""What stays and what changes between the runs of one bound convolution."""
+"""A bound convolution follows its arguments from run to run, and keeps what it prepared."""
 
 from __future__ import annotations
 

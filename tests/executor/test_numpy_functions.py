@@ -1,4 +1,4 @@
-"""What kernels rely on of numpy: that it is right, and that the list of it is complete."""
+"""The functions of numpy that kernels rely on are right, and their list is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenVINO alone does: sums and extents that it gets wrong, times, options, kept networks, memory."""
+"""OpenVINO's own cases: sums and extents that it gets wrong, times, options, kept networks, memory."""
 
 from __future__ import annotations
 

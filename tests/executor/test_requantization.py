@@ -82,7 +82,7 @@ def test_ties_of_every_kind_go_the_way_of_the_original(
 
 
 def rounded_twice(product: int, shift: int) -> int:
-    """What a product becomes that is rounded at 2**31 and again by the shift."""
+    """A product that is rounded at 2**31 and again by the shift."""
     n = -shift
     return product + (1 << 30) + (1 << (30 + n)) >> (31 + n)
 

@@ -67,7 +67,7 @@ class Client:
         return json.loads(line)
 
     def lap(self) -> Any:
-        """What a client that stands by reports of the time since the last lap."""
+        """The report of a client that stands by, for the time since the last lap."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
@@ -162,7 +162,7 @@ class Ending:
 
 
 def figures(facts: Any, quiet: Any = None) -> str:
-    """What a client that stands by reports of a lap, for the table; beside a quiet one if that is given."""
+    """The lap of a client that stands by, for the table; beside a quiet lap if one is given."""
     text = (
         f"{facts['rounds']} rounds, {facts['error'] or 'no error'},"
         f" p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
@@ -183,7 +183,7 @@ def _excuse() -> str:
 
 
 def quiet_lap(bystander: Client) -> Any:
-    """What a client that stands by reports of a time in which nothing else is done."""
+    """The lap of a client that stands by while nothing else is done."""
     threading.Event().wait(LAP)
     return bystander.lap()
 

@@ -133,7 +133,7 @@ def test_exceptions_of_an_executor_are_general_failures_and_its_worker_goes_on(
 
 
 def last_words(error: pytest.ExceptionInfo[DeadObject]) -> str:
-    """How the driver ended by a DeadObject, as soon as the kernel has reported it."""
+    """The end of the driver as a DeadObject has it, as soon as the kernel has reported it."""
     deadline = time.monotonic() + HANG
     while True:
         said = str(error.value)

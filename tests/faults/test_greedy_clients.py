@@ -37,7 +37,7 @@ class Greedy:
         )
 
     def wait(self) -> Any:
-        """What they have got, once all have."""
+        """The answers of all, once the last is there."""
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 

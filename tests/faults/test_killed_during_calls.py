@@ -40,7 +40,7 @@ ENDLESS: Final = "nnburst.testing.faults.executors:"
 
 
 class Heard:
-    """How a call ended, how often that was delivered, and when first."""
+    """The outcome of a call, the number of its deliveries, and the time of the first."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -75,7 +75,7 @@ class Heard:
         threading.Thread(target=run, daemon=True).start()
 
     def wait(self) -> BaseException | None:
-        """What was delivered; forgotten here, with all that its traceback holds."""
+        """The outcome that was delivered; forgotten here, with all that its traceback holds."""
         assert self._called.wait(HANG), f"nothing was heard within {HANG} s"
         error, self._error = self._error, None
         return error

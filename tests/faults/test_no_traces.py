@@ -1,4 +1,4 @@
-"""What a `kill -9` leaves on the machine: nothing that has a name, and no memory but that of the living."""
+"""A `kill -9` leaves nothing that has a name, and no memory but that of the living processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARED = Path("/dev/shm")
 
 
 def named(*folders: Path) -> set[Path]:
-    """What has a name in these folders."""
+    """The names in these folders."""
     return {path for folder in folders for path in folder.iterdir()}
 
 

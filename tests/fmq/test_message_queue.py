@@ -1,4 +1,4 @@
-"""What a queue carries, in the way of the original's own tests; `test_queue_machines.py` has any order."""
+"""A queue carries its messages, as the original's own tests ask; `test_queue_machines.py` has any order."""
 
 from __future__ import annotations
 

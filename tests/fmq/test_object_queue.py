@@ -18,7 +18,7 @@ from programs import run_program
 
 
 def answer(there: Any, back: Any) -> None:
-    """What a child does, with any kind of queue."""
+    """The work of a child, with any kind of queue."""
     while (item := there.get()) is not None:
         back.put([item, type(item).__name__])
 

@@ -137,7 +137,7 @@ def test_spin_window_is_checked(window: Any) -> None:
 
 
 class Interrupted(Exception):
-    """What a signal handler raises."""
+    """An exception that a signal handler raises."""
 
 
 def test_signal_handler_that_raises_ends_a_wait_and_nothing_is_lost() -> None:
@@ -298,7 +298,7 @@ def test_forked_child_is_refused_and_takes_no_end_with_it() -> None:
 
 
 def echo(there: MessageQueue, back: MessageQueue) -> None:
-    """What a child of multiprocessing does."""
+    """The work of a child of multiprocessing."""
     while (found := there.receive(timeout=20)) is not None and found:
         back.send(found[::-1], timeout=20)
 

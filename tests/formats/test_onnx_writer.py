@@ -1,4 +1,4 @@
-"""What the writer writes, our reader reads, and so does the standard's own."""
+"""Written ONNX files are read back by our reader, and by the standard's own."""
 
 from __future__ import annotations
 

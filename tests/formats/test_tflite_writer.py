@@ -1,4 +1,4 @@
-"""What is written in the .tflite format is read back, here and by the classes of the format's authors."""
+"""Written .tflite files are read back, here and by the classes of the format's authors."""
 
 from __future__ import annotations
 

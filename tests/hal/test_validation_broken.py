@@ -1,4 +1,4 @@
-"""How a broken rule travels: with its id, from what found it to what has the place."""
+"""A broken rule keeps its id on the way from the check that found it to the caller that knows the place."""
 
 from __future__ import annotations
 

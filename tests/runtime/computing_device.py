@@ -56,7 +56,7 @@ class ComputingDevice:
         return False
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:  # noqa: ARG002
-        """What the function returns."""
+        """Return what the function returns."""
         return [self._supports(operation, model) for operation in model.main.operations]
 
     def prepare(

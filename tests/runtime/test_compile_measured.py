@@ -37,7 +37,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """What measuring reads in place of this machine's."""
+    """A clock for measuring in place of this machine's."""
     made = Clock()
     monkeypatch.setattr("nnburst.runtime.objects.compilation.PartTimer", partial(PartTimer, made))
     return made

@@ -53,7 +53,7 @@ class Engine(ComputingDevice):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
-    """What a trial reads in place of this machine's clock; what it finds is kept for this test alone."""
+    """A clock for trials in place of this machine's; what they find is kept for this test alone."""
     made = Clock()
     monkeypatch.setattr("nnburst.runtime.objects.compilation.PartTimer", partial(PartTimer, made))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -95,7 +95,7 @@ def code_of(
     limit: float = 0,
     later: ExitStack | None = None,
 ) -> ResultCode:
-    """What one computation comes to; its burst is closed `later`."""
+    """The outcome of one computation; its burst is closed `later`."""
     execution = compilation.execution()
     execution.limit(limit)
     execution.set_input(0, X)

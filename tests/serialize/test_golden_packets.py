@@ -39,7 +39,7 @@ def arguments(entries: list[dict[str, Any]]) -> tuple[RequestArgument, ...]:
 
 
 def meaning(packet: dict[str, Any]) -> tuple[Any, ...]:
-    """What the original was given, as our functions take it."""
+    """The arguments that the original was given, as our functions take them."""
     given = packet["input"]
     if packet["channel"] == "request":
         request = Request(arguments(given["inputs"]), arguments(given["outputs"]))

@@ -1,4 +1,4 @@
-"""What workers count of executions is what their clients have counted; the number of series is bounded."""
+"""Workers count as many executions as their clients; the number of series is bounded."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `served` serves; tests change models of their own in it."""
+    """The folder that `served` serves; tests change models of their own in it."""
     return fill(tmp_path_factory.mktemp("models"))
 
 

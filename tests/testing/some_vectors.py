@@ -1,4 +1,4 @@
-"""What the everyday tests run of the vectors; `make campaign` runs all."""
+"""The vectors that the everyday tests run; `make campaign` runs all."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def refuse_every_mutation(files: Sequence[Path]) -> int:
 
 
 def accept_all_that_must_run(files: Sequence[Path]) -> int:
-    """How many vectors of the files must run; each is accepted."""
+    """The number of vectors of the files that must run; each is accepted."""
     count = 0
     for path in files:
         for vector in vectors.read(path):

@@ -32,7 +32,7 @@ ROOMS = ("pack", "models/naive", "models/random_graphs")
 
 
 def problems(triple: Triple) -> list[str]:
-    """What a triple's cases lack."""
+    """The values that a triple's cases lack."""
     found = list(cases(triple))
     names = [case.name for case in found]
     lacking = [] if len(found) >= LEAST == 20 else [f"{triple}: {len(found)} cases"]

@@ -1,4 +1,4 @@
-"""What ships with the kit: packets whose bytes do not change, and vectors that the reference passes."""
+"""The kit ships packets whose bytes do not change, and vectors that the reference passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a soak looks at, what counts as a kill, and a short soak."""
+"""A soak finds leaks and counts kills, and a short one passes."""
 
 from __future__ import annotations
 

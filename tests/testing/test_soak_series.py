@@ -1,4 +1,4 @@
-"""What counts as growth: a slow leak under whatever noise, and no noise without one."""
+"""A slow leak under any noise counts as growth, and noise without a leak does not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def leak(an_hour: float) -> Array:
 
 
 def jitter(chance: np.random.Generator, count: int) -> Array:
-    """What calls under way hold: 0 to 6, another number at each look."""
+    """The descriptors of calls under way: 0 to 6, another number at each look."""
     return chance.integers(0, 7, (count, SAMPLES)).astype(float)
 
 

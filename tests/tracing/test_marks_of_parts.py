@@ -1,4 +1,4 @@
-"""What a trace has of models in parts: a slice for each partition, and for each step of a plan."""
+"""A trace of a model in parts has a slice for each partition, and for each step of a plan."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ with nnburst.launch("reference") as device:
 
 
 def names(tmp_path: Path, script: str) -> Counter[str]:
-    """How often each slice was recorded while a script ran."""
+    """The number of times that each slice was recorded while a script ran."""
     client, path = tmp_path / "client.py", tmp_path / "trace.pftrace"
     client.write_text(script)
     assert main(["trace", "-o", str(path), "--", sys.executable, str(client)]) == 0

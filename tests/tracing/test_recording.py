@@ -1,4 +1,4 @@
-"""What processes record reaches a collector: slices in the right order, joined, also of killed processes."""
+"""Marks of processes reach a collector: slices in the right order, joined, also of killed processes."""
 
 from __future__ import annotations
 

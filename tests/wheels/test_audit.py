@@ -1,4 +1,4 @@
-"""What the audit of wheels finds by itself, beside its judges."""
+"""The audit of wheels finds faults by itself, beside its judges."""
 
 from __future__ import annotations
 

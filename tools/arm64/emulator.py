@@ -106,6 +106,6 @@ class Root:
 
 
 def missing() -> list[str]:
-    """What this machine lacks."""
+    """The programs and rights that this machine lacks."""
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     return [*lacking, *(["root's rights"] if os.getuid() else [])]

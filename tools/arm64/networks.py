@@ -69,7 +69,7 @@ def layer() -> nnburst.Model:
 
 
 def rounded(ties_up: bool) -> Array:
-    """What `layer` gives with ties rounded up, or else to even numbers.
+    """The results of `layer` with ties rounded up, or else to even numbers.
 
     LiteRT's kernels for Arm multiply in fixed point and round up, those for x86-64 in float32 and to even
     numbers. None of its options changes that.

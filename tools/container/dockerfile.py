@@ -45,7 +45,7 @@ class Stage:
 
     @property
     def command(self) -> list[str]:
-        """What a container of it runs."""
+        """The words that a container of it runs."""
         return [*self.entrypoint, *self.arguments]
 
 

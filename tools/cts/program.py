@@ -23,7 +23,7 @@ _KEPT_LINES: Final = 40
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What came of one case.
+    """The outcome of one case.
 
     Attributes:
         name: suite and case.

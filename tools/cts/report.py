@@ -1,4 +1,4 @@
-"""What came of a run: a table by suite, and the same as JSON."""
+"""Reports a run: a table by suite, and the same as JSON."""
 
 from __future__ import annotations
 

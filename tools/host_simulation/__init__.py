@@ -1,1 +1,1 @@
-"""How many hosts one head of Ray bears: measured costs, and a simulation of a start, a loss and clients."""
+"""Finds how many hosts one head of Ray bears, by measured costs and a simulation of a start and a loss."""

@@ -35,7 +35,7 @@ def spent(work: Callable[[], object], pid: int) -> float:
 
 
 def measure() -> Costs:
-    """What `Costs` has, from a cluster of one node, then of three."""
+    """Measure the fields of `Costs`, by a cluster of one node, then of three."""
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )

@@ -12,7 +12,7 @@ from functools import cache, partial
 
 @dataclass(frozen=True)
 class Costs:
-    """What things take, in seconds; `measure.py` prints those of a machine.
+    """The costs of the steps, in seconds; `measure.py` prints those of a machine.
 
     Attributes:
         create: of the head's processor, to register an actor and to place it, first or again.

@@ -50,7 +50,7 @@ _STEPS: Final = {
 
 
 def missing() -> list[str]:
-    """What this machine lacks."""
+    """The programs and packages that this machine lacks."""
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     return [*lacking, *([] if Path(_KEYS).exists() else ["debian-archive-keyring"])]
 

@@ -1,4 +1,4 @@
-"""How much of a wrong program the tests notice: small faults put into a package, one at a time.
+"""Counts how many small faults the tests notice, put into a package one at a time.
 
     python -m mutation_score serialize fmq hal/validation --sample 150 --seed 1
 

@@ -19,7 +19,7 @@ from mutation_score.worker import PASSED, Worker
 
 @dataclass
 class Score:
-    """What became of the mutants that were tried.
+    """The mutants that were tried: killed ones and survivors.
 
     Attributes:
         part: the folder or module below the package.
@@ -38,7 +38,7 @@ class Score:
 
     @property
     def tried(self) -> int:
-        """How many were tried."""
+        """The number that were tried."""
         return len(self.killed) + len(self.survivors)
 
     @property
@@ -137,7 +137,7 @@ def score(
 
 
 def _verdict(trial: Trial) -> str:
-    """What killed the mutant; empty if it survived."""
+    """The test that killed the mutant, or its end in brackets; empty if it survived."""
     if trial.status == PASSED:
         return ""
     if trial.status == TIMED_OUT:

@@ -164,7 +164,7 @@ def _is_silent(node: ast.AST) -> bool:
 
 
 def _others(node: ast.AST, place: _Place) -> Iterator[ast.AST]:
-    """What may stand in the place of `node`, by one mistake."""
+    """The nodes that may stand in the place of `node`, by one mistake."""
     if isinstance(node, ast.stmt):
         yield from _other_statements(node, place)
     elif isinstance(node, ast.expr):

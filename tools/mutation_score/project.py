@@ -64,7 +64,7 @@ class Project:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of running tests.
+    """The outcome of one run of tests.
 
     Attributes:
         status: pytest's exit status, minus a signal's number, or one of `trial`'s.

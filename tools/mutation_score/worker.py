@@ -22,7 +22,7 @@ _FIRST: Final = 1800.0
 
 
 class Knowledge:
-    """What the tests execute, and how long they take; immutable, so workers may share it."""
+    """The lines that each test executes, and its time; immutable, so workers may share it."""
 
     def __init__(self, sources: Path, traced: Trial) -> None:
         """Take over what a traced run of all tests below `sources` has found."""
@@ -63,7 +63,7 @@ class Knowledge:
         return not mutant.in_function or not imported.isdisjoint(lines)
 
     def seconds(self, tests: Iterable[str]) -> float:
-        """How long tests took, traced."""
+        """The seconds that tests took, traced."""
         return sum(self._seconds[test] for test in tests)
 
     def _quickest_first(self, tests: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a finished wheel must hold to; the judges are auditwheel, abi3audit and a look at its bytes."""
+"""Checks a finished wheel by auditwheel, abi3audit and a look at its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else is in a wheel than our own code, and what it needs: names, versions, licences."""
+"""The foreign parts of a wheel and its requirements: names, versions, licences."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def compiled_in() -> list[Part]:
 
 
 def required() -> list[Part]:
-    """What an installation brings along, in the versions of the lock file."""
+    """The required distributions, in the versions of the lock file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = locked_versions()
     parts = []

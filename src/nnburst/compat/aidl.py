@@ -86,7 +86,7 @@ class ExecutionResult(msgspec.Struct, frozen=True):
 
 
 class NumberOfCacheFiles(msgspec.Struct, frozen=True):
-    """How many files of each kind a driver wants for caching, 32 at most; no struct in HIDL."""
+    """The numbers of files in which a driver caches a model, 32 of a kind at most; no struct in HIDL."""
 
     num_model_cache: int
     num_data_cache: int

@@ -137,17 +137,17 @@ def _file(path: Path) -> Path:
 
 
 def config_directory() -> Path:
-    """What a person wrote: `$XDG_CONFIG_HOME/nnburst`, or `~/.config/nnburst`."""
+    """The folder of settings that a person wrote: `$XDG_CONFIG_HOME/nnburst`, or `~/.config/nnburst`."""
     return _directory("XDG_CONFIG_HOME", ".config")
 
 
 def cache_directory() -> Path:
-    """What may be lost at any time: `$XDG_CACHE_HOME/nnburst`, or `~/.cache/nnburst`."""
+    """The folder of files that may be lost at any time: `$XDG_CACHE_HOME/nnburst`, or `~/.cache/nnburst`."""
     return _directory("XDG_CACHE_HOME", ".cache")
 
 
 def state_directory() -> Path:
-    """What a program wrote: `$XDG_STATE_HOME/nnburst`, or `~/.local/state/nnburst`."""
+    """The folder of files that a program wrote: `$XDG_STATE_HOME/nnburst`, or `~/.local/state/nnburst`."""
     return _directory("XDG_STATE_HOME", ".local/state")
 
 

@@ -78,7 +78,7 @@ RELEASE_TIMEOUT: Final = 2.0
 
 
 class Cost(NamedTuple):
-    """What one call takes: itself, its descriptors, the bytes of its body."""
+    """The resources that one call takes: itself, its descriptors, the bytes of its body."""
 
     calls: int
     fds: int
@@ -149,7 +149,7 @@ class Disconnected(Exception):
 
 
 class _Holder(Protocol):
-    """What has a descriptor."""
+    """An object that has a descriptor."""
 
     def duplicate(self) -> int:
         """A descriptor of the same thing that the caller owns."""
@@ -285,7 +285,7 @@ class Channel(Closing):
 
     @property
     def peer(self) -> PeerCredentials:
-        """Who is at the other end."""
+        """The process at the other end, and its user."""
         return unix_peer(self._socket)
 
     def watch_process(self, pidfd: int) -> None:
@@ -303,7 +303,7 @@ class Channel(Closing):
 
     @property
     def peer_process(self) -> int:
-        """What `watch_process` was given; -1 without."""
+        """The descriptor that `watch_process` was given; -1 without."""
         return self._peer_process
 
     def send(

@@ -33,7 +33,7 @@ class DurationCounts(msgspec.Struct, frozen=True):
 
 
 class ModelCounts(msgspec.Struct, frozen=True):
-    """What happened to one model, in all workers that are and were.
+    """The executions of one model, in all workers that are and were.
 
     Attributes:
         model: its `model_id`; 0 for those that have no row of their own.
@@ -53,7 +53,7 @@ class ModelCounts(msgspec.Struct, frozen=True):
 
 
 class ServiceCounts(msgspec.Struct, frozen=True):
-    """What a service has counted.
+    """The counts of a service.
 
     Attributes:
         models: in the order in which they came.

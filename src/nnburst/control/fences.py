@@ -30,13 +30,13 @@ class FenceStatus(IntEnum):
     """State of a sync fence, as Linux's sync_file has it."""
 
     ERROR = -1
-    """What it stands for failed, or its signaller is gone."""
+    """The work that it stands for failed, or its signaller is gone."""
 
     ACTIVE = 0
     """Not signalled yet."""
 
     SIGNALLED = 1
-    """What it stands for is done."""
+    """The work that it stands for is done."""
 
 
 class Signaller:

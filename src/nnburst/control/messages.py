@@ -59,7 +59,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, tag_field="message"):
 
     @property
     def fd_count(self) -> int | None:
-        """How many file descriptors belong to the message; None if its handler decides."""
+        """The number of file descriptors of the message; None if its handler decides."""
         return 0
 
 
@@ -76,7 +76,7 @@ class Result(Message, frozen=True):
 
 
 class RequestMessage(Call, frozen=True):
-    """What brings a request: one fd for each pool of it that is shared memory, in order.
+    """Root of calls that bring a request: one fd for each of its pools that is shared memory, in order.
 
     Attributes:
         handle: the prepared model (or what the call names).

@@ -34,7 +34,7 @@ from nnburst.hal.utils import Closing
 
 
 class Closable(Protocol):
-    """What a handle can stand for. A class whose `per_client` is a number has a limit of its own."""
+    """An object that a handle stands for. A class whose `per_client` is a number has a limit of its own."""
 
     def close(self) -> None:
         """Free it; called once, when it is not used any more."""
@@ -125,7 +125,7 @@ class ObjectTable:
         return Reference(entry.target, lambda: self._release_reference(entry))
 
     def find(self, handle: int) -> Closable | None:
-        """What a handle stands for, only to look at; None if it is not open."""
+        """The object of a handle, only to look at; None if the handle is not open."""
         with self._lock:
             entry = self._entries.get(handle)
             return entry.target if entry else None

@@ -50,7 +50,7 @@ class Quota:
 
     @property
     def taken(self) -> int:
-        """How much is in use."""
+        """The amount in use."""
         return self._taken
 
     def charge(self, amount: int = 1) -> Charge:

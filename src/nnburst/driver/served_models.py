@@ -157,7 +157,7 @@ class _Entry:
 
 
 class ServedModels:
-    """What one worker has of the service's networks. Thread-safe."""
+    """The service's networks as one worker prepares them. Thread-safe."""
 
     def __init__(self, networks: Sequence[ServedNetwork] = ()) -> None:
         """Nothing of the service's `networks` is prepared yet."""
@@ -225,7 +225,7 @@ def describe(
     prepared: PreparedModel,
     extensions: Sequence[Extension],
 ) -> OpenedServedModel:
-    """What clients get to know about a network; its handle is yet to come.
+    """The description of a network that clients get; its handle is yet to come.
 
     Args:
         network: as it was read; one that is served has a name, and its states.

@@ -185,7 +185,7 @@ class NativeCall(msgspec.Struct, frozen=True):
 
 
 class PrepareOptions(msgspec.Struct, frozen=True):
-    """How a model is to be prepared.
+    """Settings with which a model is prepared.
 
     Attributes:
         preference: what to optimise for.
@@ -213,7 +213,7 @@ class Execution(ABC):
 
     @property
     def native(self) -> NativeCall | None:
-        """How to run it without Python; None if only `run` can."""
+        """The call that runs it without Python; None if only `run` can."""
         return None
 
     @abstractmethod

@@ -342,7 +342,7 @@ class CPrepared(Prepared):
         )
 
     def to_cache(self) -> Cached | None:
-        """What the executor saves; None if it saves nothing."""
+        """The files that the executor saves; None if it saves nothing."""
         if not self._executor.cache_files.model_cache:
             return None
         saved = ffi.new("struct nnb_saved *")
@@ -388,7 +388,7 @@ class CExecution(Execution):
 
     @property
     def native(self) -> NativeCall | None:
-        """How the burst loop runs it."""
+        """The call by which the burst loop runs it; None without a loop in C."""
         return None if self._hosted is None else self._native
 
     def run(

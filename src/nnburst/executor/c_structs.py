@@ -60,7 +60,7 @@ _STATUSES: Final = frozenset(set(ErrorStatus) - {ErrorStatus.DEAD_OBJECT})
 
 
 def not_null(pointer: Any, what: str) -> Any:  # noqa: ANN401 - a cffi pointer
-    """What a function has made; GeneralFailure if it is NULL in spite of success."""
+    """Return what a function has made; GeneralFailure if it is NULL in spite of success."""
     if pointer == ffi.NULL:
         raise GeneralFailure(f"{what} returned NNBX_NONE and nothing")
     return pointer
@@ -87,7 +87,7 @@ def new_message() -> Any:  # noqa: ANN401 - a cffi char[]
 
 
 def text_of(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
-    """What a function has written there, cut at the end of the room."""
+    """The message that a function has written there, cut at the end of the room."""
     return bytes(ffi.string(message, _MESSAGE_BYTES)).decode(errors="replace").strip()
 
 

@@ -40,7 +40,7 @@ def prefer_performance_cores() -> None:
 
 
 def _capacity(core: int) -> int:
-    """How fast the kernel takes a core to be; 1024 is the fastest, and any without a number."""
+    """The speed that the kernel gives a core; 1024 is the fastest, and that of any core without a number."""
     try:
         return int(_read(f"{_CPUS}/cpu{core}/cpu_capacity"))
     except (OSError, ValueError):

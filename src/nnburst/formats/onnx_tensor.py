@@ -82,7 +82,7 @@ class TensorProto:
 
     @property
     def elements(self) -> int:
-        """How many."""
+        """The number of its elements."""
         return math.prod(self.shape)
 
     def array(self, external: Callable[[TensorProto], memoryview]) -> Array:

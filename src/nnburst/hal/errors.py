@@ -123,7 +123,7 @@ class DeadObject(NnburstError, ConnectionError):
 
 
 class StateLost(DeadObject):
-    """What a sequence has left in its driver is not there any more, or not known; `reset` begins anew."""
+    """The state of a sequence in its driver is lost, or not known; `reset` begins anew."""
 
 
 class MalformedPacket(NnburstError, ValueError):
@@ -243,14 +243,14 @@ def spelt(name: str, key: str | None = None) -> str:
 
 
 def keyed_value(name: str, key: str, value: str) -> str:
-    """How the value of one key is given: `shapes={'x': (1, 3)}`, in a command `--shape x=1,3`."""
+    """The way to write the value of one key: `shapes={'x': (1, 3)}`, in a command `--shape x=1,3`."""
     if _IS_COMMAND.get():
         return f"{_option(name)} {key}={value.replace(', ', ',')}"
     return f"{name}={{{key!r}: ({value})}}"
 
 
 def flag(function: str, name: str) -> str:
-    """How an argument is switched on: `nnburst.load(…, as_graph=True)`, in a command `--as-graph`."""
+    """The way to switch an argument on: `nnburst.load(…, as_graph=True)`, in a command `--as-graph`."""
     return _option(name) if _IS_COMMAND.get() else f"{function}(…, {name}=True)"
 
 

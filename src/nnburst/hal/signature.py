@@ -113,7 +113,7 @@ class TypeRow(msgspec.Struct, frozen=True):
 
 
 class Match(NamedTuple):
-    """How an operation's operands were understood.
+    """The form that an operation's operands fit, and the slot of each operand.
 
     Attributes:
         form: the form that fits.

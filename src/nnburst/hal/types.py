@@ -57,7 +57,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def memory_count(self) -> int:
-        """How many pools are shared memory, each with a descriptor of its own."""
+        """The number of pools in shared memory, each with a descriptor of its own."""
         return sum(not isinstance(pool, BufferToken) for pool in self.pools)
 
 
@@ -132,7 +132,7 @@ NO_CACHE_TOKEN = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
 
 
 class NumberOfCacheFiles(NamedTuple):
-    """How many files a driver wants for caching one model, 32 of a kind at most; 0 and 0 for no caching.
+    """The numbers of files in which a driver caches one model, 32 of a kind at most; 0 and 0 for no caching.
 
     Attributes:
         model_cache: files whose contents steer the driver, such as code.
@@ -151,7 +151,7 @@ class TokenValuePair(msgspec.Struct, frozen=True):
 
 
 class ExecutionConfig(msgspec.Struct, frozen=True):
-    """How executions run.
+    """Settings of executions.
 
     Attributes:
         measure_timing: whether they are timed.
@@ -167,7 +167,7 @@ class ExecutionConfig(msgspec.Struct, frozen=True):
 
 
 class PrepareModelConfig(msgspec.Struct, frozen=True):
-    """How a model is prepared.
+    """Settings with which a model is prepared.
 
     Attributes:
         preference: the goal to optimise for.

@@ -173,7 +173,7 @@ _SCARCE_PAUSE: Final = 0.001
 
 
 def polled(poller: select.poll, milliseconds: float | None) -> list[tuple[int, int]]:
-    """What `poller` finds ready in time; nothing, after a moment, if the kernel has no memory to look."""
+    """The events that `poller` finds in time; none, after a moment, if the kernel has no memory to look."""
     try:
         return poller.poll(milliseconds)
     except OSError as error:
@@ -369,7 +369,7 @@ def takes_options(executor: str) -> bool:
 
 
 def device_name(executor: str) -> str:
-    """What a device is called after its executor: libfoo.so is foo."""
+    """The name of a device after its executor: foo for libfoo.so."""
     if executor_library(executor) is None:
         return executor
     return Path(executor).name.split(".")[0].removeprefix("lib")

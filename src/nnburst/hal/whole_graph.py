@@ -178,7 +178,7 @@ def _extension_type(extension: str, kind: ExtensionOperandTypeInformation) -> El
 
 
 def described(name: str) -> Extension:
-    """What a device reports about one of `NAMES`."""
+    """The extension that a device reports under one of `NAMES`."""
     return Extension(
         name,
         (

@@ -78,7 +78,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What a system's own settings decide.
+    """The settings of a system that decide which programs may use vendor extensions.
 
     Attributes:
         api_level: of Android; None on any other system.
@@ -183,7 +183,7 @@ def check_permission(what: str) -> None:
 
 
 def _names() -> Iterator[str]:
-    """What this program may be listed as."""
+    """The names under which this program may be listed."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and "." in spec.name:
@@ -277,7 +277,7 @@ class TypeRegistry:
         return self._name_of.get(prefix_of(code))
 
     def find_operand_type(self, code: int) -> ExtensionOperandTypeInformation | None:
-        """What is known of an extension's operand type; None if nothing is."""
+        """The description of an extension's operand type; None if the type is not known."""
         found = self._extensions.get(self._name_of.get(prefix_of(code), ""))
         if found is None:
             return None
@@ -321,7 +321,7 @@ class AttributeList:
         return tuple(self._added)
 
     def check_given(self, extension: str | None, value: bytes | memoryview | None) -> None:
-        """What comes before every other check.
+        """Check that a name and bytes were given; this goes before every other check.
 
         Raises:
             UnexpectedNull: a name or bytes are missing.

@@ -44,7 +44,7 @@ class ExecutionMode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFacts:
-    """What the records of a compilation and of its executions have in common.
+    """The facts of a plan that the records of its compilation and of its executions share.
 
     Attributes:
         architecture_hash: 32 bytes over all of the model but its weights (RT:T6).

@@ -1,4 +1,4 @@
-"""What is kept stays within its bounds, and belongs to one owner."""
+"""Stored weights stay within their bounds, and belong to one owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has the bytes of a model gets what was packed of them; others read, publish and change nothing."""
+"""Workers with the bytes of a model get its packed weights; others read, publish and change nothing."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Keeper:
         model: Model = MODEL,
         options: PrepareOptions = DEFAULT_OPTIONS,
     ) -> Iterator[Sequence[int]]:
-        """What a worker of its own borrows."""
+        """The weights that a worker of its own borrows."""
         with (
             WeightsClient(self.socket_for(owner)) as worker,
             worker.packed(model, [given], options) as files,

@@ -1,4 +1,4 @@
-"""What a library says and returns is checked; what it is handed is as the header has it."""
+"""Results of an executor's library are checked; its arguments are as the header has them."""
 
 from __future__ import annotations
 

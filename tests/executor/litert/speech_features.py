@@ -1,4 +1,4 @@
-"""What a keyword network gets: mel-frequency cepstral coefficients of a clip of speech."""
+"""Mel-frequency cepstral coefficients of a clip of speech, the input of a keyword network."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_input_may_end_at_the_last_byte_of_a_read_only_pool(route: str, shift: i
 
 
 def run_at_once(model_runs: int, *, bound_by_one_thread: bool) -> int:
-    """How many of the runs of two requests on two threads gave another result than the first."""
+    """The number of runs of two requests on two threads that gave another result than the first."""
     model = convolution()
     prepared = litert().prepare(model, [])
     wrong = [0, 0]

@@ -1,4 +1,4 @@
-"""What models have in several operations and the engine computes in one."""
+"""Operations of a model that the engine computes as one are lowered to one."""
 
 from __future__ import annotations
 

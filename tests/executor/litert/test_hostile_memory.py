@@ -55,7 +55,7 @@ STEERED: Final = [o for o in REGISTRY if o in LOWERINGS and steers(o) and o not 
 
 
 def roles(vector: Vector) -> list[Role]:
-    """What the vector's only operation does with each of its inputs."""
+    """The use that the vector's only operation makes of each input."""
     (step,) = Plan(build(vector).model, []).main.steps
     return [slot.role for slot in step.match.inputs]
 

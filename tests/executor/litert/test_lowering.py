@@ -1,4 +1,4 @@
-"""What is claimed runs and is right; what is not is refused."""
+"""Claimed operations run and are right; others are refused."""
 
 from __future__ import annotations
 

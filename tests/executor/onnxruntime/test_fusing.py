@@ -1,4 +1,4 @@
-"""What the importer writes in parts becomes the engine's operator again."""
+"""Operators that the importer writes in parts become the engine's operator again."""
 
 from __future__ import annotations
 

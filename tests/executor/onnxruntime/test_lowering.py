@@ -43,7 +43,7 @@ def test_random_operations_are_right(kind: OperandType) -> None:
 
 @pytest.mark.parametrize("size", ["small", "wide"])
 def test_claimed_operations_of_random_graphs_are_right_together(size: str) -> None:
-    """What becomes of a value's order between them is theirs, too."""
+    """The order of a value's axes between them is theirs, too."""
     runner, together = LocalRunner("onnxruntime"), 0
     for seed in range(15):
         graph = generate(size, F32, seed)

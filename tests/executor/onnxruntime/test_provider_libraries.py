@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not PROVIDER_LIBRARY.is_file(), reason="built wi
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    """What the plugin hands its graphs to: it computes nothing, which shows that nothing else has."""
+    """The service that the plugin hands its graphs to; it computes nothing, which shows that it was used."""
     with Service(executor="executor.onnxruntime.blank:Blank") as service:
         yield service
 

@@ -1,4 +1,4 @@
-"""What transformers have of ONNX's operators, by operations: within 1e-3 of the range of onnxruntime's."""
+"""Operators of transformers by operations: within 1e-3 of the range of onnxruntime's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators of ONNX files compute with what reads their results, beside onnxruntime."""
+"""Operators of ONNX files and those that read their results compute as onnxruntime does."""
 
 from __future__ import annotations
 

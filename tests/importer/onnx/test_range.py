@@ -109,7 +109,7 @@ def test_a_longer_gru_is_refused_with_the_way_out() -> None:
 
 
 def dynamically_quantised() -> Any:
-    """What dynamic quantisation writes for a product of matrices."""
+    """The operators that dynamic quantisation writes for a product of matrices."""
     nodes = [
         node("DynamicQuantizeLinear", "x", "q s z"),
         node("MatMulInteger", "q w z", "i"),

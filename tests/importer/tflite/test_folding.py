@@ -107,7 +107,7 @@ def test_what_is_computed_of_constants_is_a_constant_and_the_engines(name: str) 
 
 
 def test_a_shape_that_is_taken_apart_and_put_together_again_reshapes() -> None:
-    """What converters write for a batch that is left open."""
+    """The operators that converters write for a batch that is left open."""
     b = TfliteBuilder()
     x, y = b.input("FLOAT32", (2, 6)), b.output("FLOAT32", (2, 3, 2))
     shape, batch, whole = b.tensor("INT32", (2,)), b.tensor("INT32", ()), b.tensor("INT32", (3,))

@@ -1,4 +1,4 @@
-"""What `nnburst.load` keeps: names, signatures, metadata, pools; and where it reads from."""
+"""`nnburst.load` keeps names, signatures, metadata and pools, and reads from files and bytes."""
 
 from __future__ import annotations
 

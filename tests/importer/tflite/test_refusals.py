@@ -1,4 +1,4 @@
-"""What NNAPI cannot express is refused by operator, index and reason."""
+"""Operators that NNAPI cannot express are refused by name, index and reason."""
 
 from __future__ import annotations
 

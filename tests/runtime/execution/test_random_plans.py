@@ -54,7 +54,7 @@ def drawn_device(seed: int, number: int, rng: np.random.Generator) -> ComputingD
 
 
 def differences(seeds: range) -> tuple[list[str], dict[str, int]]:
-    """What differs, and how many plans of each kind and steps on devices there were."""
+    """The differences, and the numbers of plans of each kind and of steps on devices."""
     local, found, counts = LocalRunner("reference"), [], {"compound": 0, "simple": 0, "steps": 0}
     for seed in seeds:
         size = ("small", "large")[seed % 2]

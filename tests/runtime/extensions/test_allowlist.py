@@ -118,7 +118,7 @@ except InvalidArgument as error:
 
 
 def asked(folder: Path, entries: list[str] | None, *, as_module: bool = False) -> str:
-    """What a program in `folder` is answered if the file has these entries; None for no file."""
+    """The answer to a program in `folder` if the file has these entries; None for no file."""
     package = folder / "tried"
     package.mkdir(exist_ok=True)
     (package / "__init__.py").touch()

@@ -68,7 +68,7 @@ class KnownDevice:
         return 1e-6 * self.spread**lot
 
     def seconds(self, model: Model) -> float:
-        """What a step with this model costs."""
+        """The cost of a step with this model."""
         main = model.main
         crossing = sum(
             size_bytes(F32, main.operands[index].dimensions)
@@ -84,7 +84,7 @@ class KnownDevice:
 
 @dataclass
 class KnownPart:
-    """What devices have prepared: executing it takes time and computes nothing."""
+    """A prepared model whose execution takes time and computes nothing."""
 
     steps: list[tuple[KnownDevice, Model]]
     fails: bool = False
@@ -174,7 +174,7 @@ class Enumerated:
         return tuple(steps)
 
     def seconds(self, schedule: Schedule) -> float:
-        """What a schedule really costs."""
+        """The real cost of a schedule."""
         return sum(map(self._step, schedule))
 
     def _step(self, step: ScheduledStep) -> float:

@@ -51,7 +51,7 @@ def drawn(seed: int, operations: int, count: int) -> tuple[FinishedModel, list[K
 
 
 def ratio(seed: int, operations: int, count: int) -> float:
-    """What the plan that is found costs, against the best of all."""
+    """The cost of the plan that is found, against the best of all."""
     source, devices = drawn(seed, operations, count)
     schedule = placement(source, devices).find()
     plans = Enumerated(source, devices)

@@ -1,4 +1,4 @@
-"""What devices are asked, what they cost, and which is best (RT:S1 to S6, P3 to P8)."""
+"""Placement by the operations that devices support and by their costs (RT:S1 to S6, P3 to P8)."""
 
 from __future__ import annotations
 

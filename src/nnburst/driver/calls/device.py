@@ -77,7 +77,7 @@ def get_capabilities(session: ClientSession, _call: GetCapabilities, _fds: Fds) 
 def get_number_of_cache_files_needed(
     session: ClientSession, _call: GetNumberOfCacheFilesNeeded, _fds: Fds
 ) -> Answer:
-    """How many files of each kind a compilation is cached in."""
+    """Answer with the number of files of each kind in which a compilation is cached."""
     cache = session.device.compilation_cache
     with contextlib.suppress(ResourceExhausted):
         # This client is about to cache, and has to hash its model first: there is time.

@@ -95,7 +95,7 @@ def execute_fenced(session: ClientSession, call: ExecuteFenced, fds: Fds) -> Ans
 
 @answers(GetExecutionInfo)
 def get_execution_info(session: ClientSession, call: GetExecutionInfo, _fds: Fds) -> Answer:
-    """How a fenced execution went."""
+    """Answer with the outcome of a fenced execution."""
     with session.objects.acquire(call.handle, FencedExecution) as fenced:
         return fenced.target.info(), Fds()
 
@@ -204,7 +204,7 @@ class FencedExecution:
         self._fence.close()
 
     def info(self) -> ExecutionInfo:
-        """How it went (NNAPI: getExecutionInfo).
+        """Its outcome and its times (NNAPI: getExecutionInfo).
 
         Raises:
             GeneralFailure: device:F8: it is not complete.

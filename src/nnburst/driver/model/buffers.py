@@ -186,7 +186,7 @@ class DeviceBuffer:
             )
 
     def content(self, dimensions: Shape) -> memoryview | DeviceMemory:
-        """What it holds, read-only, for an input of these dimensions.
+        """Its content, read-only, for an input of these dimensions.
 
         Raises:
             GeneralFailure: it holds nothing.

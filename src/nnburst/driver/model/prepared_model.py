@@ -162,7 +162,7 @@ class PreparedModel:
 
     @property
     def executor_prepared(self) -> Prepared:
-        """What the executor made of it."""
+        """The model as the executor prepared it."""
         return self._prepared
 
     def to_cache(self) -> Cached | None:

@@ -169,7 +169,7 @@ class _Front:
             pass  # it has ended
 
     def poll(self) -> int | None:
-        """What it has ended with; None while it lives."""
+        """The exit code of the process; None while it runs."""
         code = self._process.poll()
         if code is not None:
             self.close_pipe()

@@ -458,7 +458,7 @@ class Supervisor:
         *,
         is_spare: bool,
     ) -> NoReturn:
-        """What a worker does; it counts in `page`."""
+        """Serve one client in a worker process, which counts in `page`."""
         with page:
             counter_page = CounterPage(page)
         serve_client(

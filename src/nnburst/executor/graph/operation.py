@@ -75,7 +75,7 @@ class Evaluation(Protocol):
 
     @property
     def loop_timeout_ns(self) -> int:
-        """How long a WHILE may loop."""
+        """The time that a WHILE may loop."""
 
     def reaches(self, caller: int, called: int) -> bool:
         """Whether running referenced subgraph `caller` may run `called`, which may be itself."""

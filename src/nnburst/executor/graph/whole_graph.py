@@ -16,7 +16,7 @@ from nnburst.hal.whole_graph import BY_NAME, FILE, GRAPH, SLOT_EXTENTS, Element,
 
 
 class Apart(IntEnum):
-    """How an argument is given to an engine; csrc/copies.h."""
+    """The way in which an argument is given to an engine; csrc/copies.h."""
 
     IN_ITS_PLACE = 0
     COPIED = 1
@@ -31,7 +31,7 @@ class Apart(IntEnum):
 
     @classmethod
     def of_output(cls, element: Element) -> Apart:
-        """What an engine writes it may read again."""
+        """Likewise, since an engine may read again what it has written."""
         return cls.IN_ITS_PLACE if element.is_plain else cls.COPIED
 
 
@@ -59,7 +59,7 @@ _decode: Final = msgspec.msgpack.Decoder(WholeGraph).decode
 
 
 def unpack(program: bytes) -> WholeGraph:
-    """What `Graph.pack` made.
+    """The graph that `Graph.pack` packed.
 
     Raises:
         GeneralFailure: it did not make this.

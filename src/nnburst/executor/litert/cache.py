@@ -72,7 +72,7 @@ class CachedPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Program(msgspec.Struct, frozen=True, array_like=True):
-    """What `Cached.program` holds.
+    """The parts of a model as `Cached.program` keeps them.
 
     Attributes:
         parts: in order; their constants follow each other.
@@ -145,7 +145,7 @@ def pack(
 
 
 def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, Octets]:
-    """What a part of a model gave to be kept: the litert executor's one network, or another's model."""
+    """A part of a model as it is kept: the litert executor's one network, or another executor's model."""
     if not cached.program:
         part = CachedPart(cached.model, None, len(cached.constants), static)
     else:
@@ -154,7 +154,7 @@ def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, Octets]:
 
 
 def unpack(cached: Cached) -> tuple[Program, list[Octets]]:
-    """What `pack` was given: the program, and the constants of each part.
+    """The program and the constants of each part, as `pack` was given them.
 
     Raises:
         GeneralFailure: they do not fit each other.

@@ -21,7 +21,7 @@ class EngineBinding(Protocol):
 
     @property
     def native(self) -> NativeCall | None:
-        """How to run it without Python; None if only `run` can."""
+        """The call that runs it without Python; None if only `run` can."""
 
     def run(self) -> str:
         """Run once; why it failed, or ""."""

@@ -231,7 +231,7 @@ class LiteRtExecutor(Executor):
     def pack(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions
     ) -> tuple[int, ...]:
-        """What processes can share of a model that the engine runs as a whole; see `executor.sharing`."""
+        """Pack the weights of a model that the engine runs as a whole, which processes can share."""
         if graph_prefix(model, TFLITE) is not None or not self._is_native():
             return ()
         network = survey(model, pools).network
@@ -293,7 +293,7 @@ def _delegate(options: Mapping[str, str]) -> ExternalDelegate | None:
 
 
 def _title(model: Model) -> str:
-    """What a trace calls a run of a part."""
+    """The name of a part's run in a trace."""
     operations = [operation_name(o.type) for o in model.main.operations]
     ends = operations[0] if len(operations) == 1 else f"{operations[0]} to {operations[-1]}"
     return f"litert: {ends} ({len(operations)})"

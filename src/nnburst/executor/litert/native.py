@@ -46,7 +46,7 @@ _LOADER: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_BIND_NOW")
 
 
 def facts(*files: str) -> str:
-    """What the outcome of a trial depends on that uses `files`; empty if that cannot be read."""
+    """The facts on which a trial with `files` depends, as text; empty if they cannot be read."""
     try:
         boot = _BOOT.read_text()
         return "\n".join([boot, *map(_about, files), *map(_variable, _LOADER)])
@@ -303,7 +303,7 @@ class Slot(NamedTuple):
 
 
 class EngineProgram(NamedTuple):
-    """What an engine is made of, whatever it was made from.
+    """The file that an engine runs, and its arguments.
 
     Attributes:
         content: the .tflite file.

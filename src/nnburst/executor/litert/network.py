@@ -43,7 +43,7 @@ class Network(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """What is known of a model without running it.
+    """The operations of a model that can be lowered, and its types, found without running it.
 
     Attributes:
         lowered: for each operation, whether it can be lowered.

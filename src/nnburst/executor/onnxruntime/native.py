@@ -122,7 +122,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """What executes graphs if it is not the CPU.
+    """An execution provider other than the CPU's.
 
     Attributes:
         name: as the library lists it, or as a plugin's devices have it.
@@ -381,7 +381,7 @@ def is_short_of_memory(message: str) -> bool:
 
 
 def text(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
-    """What C wrote."""
+    """The text that C wrote, without white space around it."""
     return string_of(message).strip()
 
 

@@ -32,7 +32,7 @@ log = logging.getLogger("nnburst.executor")
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What is known of a model without running it.
+    """The operations of a model that the engine runs, found without running it.
 
     Attributes:
         lowered: for each operation, whether the engine runs it.

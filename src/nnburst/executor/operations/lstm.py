@@ -353,7 +353,7 @@ def directions_of(node: Node) -> tuple[LstmOperands, LstmOperands]:
 
 
 def linking_of(node: Node) -> Linking:
-    """How a BIDIRECTIONAL_SEQUENCE_LSTM uses its auxiliary input."""
+    """The use that a BIDIRECTIONAL_SEQUENCE_LSTM makes of its auxiliary input."""
     names = [name for d in directions_of(node) for name in d.names(AUX_WEIGHTS)]
     for direction in directions_of(node):
         node.require(

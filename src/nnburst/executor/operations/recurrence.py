@@ -32,7 +32,7 @@ from nnburst.hal.signature import Form, Signature, Slot
 
 
 class Linking(Enum):
-    """How a bidirectional operation uses its auxiliary input (BIDIRECTIONAL_SEQUENCE_*)."""
+    """The uses that a bidirectional operation makes of its auxiliary input (BIDIRECTIONAL_SEQUENCE_*)."""
 
     #: No activation.
     NONE = "no auxiliary input"
@@ -84,7 +84,7 @@ def require_merged_count(node: Node, states: int) -> None:
 
 
 def linking(node: Node, aux_weights: Sequence[str]) -> Linking:
-    """How operand 'aux_input' takes part; `aux_weights` names its weights, which go together.
+    """The use of operand 'aux_input'; `aux_weights` names its weights, which go together.
 
     Raises:
         OperationFailed: some weights are missing, or they are there without the auxiliary input.

@@ -152,7 +152,7 @@ def requantize(
 
 
 class Quantization(NamedTuple):
-    """How real numbers are stored. A table depends on nothing else, so this is its key in a cache."""
+    """The type, scale and zero point of stored numbers; a cached table depends on nothing else."""
 
     type: OperandType
     scale: float

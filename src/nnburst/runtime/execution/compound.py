@@ -252,7 +252,7 @@ class CompoundComputation:
         return outcome
 
     def _title(self, step: ExecutionStep, *, on_cpu: bool) -> str:
-        """What a trace calls an attempt."""
+        """The name of an attempt in a trace."""
         device = f"the CPU after {self._parts.name(step.device)}"
         return f"step {step.index} on {device if on_cpu else self._parts.name(step.device)}"
 

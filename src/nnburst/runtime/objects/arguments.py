@@ -32,7 +32,7 @@ _CORE_SCALARS: Final = (OperandType.OEM,)
 
 @dataclass(slots=True)
 class ArgumentInfo:
-    """What was set, and where it lies.
+    """An argument as it was set, and where its bytes lie.
 
     Attributes:
         operand: the model's, with the dimensions that the argument's type gave it.

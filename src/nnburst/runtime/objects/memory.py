@@ -52,7 +52,7 @@ class Role:
 
     @property
     def key(self) -> tuple[int, Direction, int]:
-        """What distinguishes it from others."""
+        """The compilation, direction and index, by which roles are told apart."""
         return id(self.compilation), self.direction, self.index
 
     def __str__(self) -> str:

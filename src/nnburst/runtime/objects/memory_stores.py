@@ -134,7 +134,7 @@ class DescriptorStore:
 
 
 def adopt(size: int, prot: int, fd: int, offset: int, *, seal: bool) -> PoolStore | DescriptorStore:
-    """What becomes of a descriptor from outside: a memfd that has the size seals is shared as it is.
+    """Make a store of a foreign descriptor; a memfd that has the size seals is shared as it is.
 
     Args:
         size: bytes.

@@ -32,7 +32,7 @@ _AROUND = Surroundings(0, (), 0, frozenset(), FeatureLevel.AIDL_V4)
 
 @dataclass(frozen=True, slots=True)
 class OperandDescription:
-    """What an operand looks like (NNAPI: ANeuralNetworksOperandType).
+    """Type, extents and quantisation of an operand (NNAPI: ANeuralNetworksOperandType).
 
     Attributes:
         type: an `OperandType`, or the code of an extension's type.

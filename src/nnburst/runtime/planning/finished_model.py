@@ -150,7 +150,7 @@ _LAST_AXIS: Final = _Default(_T.INT32, pack("<i", -1))
 
 
 class _Trailing(NamedTuple):
-    """What one form of an operation may leave out.
+    """The inputs that one form of an operation may leave out.
 
     Attributes:
         kept: inputs that always stay.

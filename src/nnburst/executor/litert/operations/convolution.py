@@ -392,7 +392,7 @@ def _pool_without_padding(op: Lowering, image: Value, window: Window) -> Value:
 
 
 def _counts(axis: Axis) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """How many real cells each window has along an axis."""
+    """The number of real cells that each window has along an axis."""
     starts = np.arange(axis.output) * axis.stride - axis.head
     ends = np.minimum(starts + axis.filter, axis.size)
     return ends - np.maximum(starts, 0)

@@ -132,7 +132,7 @@ def _with_number(
 
 
 def _times(graph: GraphWriter, value: Value, factor: float) -> Value | None:
-    """What `value` is a multiple of, by MUL or DIV without an activation."""
+    """The value that `value` is `factor` times, by MUL or DIV without an activation."""
     found = _with_number(graph, value, ("MUL", "DIV"))
     if found is None or found[0].activation != _NONE or not found[2]:
         return None

@@ -21,7 +21,7 @@ _MOST_STEPS: Final = 16
 
 
 class _PlainCell:
-    """What all steps share: weights, bias and activation.
+    """A plain LSTM cell: the weights, the bias and the activation that all steps share.
 
     It is one without coupled gates, peepholes, projection and normalisation.
     """

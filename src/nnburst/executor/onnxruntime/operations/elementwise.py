@@ -57,7 +57,7 @@ def hard_sigmoid_of(graph: OnnxGraph, name: str) -> tuple[str, float, float] | N
 
 
 def _with_number(graph: OnnxGraph, name: str | None, kind: str) -> tuple[str, float] | None:
-    """What an operator of this kind reads beside one number, and that number."""
+    """The tensor that an operator of this kind reads beside one number, and that number."""
     written = None if name is None else graph.producer(name)
     if written is None or written.kind != kind:
         return None
@@ -70,13 +70,13 @@ def _with_number(graph: OnnxGraph, name: str | None, kind: str) -> tuple[str, fl
 
 
 def _read(graph: OnnxGraph, name: str | None, kind: str, number: float) -> str | None:
-    """What an operator of this kind reads beside this number."""
+    """The tensor that an operator of this kind reads beside this number."""
     found = _with_number(graph, name, kind)
     return found[0] if found is not None and found[1] == number else None
 
 
 def _matches(graph: OnnxGraph, name: str, pattern: _Pattern, x: str) -> str | None:
-    """What "x" stands for, if `name` is as the pattern has it; None if not.
+    """The tensor in the place of "x", if `name` is as the pattern has it; None if not.
 
     Args:
         graph: that both are of.

@@ -299,7 +299,7 @@ NHWC: Final[Order] = (0, 1, 2, 3)
 
 
 def _mode(op: OnnxLowering) -> str:
-    """How the engine calls the place of an output element in the input."""
+    """The engine's name for the rule that finds the place of an output element in the input."""
     if op.number("half_pixel_centers"):
         return "half_pixel"
     return "align_corners" if op.number("align_corners") else _PLAIN
