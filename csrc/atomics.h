@@ -63,11 +63,6 @@ static inline uint32_t nnb_fetch_or_u32(nnb_atomic_u32 *word, uint32_t bits) {
     return atomic_fetch_or_explicit(word, bits, memory_order_seq_cst);
 }
 
-/* Adds; totally ordered with every other read-modify-write and with nnb_fence. */
-static inline uint32_t nnb_fetch_add_u32(nnb_atomic_u32 *word, uint32_t more) {
-    return atomic_fetch_add_explicit(word, more, memory_order_seq_cst);
-}
-
 /* Keeps only `mask`; totally ordered with every other read-modify-write and with nnb_fence. */
 static inline uint32_t nnb_fetch_and_u32(nnb_atomic_u32 *word, uint32_t mask) {
     return atomic_fetch_and_explicit(word, mask, memory_order_seq_cst);

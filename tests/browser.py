@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -63,11 +62,6 @@ class Page:
         while not self.value(expression):
             assert time.monotonic() < deadline, expression
             time.sleep(0.05)
-
-    def screenshot(self, path: Path) -> None:
-        """A picture of the page, as PNG."""
-        found = self._call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(found["data"]))
 
     def _call(self, method: str, **parameters: Any) -> Any:
         self._number += 1

@@ -27,10 +27,6 @@ def counting(tmp_path: Path) -> Path:
 OPTIONS = ["--shape", "x=3", "--shape", "h=3", "--constant", "rate=2", "--state", "h=g"]
 
 
-#: Each repetition begins with the first state, as for .tflite files.
-STATED = [2.0] * 3
-
-
 def test_run_executes_an_onnx_file_with_its_state(counting: Path, tmp_path: Path) -> None:
     x, y, report = (str(tmp_path / name) for name in ("x.npy", "y.npy", "report.json"))
     words = ["run", str(counting), *OPTIONS, "--executor", "reference", "--input", x, "--output", y]

@@ -12,8 +12,6 @@ from nnburst.executor.graph.tensor import Tensor, TensorType, float32, float32_p
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import DTYPES, ELEMENT_BYTES
 
-WIDTH_32 = st.floats(width=32, allow_nan=False)
-
 
 @pytest.mark.parametrize("kind", DTYPES, ids=lambda kind: kind.name)
 @given(data=st.data())

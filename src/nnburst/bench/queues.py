@@ -587,11 +587,9 @@ def stream_to(count: int, records: int, cores: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def period_to(
-    count: int, period: float, events: int, cores: Sequence[int], *, seed: int = 28
-) -> dict[str, Any]:
+def period_to(count: int, period: float, events: int, cores: Sequence[int]) -> dict[str, Any]:
     """One record every `period` seconds, more or less a tenth."""
-    readers, rng = Readers(count, cores, skipped=_LEARNING), np.random.default_rng(seed)
+    readers, rng = Readers(count, cores, skipped=_LEARNING), np.random.default_rng(28)
     record = np.zeros(1, _RECORD)
     send, written, clock = readers.queue.sender(record), record["written"], time.monotonic_ns
     due = time.monotonic()

@@ -513,10 +513,10 @@ class Connection:
         """
         self._later.append(message)
 
-    def release(self, handle: int, timeout: float = RELEASE_TIMEOUT) -> None:
+    def release(self, handle: int) -> None:
         """Have the peer drop a handle; one that is gone, or does not answer in time, is fine."""
         try:
-            self.call(Release(handle), Nothing, timeout=timeout)
+            self.call(Release(handle), Nothing, timeout=RELEASE_TIMEOUT)
         except (Closed, DeadObject, MissedDeadline):
             pass  # it is gone, or will be
         except NnburstError:

@@ -24,6 +24,10 @@ from nnburst.runtime.argument import Argument, BurstController, Options, Prepare
 
 Clock = Callable[[], float]
 _FLOATS: Final = (np.dtype("<f4"), np.dtype("<f2"))
+#: Executions of a part that do not count.
+_WARM_UP: Final = 2
+#: Seconds after which no further execution of a part begins; one always counts.
+_ENOUGH: Final = 0.25
 
 
 class PartTimer:
@@ -37,24 +41,18 @@ class PartTimer:
         self,
         clock: Clock = time.perf_counter,
         *,
-        warm_up: int = 2,
         rounds: int = 9,
-        enough: float = 0.25,
         deadline_ns: int | None = None,
     ) -> None:
         """Time so from now on.
 
         Args:
             clock: seconds that only go up.
-            warm_up: executions that do not count.
-            rounds: executions that do, at most.
-            enough: seconds after which no further execution of a part begins; one always counts.
+            rounds: executions that count, at most.
             deadline_ns: moment on CLOCK_BOOTTIME at which an execution is given up; None for none.
         """
         self.clock: Final = clock
-        self._warm_up: Final = warm_up
         self._rounds: Final = rounds
-        self._enough: Final = enough
         self._deadline_ns: Final = deadline_ns
 
     def seconds(self, model: Model, part: PreparedPart, hopeless: float = inf) -> float:
@@ -70,11 +68,11 @@ class PartTimer:
         """
         with TimedPart(model, part, self.clock, self._deadline_ns) as timed:
             began = self.clock()
-            for _ in range(self._warm_up):
+            for _ in range(_WARM_UP):
                 if (first := timed.seconds()) > hopeless:
                     return first
             taken = [timed.seconds()]
-            while len(taken) < self._rounds and self.clock() - began < self._enough:
+            while len(taken) < self._rounds and self.clock() - began < _ENOUGH:
                 taken.append(timed.seconds())
         return min(taken)
 

@@ -29,7 +29,6 @@ from nnburst.runtime import (
     OperandDescription,
 )
 from nnburst.runtime.devices.cpu_device import CPU_NAME
-from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.devices.manager import Settings
 from nnburst.runtime.planning.plan import CompoundPlan, Direction
@@ -46,18 +45,14 @@ class FrameworkRunner:
         counts: plans by kind, and executions.
     """
 
-    def __init__(
-        self, manager: Manager, devices: Sequence[Device] | None = None, *, burst: bool = False
-    ) -> None:
-        """Compile for all devices, or for those listed.
+    def __init__(self, manager: Manager, *, burst: bool = False) -> None:
+        """Compile for all devices.
 
         Args:
             manager: closed by `close`.
-            devices: an explicit list.
             burst: whether to execute over bursts.
         """
         self._manager = manager
-        self._devices = devices
         self._burst = burst
         self.counts: Counter[str] = Counter()
 
@@ -68,7 +63,7 @@ class FrameworkRunner:
             memory = Memory.allocate(max(len(data), 1))
             memory.bytes[: len(data)] = np.frombuffer(data, np.uint8)
             memories.append(memory)
-        compilation = Compilation(Model.of(model, memories), self._devices, manager=self._manager)
+        compilation = Compilation(Model.of(model, memories), manager=self._manager)
         compilation.finish()
         kind = "compound" if isinstance(compilation.plan, CompoundPlan) else "simple"
         self.counts[kind] += 1

@@ -55,7 +55,6 @@ class RawBurst(Closing):
         self,
         prepared_model: PreparedModel,
         lengths: tuple[int, int] = (BURST_CHANNEL_LENGTH, BURST_CHANNEL_LENGTH),
-        max_in_flight: int = 1,
         memories: Callable[[Sequence[int]], Sequence[Memory]] | None = None,
     ) -> None:
         """Open it.
@@ -63,7 +62,6 @@ class RawBurst(Closing):
         Args:
             prepared_model: an open one.
             lengths: of the request and the result ring.
-            max_in_flight: the number that is sent to the driver.
             memories: answers getMemories instead of the slots of `slot_of`.
         """
         self._session = prepared_model._prepared.session
@@ -73,7 +71,6 @@ class RawBurst(Closing):
             prepared_model._prepared,
             BurstCallback(memories or self._slots.memories, self._failed),
             lengths,
-            max_in_flight=max_in_flight,
         )
         self._memories: list[Memory] = []
 

@@ -210,20 +210,19 @@ def mel_cep_log_f0(pairs: Sequence[Outputs], mean: float = 0.0, deviation: float
     return Findings("mel_cep_log_f0", figures, failures)
 
 
-def segments(probabilities: Array, spoken: Array, threshold: float = 0.5) -> Findings:
+def segments(probabilities: Array, spoken: Array) -> Findings:
     """Wrong decisions of a detector of speech, away from the borders of spoken segments.
 
     Args:
         probabilities: of each frame.
         spoken: whether something is spoken in each.
-        threshold: from which probability on a frame counts as spoken.
     """
     if probabilities.reshape(-1).shape != spoken.shape:
         raise InvalidArgument(
             f"segments: {probabilities.size} probabilities, expected one for each of"
             f" {spoken.size} frames"
         )
-    wrong = (probabilities.reshape(-1) > threshold) != spoken
+    wrong = (probabilities.reshape(-1) > 0.5) != spoken
     for border in np.flatnonzero(spoken[1:] != spoken[:-1]) + 1:
         wrong[max(0, border - _BORDER) : border + _BORDER] = False
     share = float(wrong.mean()) if wrong.size else 0.0

@@ -521,7 +521,7 @@ def _strided(array: object) -> bool:
     return type(array) is np.ndarray and not array.flags.c_contiguous
 
 
-def check_recover(recover: object, *, name: str = "recover") -> bool:
+def check_recover(recover: object) -> bool:
     """Whether calls wait until a driver is there again.
 
     Raises:
@@ -531,4 +531,4 @@ def check_recover(recover: object, *, name: str = "recover") -> bool:
         return True
     if recover == "raise":
         return False
-    raise InvalidArgument(f"{name}: {recover!r}, expected True, 'wait', 'raise' or False")
+    raise InvalidArgument(f"recover: {recover!r}, expected True, 'wait', 'raise' or False")

@@ -69,15 +69,9 @@ def control(
     return Slot(name, type, Role.CONTROL, default, nullable, since, rank=tuple(rank))
 
 
-def index(
-    name: str,
-    type: OperandType | str = I32,  # noqa: A002
-    *,
-    nullable: bool = False,
-    rank: Sequence[int] = (),
-) -> Slot:
-    """A tensor whose elements are used as indexes or lengths."""
-    return Slot(name, type, Role.INDEX, nullable=nullable, rank=tuple(rank))
+def index(name: str) -> Slot:
+    """A tensor of INT32 whose elements are used as indexes or lengths."""
+    return Slot(name, I32, Role.INDEX)
 
 
 def row(since: FeatureLevel, **types: OperandType | Sequence[OperandType]) -> TypeRow:

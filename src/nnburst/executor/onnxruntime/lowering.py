@@ -73,11 +73,10 @@ class OnnxLowering(LoweredOperation[StoredValue]):
     def _written(self, tensor: Tensor) -> StoredValue:
         return self.graph.constant(lambda: tensor.array, TensorType(tensor.type, tensor.shape))
 
-    def require_real(self, what: str = "") -> None:
+    def require_real(self) -> None:
         """Refuse results that are not FLOAT32."""
         kind = self.result().type
-        name = what or self.node.type.name
-        require(kind is _T.TENSOR_FLOAT32, f"{name} of {kind.name}")
+        require(kind is _T.TENSOR_FLOAT32, f"{self.node.type.name} of {kind.name}")
 
     def constant(self, array: Array) -> StoredValue:
         """A constant of float32, or of int32."""

@@ -223,9 +223,9 @@ class Node:
         """Add an operation with one output."""
         return self.graph.emit(kind, inputs, result)
 
-    def give(self, value: Value, like: Tensor, position: int = 0) -> None:
-        """Let output `position` be an operand whose elements lie as those of an input."""
-        self.put(Tensor(like.shape, like.dtype, value=value, order=like.order), position)
+    def give(self, value: Value, like: Tensor) -> None:
+        """Let the output be an operand whose elements lie as those of an input."""
+        self.put(Tensor(like.shape, like.dtype, value=value, order=like.order))
 
     def result(
         self,

@@ -210,13 +210,11 @@ class Operator:
         self.graph.define(self.output_tensors[position], value)
         return value
 
-    def becomes(self, value: Value, position: int = 0) -> None:
-        """Make a value that exists output `position`."""
-        if position >= len(self.output_tensors):
-            raise MalformedTflite(
-                f"{len(self.output_tensors)} outputs, expected more than {position}"
-            )
-        self.graph.define(self.output_tensors[position], value)
+    def becomes(self, value: Value) -> None:
+        """Make a value that exists the first output."""
+        if not self.output_tensors:
+            raise MalformedTflite("0 outputs, expected more than 0")
+        self.graph.define(self.output_tensors[0], value)
 
     def emit(
         self,
