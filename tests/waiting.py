@@ -1,4 +1,4 @@
-"""Waits for what nothing tells a test of."""
+"""Waits for conditions of other threads and processes, which notify nobody."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0, pause: float = 0.005) -> None:
-    """Return once `condition` holds, which is asked for after each pause; fail if it never does."""
+def wait_for(condition: Callable[[], object], seconds: float = 60.0, pause: float = 0.002) -> None:
+    """Return once `condition` holds, which is looked at after each pause; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     turn = threading.Event()
     while not condition():

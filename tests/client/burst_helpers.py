@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from nnburst import (
 )
 from nnburst.client.burst.interface import BoundRequest
 from nnburst.testing.faults.footprint import Footprint, footprint
+from waiting import wait_for
 
 F32 = OperandType.TENSOR_FLOAT32
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def standing_still(device: Device) -> Iterator[None]:
     """The driver computes nothing inside; afterwards it goes on."""
     os.kill(device.pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: _is_stopped(device.pid))
+        wait_for(lambda: _is_stopped(device.pid))
         yield
     finally:
         os.kill(device.pid, signal.SIGCONT)
@@ -101,13 +101,3 @@ def _is_stopped(pid: int) -> bool:
     threads = Path(f"/proc/{pid}/task").iterdir()
     states = [(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads]
     return set(states) == {"T"}
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Return as soon as `condition` holds; fail the test if it never does."""
-    never = threading.Event()
-    for _ in range(int(seconds * 1000)):
-        if condition():
-            return
-        never.wait(0.001)
-    raise AssertionError("the condition was never met")

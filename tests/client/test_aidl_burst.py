@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.burst_helpers import copy_model, held_by, standing_still, wait_until
+from client.burst_helpers import copy_model, held_by, standing_still
 from client.conftest import add_model
 from nnburst import (
     BurstBusy,
@@ -34,6 +34,7 @@ from nnburst.client.hal import open_aidl_burst
 from nnburst.control.messages import BurstExecute, ReleaseMemoryResource
 from nnburst.hal import AidlBurst
 from nnburst.testing.faults.footprint import footprint, settle
+from waiting import wait_for
 
 HANG = 20.0
 
@@ -208,7 +209,7 @@ def test_second_execution_at_the_same_time_is_refused(still: Device, burst: Aidl
     with standing_still(still):
         thread = threading.Thread(target=lambda: results.append(burst.execute([x])))
         thread.start()
-        wait_until(lambda: bool(burst._under_way))
+        wait_for(lambda: bool(burst._under_way))
         with pytest.raises(BurstBusy, match="one at a time"):
             burst.execute([x])
     thread.join(HANG)
@@ -226,7 +227,7 @@ def test_deadline_is_honoured(still: Device, burst: AidlBurst) -> None:
         except GeneralFailure:  # the late one is still under way
             return False
 
-    wait_until(works)
+    wait_for(works)
 
 
 def test_bursts_of_one_model_know_nothing_of_each_other(relu: PreparedModel) -> None:

@@ -17,7 +17,6 @@ import pytest
 
 from client.conftest import add_model
 from client.scripted_driver import HANG, Execution, Gate, ScriptedDriver
-from driver.burst_harness import wait_until
 from nnburst import (
     Closed,
     DeadObject,
@@ -37,6 +36,7 @@ from nnburst.driver.calls import HANDLERS
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.types import OutputShape
+from waiting import wait_for
 
 Pair = list[np.ndarray]
 MODEL = add_model()
@@ -239,7 +239,7 @@ def test_private_pool_is_used_again_once_the_driver_is_done(
         pending.result()
     assert scripted._prepared.staging._free == []  # the driver may still write to it
     gate.opened.set()
-    wait_until(lambda: len(scripted._prepared.staging._free) == 1)
+    wait_for(lambda: len(scripted._prepared.staging._free) == 1)
     driver.script.on_run = lambda _execution: Outcome()
     scripted.execute_async(PAIR).result(HANG)
     assert len(scripted._prepared.staging._free) == 1
@@ -258,7 +258,7 @@ def test_pools_of_an_execution_stay_until_it_is_notified_of(
     gc.collect()
     assert reference() is not None
     gate.opened.set()
-    wait_until(lambda: gc.collect() is not None and reference() is None)
+    wait_for(lambda: gc.collect() is not None and reference() is None)
 
 
 def test_execution_can_be_awaited(prepared: PreparedModel, pair: Pair) -> None:
@@ -352,7 +352,7 @@ def test_executions_of_one_client_run_by_priority(driver: ScriptedDriver) -> Non
     for thread in threads:
         thread.start()
     low = models[Priority.LOW].execute_async(PAIR)
-    wait_until(lambda: sum(map(len, lanes._waiting.values())) == 13)
+    wait_for(lambda: sum(map(len, lanes._waiting.values())) == 13)
     assert order == []
     gates[0].opened.set()
     for execution in [*pending, low]:
@@ -388,7 +388,7 @@ def test_launches_of_one_client_go_by_priority_too(driver: ScriptedDriver) -> No
         gate.wait()
     wanted = [Priority.LOW, Priority.MEDIUM, Priority.HIGH]
     pending = [models[priority].execute_async(PAIR) for priority in wanted]
-    wait_until(lambda: sum(map(len, lanes._waiting.values())) == 3)
+    wait_for(lambda: sum(map(len, lanes._waiting.values())) == 3)
     assert [len(queue) for queue in lanes._waiting.values()] == [1, 1, 1]
     driver.script.on_run = note
     gate.opened.set()

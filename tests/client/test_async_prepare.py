@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 import nnburst
 from client.conftest import add_model
 from client.scripted_driver import HANG, Gate, ScriptedDriver
-from driver.burst_harness import wait_until
 from nnburst import (
     Closed,
     DeadObject,
@@ -39,6 +38,7 @@ from nnburst.client.session.upcalls import Callback
 from nnburst.control.channel import SEND_TIMEOUT
 from nnburst.control.messages import NotifyPrepared
 from nnburst.hal.enums import ErrorStatus
+from waiting import wait_for
 
 MODEL = add_model()
 
@@ -213,7 +213,7 @@ def test_cancelling_what_is_done_changes_nothing(driver: ScriptedDriver) -> None
 
 def test_model_that_is_not_fetched_is_released(driver: ScriptedDriver) -> None:
     preparation = driver.device.prepare_async(MODEL)
-    wait_until(preparation.done)
+    wait_for(preparation.done)
     del preparation
     gc.collect()
     driver.device.supported_operations(MODEL)  # what the collector posted goes with the next call
@@ -335,7 +335,7 @@ def test_waiting_preparations_run_by_priority(driver: ScriptedDriver) -> None:
         for priority in wanted
     ]
     driver.device.prepare_async(MODEL, priority=Priority.MEDIUM, callback=heard)
-    wait_until(lambda: waiting_preparations(lanes) == 5)
+    wait_for(lambda: waiting_preparations(lanes) == 5)
     gates[0].opened.set()
     heard.wait()
     assert order == sorted(wanted, reverse=True)
@@ -388,7 +388,7 @@ def test_of_1000_preparations_each_is_notified_of_exactly_once() -> None:
             if chance.random() < 0.2:
                 chance.choice(preparations).cancel()
             if chance.random() < 0.05:
-                wait_until(preparations[0].done)
+                wait_for(preparations[0].done)
         for _ in range(count):
             assert all_called.acquire(timeout=HANG)
         outcomes = Counter(outcome(preparation) for preparation in preparations)
@@ -462,7 +462,7 @@ def test_whatever_comes_first_decides(steps: list[str]) -> None:
             assert preparation.cancel() == (not first)
         first = first or step
     device.callback_thread.close()
-    wait_until(lambda: len(calls) == (added if first else 0))
+    wait_for(lambda: len(calls) == (added if first else 0))
     assert preparation.done() == bool(first)
     assert preparation.cancelled() == (first == "cancel")
     models = [number + 1 for number, step in enumerate(steps) if step == "model"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import nnburst
-from client.burst_helpers import F32, copy_model, wait_until
+from client.burst_helpers import F32, copy_model
 from nnburst import (
     Closed,
     DeadObject,
@@ -31,6 +31,7 @@ from nnburst.client.burst.interface import Burst
 from nnburst.client.execution.socket_request import execute_synchronously
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.limits import NO_TIMING
+from waiting import wait_for
 
 Arrays = list[np.ndarray]
 
@@ -337,7 +338,7 @@ def test_slots_are_reused_last_freed_first_and_mean_new_memory(
         burst.bind([pool.array("f4", (2, 3))] * 2, [pool.array("f4", (2, 3), 64)]).run()
     for count, pool in enumerate(pools[:2], start=1):
         pool.close()
-        wait_until(lambda count=count: len(freed) == count)  # type: ignore[misc]
+        wait_for(lambda count=count: len(freed) == count)  # type: ignore[misc]
     for value, slot in ((5, 1), (6, 0), (7, 3)):
         pool = burst._core.prepared.session.allocate(128)
         view = pool.array("f4", (2, 3))
@@ -365,7 +366,7 @@ def test_request_of_a_closed_pool_is_refused_and_others_go_on(burst: Burst) -> N
 def test_forgotten_arrays_free_their_slot(burst: Burst, freed: list[int]) -> None:
     burst.bind().run()
     gc.collect()
-    wait_until(lambda: freed == [0])
+    wait_for(lambda: freed == [0])
 
 
 def test_pool_found_dead_inside_the_slot_table_does_not_block_it(burst: Burst) -> None:

@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
+from client.burst_helpers import copy_model, numbered_requests, standing_still
 from nnburst import BurstBusy, Closed, DeadObject, Device, InvalidArgument, MissedDeadline
 from nnburst.client.burst.interface import Burst
 from nnburst.fmq.message_queue import EventFlagBits
 from nnburst.hal.errors import GeneralFailure
+from waiting import wait_for
 
 #: Seconds after which something that should have ended hangs.
 HANG = 20.0
@@ -308,7 +309,7 @@ def test_driver_sends_a_byte_only_to_who_waits(still: Device, burst: Burst) -> N
             for _ in range(5):
                 burst._core.waiter._take()
         results = burst._core.channels.results
-        wait_until(lambda: results.available_to_read() > 0 and wakeups_waiting(burst) > 0)
+        wait_for(lambda: results.available_to_read() > 0 and wakeups_waiting(burst) > 0)
         assert wakeups_waiting(burst) == 1
         await task
 
@@ -351,7 +352,7 @@ def test_closing_the_burst_ends_every_task(still: Device, from_another_thread: b
                 closing = threading.Thread(target=burst.close)
                 closing.start()
                 if not from_another_thread:
-                    wait_until(lambda: burst._core.closed)
+                    wait_for(lambda: burst._core.closed)
                 done, _ = await asyncio.wait(tasks, timeout=HANG)
             assert [type(task.exception()) for task in done] == [Closed] * 3
             closing.join(HANG)

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from client.burst_helpers import copy_model, numbered_requests, standing_still, wait_until
+from client.burst_helpers import copy_model, numbered_requests, standing_still
 from client.conftest import add_model
 from nnburst import BurstBusy, Closed, DeadObject, Device, MissedDeadline, PreparedModel
 from nnburst.client.burst.interface import Burst
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.types import OutputShape
+from waiting import wait_for
 
 LIMIT = 4
 
@@ -144,7 +145,7 @@ def test_submit_after_an_overdue_run_waits_for_nothing(still: Device) -> None:
             with pytest.raises(BurstBusy):
                 second.submit()
         results = burst._core.channels.results
-        wait_until(lambda: results.available_to_read() > 0)
+        wait_for(lambda: results.available_to_read() > 0)
         assert second.submit().result().outputs[0].tolist() == [1, 1]
         assert burst.statistics()["dropped"] == 1
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import nnburst
-from client.burst_helpers import copy_model, standing_still, wait_until
+from client.burst_helpers import copy_model, standing_still
 from nnburst import BurstBusy, Closed, Device, MissedDeadline
 from nnburst._native import lib
 from nnburst.client.burst import bound_request
@@ -24,6 +24,7 @@ from nnburst.client.burst.bound_request import RingRequest
 from nnburst.client.burst.interface import BoundRequest, Burst
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from programs import run_program
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def interrupt(burst: Burst) -> Iterator[threading.Thread]:
         raise Interrupted
 
     def send() -> None:
-        wait_until(lambda: burst._core.client.waits_from_ns != last_wait)
+        wait_for(lambda: burst._core.client.waits_from_ns != last_wait)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, raise_it)
@@ -232,7 +233,7 @@ def test_second_thread_is_refused_while_the_burst_is_in_use(
     other = burst.bind()
     with standing_still(still):
         thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
-        wait_until(lambda: burst._core.client.in_flight == 1)
+        wait_for(lambda: burst._core.client.in_flight == 1)
         for call in (other.run, other.submit, bound.run):
             with pytest.raises(BurstBusy, match="another thread"):
                 call()
@@ -246,7 +247,7 @@ def test_second_execute_does_not_touch_the_inputs_of_the_first(still: Device, bu
     burst.execute([first])
     with standing_still(still):
         thread, outcome = in_a_thread(lambda: burst.execute([first], timeout=20))
-        wait_until(lambda: burst._core.client.in_flight == 1)
+        wait_for(lambda: burst._core.client.in_flight == 1)
         with pytest.raises(BurstBusy):
             burst.execute([np.array([8, 9], np.float32)])
     thread.join()
@@ -259,7 +260,7 @@ def test_close_ends_a_run_of_another_thread(still: Device) -> None:
         bound = burst.bind()
         with standing_still(still):
             thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
-            wait_until(lambda: burst._core.client.in_flight == 1)
+            wait_for(lambda: burst._core.client.in_flight == 1)
             closer, _ = in_a_thread(burst.close)
             thread.join()
         closer.join()
@@ -294,7 +295,7 @@ def test_pool_closed_during_a_run_does_not_disturb_it(still: Device, burst: Burs
     bound.run()
     with standing_still(still):
         thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
-        wait_until(lambda: burst._core.client.in_flight == 1)
+        wait_for(lambda: burst._core.client.in_flight == 1)
         memory.close()
     thread.join()
     assert not isinstance(outcome[0], BaseException) or isinstance(
@@ -381,7 +382,7 @@ def test_close_inside_a_signal_handler_ends_the_run_that_it_interrupts(still: De
             burst.close()
 
         def send() -> None:
-            wait_until(lambda: burst._core.client.waits_from_ns != last_wait)
+            wait_for(lambda: burst._core.client.waits_from_ns != last_wait)
             signal.pthread_kill(main, signal.SIGUSR1)
 
         before = signal.signal(signal.SIGUSR1, stop_and_close)
@@ -414,7 +415,7 @@ def test_burst_used_inside_a_signal_handler_does_not_disturb_the_run(
         os.kill(still.pid, signal.SIGCONT)
 
     def send() -> None:
-        wait_until(lambda: burst._core.client.waits_from_ns != last_wait)
+        wait_for(lambda: burst._core.client.waits_from_ns != last_wait)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, use)
@@ -450,7 +451,7 @@ def test_refused_thread_does_not_touch_the_run_that_it_came_upon(
     before = bound.run()
     with standing_still(still):
         thread, outcome = in_a_thread(lambda: bound.run(timeout=20))
-        wait_until(lambda: bound._core.client.in_flight == 1)
+        wait_for(lambda: bound._core.client.in_flight == 1)
         with pytest.raises(BurstBusy):
             bound.run()
     thread.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import nnburst
 from nnburst import Device, Model
 from nnburst.control.channel import MAX_MODELS
+from waiting import wait_for
 
 #: Supports operations only while no model of it lives, and so shows through the protocol whether one does.
 _COUNTING = """
@@ -50,12 +50,7 @@ def counting(make_module: Callable[[str, str], None]) -> Iterator[Device]:
 
 def wait_until_gone(reference: weakref.ref[Any]) -> None:
     """Another thread, on its way out of notifying this one, may hold it a moment longer."""
-    pause = threading.Event()
-    for _ in range(5000):
-        if reference() is None:
-            return
-        pause.wait(0.001)
-    pytest.fail(f"{reference()!r} is still referred to")
+    wait_for(lambda: reference() is None)
 
 
 def is_free(device: Device, model: Model) -> bool:
@@ -65,10 +60,7 @@ def is_free(device: Device, model: Model) -> bool:
 
 def wait_until_free(device: Device, model: Model) -> None:
     """A release and the question after it run on two threads of the driver, in any order."""
-    for _ in range(1000):
-        if is_free(device, model):
-            return
-    pytest.fail("a prepared model still lives in the driver")
+    wait_for(lambda: is_free(device, model))
 
 
 def test_a_forgotten_prepared_model_is_freed_at_once_on_both_sides(
@@ -132,9 +124,4 @@ def test_burst_whose_close_was_interrupted_is_freed_with_its_last_user(
     prepared.close()
     del burst, prepared
     gc.collect()
-    wait = threading.Event()
-    for _ in range(5000):
-        if is_free(counting, make_model()):
-            return
-        wait.wait(0.001)
-    pytest.fail("the driver still has the burst")
+    wait_for(lambda: is_free(counting, make_model()))

@@ -24,6 +24,7 @@ from nnburst.client.launch import driver_environment
 from nnburst.driver.service.supervisor import MAX_WORKERS_OF_ONE
 from nnburst.hal import environment
 from nnburst.testing.faults.footprint import children
+from waiting import wait_for
 
 A = np.zeros((2, 3), np.float32)
 Serve = Callable[..., subprocess.Popen[str]]
@@ -60,14 +61,6 @@ def serve() -> Iterator[Serve]:
     for process in started:
         process.kill()
         process.communicate(timeout=10)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        pause.wait(0.002)
 
 
 def test_clients_find_a_driver_by_name_and_each_gets_a_worker(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import nnburst
-from client.burst_helpers import wait_until
 from nnburst.client.device import Device
 from nnburst.client.session.process import DriverProcess
+from waiting import wait_for
 
 
 def run(script: str) -> str:
@@ -41,7 +41,7 @@ def test_collected_device_ends_its_driver_and_does_not_hold_the_collector_up(
     pid = device.pid
     del device
     gc.collect()
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
     assert stopped_on != [threading.current_thread()]
 
 
@@ -51,7 +51,7 @@ def test_device_can_be_collected_while_its_connection_is_locked() -> None:
     with connection._lock:
         del device
         gc.collect()  # the collector would find it here if it were in a cycle
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
     assert not connection.is_alive
 
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nnburst
-from client.burst_helpers import copy_model, held_by, launched_in_time, standing_still, wait_until
+from client.burst_helpers import copy_model, held_by, launched_in_time, standing_still
 from client.conftest import add_model
 from client.scripted_driver import ScriptedDriver
 from descriptors import descriptors
@@ -44,6 +44,7 @@ from nnburst.driver.calls import HANDLERS
 from nnburst.driver.calls.fenced_execution import execute_fenced as answer_fenced
 from nnburst.driver.client_session import ClientSession
 from nnburst.testing.faults.footprint import footprint, settle
+from waiting import wait_for
 
 HANG = 20.0
 X = np.array([1, -2], np.float32)
@@ -344,7 +345,7 @@ def test_driver_that_answers_without_a_fence_is_a_general_failure(
             execute_fenced(prepared, [X])
     gc.collect()  # private memory that must not be used again
     # The driver, which is in this process, has yet to learn of the last releases; its waiter keeps two.
-    wait_until(lambda: len(descriptors() - before) <= 2)
+    wait_for(lambda: len(descriptors() - before) <= 2)
 
 
 def test_driver_that_is_done_already_sends_no_fence(
@@ -353,7 +354,7 @@ def test_driver_that_is_done_already_sends_no_fence(
     fenced = execute_fenced(lying(Fds, True), [X])
     assert fenced.fence.status == FenceStatus.SIGNALLED
     assert fenced.done()
-    wait_until(lambda: is_complete(fenced))
+    wait_for(lambda: is_complete(fenced))
     assert len(fenced.result(HANG).outputs) == 1
 
 
@@ -396,7 +397,7 @@ def test_result_is_waited_for_by_each_thread_as_long_as_it_likes(relu: PreparedM
     fence, signaller = SyncFence.create()
     with execute_fenced(relu, [X], wait_for=[fence]) as fenced, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(fenced.result, HANG)
-        wait_until(waiting.running)
+        wait_for(waiting.running)
         with pytest.raises(MissedDeadline):
             fenced.result(0.05)
         assert not waiting.done()
@@ -409,7 +410,7 @@ def test_closing_an_execution_ends_the_waits_for_its_result(relu: PreparedModel)
     fenced = execute_fenced(relu, [X], wait_for=[fence])
     with ThreadPoolExecutor(1) as pool, contextlib.closing(signaller):
         waiting = pool.submit(fenced.result, 10 * HANG)
-        wait_until(waiting.running)
+        wait_for(waiting.running)
         fenced.close()
         with pytest.raises(Closed):
             waiting.result(HANG)

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,17 +20,9 @@ from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import _Waiting
 from nnburst.control.messages import PROTOCOL_VERSION, Hello, Reply, Welcome, decode_call, encode
 from nnburst.testing.faults.footprint import is_running
+from waiting import wait_for
 
 A = np.zeros((2, 3), np.float32)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait for another process; the deadline decides, not the pauses."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        pause.wait(0.002)
 
 
 def test_device_reports_what_it_is(own_device: Device) -> None:

@@ -22,6 +22,7 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.hal.types import Capabilities, PerformanceInfo
+from waiting import wait_for
 
 F32 = OperandType.TENSOR_FLOAT32
 X = np.arange(4, dtype=np.float32)
@@ -200,10 +201,7 @@ def test_an_execution_that_its_driver_died_of_is_not_repeated(
         execute = _way(prepared, way, count)
         for deaths in range(2):
             lasting = thread.submit(execute, X * np.float32("nan"))
-            deadline = time.monotonic() + 60
-            while count[0] == 2 * deaths:
-                assert time.monotonic() < deadline, "it does not begin"
-                threading.Event().wait(0.001)
+            wait_for(lambda begun=2 * deaths: count[0] != begun)  # type: ignore[misc]
             os.kill(device.pid, signal.SIGKILL)
             assert isinstance(lasting.exception(60), nnburst.DeadObject)
             assert count[0] == 2 * deaths + 1

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.burst_helpers import copy_model, held_by, launched_in_time, standing_still, wait_until
+from client.burst_helpers import copy_model, held_by, launched_in_time, standing_still
 from client.conftest import add_model
 from nnburst import (
     BurstBusy,
@@ -32,6 +32,7 @@ from nnburst.client.hal import create_reusable_execution
 from nnburst.control.fences import FenceStatus
 from nnburst.hal import FencedExecution, ReusableExecution, SyncFence
 from nnburst.testing.faults.footprint import footprint, settle
+from waiting import wait_for
 
 HANG = 20.0
 
@@ -117,7 +118,7 @@ def test_second_run_at_the_same_time_is_refused(still: Device, relu: PreparedMod
         with standing_still(still):
             thread = threading.Thread(target=lambda: results.append(execution.run()))
             thread.start()
-            wait_until(lambda: bool(execution._under_way))
+            wait_for(lambda: bool(execution._under_way))
             for call in (execution.run, execution.run_fenced):
                 with pytest.raises(BurstBusy, match="one run at a time"):
                     call()
@@ -194,7 +195,7 @@ def test_run_that_misses_its_deadline_leaves_the_object_usable(
             except GeneralFailure:  # the late one is still under way
                 return False
 
-        wait_until(runs)
+        wait_for(runs)
 
 
 def test_buffers_are_looked_at_with_each_run(relu: PreparedModel) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 import nnburst
-from client.burst_helpers import wait_until
 from client.conftest import add_model
 from nnburst.client.burst.core import MAX_BACKLOG, SlotReleaser, SlotTable
 from nnburst.hal.errors import DeadObject, MissedDeadline
 from nnburst.testing.faults.footprint import footprint
+from waiting import wait_for
 
 HANG = 30.0
 
@@ -42,7 +42,7 @@ def test_new_pool_waits_for_a_driver_that_is_behind() -> None:
     assert not waiting.is_alive()
     assert len(forgotten) <= 2
     may_forget.release(MAX_BACKLOG + 1)
-    wait_until(lambda: forgotten == list(range(MAX_BACKLOG + 3)))
+    wait_for(lambda: forgotten == list(range(MAX_BACKLOG + 3)))
     releaser.close()
 
 
@@ -61,7 +61,7 @@ def test_burst_that_closes_asks_for_no_slot_that_is_waiting() -> None:
     assert asked.wait(HANG)
     closing = threading.Thread(target=releaser.close)
     closing.start()
-    wait_until(lambda: releaser._closing)
+    wait_for(lambda: releaser._closing)
     go_on.set()
     closing.join(HANG)
     assert freed == [0]

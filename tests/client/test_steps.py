@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import nnburst
-from client.burst_helpers import standing_still, wait_until
+from client.burst_helpers import standing_still
 from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memory, MissedDeadline
 from nnburst._native import ffi, lib
 from nnburst.client.burst.interface import Burst
@@ -24,6 +24,7 @@ from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
+from waiting import wait_for
 
 X = np.array([1.0, 2.0, 3.0], np.float32)
 FLOATS = OperandType.TENSOR_FLOAT32
@@ -132,7 +133,7 @@ def test_benches_wait_on_through_slices_of_a_long_run(
     chain.run()
 
     def let_go() -> None:
-        wait_until(lambda: bursts[1]._core.client.in_flight > 0)
+        wait_for(lambda: bursts[1]._core.client.in_flight > 0)
         threading.Event().wait(0.25)  # of 0.05 s slices
         os.kill(devices[1].pid, signal.SIGCONT)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
@@ -28,6 +27,7 @@ from nnburst.control.messages import (
 )
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import Closed, DeadObject, MissedDeadline, ResourceExhausted
+from waiting import wait_for
 
 HANG = 10.0
 #: What a peer does with a call: its number and message, and how to send an answer.
@@ -86,13 +86,6 @@ def peer() -> Iterator[Peer]:
 
 def call(peer: Peer, timeout: float = HANG) -> Nothing:
     return peer.connection.call(Ping(), Nothing, timeout=timeout)[0]
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_answer_is_read_by_who_called_and_wakes_no_reader(peer: Peer) -> None:

@@ -33,6 +33,7 @@ from nnburst.serialize import (
     deserialize_result,
     serialize_request,
 )
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from nnburst.serialize.packets import Result
@@ -147,24 +148,14 @@ class Harness:
         """Have two requests executed, of which a result ring of 3 elements takes only the first."""
         for runs in (1, 2):
             self.send(self.packet(0))
-            wait_until(lambda runs=runs: self.executor.runs == runs)  # type: ignore[misc]
-            wait_until(lambda: self.results.available_to_read() == 2)
+            wait_for(lambda runs=runs: self.executor.runs == runs)  # type: ignore[misc]
+            wait_for(lambda: self.results.available_to_read() == 2)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.context.close()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Return as soon as `condition` holds; fail the test if it never does."""
-    never = threading.Event()
-    for _ in range(int(seconds * 1000)):
-        if condition():
-            return
-        never.wait(0.001)
-    raise AssertionError("the condition was never met")
 
 
 def configure(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from driver.burst_harness import wait_until
 from nnburst.control.channel import Channel, Fds
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
@@ -28,6 +27,7 @@ from nnburst.control.messages import (
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
+from waiting import wait_for
 
 
 class RawClient:
@@ -99,7 +99,7 @@ class RawClient:
 
     def wait_for_fds(self, before: int) -> None:
         """Until the worker has no more than `before`: its threads close theirs after they answer."""
-        wait_until(lambda: self.count_fds() <= before)
+        wait_for(lambda: self.count_fds() <= before)
 
     def close(self) -> None:
         self.channel.close()

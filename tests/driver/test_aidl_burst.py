@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from driver.burst_harness import wait_until
 from nnburst.control.messages import (
     BurstExecute,
     CreateReusableExecution,
@@ -31,6 +30,7 @@ from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Model
 from nnburst.hal.types import Request, RequestArgument
+from waiting import wait_for
 
 INVALID, NONE = ErrorStatus.INVALID_ARGUMENT, ErrorStatus.NONE
 
@@ -260,7 +260,7 @@ def test_execution_object_in_use_is_refused_and_kept(
         theirs.send(b"\x01")
         theirs.close()
         info = GetExecutionInfo(fenced.result.handle)
-        wait_until(lambda: known.call(info).status == NONE)
+        wait_for(lambda: known.call(info).status == NONE)
         assert known.call(info).result.status == NONE
         known.call(Release(fenced.result.handle))
 

@@ -31,6 +31,7 @@ from nnburst.hal.limits import MAX_LOOP_TIMEOUT_NS
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.types import OutputShape, Request, RequestArgument
 from nnburst.testing.fuzzing.model_asking import AsyncOutcome, call_async
+from waiting import wait_for
 
 PERSISTENT = ErrorStatus.MISSED_DEADLINE_PERSISTENT
 TRANSIENT = ErrorStatus.MISSED_DEADLINE_TRANSIENT
@@ -200,10 +201,7 @@ def test_deadline_that_passes_before_the_preparation_starts_is_missed(
 
 
 def run_next(waiting: list[Callable[[], None]]) -> None:
-    began = time.monotonic()
-    while not waiting:
-        assert time.monotonic() - began < HANG
-        threading.Event().wait(0.001)
+    wait_for(lambda: waiting)
     waiting.pop(0)()
 
 

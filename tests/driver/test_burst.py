@@ -21,7 +21,6 @@ from driver.burst_harness import (
     encoded,
     relu_model,
     shapes,
-    wait_until,
 )
 from nnburst.control.channel import Fds
 from nnburst.driver import burst as driver_burst
@@ -35,6 +34,7 @@ from nnburst.hal.enums import ErrorStatus, ExecutionPreference
 from nnburst.hal.errors import DeadObject, GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.limits import NO_TIMING
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
+from waiting import wait_for
 
 NOT_MEASURED = (NO_TIMING, NO_TIMING)
 
@@ -253,7 +253,7 @@ def test_model_is_held_until_an_execution_without_waiters_is_done(
         burst.context.close()
     assert not burst.released
     go_on.set()
-    wait_until(lambda: burst.released == [True])
+    wait_for(lambda: burst.released == [True])
 
 
 def test_burst_whose_execution_does_not_close_lets_go_of_all_else(

@@ -6,8 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.faults.footprint import children
 from nnburst.testing.raw_peer import RawBurst
+from waiting import wait_for
 
 PRELUDE = """
 import array, os, socket, sys
@@ -131,14 +130,6 @@ def run() -> Iterator[Callable[..., Any]]:
     for client in started:
         client.kill()
         client.communicate(timeout=60)  # and a child that lives on
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        pause.wait(0.005)
 
 
 @pytest.mark.parametrize("way", HOSTILE)

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.burst_harness import wait_until
 from nnburst.control.fences import FenceStatus, create_fence
 from nnburst.control.messages import ExecuteFenced, Fenced, GetExecutionInfo, Ping, Release
 from nnburst.driver.client_session import FenceWaiter
@@ -23,6 +22,7 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.types import Request, RequestArgument
+from waiting import wait_for
 
 INVALID, NONE = ErrorStatus.INVALID_ARGUMENT, ErrorStatus.NONE
 HANG = 20.0
@@ -132,7 +132,7 @@ def test_more_sets_than_allowed_are_refused_and_their_fences_closed() -> None:
     assert outcome.wait() == FenceStatus.SIGNALLED
     three, signaller = create_fence()
     again = Outcome()
-    wait_until(lambda: not waiter._waits)
+    wait_for(lambda: not waiter._waits)
     waiter.wait([three], None, again)
     signaller.signal()
     assert again.wait() == FenceStatus.SIGNALLED
@@ -226,7 +226,7 @@ def test_fence_that_is_one_is_waited_for(known: Any, handle: int, memory: Shared
     info = GetExecutionInfo(reply.result.handle)
     assert known.call(info).status == ErrorStatus.GENERAL_FAILURE
     signaller.signal()
-    wait_until(lambda: known.call(info).status == NONE)
+    wait_for(lambda: known.call(info).status == NONE)
     known.call(Release(reply.result.handle))
 
 
@@ -240,7 +240,7 @@ def test_fence_that_is_readable_without_a_status_is_an_error_and_costs_no_time(
     if reply.status == INVALID:
         return  # seen at once
     info = GetExecutionInfo(reply.result.handle)
-    wait_until(lambda: known.call(info).status == NONE)
+    wait_for(lambda: known.call(info).status == NONE)
     assert known.call(info).result.status == ErrorStatus.GENERAL_FAILURE
     known.call(Release(reply.result.handle))
 
@@ -255,7 +255,7 @@ def test_peer_that_fills_its_fence_changes_nothing(
         while True:
             theirs.send(b"\x01" * 65536)
     info = GetExecutionInfo(reply.result.handle)
-    wait_until(lambda: known.call(info).status == NONE)
+    wait_for(lambda: known.call(info).status == NONE)
     assert known.call(info).result.status == NONE
     known.call(Release(reply.result.handle))
 
@@ -283,7 +283,7 @@ def test_many_fences_of_many_executions_leave_nothing_behind(
                 fence.close()
                 (signaller.close if index == number else signaller.signal)()
             info = GetExecutionInfo(reply.result.handle)
-            wait_until(lambda info=info: known.call(info).status == NONE)  # type: ignore[misc]
+            wait_for(lambda info=info: known.call(info).status == NONE)  # type: ignore[misc]
             known.call(Release(reply.result.handle))
 
     rounds(2)

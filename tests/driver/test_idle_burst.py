@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from driver.burst_harness import Harness, ScriptedExecution, ScriptedExecutor, wait_until
+from driver.burst_harness import Harness, ScriptedExecution, ScriptedExecutor
 from nnburst.driver import burst as driver_burst
 from nnburst.executor.base import Argument
 from nnburst.hal.enums import ErrorStatus
 from nnburst.testing.faults.footprint import resident_bytes
+from waiting import wait_for
 
 HELD = 64 << 20
 
@@ -44,5 +45,5 @@ def test_memory_of_a_burst_that_idles_goes_back_until_the_next_request(
         for times in (1, 2):
             assert burst.exchange(burst.packet(0))[0] == ErrorStatus.NONE
             assert len(burst.executor.bound) == times
-            wait_until(lambda: burst.executor.bound[-1].closed)
-            wait_until(lambda: resident_bytes(os.getpid()) < before + HELD // 2)
+            wait_for(lambda: burst.executor.bound[-1].closed)
+            wait_for(lambda: resident_bytes(os.getpid()) < before + HELD // 2)

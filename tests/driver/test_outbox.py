@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.burst_harness import wait_until
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
 from nnburst.control.messages import Message, NotifyPrepared, decode_upcall
 from nnburst.driver.outbox import Outbox
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted
+from waiting import wait_for
 
 HANG = 20.0
 #: More than a socket takes.
@@ -75,7 +75,7 @@ def test_client_that_reads_late_misses_nothing_and_holds_up_no_thread(ends: Ends
     assert [ends.read() for _ in range(MANY)] == list(range(MANY))
     ends.post(MANY)
     assert ends.read() == MANY
-    wait_until(lambda: outbox_threads() == 0)
+    wait_for(lambda: outbox_threads() == 0)
 
 
 def test_posts_of_many_threads_all_arrive(ends: Ends) -> None:
@@ -125,7 +125,7 @@ def test_tickets_of_a_client_that_does_not_read_run_out() -> None:
             posted += 1
     assert posted > MANY
     assert [ends.read() for _ in range(posted)] == list(range(posted))
-    wait_until(lambda: outbox_threads() == 0)
+    wait_for(lambda: outbox_threads() == 0)
     ends.post(0)
     ends.close()
 
@@ -135,7 +135,7 @@ def test_client_that_is_gone_holds_up_no_thread() -> None:
     for number in range(MANY):
         ends.post(number)
     ends.client.close()
-    wait_until(lambda: outbox_threads() == 0)
+    wait_for(lambda: outbox_threads() == 0)
     ends.post(1)
     ends.close()
 
@@ -156,7 +156,7 @@ def test_notification_that_nothing_is_left_for_leaves_when_there_is(
     ends.post(2)
     assert [ends.read(), ends.read()] == [1, 2]
     assert not failures
-    wait_until(lambda: outbox_threads() == 0)
+    wait_for(lambda: outbox_threads() == 0)
 
 
 @given(st.lists(st.sampled_from(["ticket", "post", "cancel", "read"]), max_size=60))

@@ -17,6 +17,7 @@ from nnburst.driver.scheduler import NICER, Lanes, Scheduler, Work
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import GeneralFailure, ResourceExhausted
+from waiting import wait_for
 
 LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
 HANG = 10.0
@@ -147,15 +148,6 @@ def serving(name: str) -> int:
     return sum(thread.name == name for thread in threading.enumerate())
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    never = threading.Event()
-    for _ in range(int(HANG * 1000)):
-        if condition():
-            return
-        never.wait(0.001)
-    pytest.fail("it never came true")
-
-
 def test_threads_of_a_busy_moment_end_and_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_module, "_REST", 0.02)
     lanes = Lanes("momentary", 4, low_lanes=2, capacity=99)
@@ -167,7 +159,7 @@ def test_threads_of_a_busy_moment_end_and_one_stays(monkeypatch: pytest.MonkeyPa
         gates = [occupy(lanes, LOW) for _ in range(2)]
         for gate in gates:
             gate.opened.set()
-        wait_until(lambda: serving("momentary") == 2)  # one of each crew
+        wait_for(lambda: serving("momentary") == 2)  # one of each crew
     order = Order()
     for name in range(20):
         lanes.submit(order.job(name), LOW if name % 2 else HIGH)
@@ -180,9 +172,9 @@ def test_thread_that_had_a_job_last_gets_the_next_and_the_others_may_end() -> No
         gate.opened.set()
     ran: list[int] = []
     for number in range(10):
-        wait_until(lambda: lanes._usual.idle == 3)
+        wait_for(lambda: lanes._usual.idle == 3)
         lanes.submit(lambda: ran.append(threading.get_ident()))
-        wait_until(lambda number=number: len(ran) > number)  # type: ignore[misc]
+        wait_for(lambda number=number: len(ran) > number)  # type: ignore[misc]
     assert len(set(ran)) == 1
 
 

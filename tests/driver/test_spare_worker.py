@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from nnburst.client.launch import driver_environment
 from nnburst.control.address import socket_path
 from nnburst.driver.service.supervisor import _end_with_parent
 from nnburst.testing.faults.footprint import children, is_running, spares
+from waiting import wait_for
 
 PATIENCE = 30.0
 Serve = Callable[..., "subprocess.Popen[str]"]
@@ -52,14 +52,6 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     for process in started:
         process.kill()
         process.communicate(timeout=PATIENCE)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        pause.wait(0.002)
 
 
 def spares_of(supervisor: int) -> list[int]:

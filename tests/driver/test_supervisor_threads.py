@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from client.burst_helpers import wait_until
 from nnburst._native import lib
 from nnburst.client.launch import driver_environment
 from nnburst.driver.service.supervisor import _other_threads
+from waiting import wait_for
 
 #: A driver with a second thread, as profilers and emulators start one.
 WITH_A_THREAD = """
@@ -67,7 +67,7 @@ def test_threads_that_end_while_their_names_are_read_are_left_out(
         own = Path(f"/proc/self/task/{threads['ends'].native_id}")
         assert own in tasks
         stop["ends"].set()
-        wait_until(lambda: own not in list_tasks(folder))
+        wait_for(lambda: own not in list_tasks(folder))
         return tasks
 
     for thread in threads.values():

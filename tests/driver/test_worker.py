@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from driver.burst_harness import wait_until
 from nnburst.control.channel import MAX_MODELS, Disconnected
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
@@ -31,6 +30,7 @@ from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.types import Request, RequestArgument
+from waiting import wait_for
 
 INVALID, NONE = ErrorStatus.INVALID_ARGUMENT, ErrorStatus.NONE
 
@@ -82,7 +82,7 @@ def test_hello_without_an_upcall_socket_is_refused(raw: Any, open_fd: Callable[[
     before = raw.count_fds()
     assert raw.call(Hello(PROTOCOL_VERSION, 8), [fd]).status == INVALID
     assert raw.call(Hello(PROTOCOL_VERSION, 8), []).status == INVALID
-    wait_until(lambda: raw.count_fds() == before)
+    wait_for(lambda: raw.count_fds() == before)
     os.close(fd)
     raw.introduce()
 
@@ -287,6 +287,6 @@ def test_burst_with_invalid_descriptors_is_refused(known: Any, model: Model) -> 
         message = OpenBurst(handle, 1, msgspec.Raw(raw), msgspec.Raw(raw))
         for count in (0, 1, 2, 3):
             assert known.call(message, [memory.fd] * count).status == INVALID
-    wait_until(lambda: known.count_fds() == before)
+    wait_for(lambda: known.count_fds() == before)
     memory.close()
     assert known.call(Release(handle)).status == NONE

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 import nnburst
-from client.burst_helpers import standing_still, wait_until
+from client.burst_helpers import standing_still
 from faults.processes import KILLS
 from interrupting import interrupted_at
 from nnburst import Burst
 from nnburst.client.burst import bound_request
 from nnburst.client.burst.event_loop import waiter_of
 from nnburst.testing.faults.activities import check_sum, sum_model, summands, write_summands
+from waiting import wait_for
 
 # A finalizer that a handler interrupts cannot pass the exception on: Python reports it and goes on.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -99,7 +100,7 @@ def submitted(request: Any) -> Any:
             taken.append(request.submit())
         return bool(taken)
 
-    wait_until(is_taken)
+    wait_for(is_taken)
     return taken[0]
 
 
@@ -179,7 +180,7 @@ def two_at_once(burst: Burst) -> Iterator[threading.Thread]:
         raise Interrupted
 
     def send() -> None:
-        wait_until(lambda: burst._core.client.waits_from_ns != last_wait)
+        wait_for(lambda: burst._core.client.waits_from_ns != last_wait)
         for number in both:  # the main thread comes back with both pending
             os.kill(os.getpid(), number)
 

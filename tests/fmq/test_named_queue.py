@@ -22,7 +22,6 @@ import pytest
 
 from descriptors import descriptors
 from fmq.queues import ELEMENT, numbers
-from fmq.test_waiting_ends import until
 from nnburst.fmq import named_queue
 from nnburst.fmq.named_queue import (
     create_named_queue,
@@ -38,6 +37,7 @@ from nnburst.hal.errors import (
     InvalidArgument,
     ResourceExhausted,
 )
+from waiting import wait_for
 
 posix_ipc = pytest.importorskip("posix_ipc", reason="there is no posix_ipc for this Python")
 
@@ -87,7 +87,7 @@ def test_another_process_opens_it_by_name(name: str) -> None:
     there = create_named_queue(name, ELEMENT, 3)
     there.write(numbers(0, 3))
     with subprocess.Popen([sys.executable, "-c", PEER, name], stdin=subprocess.PIPE) as peer:
-        until(lambda: there.peer is not None)
+        wait_for(lambda: there.peer is not None)
         # Its first name is gone, so the peer has used it again.
         back = open_named_queue(name, ELEMENT, timeout=60)
         found = back.read(3, timeout=60)

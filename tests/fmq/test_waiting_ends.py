@@ -21,6 +21,7 @@ from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import Flavor
 from nnburst.hal.errors import BadState, Closed, DeadObject, InvalidArgument
 from programs import environ_of_tests, run_program
+from waiting import wait_for
 
 
 def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
@@ -38,21 +39,11 @@ def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[object
     return thread, outcome
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    step = threading.Event()
-    for _ in range(20_000):
-        if condition():
-            return
-        step.wait(0.001)
-    raise AssertionError("it did not happen within 20 s")
-
-
 def test_second_thread_is_refused_while_one_waits() -> None:
     queue = MessageQueue.create(ELEMENT, 4)
     reader = opened_again(queue)
     thread, outcome = in_thread(lambda: reader.read(1, timeout=20))
-    until(lambda: reader.statistics().sleeps > 0)
+    wait_for(lambda: reader.statistics().sleeps > 0)
     with pytest.raises(BadState, match="another thread is using this reader"):
         reader.read(1)
     queue.write(np.zeros(1, ELEMENT))
@@ -69,7 +60,7 @@ def test_close_ends_a_wait_of_another_thread(side: str) -> None:
         thread, outcome = in_thread(lambda: queue.write(np.zeros(1, ELEMENT), timeout=20))
     else:
         thread, outcome = in_thread(lambda: queue.read(1, timeout=20))
-    until(lambda: queue.statistics().waits > 0)
+    wait_for(lambda: queue.statistics().waits > 0)
     queue.close()
     thread.join(20)
     assert [type(found) for found in outcome] == [Closed]
@@ -81,7 +72,7 @@ def test_wait_ends_when_the_other_end_closes() -> None:
     assert reader.read(1) is None
     queue.write(np.zeros(2, ELEMENT))
     thread, outcome = in_thread(lambda: queue.write(np.zeros(1, ELEMENT), timeout=20))
-    until(lambda: queue.statistics().waits > 0)
+    wait_for(lambda: queue.statistics().waits > 0)
     reader.close()
     thread.join(20)
     assert [type(found) for found in outcome] == [Closed]
@@ -96,7 +87,7 @@ def test_reader_sleeps_on_until_all_that_it_wants_is_there() -> None:
     reader = opened_again(queue)
     thread, outcome = in_thread(lambda: reader.read(3, timeout=20))
     for number in range(3):
-        until(partial(has_slept, reader, number))
+        wait_for(partial(has_slept, reader, number))
         queue.write(np.array([number], ELEMENT))
     thread.join(20)
     assert isinstance(outcome[0], np.ndarray)
@@ -114,7 +105,7 @@ def test_every_reader_of_an_unsynchronized_queue_is_woken() -> None:
 
     threads = [in_thread(partial(read_all, reader)) for reader in readers]
     for number in range(50):
-        until(lambda number=number: all(r.statistics().read >= number for r in readers))  # type: ignore[misc]
+        wait_for(lambda number=number: all(r.statistics().read >= number for r in readers))  # type: ignore[misc]
         assert writer.write(np.array([number], ELEMENT))
     for thread, _ in threads:
         thread.join(20)
@@ -151,7 +142,7 @@ def test_signal_handler_that_raises_ends_a_wait_and_nothing_is_lost() -> None:
     main = threading.main_thread().ident or 0
 
     def disturb() -> None:
-        until(lambda: reader.statistics().sleeps > 0)
+        wait_for(lambda: reader.statistics().sleeps > 0)
         signal.pthread_kill(main, signal.SIGUSR1)
 
     thread, _ = in_thread(disturb)
@@ -219,7 +210,7 @@ def test_reader_learns_at_once_that_the_process_of_the_writer_was_killed() -> No
         assert peer.stdout.readline() == "ready\n"
         assert queue.read(1, timeout=20) is not None
         thread, outcome = in_thread(lambda: queue.read(2, timeout=20))
-        until(lambda: queue.statistics().sleeps > 0)
+        wait_for(lambda: queue.statistics().sleeps > 0)
         peer.kill()
         thread.join(20)
     assert [type(found) for found in outcome] == [DeadObject]
@@ -234,7 +225,7 @@ def test_writer_learns_that_the_process_of_the_reader_was_killed() -> None:
         assert peer.stdout.readline() == "ready\n"
         assert queue.write(np.zeros(4, ELEMENT))
         thread, outcome = in_thread(lambda: queue.write(np.zeros(1, ELEMENT), timeout=20))
-        until(lambda: queue.statistics().waits > 0)
+        wait_for(lambda: queue.statistics().waits > 0)
         peer.kill()
         thread.join(20)
     assert [type(found) for found in outcome] == [DeadObject]

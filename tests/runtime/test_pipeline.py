@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import nnburst
-from client.burst_helpers import standing_still, wait_until
+from client.burst_helpers import standing_still
 from interrupting import interrupted_at, threads_that_start
 from nnburst import BurstBusy, MissedDeadline
 from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, ResourceExhausted
 from nnburst.runtime import Manager
 from runtime.half_drivers import two_halves
 from runtime.test_bound_plans import BOTH, X, chain
+from waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -155,8 +156,8 @@ def test_a_submission_that_is_interrupted_anywhere_leaves_the_burst_usable(
                 for request in requests:
                     request.inputs[0][...] = X
                 interrupted = interrupted_at(number, requests[0].submit)
-                wait_until(lambda: not requests[0].in_flight)  # noqa: B023 - called here
-                wait_until(lambda: not burst._pipeline._under_way)
+                wait_for(lambda: not requests[0].in_flight)  # noqa: B023 - called here
+                wait_for(lambda: not burst._pipeline._under_way)
                 pending = [request.submit() for request in requests]
                 for one in pending:
                     assert one.result().outputs[0].tolist() == (2 * X * X).tolist()

@@ -8,8 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.faults.footprint import children
+from waiting import wait_for
 
 SIDE = 1024
 PATIENCE = 60.0
@@ -131,20 +131,13 @@ def keepers(supervisor: int) -> list[int]:
     return found
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)  # of other processes, which do not notify anyone
-
-
 def test_keeper_that_was_killed_comes_back_and_later_clients_share_again(tmp_path: Path) -> None:
     with service_process(tmp_path / "shared") as supervisor, ExitStack() as stack:
         before, _ = clients(tmp_path / "shared", stack)
         (keeper,) = keepers(supervisor)
         for _ in range(2):
             os.kill(keeper, signal.SIGKILL)
-            until(lambda killed=keeper: keepers(supervisor) not in ([], [killed]))  # type: ignore[misc]
+            wait_for(lambda killed=keeper: keepers(supervisor) not in ([], [killed]))  # type: ignore[misc]
             (keeper,) = keepers(supervisor)
         results, files = clients(tmp_path / "shared", stack)
     assert set(results) == set(before)

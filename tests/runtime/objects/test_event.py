@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client.burst_helpers import wait_until
 from descriptors import descriptors
 from interrupting import interrupted_at, threads_that_start
 from nnburst.hal import SyncFence
@@ -21,6 +20,7 @@ from nnburst.runtime import Compilation, Event, Execution, Manager
 from nnburst.runtime.execution import fences
 from nnburst.runtime.objects.execution_settings import State
 from runtime.building import add_model, bad_data, bad_state, finished, op_failed, unexpected_null
+from waiting import wait_for
 
 ONES = np.ones(2, np.float32)
 
@@ -99,7 +99,7 @@ def test_a_computation_that_is_interrupted_anywhere_ends(way: str) -> None:
         interrupted = interrupted_at(number, use)
         for event in events:
             event.wait()
-        wait_until(lambda: execution._state != State.COMPUTATION)  # noqa: B023
+        wait_for(lambda: execution._state != State.COMPUTATION)  # noqa: B023
         out[...] = 0
         execution.start().wait()
         assert out.tolist() == [2, 2]
