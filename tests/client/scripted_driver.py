@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from nnburst import DeadObject, Device, Model, Priority
@@ -120,12 +119,7 @@ class ScriptedDriver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.device.close()
         self._thread.join(HANG)
         self.channel.close()

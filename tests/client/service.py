@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from types import TracebackType
 from typing import Self
 
 from programs import driver_environ_of_tests
@@ -48,12 +47,7 @@ class Service:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.communicate(timeout=60)
         self._folder.cleanup()

@@ -15,7 +15,6 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nnburst._native import ffi, lib
@@ -221,12 +220,7 @@ class _Slice:
     def __enter__(self) -> None:
         lib.nnb_trace_mark(self.name, BEGIN, 0, 0)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         lib.nnb_trace_mark(self.name, END, 0, 0)
 
 
@@ -248,13 +242,8 @@ class _MarkedSlice(_Slice):
         self._mark(self._begin)
         super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, traceback)
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
         self._mark(self._end)
 
     def _mark(self, text: bytes) -> None:
