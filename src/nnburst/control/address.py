@@ -108,12 +108,12 @@ def take_lock(path: Path) -> int | None:
 
 
 def temporary_name(path: Path) -> Path:
-    """Where the socket listens before it takes its name."""
+    """The path at which the socket listens before it takes its name."""
     return path.with_name(path.name + ".new")
 
 
 def remove_if_dead(path: Path) -> bool:
-    """Remove what a driver that has ended left at `path`: its socket and, last, its lock.
+    """Remove the files of a driver that has ended: its socket at `path` and, last, its lock.
 
     For names that will not come again, which would pile up. A driver that begins at the same moment finds the
     name taken, or another lock file than the one it opened, and then tries once more.
@@ -221,7 +221,7 @@ class Listener:
 
     @classmethod
     def claim(cls, path: Path, *, any_user: bool = False) -> Self:
-        """Become the one who listens at `path`.
+        """Listen at `path`, and hold its lock.
 
         Args:
             path: of the socket; its lock lies beside it.
@@ -246,12 +246,12 @@ class Listener:
         return connected
 
     def abandon_in_child(self) -> None:
-        """Close the descriptors and leave the name alone: what a forked child does."""
+        """Close the descriptors in a forked child, and leave the name alone."""
         self.socket.close()
         os.close(self._lock)
 
     def close(self) -> None:
-        """Give the name up; one that means another socket by now is left alone."""
+        """Remove the name, unless it belongs to another socket by now."""
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(self.path.lstat(), self._named):
                 self.path.unlink()

@@ -90,10 +90,10 @@ _NAMES: Final = ("calls", "file descriptors of calls", "bytes of calls")
 
 
 class CallBudget:
-    """Counts what is taken. Thread-safe."""
+    """Limits the resources that calls in progress take together. Thread-safe."""
 
     def __init__(self, limit: Cost = DEFAULT_LIMIT) -> None:
-        """Allow `limit` at once."""
+        """Allow calls to take `limit` together."""
         self._limit = limit
         self._lock = threading.Lock()
         self._taken = (0, 0, 0)
@@ -117,7 +117,7 @@ class CallBudget:
         return f"at most {limit} {name} may be in progress"
 
     def release(self, cost: Cost) -> None:
-        """A call is done."""
+        """Return the resources of a call that is done."""
         with self._lock:
             calls, fds, size = map(operator.sub, self._taken, cost)
             self._taken = calls, fds, size
@@ -125,16 +125,16 @@ class CallBudget:
 
 #: Plain numbers: operations on enumerations take a microsecond.
 _RECEIVE_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
-#: Some of a packet did not fit.
+#: Flags of a packet that did not fit.
 _CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _SEND_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-#: One more than a message may carry: a large body brings its own.
+#: Room for one more descriptor than a message may carry: that of a large body.
 _ANCILLARY_BYTES: Final = socket.CMSG_LEN((MAX_FDS + 1) * array.array("i").itemsize)
-#: The peer is not there any more.
+#: Errors of a connection whose peer is gone.
 _NO_PEER: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
-#: The kernel has too little of something, or this user's descriptors lie in too many sockets: for a while.
+#: Errors that pass: too little memory in the kernel, or too many of this user's descriptors in sockets.
 _SCARCE: Final = frozenset({errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM})
-#: Seconds until it may have it: there is no signal for it.
+#: Seconds before another attempt; the kernel gives no signal.
 _SCARCE_PAUSE: Final = 0.005
 #: Seconds of one wait; poll(2) takes no more than some 24 days.
 _LONGEST_WAIT: Final = 86_400.0
@@ -156,7 +156,7 @@ class _Holder(Protocol):
 
 
 class Fds(Closing):
-    """File descriptors that came with a message. What is not taken is closed. Not thread-safe."""
+    """The file descriptors of a message. Those that nobody takes are closed. Not thread-safe."""
 
     __slots__ = ("_fds",)
 
@@ -166,7 +166,7 @@ class Fds(Closing):
 
     @classmethod
     def duplicates(cls, holders: Iterable[_Holder]) -> Self:
-        """New descriptors of what pools and fences hold, to go with a message.
+        """Duplicate the descriptors of pools and fences, to send them with a message.
 
         Raises:
             Closed: one of them is closed.
@@ -192,7 +192,7 @@ class Fds(Closing):
         return fd
 
     def add(self, fd: int) -> None:
-        """Own one more."""
+        """Own another descriptor."""
         self._fds.append(fd)
 
     def take(self, index: int) -> int:
@@ -202,13 +202,13 @@ class Fds(Closing):
         return fd
 
     def cut(self) -> int:
-        """Hand the last descriptor over and forget that it was there."""
+        """Remove the last descriptor, and hand it over to the caller."""
         fd = self.take(len(self._fds) - 1)
         self._fds.pop()
         return fd
 
     def close(self) -> None:
-        """Close what was not taken."""
+        """Close the descriptors that were not taken."""
         while self._fds:
             fd = self._fds.pop()
             if fd is not None:
@@ -289,7 +289,7 @@ class Channel(Closing):
         return unix_peer(self._socket)
 
     def watch_process(self, pidfd: int) -> None:
-        """Take the end of a process for the peer's as well, once what has come before is received.
+        """Treat the end of a process as the peer's end, behind the packets that came before it.
 
         Args:
             pidfd: of that process; owned from here on. Only for the thread that receives.
@@ -346,7 +346,7 @@ class Channel(Closing):
             memory.close()
 
     def _leaves(self, packet: bytes) -> bool:
-        """Send a packet without descriptors, if nothing is in its way."""
+        """Send a packet without descriptors if there is room for it now."""
         try:
             with self._lock:  # so that close() cannot give the descriptor away meanwhile
                 self._socket.send(packet, _SEND_FLAGS)
@@ -372,7 +372,7 @@ class Channel(Closing):
                 return
 
     def _not_sent(self, error: OSError, fds: Sequence[int], deadline: float) -> None:
-        """Return if another attempt is worth it. Only a peer that is gone ends a connection."""
+        """Return if another attempt may succeed, else raise. Only the end of the peer ends a connection."""
         if error.errno in _NO_PEER or self._socket.fileno() < 0:
             raise Disconnected(str(error)) from error
         if error.errno == errno.EBADF:
@@ -528,18 +528,18 @@ class EndCallbacks:
         self._callbacks: list[Callable[[], None]] = []
 
     def __bool__(self) -> bool:
-        """Whether there are any to run."""
+        """Whether there are callbacks to run."""
         return bool(self._callbacks)
 
     def add(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once at the end; at once if that has been."""
+        """Run `callback` once at the end, or at once if the end has passed."""
         self._callbacks.append(callback)
         if self.ended and self.remove(callback):
             callback()
 
     def add_weakly(self, method: Callable[[], None]) -> None:
         """Run a method at the end if its object still exists then."""
-        # What is left of an object that is gone goes with it, and keeps nothing alive until then.
+        # The callback is removed with its object, which it does not keep alive.
         remove, call = self.remove, weakly(method)
         weakref.finalize(method.__self__, remove, call).atexit = False  # type: ignore[attr-defined]
         self.add(call)
@@ -553,7 +553,7 @@ class EndCallbacks:
         return True
 
     def run(self) -> None:
-        """It has ended: run all, the one added last first. Twice is fine."""
+        """Run all callbacks, the one added last first. Twice is fine."""
         self.ended = True
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Has an exception for each ErrorStatus that a caller can act on, and spells arguments in messages.
+"""Defines an exception for each ErrorStatus that a caller can act on, and spells arguments in messages.
 
 A message names an argument as Python's functions take it, or as an option within a command: `nnburst run`
 and its like call the same functions as programs do, and their users never see `shapes=`.
@@ -135,7 +135,7 @@ class MalformedPacket(NnburstError, ValueError):
     """
 
     def __init__(self, message: str, *, index: int, rule: str) -> None:
-        """Keep where and why beside the message."""
+        """Keep the place and the rule beside the message."""
         super().__init__(f"burst:{rule} at element {index}: {message}")
         self.index = index
         self.rule = rule

@@ -1,4 +1,4 @@
-"""Has the HAL's structs beside models: requests, timing, capabilities, configurations and buffer roles."""
+"""Defines the HAL's structs beside models: requests, timing, capabilities, configurations, buffer roles."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 def has_passed(deadline_ns: int | None) -> bool:
-    """Whether a moment on CLOCK_BOOTTIME is over; None never is."""
+    """Whether a moment on CLOCK_BOOTTIME has passed; None never does."""
     return deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= deadline_ns
 
 

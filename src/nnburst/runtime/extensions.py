@@ -65,7 +65,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that asks for extensions.
+    """A program that wants to use extensions.
 
     Attributes:
         path: of its executable; empty if unknown.
@@ -130,7 +130,7 @@ def may_use_extensions(program: Program, system: System, allowlist: Allowlist) -
 
 
 def _place(program: Program, system: System) -> tuple[bool, str]:
-    """Whether a program lies where it may use extensions, and what it would be listed as."""
+    """Whether a program's path allows it extensions, and the name under which a list would have it."""
     path, package = program.path, program.package
     if path in _APP_PROCESSES:
         if package is None:
@@ -216,7 +216,7 @@ class TypeRegistry:
         self._name_of: dict[int, str] = {}
 
     def register(self, extension: Extension, device: str) -> bool:
-        """Take an extension in that a device has.
+        """Add an extension of a device.
 
         Returns:
             Whether models may use it. Two devices that give the same name different operand types disable it
@@ -269,7 +269,7 @@ class TypeRegistry:
 
     @property
     def prefixes(self) -> frozenset[int]:
-        """All that were given."""
+        """The prefixes that extensions have in this process."""
         return frozenset(self._name_of)
 
     def name(self, code: int) -> str | None:
@@ -306,18 +306,18 @@ TYPES = TypeRegistry()
 
 
 class AttributeList:
-    """In the order in which they were added.
+    """Attributes of extensions, in the order in which they were added.
 
     NNAPI: RT:X8. DEVIATES: a name that no device has is refused, as it is for types (RT:X3).
     """
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start without attributes."""
         self._added: list[ExtensionAttribute] = []
 
     @property
     def added(self) -> tuple[ExtensionAttribute, ...]:
-        """All of them."""
+        """The attributes."""
         return tuple(self._added)
 
     def check_given(self, extension: str | None, value: bytes | memoryview | None) -> None:
@@ -331,7 +331,7 @@ class AttributeList:
             raise UnexpectedNull(f"add_extension_attribute: {what} is None")
 
     def add(self, extension: str, code: int, value: bytes | memoryview) -> None:
-        """Add one; from now on its extension has a prefix in this process (RT:X2).
+        """Add an attribute; from now on its extension has a prefix in this process (RT:X2).
 
         Raises:
             InvalidArgument: no device has the extension, the code has more than 16 bits, or it was added

@@ -51,7 +51,7 @@ class WholeGraph(msgspec.Struct, frozen=True, array_like=True):
     files: dict[str, bytes]
 
     def pack(self) -> bytes:
-        """As a cache keeps it."""
+        """The graph as bytes for a cache."""
         return msgspec.msgpack.encode(self)
 
 
@@ -133,7 +133,7 @@ def _file_operands(model: Model, prefix: int, extension: str) -> tuple[GraphPara
 
 
 class GraphTensor(NamedTuple):
-    """An input or output as an engine has it.
+    """An input or output of an engine.
 
     Attributes:
         name: of it.

@@ -132,7 +132,7 @@ def pack(
     parts: Sequence[tuple[CachedPart, Octets]],
     types: Mapping[int, TensorType] | None = None,
 ) -> Cached:
-    """Everything that is kept of a model.
+    """Cache a model: its lowered parts, their constants and their types.
 
     Args:
         model: the whole of it.
@@ -173,7 +173,7 @@ def unpack(cached: Cached) -> tuple[Program, list[Octets]]:
 
 
 def _between(spans: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Start and end of what lies before, between and behind the spans of a file."""
+    """Start and end of the pieces before, between and behind the spans of a file."""
     start = 0
     for offset, length in spans:
         yield start, offset
@@ -222,7 +222,7 @@ class PackedWeights:
         self.fd = fd
 
     def close(self) -> None:
-        """Engines that are there keep their mappings. Twice is fine."""
+        """Close the descriptor; engines keep their mappings. Twice is fine."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
