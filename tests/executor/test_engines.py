@@ -11,6 +11,7 @@ import pytest
 
 import nnburst
 from executor.litert.networks import aligned
+from executor.litert.test_hostile_memory import gathering
 from executor.onnxruntime.networks import (
     F32,
     I32,
@@ -20,12 +21,14 @@ from executor.onnxruntime.networks import (
     network,
     run_two_bursts_at_once,
 )
+from executor.test_hostile_memory import RUNS, run
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime, openvino
 from nnburst.executor.onnxruntime.executor import NetworkPrepared
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
+from nnburst.testing.conformance.vectors import build
 
 EXECUTORS: Final = {"onnxruntime": onnxruntime, "openvino": openvino}
 #: Operations of a chain that takes longer than 5 ms.
@@ -123,3 +126,17 @@ def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole(engine: str) -> No
     assert bound.run(soon).status is ErrorStatus.MISSED_DEADLINE_PERSISTENT
     assert bound.run(soon + 600 * 10**9).status is ErrorStatus.NONE
     assert taken.tobytes() == given.tobytes()
+
+
+@pytest.mark.counted
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_indices_are_refused_or_followed_whatever_they_change_to(
+    engine: str, reshaped: bool
+) -> None:
+    vector = gathering(reshaped=reshaped)
+    prepared = EXECUTORS[engine]().prepare(build(vector).model, [])
+    assert isinstance(prepared, NetworkPrepared)
+    ended = {status for status, _ in run(vector, prepared, 20 * RUNS, at_end=False)}
+    # Which of them depends on what the other writer had there at the time.
+    assert ended
+    assert ended <= {ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE}

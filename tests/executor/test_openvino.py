@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("openvino", reason="the executor's engine is not installed")
 
 import nnburst
-from executor.litert.test_hostile_memory import drawn, gathering
+from executor.litert.test_hostile_memory import drawn
 from executor.onnxruntime.networks import (
     F32,
     computed,
@@ -207,13 +207,3 @@ def test_memory_that_changes_all_the_time_breaks_no_operation() -> None:
                     assert status in (ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE), message
             prepared.close()
     assert cases > 60
-
-
-@pytest.mark.parametrize("reshaped", [False, True])
-def test_indices_are_refused_or_followed_whatever_they_change_to(reshaped: bool) -> None:
-    vector = gathering(reshaped=reshaped)
-    prepared = openvino().prepare(build(vector).model, [])
-    assert isinstance(prepared, NetworkPrepared)
-    ended = {status for status, _ in run(vector, prepared, 20 * RUNS, at_end=False)}
-    assert ended
-    assert ended <= {ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE}

@@ -20,25 +20,16 @@ from nnburst.runtime.measured_placement import MeasuredPlacement
 from nnburst.runtime.part_timer import PartTimer
 from nnburst.runtime.planning.plan import SimplePlan
 from runtime.computing_device import ComputingDevice
+from runtime.measuring.made_up import VirtualClock
 from runtime.planning.plans import ADD, EXP, chain
 
 X = np.array([0.5, 0.25], np.float32)
 
 
-class Clock:
-    """Seconds that pass while a device computes and at no other time: however long this machine takes."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
     """A clock for measuring in place of this machine's."""
-    made = Clock()
+    made = VirtualClock()
     monkeypatch.setattr("nnburst.runtime.objects.compilation.PartTimer", partial(PartTimer, made))
     return made
 
@@ -48,7 +39,7 @@ def device(name: str) -> ComputingDevice:
     return ComputingDevice(name, lambda _operation, _model: True, 0.5)
 
 
-def slow_device(name: str, clock: Clock, slow: int) -> ComputingDevice:
+def slow_device(name: str, clock: VirtualClock, slow: int) -> ComputingDevice:
     """Takes 1 ms for an execution, and 20 ms longer for each operation of a kind."""
 
     def pass_time(model: Model) -> Outcome | None:
@@ -66,7 +57,9 @@ def measured(tmp_path: Path, manager: Manager, model: Model) -> nnburst.Compiled
     return nnburst.compile(model, placement="measured", measuring=measuring, manager=manager)
 
 
-def test_each_operation_goes_to_the_device_that_is_fast_at_it(tmp_path: Path, clock: Clock) -> None:
+def test_each_operation_goes_to_the_device_that_is_fast_at_it(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
     with Manager([slow_device("a", clock, EXP), slow_device("b", clock, ADD)]) as manager:
         manager.cpu.supported_operations = lambda *_: [False] * 3  # type: ignore[method-assign]
         with measured(tmp_path, manager, chain(ADD, EXP, EXP)) as compiled:
@@ -79,7 +72,7 @@ def test_each_operation_goes_to_the_device_that_is_fast_at_it(tmp_path: Path, cl
             assert "beats b alone: faster in" in str(report)
 
 
-def test_plan_falls_back_as_any_other_does(tmp_path: Path, clock: Clock) -> None:
+def test_plan_falls_back_as_any_other_does(tmp_path: Path, clock: VirtualClock) -> None:
     first, second = slow_device("a", clock, EXP), slow_device("b", clock, ADD)
     with Manager([first, second]) as manager:
         manager.cpu.supported_operations = lambda *_: [False] * 2  # type: ignore[method-assign]
@@ -89,7 +82,9 @@ def test_plan_falls_back_as_any_other_does(tmp_path: Path, clock: Clock) -> None
             np.testing.assert_allclose(result, np.exp(X + X), rtol=1e-5)
 
 
-def test_device_that_is_slow_at_all_it_does_gets_nothing(tmp_path: Path, clock: Clock) -> None:
+def test_device_that_is_slow_at_all_it_does_gets_nothing(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
     with (
         Manager([slow_device("slow", clock, ADD)]) as manager,
         measured(tmp_path, manager, chain(ADD, ADD)) as compiled,

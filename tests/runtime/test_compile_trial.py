@@ -22,26 +22,19 @@ from nnburst.runtime.devices.engine_device import EngineDevice
 from nnburst.runtime.part_timer import PartTimer
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from runtime.computing_device import ComputingDevice
+from runtime.measuring.made_up import VirtualClock
 from runtime.planning.plans import ADD, EXP, chain
 
 X = np.array([0.5, 0.25], np.float32)
 Engines = Callable[..., Manager]
 
 
-class Clock:
-    """Seconds that pass while an engine computes and at no other time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Engine(ComputingDevice):
     """Computes everything by the reference executor, and takes so long for it."""
 
-    def __init__(self, name: str, clock: Clock, seconds: float, reported: float = 0.5) -> None:
+    def __init__(
+        self, name: str, clock: VirtualClock, seconds: float, reported: float = 0.5
+    ) -> None:
         super().__init__(name, lambda _operation, _model: True, reported)
 
         def pass_time(_model: Model) -> Outcome | None:
@@ -52,9 +45,9 @@ class Engine(ComputingDevice):
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualClock:
     """A clock for trials in place of this machine's; what they find is kept for this test alone."""
-    made = Clock()
+    made = VirtualClock()
     monkeypatch.setattr("nnburst.runtime.objects.compilation.PartTimer", partial(PartTimer, made))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return made
@@ -80,7 +73,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engines]:
 
 
 def test_the_whole_model_goes_to_the_engine_that_is_faster_for_it(
-    engines: Engines, clock: Clock
+    engines: Engines, clock: VirtualClock
 ) -> None:
     manager = engines(Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001))
     with nnburst.compile(chain(ADD, EXP), manager=manager) as compiled:
@@ -92,7 +85,7 @@ def test_the_whole_model_goes_to_the_engine_that_is_faster_for_it(
         assert "second is the fastest" in str(report)
 
 
-def test_an_engine_is_tried_once_on_a_machine(engines: Engines, clock: Clock) -> None:
+def test_an_engine_is_tried_once_on_a_machine(engines: Engines, clock: VirtualClock) -> None:
     for expected in (True, False):
         loser, winner = Engine("first", clock, 0.002), Engine("second", clock, 0.001)
         with nnburst.compile(chain(ADD, EXP), manager=engines(loser, winner)) as compiled:
@@ -101,7 +94,7 @@ def test_an_engine_is_tried_once_on_a_machine(engines: Engines, clock: Clock) ->
 
 
 def test_an_engine_that_refuses_the_model_is_asked_once_on_a_machine(
-    engines: Engines, clock: Clock
+    engines: Engines, clock: VirtualClock
 ) -> None:
     asked = []
 
@@ -119,7 +112,7 @@ def test_an_engine_that_refuses_the_model_is_asked_once_on_a_machine(
 
 
 def test_the_first_engine_keeps_a_model_that_it_computes_as_fast(
-    engines: Engines, clock: Clock
+    engines: Engines, clock: VirtualClock
 ) -> None:
     manager = engines(Engine("first", clock, 0.00104), Engine("second", clock, 0.001))
     with nnburst.compile(chain(ADD), manager=manager) as compiled:
@@ -127,7 +120,7 @@ def test_the_first_engine_keeps_a_model_that_it_computes_as_fast(
 
 
 def test_an_engine_that_reports_to_be_far_slower_is_not_tried(
-    engines: Engines, clock: Clock
+    engines: Engines, clock: VirtualClock
 ) -> None:
     first, second = Engine("first", clock, 0.002, 0.3), Engine("second", clock, 0.001, 0.7)
     with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
@@ -159,7 +152,7 @@ def test_a_model_whose_numbers_are_rounded_at_8_bit_weights_stays_with_the_first
     ids=lambda options: str(*options),
 )
 def test_reports_decide_if_that_is_asked_for_or_power_counts_or_devices_are_listed(
-    engines: Engines, clock: Clock, options: dict[str, Any]
+    engines: Engines, clock: VirtualClock, options: dict[str, Any]
 ) -> None:
     first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
     manager = engines(first, second)
@@ -168,7 +161,7 @@ def test_reports_decide_if_that_is_asked_for_or_power_counts_or_devices_are_list
         assert (first.executed, second.executed) == (0, 0)
 
 
-def test_reports_decide_among_drivers_that_run(clock: Clock) -> None:
+def test_reports_decide_among_drivers_that_run(clock: VirtualClock) -> None:
     first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
     with (
         Manager([first, second]) as manager,
@@ -178,14 +171,14 @@ def test_reports_decide_among_drivers_that_run(clock: Clock) -> None:
         assert (first.executed, second.executed) == (0, 0)
 
 
-def test_reports_decide_on_a_model_of_unknown_size(engines: Engines, clock: Clock) -> None:
+def test_reports_decide_on_a_model_of_unknown_size(engines: Engines, clock: VirtualClock) -> None:
     manager = engines(Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001))
     with nnburst.compile(chain(ADD, dims=(0,)), manager=manager) as compiled:
         assert compiled.plan.devices == ("first",)
 
 
 def test_reports_decide_if_the_fastest_does_not_prepare_after_all(
-    engines: Engines, clock: Clock, caplog: pytest.LogCaptureFixture
+    engines: Engines, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
     prepared: list[Model] = []
@@ -200,14 +193,18 @@ def test_reports_decide_if_the_fastest_does_not_prepare_after_all(
     assert "second is the fastest and cannot prepare" in caplog.text
 
 
-def test_the_cpu_stands_in_for_the_engine_that_was_chosen(engines: Engines, clock: Clock) -> None:
+def test_the_cpu_stands_in_for_the_engine_that_was_chosen(
+    engines: Engines, clock: VirtualClock
+) -> None:
     first, second = Engine("first", clock, 0.002), Engine("second", clock, 0.001)
     with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
         second.on_execute = lambda _model: Outcome(ResultCode.OP_FAILED)
         assert compiled.execute([X]).outputs[0].tolist() == (X + X).tolist()
 
 
-def test_a_trial_takes_no_more_than_half_of_the_timeout(engines: Engines, clock: Clock) -> None:
+def test_a_trial_takes_no_more_than_half_of_the_timeout(
+    engines: Engines, clock: VirtualClock
+) -> None:
     first, second = Engine("first", clock, 3.0), Engine("second", clock, 0.001)
     with nnburst.compile(chain(ADD), manager=engines(first, second), timeout=4.0) as compiled:
         assert compiled.plan.devices == ("first",)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nnburst
+from executor.cpu_time import busy_for, cpu_ns
 from executor.litert.networks import aligned, bind, convolution, needs_engine
 from nnburst.executor.base import PrepareOptions
 from nnburst.executor.built_in import litert
@@ -22,17 +22,6 @@ two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 #: A patience that only a broken engine outlasts, in seconds.
 PATIENCE = 60.0
-
-
-def cpu_ns(pid: int) -> dict[int, int]:
-    """Time that each thread of a process has been running, by its id."""
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-    return found
 
 
 def computing(pid: int, before: dict[int, int]) -> set[int]:
@@ -98,13 +87,6 @@ def test_no_thread_of_an_idle_driver_spins(count: int, device: nnburst.Device) -
     busy_for(0.4)
     used = sum(cpu_ns(device.pid).values()) - before
     assert used * 1e-9 < 0.4 / 20
-
-
-def busy_for(seconds: float) -> None:
-    """Use so much CPU: time that passes for threads that spin beside."""
-    began = time.process_time()
-    while time.process_time() - began < seconds:
-        pass
 
 
 def test_results_do_not_depend_on_the_number_of_threads(device: nnburst.Device) -> None:

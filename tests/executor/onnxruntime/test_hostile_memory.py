@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
-from executor.litert.test_hostile_memory import drawn, gathering
+from executor.litert.test_hostile_memory import drawn
 from executor.test_hostile_memory import RUNS, run
 from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.graph.operation import REGISTRY
@@ -60,15 +60,3 @@ def test_memory_that_changes_all_the_time_breaks_no_operation(operation: Operati
             assert status in (ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE), message
         prepared.close()
     assert cases, "no case of it is claimed"
-
-
-@pytest.mark.counted
-@pytest.mark.parametrize("reshaped", [False, True])
-def test_indices_are_refused_or_followed_whatever_they_change_to(reshaped: bool) -> None:
-    vector = gathering(reshaped=reshaped)
-    prepared = onnxruntime().prepare(build(vector).model, [])
-    assert isinstance(prepared, NetworkPrepared)
-    ended = {status for status, _ in run(vector, prepared, 20 * RUNS, at_end=False)}
-    # Which of them depends on what the other writer had there at the time.
-    assert ended
-    assert ended <= {ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE}
