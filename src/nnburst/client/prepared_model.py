@@ -60,7 +60,7 @@ from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH, DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
 from nnburst.hal.utils import Closing
-from nnburst.hal.whole_graph import resident_states
+from nnburst.hal.whole_graph import has_slots
 from nnburst.tracing.slices import Layer, Phase, trace
 
 #: Seconds that a driver gets to take a call whose outcome comes later.
@@ -272,7 +272,7 @@ class PreparedModel(Closing):
         self.num_threads = num_threads
         self.from_cache = from_cache
         self._prepared = prepared
-        self._has_slots = bool(resident_states(prepared.model))
+        self._has_slots = has_slots(prepared.model)
         self._closed = False
         self._waits = True
         self._recovery: Recovery | None = None

@@ -25,7 +25,7 @@ from nnburst.hal import late_numpy as np
 from nnburst.hal.errors import InvalidArgument, NnburstError, as_options
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import MemoryPool, Operand
-from nnburst.hal.whole_graph import ElementTypes, engine_of, resident_states
+from nnburst.hal.whole_graph import ElementTypes, engine_of, has_slots
 
 if TYPE_CHECKING:
     from nnburst.importer.imported_model import ImportedModel
@@ -252,7 +252,7 @@ def describe(
         extension_name_to_prefix=network.model.extension_name_to_prefix,
         fields={
             "num_threads": prepared.num_threads,
-            "has_slots": int(bool(resident_states(network.model))),
+            "has_slots": int(has_slots(network.model)),
         },
     )
 

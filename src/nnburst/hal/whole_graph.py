@@ -211,19 +211,27 @@ class GraphState(msgspec.Struct, frozen=True, array_like=True):
 class GraphParams(msgspec.Struct, frozen=True, array_like=True):
     """The parameters of the file's operand, beside its bytes.
 
+    With states by slots the operation has one more input, two unsigned integers of 64 bits: the slot of the
+    request, and how many runs it has had (csrc/onnxruntime.h has what else they may be).
+
     Attributes:
         inputs: names of the graph's inputs that are the operation's.
         outputs: names of its outputs, likewise.
         files: names by which it refers to other files.
-        states: inputs and outputs that stay in the driver. With some the operation has one more input, two
-            unsigned integers of 64 bits: the slot of the request, and how many runs it has had
-            (csrc/onnxruntime.h has what else they may be).
+        states: inputs and outputs that stay in the driver, by slots.
+        keeps: whether each slot has the variables of a .tflite file for itself.
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     files: tuple[str, ...] = ()
     states: tuple[GraphState, ...] = ()
+    keeps: bool = False
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether a request names a slot, by one more input."""
+        return self.keeps or bool(self.states)
 
     def pack(self) -> ExtensionParams:
         """As an operand carries it."""
@@ -260,11 +268,11 @@ OPEN_SLOT: Final = 2**64 - 1
 CLOSE_SLOT: Final = 2**64 - 2
 
 
-def resident_states(model: Model) -> tuple[GraphState, ...]:
-    """The states of a model that stay in the driver; empty for a model that is no whole graph."""
+def has_slots(model: Model) -> bool:
+    """Whether states of a model stay in the driver, by slots; no for a model that is no whole graph."""
     used = [entry for entry in model.extension_name_to_prefix if entry.name in NAMES]
     for operand in model.main.operands:
         for entry in used:
             if operand.type == extension_code(entry.prefix, FILE) and operand.extra_params:
-                return GraphParams.unpack(operand.extra_params, entry.name).states
-    return ()
+                return GraphParams.unpack(operand.extra_params, entry.name).has_slots
+    return False

@@ -67,9 +67,10 @@ def load(
         as_graph: True makes the file one operation; dimensions that neither it nor `shapes` has stay open
             then, and each request carries them, unless a .tflite file keeps a state. False makes it
             operations, or refuses it. By default the file decides.
-        resident: whether the states of a whole .onnx graph stay in the driver, where the engine has them, and
-            bursts have slots for them (`Burst.slot`). They begin with zeros, of the extents that the file or
-            `shapes` has, or 0 where both leave one open.
+        resident: whether the states of a whole graph stay in the driver, where the engine has them, and
+            bursts have slots for them (`Burst.slot`). Those of an .onnx file are `states`; they begin with
+            zeros, of the extents that the file or `shapes` has, or 0 where both leave one open. Those of a
+            .tflite file are its variables; without this all requests share them.
         largest: outputs of a whole .onnx graph, by name, of which a request gets the index of the largest
             along the last axis (INT64, `NAME_largest`) instead.
         exact: whether real numbers are multiplied with 8-bit weights in float32. If not, the model is
@@ -329,7 +330,12 @@ def _load_tflite(
         )
     shapes = _without_known(content, options.shapes)
     if options.as_graph:
-        return tflite_graph(content, shapes, stays_open=not options.falls_back)
+        return tflite_graph(
+            content,
+            shapes,
+            stays_open=not options.falls_back,
+            resident=options.resident,
+        )
     if shapes:
         raise Refused(
             f"{spelt('shapes')}: given, with which a .tflite file cannot become operations"

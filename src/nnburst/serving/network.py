@@ -30,7 +30,7 @@ from nnburst.hal.errors import (
     as_options,
 )
 from nnburst.hal.utils import Closing, start_thread
-from nnburst.hal.whole_graph import resident_states
+from nnburst.hal.whole_graph import has_slots
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import NamedSource
 from nnburst.serving.options import Options
@@ -270,7 +270,7 @@ class Network(Closing):
         if self._model is None:
             with as_options():
                 self._model = self._source.load()
-            self._has_slots = bool(resident_states(self._model.model))
+            self._has_slots = has_slots(self._model.model)
         prepared = self.worker.device.prepare(self._model)
         states = self._model.states
         hidden = [state.input_index for state in states]

@@ -14,6 +14,11 @@ from nnburst.hal.extensions import number_of, prefix_of
 from nnburst.hal.model import Model, Operand, is_extension
 from nnburst.hal.whole_graph import BY_NAME, FILE, GRAPH, SLOT_EXTENTS, Element, GraphParams
 
+#: Of the input that names a slot.
+SLOT_BYTES: Final = 16
+#: Slots of one prepared model.
+MAX_SLOTS: Final = 1024
+
 
 class Apart(IntEnum):
     """The way in which an argument is given to an engine; csrc/copies.h."""
@@ -155,8 +160,10 @@ def check_declared(
         InvalidArgument: they differ.
     """
     main, params = model.main, graph.params
-    given = main.input_indexes[:-1] if params.states else main.input_indexes
-    if params.states:
+    given = main.input_indexes[:-1] if params.has_slots else main.input_indexes
+    if params.has_slots:
+        if not main.input_indexes:
+            raise InvalidArgument("the model has no inputs, expected one that names a slot")
         _check_slot(main.operands[main.input_indexes[-1]], graph.prefix)
     for side, said, known, indexes in (
         ("input", params.inputs, inputs, given),

@@ -64,6 +64,18 @@ def difference(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
     return f"an output is {found}, not {declared}"
 
 
+def outcome_of(shapes: tuple[OutputShape, ...], declared: Sequence[tuple[int, ...]]) -> Outcome:
+    """The outcome of a run that made outputs of these shapes, for a request that declared others."""
+    if not all(shape.is_sufficient for shape in shapes):
+        message = "an output buffer is too small for what is computed"
+        return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
+    for shape, said in zip(shapes, declared, strict=True):
+        if differ(said, shape.dimensions):
+            why = difference(said, shape.dimensions)
+            return Outcome(ErrorStatus.GENERAL_FAILURE, (), why)
+    return Outcome(ErrorStatus.NONE, shapes)
+
+
 class _Place:
     """An engine and who uses it."""
 

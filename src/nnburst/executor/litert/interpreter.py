@@ -336,7 +336,7 @@ class GraphCall:
         if isinstance(found, str):
             return found
         pairs = zip(found, self._outputs, strict=True)
-        self.shapes = tuple(_take(values, room) for values, room in pairs)
+        self.shapes = tuple(take(values, room) for values, room in pairs)
         return ""
 
     def close(self) -> None:
@@ -359,7 +359,7 @@ def _values(tensor: GraphTensor, memory: memoryview) -> Array:
     return values
 
 
-def _take(values: Array, room: memoryview | None) -> OutputShape:
+def take(values: Array, room: memoryview | None) -> OutputShape:
     """Copy an output into a request's memory, if that is enough."""
     fits = room is not None and room.nbytes >= values.nbytes
     if room is not None and fits:

@@ -22,11 +22,11 @@ from nnburst.executor.litert.engines import (
     MAX_ENGINES,
     Engines,
     LiteRtExecution,
-    differ,
-    difference,
+    outcome_of,
     room_for,
 )
 from nnburst.executor.litert.interpreter import ExternalDelegate, GraphCall, GraphInterpreter
+from nnburst.executor.litert.slots import SlotExecution, Slots
 from nnburst.formats.tflite_graph import BorderTensor, TfliteGraph, read_graph
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
@@ -64,15 +64,7 @@ class InterpretedExecution(Execution):
         failure = self._call.run()
         if failure:
             return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"LiteRT: {failure}")
-        shapes = self._call.shapes
-        if not all(shape.is_sufficient for shape in shapes):
-            message = "an output buffer is too small for what is computed"
-            return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
-        for shape, declared in zip(shapes, self._declared, strict=True):
-            if differ(declared, shape.dimensions):
-                why = difference(declared, shape.dimensions)
-                return Outcome(ErrorStatus.GENERAL_FAILURE, (), why)
-        return Outcome(ErrorStatus.NONE, shapes)
+        return outcome_of(self._call.shapes, self._declared)
 
     def close(self) -> None:
         """Let go of the engine and of the request's memory."""
@@ -86,7 +78,7 @@ class TflitePrepared(Prepared):
     """A whole graph. `bind` may be called from several threads at once.
 
     A graph that keeps state has one engine, so its executions take turns and each goes on where the last one
-    ended; any other has one for each thread that computes.
+    ended, or one for each slot, if the client asks for them; any other has one for each thread that computes.
     """
 
     def __init__(
@@ -113,6 +105,8 @@ class TflitePrepared(Prepared):
         if graph.params.states:
             raise InvalidArgument(f"{TFLITE}: a file keeps its own states, and has no others")
         read = read_graph(graph.content)
+        if graph.params.keeps and not read.keeps_state:
+            raise InvalidArgument(f"{TFLITE}: slots for a file without variables")
         self.num_threads = num_threads
         self._model, self._graph, self._content = model, graph, read.content
         self._inputs = [_known("input", tensor) for tensor in read.inputs]
@@ -127,18 +121,29 @@ class TflitePrepared(Prepared):
         self._most = 1 if read.keeps_state or delegate is not None else MAX_ENGINES
         self._lock = threading.Lock()
         self._interpreters: Engines | None = None
+        self._slots: Slots | None = None
         self._fixed = self._by_library(read, self._most)
         if self._fixed is None:
-            self._interpreters = self._by_interpreter(read)
+            first = self._first_interpreter(read)
+            if graph.params.keeps:
+                self._slots = Slots(self._interpreter, first)
+            else:
+                ready = [first]
+                self._interpreters = Engines(
+                    lambda: ready.pop() if ready else self._interpreter(), self._most
+                )
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
         """Bind memory; see `nnburst.executor.base.Prepared`."""
-        if len(inputs) != len(self._inputs) or len(outputs) != len(self._outputs):
+        count = len(self._inputs) + (self._slots is not None)
+        if len(inputs) != count or len(outputs) != len(self._outputs):
             raise InvalidArgument(
                 f"validation:R1: {len(inputs)} inputs and {len(outputs)} outputs given, the graph has"
-                f" {len(self._inputs)} and {len(self._outputs)}"
+                f" {count} and {len(self._outputs)}"
             )
-        found = [_input(*each) for each in zip(inputs, self._open, strict=True)]
+        found = [_input(*each) for each in zip(inputs, self._open, strict=False)]
+        if self._slots is not None:
+            return SlotExecution(self._slots, inputs[-1], found, outputs)
         given, extents = [memory for memory, _ in found], tuple(extents for _, extents in found)
         is_suggested = all(
             have == tensor.extents for have, tensor in zip(extents, self._inputs, strict=True)
@@ -170,6 +175,8 @@ class TflitePrepared(Prepared):
             self._engines.close()
         if self._interpreters is not None:
             self._interpreters.close()
+        if self._slots is not None:
+            self._slots.close_all()
 
     def _check_declared(self) -> None:
         # Extents of outputs in files are often wrong: only the engine's count.
@@ -188,8 +195,8 @@ class TflitePrepared(Prepared):
             self._content, self._inputs, self._outputs, self.num_threads, self._delegate
         )
 
-    def _by_interpreter(self, read: TfliteGraph) -> Engines:
-        """Engines for a graph that the library does not run."""
+    def _first_interpreter(self, read: TfliteGraph) -> GraphInterpreter:
+        """The first engine of a graph that the library does not run, or not by slots."""
         first = self._interpreter()
         if read.is_fixed:  # else the interpreter has extents of the file, which a run may change
             found = [
@@ -197,12 +204,13 @@ class TflitePrepared(Prepared):
                 for tensor, each in zip(self._outputs, first.output_extents, strict=True)
             ]
             check_declared(self._model, self._graph, self._open, found)
-        ready = [first]
-        return Engines(lambda: ready.pop() if ready else self._interpreter(), self._most)
+        return first
 
     def _by_library(self, read: TfliteGraph, most: int) -> tuple[native.Slot, ...] | None:
         """Make the engines by the library, if it can: the outputs' slots."""
-        if not read.is_fixed or self._delegate is not None or not native.available():
+        if self._graph.params.keeps or not read.is_fixed or self._delegate is not None:
+            return None
+        if not native.available():
             return None
         given = _slots(self._inputs, Apart.of_input)
         taken = _slots(self._outputs, Apart.of_output)

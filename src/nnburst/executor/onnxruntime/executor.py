@@ -32,6 +32,7 @@ from nnburst.executor.base import (
     without_constants,
 )
 from nnburst.executor.graph.whole_graph import (
+    SLOT_BYTES,
     Apart,
     GraphTensor,
     WholeGraph,
@@ -108,8 +109,6 @@ def check_content(content: bytes, files: Collection[str]) -> OnnxFile:
 log = logging.getLogger("nnburst.executor")
 
 _CPU: Final = "CPU"
-#: Of the input that names a slot.
-_SLOT_BYTES: Final = 16
 #: Left out for lowered graphs, whose axes are in the order that moves the least already. It has a Resize read
 #: its image in another order, even one that the kernel refuses: then the session fails, or each of its runs.
 _DISABLED: Final = ("TransposeOptimizer_CPUExecutionProvider",)
@@ -284,6 +283,10 @@ class GraphPrepared(SessionPrepared):
             num_threads: that compute.
             provider: that executes it; the CPU if None.
         """
+        if graph.params.keeps:
+            raise InvalidArgument(
+                f"{ONNX}: a file has no states of its own, expected names of some"
+            )
         session = Session(graph.content, graph.files, num_threads, provider)
         super().__init__(session, num_threads, takes_turns=provider is not None)
         self._model, self._graph = model, graph
@@ -358,9 +361,9 @@ def _with_states(
 
 
 def _slot_word(argument: Argument) -> Bytes:
-    if argument.buffer is None or argument.buffer.size < _SLOT_BYTES:
+    if argument.buffer is None or argument.buffer.size < SLOT_BYTES:
         raise InvalidArgument("the input that names a slot has too few bytes")
-    return argument.buffer[:_SLOT_BYTES]
+    return argument.buffer[:SLOT_BYTES]
 
 
 def _known(side: str, border: Border) -> GraphTensor:

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from nnburst._native import ffi, lib
 from nnburst.executor.base import Bytes, NativeCall, Octets, Outcome
 from nnburst.executor.c_structs import run_native, string_of
-from nnburst.executor.graph.whole_graph import Apart
+from nnburst.executor.graph.whole_graph import MAX_SLOTS, Apart
 from nnburst.formats.onnx_model import NodeProto, OnnxFile, nodes_of
 from nnburst.hal.enums import DeviceType
 from nnburst.hal.errors import (
@@ -385,8 +385,6 @@ def text(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
     return string_of(message).strip()
 
 
-#: Slots of one prepared model.
-MAX_SLOTS: Final = 1024
 #: Bytes of one state, far beyond any machine's memory.
 _MOST_BYTES: Final = 1 << 44
 

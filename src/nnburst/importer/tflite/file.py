@@ -15,10 +15,18 @@ import numpy.typing as npt
 from nnburst.formats.tflite_graph import MAIN, BorderTensor, read_graph, with_shapes
 from nnburst.formats.tflite_reader import IDENTIFIER, File, MalformedTflite, names, root_table
 from nnburst.hal.enums import OperandLifeTime
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import InvalidArgument, spelt
 from nnburst.hal.model import DataLocation, MemoryPool, Operand
 from nnburst.hal.model_builder import ModelBuilder, UsedExtension
-from nnburst.hal.whole_graph import BY_TFLITE, FILE, GRAPH, TFLITE, GraphParams
+from nnburst.hal.whole_graph import (
+    BY_NAME,
+    BY_TFLITE,
+    FILE,
+    GRAPH,
+    SLOT_EXTENTS,
+    TFLITE,
+    GraphParams,
+)
 from nnburst.importer.imported_model import ImportedModel, SignatureDef
 
 #: Values of `Buffer.offset` up to this one mean that the data lies in the buffer itself.
@@ -153,7 +161,11 @@ _SCALED: Final = ("UINT8", "INT8")
 
 
 def whole_graph(
-    content: bytes, shapes: Mapping[str, Sequence[int]], *, stays_open: bool = False
+    content: bytes,
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    stays_open: bool = False,
+    resident: bool = False,
 ) -> ImportedModel:
     """The model of a file's main subgraph.
 
@@ -162,18 +174,23 @@ def whole_graph(
         shapes: of inputs that the file leaves open, by name.
         stays_open: whether each request carries the extents that are left open after that, unless the graph
             keeps a state; otherwise they are those that the file suggests.
+        resident: whether each slot has the graph's variables for itself.
 
     Raises:
-        InvalidArgument: the file is not intact, or an input or output is of no type that the extension has.
+        InvalidArgument: the file is not intact, an input or output is of no type that the extension has, or
+            variables that the file does not have are to be `resident`.
     """
     if shapes:
         content = with_shapes(content, shapes)
     graph = read_graph(content)
+    if resident and not graph.keeps_state:
+        raise InvalidArgument(f"{spelt('resident')}: the file has no variables")
     file = TfliteFile(content)
     pool = np.frombuffer(content, np.uint8)
     params = GraphParams(
         tuple(tensor.name for tensor in graph.inputs),
         tuple(tensor.name for tensor in graph.outputs),
+        keeps=resident,
     )
     varies = {
         tensor.name
@@ -197,6 +214,8 @@ def whole_graph(
         builder.input(*_border("input", tensor, used, varies=tensor.name in varies))
         for tensor in graph.inputs
     ]
+    if resident:
+        operands.append(builder.input(used.operand_type(BY_NAME["uint64"].extension), SLOT_EXTENTS))
     # A file's extents of outputs go with those of inputs that it suggests, if all tensors' follow from these.
     results = [
         builder.output(
@@ -214,7 +233,7 @@ def whole_graph(
     return ImportedModel(
         model=builder.build(pools=[MemoryPool(pool.nbytes, 0)]),
         pools=(pool,),
-        input_names=params.inputs,
+        input_names=(*params.inputs, *(["slot"] if resident else [])),
         output_names=params.outputs,
         signatures=file.positions(
             MAIN,
