@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from nnburst.hal.errors import (
 )
 from nnburst.runtime import Manager
 from nnburst.runtime.argument import Argument, Options, Outcome
+from nnburst.runtime.compile import _open_own_burst
+from nnburst.runtime.devices.driver_device import DriverBurst, DriverPart
 from runtime.computing_device import ComputingDevice
 from runtime.half_drivers import two_halves
 
@@ -195,6 +198,23 @@ def test_a_plan_that_no_device_can_run_names_the_operation() -> None:
         nnburst.compile(chain(), ["adder"], manager=manager)
 
 
+def test_a_model_that_is_closed_while_a_thread_gets_a_burst_logs_no_step_without_one(
+    drivers: Manager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled = nnburst.compile(chain(), manager=drivers)
+    original, kept = DriverPart.open_burst, []  # type: ignore[var-annotated]
+
+    def closed_before(part: DriverPart, *, driver_spins: bool = True) -> DriverBurst:
+        compiled.close()
+        return original(part, driver_spins=driver_spins)
+
+    monkeypatch.setattr(DriverPart, "open_burst", closed_before)
+    with caplog.at_level("WARNING"), pytest.raises(Closed):
+        _open_own_burst(weakref.ref(compiled), kept.append)
+    assert not kept
+    assert not caplog.messages
+
+
 def test_a_second_thread_on_a_burst_is_refused() -> None:
     with (
         nnburst.compile(chain(), manager=two_devices()) as compiled,
@@ -207,8 +227,6 @@ def test_a_second_thread_on_a_burst_is_refused() -> None:
 
 
 def test_compilations_are_cached_by_content(tmp_path: Path, drivers: Manager) -> None:
-    from nnburst.runtime.devices.driver_device import DriverPart
-
     found = []
     for _ in range(2):
         with nnburst.compile(chain(), manager=drivers, cache_dir=tmp_path / "cache") as compiled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -80,11 +80,18 @@ class Bursts(Closing):
                     continue
 
 
-def open_bursts(parts: Sequence[PreparedPart]) -> Bursts:
+def open_bursts(parts: Sequence[PreparedPart], is_closed: Callable[[], bool]) -> Bursts:
     """Open a burst for each part whose device has bursts.
 
     Drivers spin only if there is a core for each of them and one for this process: a spinning driver would
     keep the next step's from running.
+
+    Args:
+        parts: of the plan.
+        is_closed: whether the parts are released meanwhile, by another thread.
+
+    Raises:
+        Closed: they are.
     """
     drivers = [part for part in parts if isinstance(part, DriverPart)]
     spins = len(drivers) == 1 or each_may_spin(part.prepared.pid for part in drivers)
@@ -96,6 +103,9 @@ def open_bursts(parts: Sequence[PreparedPart]) -> Bursts:
             else:
                 bursts.append(part.open_burst())
         except NnburstError as error:
+            if is_closed():
+                Bursts(bursts).close()
+                raise Closed("the compilation was closed while bursts were opened") from error
             logger.warning("a step has no burst (%s): it executes the ordinary way", error)
             bursts.append(None)
     return Bursts(bursts)

@@ -563,8 +563,12 @@ class Executable:
         raise Closed("the compilation was closed while the CPU prepared the model")
 
     def open_bursts(self) -> Bursts:
-        """Open a burst for each part; None for parts whose device has no bursts (RT:B1)."""
-        return open_bursts(self.parts)
+        """Open a burst for each part; None for parts whose device has no bursts (RT:B1).
+
+        Raises:
+            Closed: another thread has closed this meanwhile.
+        """
+        return open_bursts(self.parts, lambda: self._closed)
 
     def uses(self, direction: Direction, index: int) -> list[tuple[Device, Use]]:
         """The uses of the memory of an input or output, by device (RT:P20)."""
