@@ -130,7 +130,7 @@ def test_an_engine_that_reports_to_be_far_slower_is_not_tried(
 
 @pytest.mark.parametrize(("exact", "device"), [(False, "first"), (True, "second")])
 def test_a_model_whose_numbers_are_rounded_at_8_bit_weights_stays_with_the_first_engine(
-    engines: Engines, clock: Clock, exact: bool, device: str
+    engines: Engines, clock: VirtualClock, exact: bool, device: str
 ) -> None:
     first, second = Engine("first", clock, 0.002, 0.4), Engine("second", clock, 0.001)
     b = TfliteBuilder()
