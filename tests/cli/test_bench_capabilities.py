@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import nnburst
@@ -34,13 +35,22 @@ def test_drivers_say_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFix
     with nnburst.launch("null") as device:
         found = device.capabilities
     by_group = {
-        name: PerformanceInfo(**figures["capabilities"][name])
-        for name in ("float32", "relaxed float32", "quant8")
+        group.value: PerformanceInfo(**figures["capabilities"][group.value]) for group in Group
     }
     table = found.operand_performance
-    assert lookup(table, OperandType.TENSOR_FLOAT32) == by_group["float32"]
-    assert lookup(table, OperandType.TENSOR_QUANT8_ASYMM) == by_group["quant8"]
-    assert lookup(table, OperandType.TENSOR_INT32) == PerformanceInfo(1.0, 1.0)
+    for kind, group in (
+        (OperandType.TENSOR_FLOAT32, "float32"),
+        (OperandType.TENSOR_QUANT8_ASYMM, "quant8"),
+        (OperandType.TENSOR_FLOAT16, "float16"),
+        (OperandType.FLOAT16, "float16"),
+        (OperandType.TENSOR_INT32, "int32"),
+        (OperandType.TENSOR_BOOL8, "bool"),
+        (OperandType.TENSOR_QUANT16_ASYMM, "quant16"),
+        (OperandType.TENSOR_QUANT16_SYMM, "quant16"),
+    ):
+        assert lookup(table, kind) == by_group[group], kind
+    assert len(set(by_group.values())) == len(Group)  # each has a figure of its own
+    assert lookup(table, OperandType.TENSOR_OEM_BYTE) == PerformanceInfo(1.0, 1.0)
     assert found.relaxed_float32_to_float16_performance_tensor == by_group["relaxed float32"]
     assert all(info.exec_time > 0 for info in by_group.values())
 
@@ -52,8 +62,42 @@ def test_every_workload_is_in_the_figures(capsys: pytest.CaptureFixture[str]) ->
         ("digits", "float32"),
         ("digits", "relaxed float32"),
         ("digits", "quant8"),
+        ("products", "float32"),
+        ("products", "relaxed float32"),
+        ("products", "quant8"),
+        ("products", "float16"),
+        ("arithmetic", "int32"),
+        ("logic", "bool"),
+        ("boxes", "quant16"),
     ]
     assert figures["stored"] is None
+
+
+def test_the_networks_of_products_have_more_than_a_mebibyte_of_weights() -> None:
+    sizes = {
+        workload.group: len(workload.model.operand_values)
+        for workload in bench.built_in_workloads()
+        if workload.name == "products"
+    }
+    assert set(sizes) == {Group.FLOAT32, Group.RELAXED, Group.QUANT8, Group.FLOAT16}
+    assert min(sizes.values()) > 1 << 20
+
+
+def test_every_type_but_those_of_oems_is_of_one_group() -> None:
+    listed = [kind for types in bench.TYPES.values() for kind in types]
+    unmeasured = {OperandType.OEM, OperandType.TENSOR_OEM_BYTE, OperandType.SUBGRAPH}
+    assert sorted(listed) == sorted(set(OperandType) - unmeasured)
+
+
+def test_a_network_that_takes_long_has_fewer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_LONGEST", 0.0)
+    turns: list[str] = []
+    block = bench._Contestant.block
+    monkeypatch.setattr(bench._Contestant, "block", lambda self: turns.append("") or block(self))
+    logic = next(each for each in bench.built_in_workloads() if each.name == "logic")
+    with nnburst.launch("null") as device, nnburst.launch("reference") as reference:
+        bench.measure(device, reference, logic, 9)
+    assert len(turns) == 2 * bench._FEWEST_ROUNDS
 
 
 def test_what_a_device_does_not_support_counts_as_the_reference_executor(
@@ -63,7 +107,9 @@ def test_what_a_device_does_not_support_counts_as_the_reference_executor(
     words = [*WORDS, "--executor", "onnxruntime", "--dry-run", "--json", "-"]
     assert main(words) == 0
     figures = json.loads(capsys.readouterr().out)
-    assert {one["group"] for one in figures["workloads"]} == {"float32", "relaxed float32"}
+    groups = {one["group"] for one in figures["workloads"]}
+    assert {"float32", "relaxed float32"} <= groups
+    assert "quant8" not in groups
     assert figures["capabilities"]["quant8"] == {"exec_time": 1.0, "power_usage": 1.0}
 
 
@@ -107,12 +153,16 @@ def test_networks_of_a_folder_are_workloads(shared_dir: Path) -> None:
     ]
 
 
-def test_a_network_of_other_operands_stands_for_no_group() -> None:
+def test_a_network_that_mixes_groups_stands_for_none() -> None:
     builder = ModelBuilder()
-    kind = OperandType.TENSOR_INT32
-    x, y = builder.input(kind, (1,)), builder.output(kind, (1,))
-    builder.operation(nnburst.OperationType.ADD, [x, x, builder.scalar(0)], [y])
-    assert bench.workloads_of("sum", builder.build()) == []
+    table = builder.constant(OperandType.TENSOR_FLOAT32, np.zeros((4, 2)))
+    tokens = builder.input(OperandType.TENSOR_INT32, (3,))
+    found = builder.temporary(OperandType.TENSOR_FLOAT32, (3, 2))
+    builder.operation(nnburst.OperationType.EMBEDDING_LOOKUP, [tokens, table], [found])
+    for _ in range(2):
+        y = builder.output(OperandType.TENSOR_FLOAT32, (3, 2))
+        builder.operation(nnburst.OperationType.RELU, [found], [y])
+    assert bench.workloads_of("text", builder.build()) == []
 
 
 def test_a_group_is_the_geometric_mean_of_its_workloads() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,10 +25,12 @@ from msgspec.structs import replace
 
 from nnburst.client.burst.interface import BoundRequest
 from nnburst.client.device import Device
+from nnburst.demo.pictures import Precision, build_network
 from nnburst.driver.model.device import CapabilitiesFile
-from nnburst.hal.enums import OperandType
+from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
+from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.types import PerformanceInfo, non_extension_operand_performance
 from nnburst.importer.load import load
 
@@ -39,6 +42,9 @@ _BLOCK: Final = 0.02
 _MOST_RUNS: Final = 1000
 #: Seconds that one run may take.
 _PATIENCE: Final = 60.0
+#: Seconds that the turns of one network should last, and the fewest turns for which there is always time.
+_LONGEST: Final = 20.0
+_FEWEST_ROUNDS: Final = 3
 #: Seconds of processor time below which a clock that only counts a scheduler's ticks is too coarse.
 _COARSEST: Final = 0.05
 
@@ -49,9 +55,13 @@ class Group(Enum):
     FLOAT32 = "float32"
     RELAXED = "relaxed float32"
     QUANT8 = "quant8"
+    FLOAT16 = "float16"
+    INT32 = "int32"
+    BOOL = "bool"
+    QUANT16 = "quant16"
 
 
-#: Operands of each group; types of no group are not measured and stay at 1.
+#: Operands of each group; types of no group, which are those of OEMs, are not measured and stay at 1.
 TYPES: Final[dict[Group, tuple[OperandType, ...]]] = {
     Group.FLOAT32: (_T.FLOAT32, _T.TENSOR_FLOAT32),
     Group.RELAXED: (),
@@ -61,6 +71,10 @@ TYPES: Final[dict[Group, tuple[OperandType, ...]]] = {
         _T.TENSOR_QUANT8_SYMM,
         _T.TENSOR_QUANT8_SYMM_PER_CHANNEL,
     ),
+    Group.FLOAT16: (_T.FLOAT16, _T.TENSOR_FLOAT16),
+    Group.INT32: (_T.INT32, _T.UINT32, _T.TENSOR_INT32),
+    Group.BOOL: (_T.BOOL, _T.TENSOR_BOOL8),
+    Group.QUANT16: (_T.TENSOR_QUANT16_SYMM, _T.TENSOR_QUANT16_ASYMM),
 }
 
 
@@ -102,18 +116,101 @@ class GroupTimes(NamedTuple):
 
 
 def workloads_of(name: str, model: Model, pools: Sequence[Any] = ()) -> list[Workload]:
-    """A network in the groups that it stands for, by the type of its first input; none for another type."""
-    kind = model.main.operands[model.main.input_indexes[0]].type
-    if kind in TYPES[Group.QUANT8]:
-        return [Workload(name, Group.QUANT8, model, pools)]
-    if kind != _T.TENSOR_FLOAT32:
+    """A network in the groups that it stands for; none if it mixes them.
+
+    Its first input is of the group that most operations' first inputs are of, by which the framework takes
+    a device's speed (RTT:P8).
+    """
+    operands = model.main.operands
+    kind = operands[model.main.input_indexes[0]].type
+    most = Counter(operands[each.inputs[0]].type for each in model.main.operations if each.inputs)
+    (common, _), *_ = most.most_common(1)
+    group = next((one for one, types in TYPES.items() if kind in types), None)
+    if group is None or common not in TYPES[group]:
         return []
+    if group is not Group.FLOAT32:
+        return [Workload(name, group, model, pools)]
     exact = replace(model, relax_computation_float32_to_float16=False)
     relaxed = replace(model, relax_computation_float32_to_float16=True)
     return [
         Workload(name, Group.FLOAT32, exact, pools),
         Workload(name, Group.RELAXED, relaxed, pools),
     ]
+
+
+def built_in_workloads() -> list[Workload]:
+    """Networks of every group, those of products with more than 1 MiB of weights: no file is needed."""
+    found = [
+        workload
+        for precision in Precision
+        for workload in workloads_of("digits", build_network(precision))
+    ]
+    for kind in (_T.TENSOR_FLOAT32, _T.TENSOR_QUANT8_ASYMM, _T.TENSOR_FLOAT16):
+        found += workloads_of("products", _products(kind))
+    found += workloads_of("arithmetic", _arithmetic())
+    found += workloads_of("logic", _logic())
+    return [*found, Workload("boxes", Group.QUANT16, _boxes())]
+
+
+def _products(kind: OperandType) -> Model:
+    """Three full connections of 768 units: 1.7 MiB of weights in 8 bits."""
+    units, rng, builder = 768, np.random.default_rng(7), ModelBuilder()
+    # For the quantised: 8 bits of weights around 0, sums that fit the output's scale.
+    scales: dict[str, tuple[float, int]] = dict.fromkeys(("data", "weights", "bias"), (0.0, 0))
+    bias_kind = kind
+    weights: Array = rng.normal(0, 0.03, (3, units, units))
+    if kind == _T.TENSOR_QUANT8_ASYMM:
+        scales = {"data": (0.05, 128), "weights": (0.001, 128), "bias": (0.05 * 0.001, 0)}
+        bias_kind, weights = _T.TENSOR_INT32, rng.integers(0, 256, weights.shape)
+    source = builder.input(kind, (1, units), *scales["data"])
+    for layer, values in enumerate(weights):
+        make = builder.output if layer == len(weights) - 1 else builder.temporary
+        target = make(kind, (1, units), *scales["data"])
+        operands = [
+            source,
+            builder.constant(kind, values, *scales["weights"]),
+            builder.constant(bias_kind, np.zeros(units), *scales["bias"]),
+            builder.scalar(int(FusedActivationFunc.RELU)),
+        ]
+        builder.operation(OperationType.FULLY_CONNECTED, operands, [target])
+        source = target
+    return builder.build()
+
+
+def _arithmetic() -> Model:
+    """Sums, products and the larger of two, of 65,536 integers each."""
+    kind, extents, builder = _T.TENSOR_INT32, (256, 256), ModelBuilder()
+    x, y = builder.input(kind, extents), builder.input(kind, extents)
+    total, product = builder.temporary(kind, extents), builder.temporary(kind, extents)
+    builder.operation(OperationType.ADD, [x, y, builder.scalar(0)], [total])
+    builder.operation(OperationType.MUL, [total, y, builder.scalar(0)], [product])
+    builder.operation(OperationType.MAXIMUM, [product, x], [builder.output(kind, extents)])
+    return builder.build()
+
+
+def _logic() -> Model:
+    """Three operations on 65,536 truth values each."""
+    kind, extents, builder = _T.TENSOR_BOOL8, (256, 256), ModelBuilder()
+    x, y = builder.input(kind, extents), builder.input(kind, extents)
+    both, none = builder.temporary(kind, extents), builder.temporary(kind, extents)
+    builder.operation(OperationType.LOGICAL_AND, [x, y], [both])
+    builder.operation(OperationType.LOGICAL_NOT, [both], [none])
+    builder.operation(OperationType.LOGICAL_OR, [none, x], [builder.output(kind, extents)])
+    return builder.build()
+
+
+def _boxes() -> Model:
+    """Moves 1,024 boxes: one of the few operations with operands of 16 bits, by its first input."""
+    count, builder = 1024, ModelBuilder()
+    corners = np.tile([80, 80, 800, 800], (count, 1))  # 10 to 100 pixels, in eighths
+    roi = builder.constant(_T.TENSOR_QUANT16_ASYMM, corners, 0.125)
+    deltas = builder.input(_T.TENSOR_QUANT8_ASYMM, (count, 16), 0.05, 128)
+    batches = builder.constant(_T.TENSOR_INT32, np.zeros(count))
+    image = builder.constant(_T.TENSOR_QUANT16_ASYMM, [[4096, 4096]], 0.125)
+    target = builder.output(_T.TENSOR_QUANT16_ASYMM, (count, 16), 0.125)
+    operation = OperationType.AXIS_ALIGNED_BBOX_TRANSFORM
+    builder.operation(operation, [roi, deltas, batches, image], [target])
+    return builder.build()
 
 
 def workloads_in(folder: Path, longest: int) -> list[Workload]:
@@ -135,13 +232,16 @@ def measure(device: Device, reference: Device, workload: Workload, rounds: int) 
         device: the one to measure.
         reference: a driver of the reference executor.
         workload: that both can run.
-        rounds: turns of each.
+        rounds: turns of each; fewer if they take long.
 
     Raises:
         NnburstError: one of them cannot.
     """
     with _Contestant.of(device, workload) as one, _Contestant.of(reference, workload) as other:
-        pairs = [(one.block(), other.block()) for _ in range(rounds)]
+        pairs: list[tuple[_Block, _Block]] = []
+        late = time.perf_counter() + _LONGEST
+        while len(pairs) < rounds and (len(pairs) < _FEWEST_ROUNDS or time.perf_counter() < late):
+            pairs.append((one.block(), other.block()))
     seconds = [(a.seconds, b.seconds) for a, b in pairs]
     return GroupTimes(
         workload.name,

@@ -1,8 +1,8 @@
 """`nnburst bench capabilities`: measures a device beside the reference executor, for getCapabilities.
 
-Networks in float32, in relaxed float32 and in 8 bits run in a driver of the executor and in one of the
-reference executor, in turns. What comes out is stored, and drivers that start from now on report it. Two
-small networks are built in; the .tflite files of a folder run, too.
+Networks of each kind of operands (float32, relaxed float32, 8 bits, float16, int32, bool, 16 bits) run in a
+driver of the executor and in one of the reference executor, in turns. What comes out is stored, and drivers
+that start from now on report it. Networks of all kinds are built in; the .tflite files of a folder run, too.
 """
 
 from __future__ import annotations
@@ -53,11 +53,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--longest",
         type=at_least_one,
-        default=1 << 20,
+        default=1 << 26,
         help="bytes of the largest file that is used (default: %(default)s)",
     )
     parser.add_argument(
-        "--rounds", type=at_least_one, default=9, help="turns of each network (default: 9)"
+        "--rounds",
+        type=at_least_one,
+        default=9,
+        help="turns of each network; fewer, but 3, of one that takes long (default: 9)",
     )
     parser.add_argument("--dry-run", action="store_true", help="store nothing")
     add_json_option(parser)
@@ -68,15 +71,10 @@ def run(args: argparse.Namespace) -> int:
     from nnburst.bench import capabilities as bench
     from nnburst.bench.model.networks import read_list
     from nnburst.client.launch import launch
-    from nnburst.demo.pictures import Precision, build_network
     from nnburst.driver.model.device import store_capabilities
     from nnburst.hal.types import PerformanceInfo
 
-    workloads = [
-        workload
-        for precision in Precision
-        for workload in bench.workloads_of("digits", build_network(precision))
-    ]
+    workloads = bench.built_in_workloads()
     workloads += bench.workloads_in(args.models, args.longest)
     for listed in (network.network for path in args.list for network in read_list(path)):
         if len(listed.content) <= args.longest:
