@@ -457,7 +457,8 @@ class Lineup:
 class _Bound(Protocol):
     """A bound request of an engine's."""
 
-    native: NativeCall
+    @property
+    def native(self) -> NativeCall | None: ...
 
 
 class InProcess:
@@ -471,8 +472,13 @@ class InProcess:
             binding: what it runs.
             core: where.
             warm_up: runs before each block that do not count.
+
+        Raises:
+            GeneralFailure: nothing runs it without Python.
         """
         call = binding.native
+        if call is None:
+            raise GeneralFailure(f"{name}: nothing runs it without Python")
         self.name = name
         self._call = ffi.cast("nnb_run", call.run), ffi.cast("nnbx_execution *", call.execution)
         self._core = core
