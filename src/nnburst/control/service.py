@@ -141,6 +141,13 @@ class ObjectTable:
             del self._entries[handle]
         self._release_reference(entry)
 
+    def close(self) -> None:
+        """Drop all handles; what is still used closes with its last user."""
+        with self._lock:
+            entries, self._entries = self._entries, {}
+        for entry in entries.values():
+            self._release_reference(entry)
+
     def _find(self, handle: int) -> _Entry:
         entry = self._entries.get(handle)
         if entry is None:

@@ -22,7 +22,7 @@ from nnburst.driver.counters import CounterPage
 from nnburst.driver.model.buffers import BufferTracker
 from nnburst.driver.model.device import Device
 from nnburst.driver.outbox import Outbox
-from nnburst.driver.quotas import HELD_FDS, Charge
+from nnburst.driver.quotas import HELD_FDS, SHARED_BYTES, Charge, Quota
 from nnburst.driver.scheduler import Scheduler
 from nnburst.driver.served_models import ServedModels
 from nnburst.hal.enums import Priority
@@ -268,19 +268,41 @@ class IdleWatch:
                 self._bound.add(idling)
 
 
-class ClientSession:
-    """One client's device, objects and upcalls. Thread-safe.
+class ModelSession:
+    """One client's device and objects. Thread-safe.
 
     Attributes:
         device: whose calls it makes.
-        upcalls: the socket on which the driver calls the client.
         objects: those behind its handles.
         buffers: those of them that requests name by tokens.
+        shared_bytes: what its pools, once mapped, are charged to.
+        idle: unbinds what it has not used for long.
+        counter_page: where its executions are counted; None if there is no supervisor to read it.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        counter_page: CounterPage | None = None,
+        shared_bytes: Quota = SHARED_BYTES,
+    ) -> None:
+        """Hold objects of `device`; see the attributes."""
+        self.device: Final = device
+        self.counter_page: Final = counter_page
+        self.shared_bytes: Final = shared_bytes
+        self.objects: Final = ObjectTable()
+        self.buffers: Final = BufferTracker(self.objects)
+        self.idle: Final = IdleWatch()
+
+
+class ClientSession(ModelSession):
+    """One client's device, objects and upcalls, of a process that serves no other. Thread-safe.
+
+    Attributes:
+        upcalls: the socket on which the driver calls the client.
         scheduler: runs its work.
         outbox: notifications that are still to be sent.
         fences: waits for its sync fences.
-        idle: unbinds what it has not used for long.
-        counter_page: where its executions are counted; None if there is no supervisor to read it.
         served_models: what it may open by name.
     """
 
@@ -292,16 +314,12 @@ class ClientSession:
         served_models: ServedModels | None = None,
     ) -> None:
         """Serve `device` to the client at the other end of `upcalls`."""
-        self.counter_page: Final = counter_page
+        super().__init__(device, counter_page)
         self.served_models: Final = served_models or ServedModels()
-        self.device: Final = device
         self.upcalls: Final = upcalls
-        self.objects: Final = ObjectTable()
-        self.buffers: Final = BufferTracker(self.objects)
         self.scheduler: Final = Scheduler()
         self.outbox: Final = Outbox(upcalls)
         self.fences: Final = FenceWaiter()
-        self.idle: Final = IdleWatch()
 
 
 def priority_of(target: object) -> Priority:

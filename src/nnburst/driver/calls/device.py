@@ -36,7 +36,7 @@ from nnburst.control.messages import (
 )
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.calls.registry import answers, check_deadline, check_in_time, naming
-from nnburst.driver.client_session import ClientSession
+from nnburst.driver.client_session import ClientSession, ModelSession
 from nnburst.driver.counters import ModelCounters
 from nnburst.driver.model.buffers import DeviceBuffer, Role
 from nnburst.driver.model.compilation_cache import CacheFiles
@@ -68,7 +68,7 @@ from nnburst.hal.validation.values import (
 
 
 @answers(GetCapabilities)
-def get_capabilities(session: ClientSession, _call: GetCapabilities, _fds: Fds) -> Answer:
+def get_capabilities(session: ModelSession, _call: GetCapabilities, _fds: Fds) -> Answer:
     """The device's reported speed."""
     return DeviceCapabilities(session.device.capabilities), Fds()
 
@@ -87,7 +87,7 @@ def get_number_of_cache_files_needed(
 
 @answers(GetSupportedExtensions)
 def get_supported_extensions(
-    session: ClientSession, _call: GetSupportedExtensions, _fds: Fds
+    session: ModelSession, _call: GetSupportedExtensions, _fds: Fds
 ) -> Answer:
     """The extensions that models may use."""
     return SupportedExtensions(session.device.supported_extensions()), Fds()
@@ -95,7 +95,7 @@ def get_supported_extensions(
 
 @answers(GetSupportedOperations, Work.INQUIRY)
 def get_supported_operations(
-    session: ClientSession, call: GetSupportedOperations, fds: Fds
+    session: ModelSession, call: GetSupportedOperations, fds: Fds
 ) -> Answer:
     """Which operations of the main subgraph the device can run."""
     pools = adopt_pools(call.model.pools, fds, "M4")
@@ -139,7 +139,7 @@ class Preparation:
         priority: among the client's models.
     """
 
-    def __init__(self, session: ClientSession, call: PrepareModel, fds: Fds) -> None:
+    def __init__(self, session: ModelSession, call: PrepareModel, fds: Fds) -> None:
         """Check a call's arguments, in the order of the HAL.
 
         Args:
@@ -215,7 +215,7 @@ class Preparation:
         self._files.close()
 
 
-def opened(session: ClientSession, callback: int, prepared: PreparedModel) -> NotifyPrepared:
+def opened(session: ModelSession, callback: int, prepared: PreparedModel) -> NotifyPrepared:
     """The notification of a prepared model, which its client owns from here on.
 
     Raises:

@@ -34,7 +34,7 @@ from nnburst.control.messages import (
 )
 from nnburst.control.service import Answer, failure
 from nnburst.driver.calls.registry import answers, check_deadline
-from nnburst.driver.client_session import ClientSession, IdleWatch
+from nnburst.driver.client_session import ClientSession, IdleWatch, ModelSession
 from nnburst.driver.counters import ModelCounters
 from nnburst.driver.model.execution import (
     BufferedExecution,
@@ -316,12 +316,12 @@ def start_fenced(
 
 @answers(CreateReusableExecution, Work.START)
 def create_reusable_execution(
-    session: ClientSession, call: CreateReusableExecution, fds: Fds
+    session: ModelSession, call: CreateReusableExecution, fds: Fds
 ) -> Answer:
     """Validate and bind a request once."""
     with contextlib.ExitStack() as cleanup:
         model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
-        pools = adopt_request_pools(call.request.pools, fds, session.buffers)
+        pools = adopt_request_pools(call.request.pools, fds, session.buffers, session.shared_bytes)
         cleanup.callback(close_pools, pools)
         # Mappings stay with the pools, so that it can be bound again without their descriptors.
         reusable = ReusableExecution(model, call, pools, session.idle)
@@ -458,19 +458,24 @@ class ReusableExecution:
         if not isinstance(execution, BufferedExecution):  # which has its memory bound in each run
             self._watch.add(self)
 
-    def run(self, deadline_ns: int | None) -> Executed:
+    def run(self, deadline_ns: int | None, loop_timeout_ns: int | None = None) -> Executed:
         """Execute once (NNAPI: IExecution::executeSynchronously); timing in nanoseconds.
+
+        Args:
+            deadline_ns: on CLOCK_BOOTTIME.
+            loop_timeout_ns: limit of a WHILE; its own unless given.
 
         Raises:
             BurstBusy: a run is under way.
             NnburstError: with the status that the client shall see (device:E4, E7 to E9).
         """
         called = time.perf_counter_ns() if self.measure else None
+        loops_ns = self.loop_timeout_ns if loop_timeout_ns is None else loop_timeout_ns
         with self.counters.execution(measure=self.measure) as counted:
             self._enter()
             try:
                 return execute_bound(
-                    self.execution(), counted, called, deadline_ns, self.loop_timeout_ns, unit_ns=1
+                    self.execution(), counted, called, deadline_ns, loops_ns, unit_ns=1
                 )
             finally:
                 self._leave()

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from nnburst.control.channel import Fds
 from nnburst.control.messages import Message, Release
 from nnburst.control.service import Answer, nothing
-from nnburst.driver.client_session import ClientSession
+from nnburst.driver.client_session import ClientSession, ModelSession
 from nnburst.driver.scheduler import Work
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
@@ -17,6 +17,8 @@ from nnburst.hal.types import has_passed
 from nnburst.tracing.slices import Layer, Phase, trace
 
 M = TypeVar("M", bound=Message)
+#: What of a session a handler needs.
+S = TypeVar("S", ModelSession, ClientSession)
 
 #: The function for each type of call; it borrows the descriptors and raises the client's answer.
 HANDLERS: Final[dict[type[Message], Callable[[ClientSession, Any, Fds], Answer]]] = {}
@@ -26,9 +28,7 @@ WORK: Final[dict[type[Message], Work]] = {}
 
 def answers(
     kind: type[M], work: Work = Work.CALL
-) -> Callable[
-    [Callable[[ClientSession, M, Fds], Answer]], Callable[[ClientSession, M, Fds], Answer]
-]:
+) -> Callable[[Callable[[S, M, Fds], Answer]], Callable[[S, M, Fds], Answer]]:
     """Register the decorated function for calls of type `kind`; each type has one.
 
     Args:
@@ -38,8 +38,8 @@ def answers(
     """
 
     def register(
-        handler: Callable[[ClientSession, M, Fds], Answer],
-    ) -> Callable[[ClientSession, M, Fds], Answer]:
+        handler: Callable[[S, M, Fds], Answer],
+    ) -> Callable[[S, M, Fds], Answer]:
         if kind in HANDLERS:
             raise TypeError(f"{kind.__name__} has a handler already: {HANDLERS[kind].__name__}")
         HANDLERS[kind] = handler
@@ -77,7 +77,7 @@ def check_in_time(deadline_ns: int | None) -> None:
 
 
 @answers(Release)
-def release(session: ClientSession, call: Release, _fds: Fds) -> Answer:
+def release(session: ModelSession, call: Release, _fds: Fds) -> Answer:
     """Drop a handle; executions that still use the object finish first."""
     with trace(Layer.DRIVER, Phase.TERMINATION, "release"):
         session.objects.release(call.handle)

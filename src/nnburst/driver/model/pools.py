@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from nnburst.control.channel import Fds
 from nnburst.control.service import Reference
 from nnburst.driver.model.buffers import BufferTracker, DeviceBuffer
-from nnburst.driver.quotas import POOLS, SHARED_BYTES, Charge
+from nnburst.driver.quotas import POOLS, SHARED_BYTES, Charge, Quota
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import BufferToken, MemoryPool
@@ -22,15 +22,23 @@ class Pool:
     A mapping stays until its last view is gone, even if the pool is closed.
     """
 
-    __slots__ = ("_bytes", "_charge", "_memory", "_readable", "_writable", "size")
+    __slots__ = ("_bytes", "_charge", "_memory", "_quota", "_readable", "_writable", "size")
 
-    def __init__(self, memory: SharedMemory, size: int | None = None) -> None:
-        """Own `memory` from here on; `size` is the client's claim, at most the memory's real size.
+    def __init__(
+        self, memory: SharedMemory, size: int | None = None, quota: Quota = SHARED_BYTES
+    ) -> None:
+        """Own `memory` from here on.
+
+        Args:
+            memory: checked.
+            size: the client's claim, at most the memory's real size, which it is without one.
+            quota: what its bytes are charged to once they are mapped.
 
         Raises:
             ResourceExhausted: the client has too many pools; `memory` is closed.
         """
         self._memory = memory
+        self._quota = quota
         self.size = memory.size if size is None else size
         try:
             self._charge = POOLS.charge()
@@ -40,6 +48,15 @@ class Pool:
         self._bytes: Charge | None = None  # each mapping keeps it, too
         self._readable: memoryview | None = None
         self._writable: memoryview | None = None
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, which stays this pool's.
+
+        Raises:
+            Closed: after `close`.
+        """
+        return self._memory.fd
 
     @property
     def readable(self) -> memoryview:
@@ -67,7 +84,7 @@ class Pool:
 
     def _map(self, *, writable: bool) -> memoryview:
         if self._bytes is None:
-            self._bytes = SHARED_BYTES.charge(self.size)
+            self._bytes = self._quota.charge(self.size)
         try:
             return self._memory.map_memory(writable=writable, keep=self._bytes)[: self.size]
         except (ResourceExhausted, OSError, ValueError) as error:
@@ -136,7 +153,10 @@ def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Po
 
 
 def adopt_request_pools(
-    described: Sequence[MemoryPool | BufferToken], fds: Fds, buffers: BufferTracker
+    described: Sequence[MemoryPool | BufferToken],
+    fds: Fds,
+    buffers: BufferTracker,
+    quota: Quota = SHARED_BYTES,
 ) -> list[RequestPool]:
     """The pools of a request; `close_pools` closes them when it is done.
 
@@ -144,6 +164,7 @@ def adopt_request_pools(
         described: hostile until checked here; `fd_index` counts those that are memory, in order.
         fds: one for each that is memory.
         buffers: those of the client, by token.
+        quota: what mapped bytes are charged to.
 
     Raises:
         InvalidArgument: validation:R2: a pool names another descriptor, is not a sealed memfd of its size, or
@@ -156,7 +177,7 @@ def adopt_request_pools(
             if isinstance(pool, BufferToken):
                 pools.append(BufferPool(buffers.acquire(pool.token)))
             else:
-                pools.append(adopt_pool(pool, fds, memories))
+                pools.append(adopt_pool(pool, fds, memories, quota))
                 memories += 1
     except BaseException as error:
         close_pools(pools)
@@ -166,15 +187,15 @@ def adopt_request_pools(
     return pools
 
 
-def adopt_pool(pool: MemoryPool, fds: Fds, index: int) -> Pool:
-    """The pool that comes as `fds[index]`; its `fd_index` is `index`.
+def adopt_pool(pool: MemoryPool, fds: Fds, index: int, quota: Quota = SHARED_BYTES) -> Pool:
+    """The pool that comes as `fds[index]`; its `fd_index` is `index`, and `quota` as for `Pool`.
 
     Raises:
         InvalidArgument: it names another descriptor, or is not a sealed memfd of its size.
     """
     if pool.fd_index != index:
         raise InvalidArgument(f"fd_index is {pool.fd_index}, expected {index}")
-    return Pool(SharedMemory.adopt(fds.take(index), pool.size), pool.size)
+    return Pool(SharedMemory.adopt(fds.take(index), pool.size), pool.size, quota)
 
 
 def close_pools(pools: Sequence[RequestPool]) -> None:
