@@ -1,0 +1,92 @@
+"""Whose turn it is on a device that several clients share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from driver.waiting_turns import Work, order_of
+from nnburst.driver.fair_turns import FairTurns
+from nnburst.hal.enums import Priority
+
+LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
+
+
+def served(order: Sequence[Work]) -> list[str]:
+    return [work.client for work in order]
+
+
+def test_clients_of_one_user_take_turns() -> None:
+    work = [Work("a")] * 3 + [Work("b")] * 3
+    assert served(order_of(work)) == ["a", "b", "a", "b", "a", "b"]
+
+
+def test_shares_are_of_time_and_not_of_executions() -> None:
+    work = [Work("long", cost=4)] * 3 + [Work("short")] * 12
+    order = order_of(work)
+    for count in range(1, 13):
+        long, short = (
+            sum(w.cost for w in order[:count] if w.client == c) for c in ("long", "short")
+        )
+        assert abs(long - short) <= 4, order
+
+
+def test_higher_priority_goes_first_among_the_clients_of_one_user() -> None:
+    work = [Work("a", LOW), Work("b", MEDIUM), Work("c", HIGH), Work("b", HIGH)]
+    assert [w.priority for w in order_of(work)] == [HIGH, HIGH, MEDIUM, LOW]
+
+
+def test_high_priority_takes_nothing_from_another_user() -> None:
+    work = (
+        [Work("a", HIGH, user=1)] * 4 + [Work("b", HIGH, user=1)] * 4 + [Work("c", LOW, user=2)] * 4
+    )
+    order = order_of(work)
+    assert served(order[:8]).count("c") == 4
+
+
+def test_many_clients_of_one_user_take_nothing_from_another_user() -> None:
+    work = [Work(f"a{n}", user=1) for n in range(9)] + [Work("b", user=2)] * 3
+    assert served(order_of(work)[:6]).count("b") == 3
+
+
+def test_client_that_was_idle_has_saved_nothing_up() -> None:
+    early = [Work("busy")] * 20
+    late = [Work("idle")] * 6 + [Work("busy")] * 6
+    order = order_of(early, late)[20:]
+    assert abs(served(order[:6]).count("idle") - 3) <= 1
+
+
+def test_turn_that_ends_with_an_error_is_passed_on() -> None:
+    turns = FairTurns()
+    client = turns.join(0)
+    with pytest.raises(ValueError, match="of the work"), client.turn(MEDIUM):
+        raise ValueError("of the work")
+    with client.turn(MEDIUM):
+        assert turns.is_busy
+    assert not turns.is_busy
+
+
+def test_one_has_the_device_at_a_time() -> None:
+    turns = FairTurns()
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work(client: int) -> None:
+        taker = turns.join(client % 2)
+        for _ in range(50):
+            with taker.turn(Priority(client % 3)):
+                inside.append(client)
+                most.append(len(inside))
+                inside.remove(client)
+        taker.close()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(most) == 300
+    assert max(most) == 1
+    assert not turns.is_busy
