@@ -56,19 +56,13 @@ def prepare_parser(subparsers: Subparsers) -> None:
         metavar="PATH",
         help="a device node that the executor may open for writing, in spite of its sandbox; may be repeated",
     )
-    parser.add_argument("--cpus", type=cores, help="cores to run on, comma-separated")
     parser.add_argument(
-        "--realtime",
-        type=at_least_one,
-        metavar="PRIORITY",
-        help="have workers run before other programs: SCHED_FIFO with this priority, 1 to 99, while they"
-        " have a client; refused if the system does not permit it",
-    )
-    parser.add_argument(
-        "--lock-memory",
+        "--exclusive",
         action="store_true",
-        help="keep workers' memory in place from its first use on; refused if the system does not permit it",
+        help="have one process open the device, once, and execute for all clients in turns: for devices that"
+        " are one process's at a time, or take long to warm up",
     )
+    _add_scheduling(parser)
     parser.add_argument(
         "--extension",
         action="append",
@@ -103,6 +97,23 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     add_options(parser)
     add_json_option(parser)
+
+
+def _add_scheduling(parser: argparse.ArgumentParser) -> None:
+    """Add the options of where workers run, and before what."""
+    parser.add_argument("--cpus", type=cores, help="cores to run on, comma-separated")
+    parser.add_argument(
+        "--realtime",
+        type=at_least_one,
+        metavar="PRIORITY",
+        help="have workers run before other programs: SCHED_FIFO with this priority, 1 to 99, while they"
+        " have a client; refused if the system does not permit it",
+    )
+    parser.add_argument(
+        "--lock-memory",
+        action="store_true",
+        help="keep workers' memory in place from its first use on; refused if the system does not permit it",
+    )
 
 
 #: Options of this command that become options of an executor, by the executor's name.
@@ -167,6 +178,8 @@ def run(args: argparse.Namespace) -> NoReturn:
         words += ["--option", option]
     for node in args.device_node:
         words += ["--device-node", node]
+    if args.exclusive:
+        words.append("--exclusive")
     if args.any_user:
         words.append("--any-user")
     if args.until_stdin_ends:

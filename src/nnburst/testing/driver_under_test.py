@@ -43,7 +43,13 @@ class DriverUnderTest(Closing):
         self._process = process
 
     @classmethod
-    def start(cls, name: str, paths: Sequence[Path] = (), options: Sequence[str] = ()) -> Self:
+    def start(
+        cls,
+        name: str,
+        paths: Sequence[Path] = (),
+        options: Sequence[str] = (),
+        words: Sequence[str] = (),
+    ) -> Self:
         """The driver called `name`.
 
         Args:
@@ -51,6 +57,7 @@ class DriverUnderTest(Closing):
                 driver in a directory of mode 0700 of its own; or the name or the path of a driver that runs.
             paths: where an executor's module is looked for before anywhere else.
             options: what the executor is opened with, each as `key=value`.
+            words: more of the driver's command line.
 
         Raises:
             DeviceUnavailable: there is neither, or it does not start.
@@ -64,9 +71,9 @@ class DriverUnderTest(Closing):
         folder = Path(tempfile.mkdtemp(prefix="nnburst-"))
         address = folder / "driver.sock"
         command = [sys.executable, "-m", "nnburst.driver"]
-        words = [word for option in options for word in ("--option", option)]
+        given = [word for option in options for word in ("--option", option)]
         process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
-            [*command, "--executor", name, "--serve", str(address), *words],
+            [*command, "--executor", name, "--serve", str(address), *given, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=_environment(paths),

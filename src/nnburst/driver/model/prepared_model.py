@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
-from nnburst.control.channel import MAX_MODELS
+from nnburst.control.channel import MAX_FDS, MAX_MODELS
 from nnburst.control.messages import Executed
 from nnburst.driver.counters import ModelCounters
 from nnburst.driver.model.buffers import DeviceBuffer
@@ -17,7 +17,7 @@ from nnburst.driver.model.execution import (
     execute_bound,
     invalidate,
 )
-from nnburst.driver.model.pools import BufferPool, RequestPool
+from nnburst.driver.model.pools import BufferPool, Pool, RequestPool
 from nnburst.executor.base import Argument, Cached, CachingPrepared, Execution, Prepared
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.errors import InvalidArgument
@@ -26,6 +26,25 @@ from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import SCALARS, Model
 from nnburst.hal.types import Request, RequestArgument
 from nnburst.hal.validation import RequestValidator
+
+
+@runtime_checkable
+class RequestBinder(Protocol):
+    """A prepared model to which memory is handed over as descriptors, because it is bound elsewhere."""
+
+    def bind_request(
+        self, request: Request, pools: Sequence[Pool], attributes: Sequence[ExtensionAttribute]
+    ) -> Execution:
+        """Bind a request that has passed validation.
+
+        Args:
+            request: whose arguments lie in `pools`.
+            pools: open during this call only.
+            attributes: of its executions.
+
+        Raises:
+            NnburstError: the request cannot be executed; `.status` has the reason.
+        """
 
 
 class PreparedModel:
@@ -66,6 +85,7 @@ class PreparedModel:
         self.counters = ModelCounters()
         self.is_kept = False
         self._prepared = prepared
+        self._binder = prepared if isinstance(prepared, RequestBinder) else None
         self._validator = RequestValidator(model)
         self._strict_validator = RequestValidator(model, allow_unspecified_output=False)
         outputs = [model.main.operands[i] for i in model.main.output_indexes]
@@ -101,6 +121,8 @@ class PreparedModel:
         try:
             validator = self._validator if allow_unspecified_output else self._strict_validator
             merged = validator.validate(request, [pool.size for pool in pools])
+            if self._binder is not None and (memory := _without_tokens(pools)) is not None:
+                return self._binder.bind_request(request, memory, attributes)
             inputs = [
                 _argument(argument, dimensions, pools, writable=False)
                 for argument, dimensions in zip(request.inputs, merged.inputs, strict=True)
@@ -202,6 +224,12 @@ def _without_buffers(arguments: Sequence[Argument | BufferArgument]) -> list[Arg
     """The arguments themselves, if none of them is a buffer."""
     plain = [argument for argument in arguments if isinstance(argument, Argument)]
     return plain if len(plain) == len(arguments) else None
+
+
+def _without_tokens(pools: Sequence[RequestPool]) -> list[Pool] | None:
+    """The pools themselves, if all are memory, and one message takes their descriptors."""
+    memory = [pool for pool in pools if isinstance(pool, Pool)]
+    return memory if len(memory) == len(pools) <= MAX_FDS else None
 
 
 def _written_buffers(request: Request, pools: Sequence[RequestPool]) -> Iterator[DeviceBuffer]:

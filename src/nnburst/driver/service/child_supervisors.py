@@ -1,4 +1,4 @@
-"""Keeps the front process and the process for weights running, beside the workers.
+"""Keeps the front process, and the processes for weights or for the device, running beside the workers.
 
 Keeps a front process beside the workers, and a spare that takes its place whenever it ends.
 
@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
@@ -22,6 +23,7 @@ import msgspec
 
 from nnburst.control.counts import LISTENING, QUESTION_BYTES, ServiceCounts
 from nnburst.driver.executors import find_executor
+from nnburst.driver.owner_server import USER_BYTES, own_device
 from nnburst.driver.weights_server import OWNER_BYTES, keep_weights
 from nnburst.executor.built_in import PACKING
 from nnburst.hal.errors import NnburstError
@@ -194,27 +196,31 @@ class _Front:
             self._process.stdin.close()
 
 
+#: Seconds before an owner is started again that had not settled: its clients wait for it.
+_OWNERS_PAUSE: Final = 1.0
+#: Forks a process that becomes what is given; None if that fails, else its number.
+Fork = Callable[[Callable[[], NoReturn]], int | None]
 #: Of a service whose users share with each other.
 _EVERYBODY: Final = -1
 
 
-class WeightsSupervisor:
-    """The process that keeps packed weights, if the executor has any to share. Not thread-safe.
+class _SideSupervisor(ABC):
+    """A process beside the workers, each of which it knows by a socket. Not thread-safe.
 
     Attributes:
         pid: of the process; 0 without one.
     """
 
-    def __init__(self, executor: str, *, across_users: bool = False) -> None:
+    #: Seconds before it is started again if it had not settled.
+    _pause = _LONGEST_PAUSE
+
+    def __init__(self, executor: str) -> None:
         """Nothing is started before `start`.
 
         Args:
-            executor: name of the executor of every worker.
-            across_users: share between clients of different users, too. One learns then, from the time that a
-                preparation takes, that another has prepared the same model.
+            executor: name of the service's executor.
         """
         self._executor = executor
-        self._across_users = across_users
         self._pair: socket.socket | None = None
         self.pid = 0
         #: When it was started last, and when it is due again after it has ended.
@@ -226,41 +232,47 @@ class WeightsSupervisor:
         """Seconds until `tend` has something to do; None for never."""
         return None if self._due is None else max(0.0, self._due - time.monotonic())
 
-    def tend(self, fork: Callable[[Callable[[], NoReturn]], int | None]) -> None:
+    def tend(self, fork: Fork) -> None:
         """Start it again if it has ended and is due; it would inherit connections that are open here."""
         if self._due is not None and time.monotonic() >= self._due:
             self._due = None
             self.start(fork)
 
-    def start(self, fork: Callable[[Callable[[], NoReturn]], int | None]) -> None:
-        """Fork the process by `fork`, which is given what it becomes; without it nothing is shared."""
-        if not _packs(self._executor):
-            return
+    def start(self, fork: Fork) -> None:
+        """Fork the process by `fork`."""
         self._started = time.monotonic()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def become() -> NoReturn:
+            ours.close()
+            self._become(theirs)
+
         with theirs:
-            pid = fork(lambda: self._keep(ours, theirs))
+            pid = fork(become)
         if pid is None:
             ours.close()
         else:
             self._pair, self.pid = ours, pid
 
-    def admit(self, user: int) -> socket.socket | None:
-        """A worker's socket, on which clients of `user` share with each other; None without the process."""
+    @abstractmethod
+    def _become(self, supervisor: socket.socket) -> NoReturn:
+        """Do the work of the process, which has been forked, until `supervisor` ends."""
+
+    def _admit(self, words: bytes) -> socket.socket | None:
+        """A worker's socket, whose other end the process gets with `words`; None if it cannot be had."""
         if self._pair is None:
             return None
-        owner = _EVERYBODY if self._across_users else user
-        keepers, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with keepers:
+        theirs, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
             try:
                 socket.send_fds(
                     self._pair,
-                    [owner.to_bytes(OWNER_BYTES, "little", signed=True)],
-                    [keepers.fileno()],
+                    [words],
+                    [theirs.fileno()],
                     socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,
                 )
             except OSError as error:
-                logger.info("a worker packs its weights for itself: %s", error)
+                logger.info("a worker has to do without the process beside it: %s", error)
                 workers.close()
                 return None
         return workers
@@ -271,11 +283,14 @@ class WeightsSupervisor:
             self._pair.close()
 
     def note_end(self) -> None:
-        """The process has ended: workers pack for themselves; those that come share with the next one."""
+        """The process has ended; another one is due, at once if this one had settled."""
         self.close()
+        self._schedule()
+
+    def _schedule(self) -> None:
         self.pid = 0
         now = time.monotonic()
-        self._due = now + (0.0 if now - self._started > _SETTLED else _LONGEST_PAUSE)
+        self._due = now + (0.0 if now - self._started > _SETTLED else self._pause)
 
     def close(self) -> None:
         """Give it up; it ends. Twice is fine."""
@@ -283,10 +298,77 @@ class WeightsSupervisor:
         if pair is not None:
             pair.close()
 
-    def _keep(self, ours: socket.socket, theirs: socket.socket) -> NoReturn:
-        ours.close()
-        keep_weights(theirs, self._executor)
-        os._exit(0)
+
+class WeightsSupervisor(_SideSupervisor):
+    """The process that keeps packed weights, if the executor has any to share. Not thread-safe.
+
+    When it has ended workers pack for themselves; those that come share with the next one.
+    """
+
+    def __init__(self, executor: str, *, across_users: bool = False) -> None:
+        """Nothing is started before `start`.
+
+        Args:
+            executor: name of the executor of every worker.
+            across_users: share between clients of different users, too. One learns then, from the time that a
+                preparation takes, that another has prepared the same model.
+        """
+        super().__init__(executor)
+        self._across_users = across_users
+
+    def start(self, fork: Fork) -> None:
+        """Fork the process by `fork`; without it nothing is shared."""
+        if _packs(self._executor):
+            super().start(fork)
+
+    def admit(self, user: int) -> socket.socket | None:
+        """A worker's socket, on which clients of `user` share with each other; None without the process."""
+        owner = _EVERYBODY if self._across_users else user
+        return self._admit(owner.to_bytes(OWNER_BYTES, "little", signed=True))
+
+    def _become(self, supervisor: socket.socket) -> NoReturn:
+        keep_weights(supervisor, self._executor)
+
+
+class OwnerSupervisor(_SideSupervisor):
+    """The process that owns the device of all workers. Not thread-safe.
+
+    Its workers end with it. Those that come wait until the next one has the device: a pair of sockets that
+    outlives the process keeps what they are admitted by.
+    """
+
+    _pause = _OWNERS_PAUSE
+
+    def __init__(self, executor: str) -> None:
+        """Nothing is started before `start`, and workers can be admitted before that."""
+        super().__init__(executor)
+        self._pair, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def start(self, fork: Fork) -> None:
+        """Fork the process by `fork`; if that fails the next attempt is due in a while."""
+        self._started = time.monotonic()
+        with self._theirs.dup() as theirs:
+            pid = fork(lambda: self._become(theirs))
+        if pid is None:
+            self._due = self._started + self._pause
+        else:
+            self.pid = pid
+
+    def admit(self, user: int) -> socket.socket | None:
+        """A worker's socket to the owner, for a client of `user`; None if there is no room for it."""
+        return self._admit(user.to_bytes(USER_BYTES, "little"))
+
+    def abandon_in_child(self) -> None:
+        """Close both ends, by which other workers' sockets come; the owner has a copy of its own."""
+        super().abandon_in_child()
+        self._theirs.close()
+
+    def note_end(self) -> None:
+        """The owner has ended; another one is due, at once if this one had settled."""
+        self._schedule()
+
+    def _become(self, supervisor: socket.socket) -> NoReturn:
+        own_device(supervisor, self._executor)
 
 
 def _packs(executor: str) -> bool:

@@ -162,7 +162,7 @@ class RepetitionFilter(logging.Filter):
 _OPTIONS: Final = (
     "executor=", "name=", "fd=", "serve=", "cpus=", "extension=", "any-user", "until-stdin-ends",
     "share-weights=", "front=", "json=", "model=", "shape=", "state=", "largest=",
-    "option=", "device-node=", "realtime=", "lock-memory",
+    "option=", "device-node=", "realtime=", "lock-memory", "exclusive",
 )  # fmt: skip
 #: Those that name networks, in the order of the command line.
 _OF_MODELS: Final = ("--model", "--shape", "--state", "--largest")
@@ -189,6 +189,7 @@ class Options:
             `--shape` with `INPUT=1,3,…` for the network before it.
         options: of an executor in C, each as `key=value`.
         device_nodes: paths that workers may open for writing and send ioctls.
+        exclusive: whether one process owns the device of all workers.
         json: file to write to where the driver listens.
     """
 
@@ -211,6 +212,7 @@ class Options:
             self.extensions = [value for option, value in pairs if option == "--extension"]
             self.options = [value for option, value in pairs if option == "--option"]
             self.device_nodes = [value for option, value in pairs if option == "--device-node"]
+            self.exclusive = "exclusive" in given
             self.any_user = "any-user" in given
             self.until_stdin_ends = "until-stdin-ends" in given
             self.share_weights = given.get("share-weights", _SHARING[0])
@@ -233,6 +235,10 @@ class Options:
             )
         if (self.fd < 0) == (not self.serve):
             raise ValueError("expected either --fd or --serve")
+        if self.exclusive and not self.serve:
+            raise ValueError(
+                "--exclusive: a driver of one client is its device's only owner anyway"
+            )
         if self.share_weights not in _SHARING:
             raise ValueError(f"--share-weights {self.share_weights}, expected one of {_SHARING}")
 
@@ -356,7 +362,11 @@ def _serve(listener: Listener, options: Options) -> bool:
     if executor != AUTO:
         begin_executor(executor)
     from nnburst.driver.served_models import engine_of_all, read_networks
-    from nnburst.driver.service.child_supervisors import FrontSupervisor, WeightsSupervisor
+    from nnburst.driver.service.child_supervisors import (
+        FrontSupervisor,
+        OwnerSupervisor,
+        WeightsSupervisor,
+    )
     from nnburst.driver.service.supervisor import Supervisor
 
     networks = read_networks(options.models, with_front=bool(options.front))
@@ -364,7 +374,8 @@ def _serve(listener: Listener, options: Options) -> bool:
         executor = chosen_executor(engine_of_all(networks) or AUTO)
         begin_executor(executor)
     weights: WeightsSupervisor | None = None
-    if options.share_weights != "off":
+    owner = OwnerSupervisor(executor) if options.exclusive else None
+    if options.share_weights != "off" and owner is None:  # whose process has them once
         weights = WeightsSupervisor(executor, across_users=options.share_weights == "all")
     front = FrontSupervisor(listener.path, json.loads(options.front)) if options.front else None
     supervisor = Supervisor(
@@ -375,6 +386,7 @@ def _serve(listener: Listener, options: Options) -> bool:
         front=front,
         until_stdin_ends=options.until_stdin_ends,
         weights=weights,
+        owner=owner,
         networks=networks,
     )
     supervisor.prepare()

@@ -34,7 +34,12 @@ from nnburst.control.counts import ServiceCounts
 from nnburst.driver.counters import CounterBook, CounterPage
 from nnburst.driver.executors import import_executor
 from nnburst.driver.served_models import ServedNetwork
-from nnburst.driver.service.child_supervisors import FrontSupervisor, WeightsSupervisor
+from nnburst.driver.service.child_supervisors import (
+    Fork,
+    FrontSupervisor,
+    OwnerSupervisor,
+    WeightsSupervisor,
+)
 from nnburst.driver.service.worker import Admission, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED
@@ -43,8 +48,8 @@ from nnburst.hal.errors import NnburstError, ResourceExhausted
 # -- workers ahead of need -------------------------------------------------------------------------
 
 
-#: Comes with the worker's sockets; a descriptor cannot travel alone.
-_CLIENT: Final = b"client"
+#: Bytes of the names of a worker's sockets, which come with them.
+_NAMES_BYTES: Final = len(",".join(Admission._fields))
 
 
 class SpareWorker:
@@ -68,11 +73,14 @@ class SpareWorker:
     def give(self, admission: Admission) -> bool:
         """Let it serve a client; False if it has ended meanwhile. Closes this, but no socket given."""
         with self._pair as pair:
+            given = {
+                name: one.fileno() for name, one in admission._asdict().items() if one is not None
+            }
             try:
                 socket.send_fds(
                     pair,
-                    [_CLIENT],
-                    [given.fileno() for given in admission if given is not None],
+                    [",".join(given).encode()],
+                    list(given.values()),
                     socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,
                 )
             except OSError:
@@ -94,12 +102,13 @@ def await_client(pair: socket.socket, supervisors: socket.socket) -> Admission:
     supervisors.close()
     with pair:
         pair.shutdown(socket.SHUT_WR)
-        _, fds, _, _ = socket.recv_fds(
-            pair, len(_CLIENT), len(Admission._fields), socket.MSG_CMSG_CLOEXEC
+        names, fds, _, _ = socket.recv_fds(
+            pair, _NAMES_BYTES, len(Admission._fields), socket.MSG_CMSG_CLOEXEC
         )
     if not fds:
         os._exit(0)
-    return Admission(*(socket.socket(fileno=fd) for fd in fds))
+    given = zip(names.decode().split(","), fds, strict=True)
+    return Admission(**{name: socket.socket(fileno=fd) for name, fd in given})
 
 
 # -- systemd ---------------------------------------------------------------------------------------
@@ -151,8 +160,9 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 #: What `ps` calls this process, and a worker that has no client yet.
 _SUPERVISOR: Final = b"nnburst driver"
 _SPARE: Final = b"nnburst spare"
-#: What it calls the one that keeps packed weights.
+#: What it calls the one that keeps packed weights, and the one that owns the device.
 _KEEPER: Final = b"nnburst weights"
+_OWNER: Final = b"nnburst owner"
 #: Clients served at once; more are refused until one leaves.
 MAX_WORKERS: Final = 256
 #: Of these, clients of one process, or of one other user.
@@ -185,6 +195,7 @@ class Supervisor:
         front: FrontSupervisor | None = None,
         until_stdin_ends: bool = False,
         weights: WeightsSupervisor | None = None,
+        owner: OwnerSupervisor | None = None,
         networks: Sequence[ServedNetwork] = (),
     ) -> None:
         """Prepare to serve.
@@ -197,11 +208,13 @@ class Supervisor:
             front: what other protocols are served by.
             until_stdin_ends: stop when standard input ends.
             weights: lets clients share packed weights; None if each packs for itself.
+            owner: has one process own the device of all workers; None if each opens it.
             networks: to serve by name.
         """
         self._listener = listener
         self._front = front
         self._weights = weights
+        self._owner = owner
         self._networks = networks
         self._executor = executor
         self._name = name
@@ -234,8 +247,17 @@ class Supervisor:
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
+        for side, fork in self._sides():
+            side.start(fork)
+
+    def _sides(self) -> list[tuple[WeightsSupervisor | OwnerSupervisor, Fork]]:
+        """The processes beside the workers, each with what forks it."""
+        found: list[tuple[WeightsSupervisor | OwnerSupervisor, Fork]] = []
         if self._weights is not None:
-            self._weights.start(self._fork_keeper)
+            found.append((self._weights, lambda become: self._fork(become, _KEEPER)))
+        if self._owner is not None:
+            found.append((self._owner, lambda become: self._fork(become, _OWNER)))
+        return found
 
     def run(self) -> bool:
         """Serve until SIGTERM or SIGINT; then end the workers and give the name up.
@@ -270,8 +292,8 @@ class Supervisor:
                 else:
                     self._look_at_spare(fd, event)
             self._reap()
-            if self._weights is not None:
-                self._weights.tend(self._fork_keeper)
+            for side, fork in self._sides():
+                side.tend(fork)
             if calm is not None and not events:
                 self._fork_spare()
             if patience is not None:
@@ -288,8 +310,9 @@ class Supervisor:
         )  # half the time that the watchdog gives
         if self._front is not None and (seconds := self._front.patience) is not None:
             waits.append(seconds * 1000 + 1)
-        if self._weights is not None and (seconds := self._weights.patience) is not None:
-            waits.append(seconds * 1000 + 1)
+        for side, _ in self._sides():
+            if (seconds := side.patience) is not None:
+                waits.append(seconds * 1000 + 1)
         return min(waits, default=None)
 
     def _status(self) -> str:
@@ -356,13 +379,14 @@ class Supervisor:
 
     def _serve(self, connected: socket.socket, user: int, whose: str) -> None:
         weights = None if self._weights is None else self._weights.admit(user)
-        admission = Admission(connected, weights)
+        owner = None if self._owner is None else self._owner.admit(user)
+        admission = Admission(connected, weights, owner)
         if not self._give_to_spare(admission, whose):
             pid = self._fork_worker(lambda: admission)
             if pid is not None:
                 self._workers[pid] = whose
-        if weights is not None:
-            weights.close()
+        for given in filter(None, (weights, owner)):
+            given.close()
 
     def _rest(self, seconds: float) -> None:
         """Do nothing until something has happened to a worker or to this process."""
@@ -393,10 +417,11 @@ class Supervisor:
                 self._weights is not None and self._networks
             ):  # which all users open: they are this one's
                 weights = self._weights.admit(os.geteuid())
-            if weights is not None:
-                cleanup.enter_context(weights)
+            owner = None if self._owner is None else self._owner.admit(os.geteuid())
+            for given in filter(None, (weights, owner)):
+                cleanup.enter_context(given)
             pid = self._fork_worker(
-                lambda: await_client(theirs, ours), is_spare=True, weights=weights
+                lambda: await_client(theirs, ours), is_spare=True, weights=weights, owner=owner
             )
         if pid is None:
             self._spare_failed = True
@@ -434,6 +459,7 @@ class Supervisor:
         *,
         is_spare: bool = False,
         weights: socket.socket | None = None,
+        owner: socket.socket | None = None,
     ) -> int | None:
         """Fork a worker, which waits for its client by `client`; None if there can be none."""
         try:
@@ -442,7 +468,7 @@ class Supervisor:
             _warn_of_no_worker(error)
             return None
         pid = self._fork(
-            lambda: self._serve_client(client, page, weights, is_spare=is_spare), _SPARE
+            lambda: self._serve_client(client, page, weights, owner, is_spare=is_spare), _SPARE
         )
         if pid is None:
             page.close()
@@ -455,6 +481,7 @@ class Supervisor:
         client: Callable[[], Admission],
         page: SharedMemory,
         weights: socket.socket | None,
+        owner: socket.socket | None,
         *,
         is_spare: bool,
     ) -> NoReturn:
@@ -469,10 +496,9 @@ class Supervisor:
             counter_page=counter_page,
             networks=self._networks,
             weights=weights,
+            owner=owner,
+            is_owned=self._owner is not None,
         )
-
-    def _fork_keeper(self, become: Callable[[], NoReturn]) -> int | None:
-        return self._fork(become, _KEEPER)
 
     def _fork(self, become: Callable[[], NoReturn], name: bytes) -> int | None:
         """Fork a process `name`, which does `become`; None if that fails."""
@@ -504,8 +530,8 @@ class Supervisor:
             self._listener.abandon_in_child()
             if self._front is not None:
                 self._front.abandon_in_child()
-            if self._weights is not None:
-                self._weights.abandon_in_child()
+            for side, _ in self._sides():
+                side.abandon_in_child()
             for spare in self._spares:
                 spare.close()  # this end: what comes by it would be taken for a client
             self._wake.close()
@@ -530,10 +556,10 @@ class Supervisor:
                 spare.close()
                 self._spare_failed = True
                 self._note_end(ended, status)
-        if self._weights is not None and self._weights.pid:
-            ended, status = os.waitpid(self._weights.pid, os.WNOHANG)
+        for side, _ in self._sides():
+            ended, status = os.waitpid(side.pid, os.WNOHANG) if side.pid else (0, 0)
             if ended:
-                self._weights.note_end()
+                side.note_end()
                 self._note_end(ended, status)
 
     def _note_end(self, pid: int, status: int) -> None:
@@ -553,9 +579,11 @@ class Supervisor:
             spare.close()
             self._workers[spare.pid] = ""
         self._spares.clear()
-        if self._weights is not None and self._weights.pid:
-            self._weights.close()
-            self._workers[self._weights.pid], self._weights = "", None
+        for side, _ in self._sides():
+            side.close()
+            if side.pid:
+                self._workers[side.pid] = ""
+        self._weights = self._owner = None
         self._await_workers(_GRACE)
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)

@@ -46,6 +46,7 @@ from nnburst.driver.executors import make_executor
 from nnburst.driver.model.compilation_cache import has_cache_key
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.execution import LatencyEstimate
+from nnburst.driver.owner_client import OwnedExecutor
 from nnburst.driver.quotas import begin_realtime, call_budget, limit_this_process
 from nnburst.driver.sandbox import enter_sandbox
 from nnburst.driver.scheduler import Work
@@ -69,10 +70,12 @@ class Admission(NamedTuple):
     Attributes:
         client: the client's; SEQPACKET, and nothing has been received from it.
         weights: to where packed weights are borrowed; None if this worker borrows none.
+        owner: to the process that owns the device; None if this worker opens it.
     """
 
     client: socket.socket
     weights: socket.socket | None = None
+    owner: socket.socket | None = None
 
 
 # -- client process --------------------------------------------------------------------------------
@@ -179,6 +182,8 @@ def serve_client(
     counter_page: CounterPage | None = None,
     networks: Sequence[ServedNetwork] = (),
     weights: socket.socket | None = None,
+    owner: socket.socket | None = None,
+    is_owned: bool = False,
 ) -> NoReturn:
     """Serve one client, then end the process.
 
@@ -192,14 +197,17 @@ def serve_client(
         counter_page: where executions are counted for a supervisor.
         networks: that clients may open by name.
         weights: on which packed weights of the networks are borrowed before the client comes.
+        owner: of the device, if it may be asked before the client comes.
+        is_owned: whether another process owns the device.
     """
     record_if_asked(f"driver {name}")
     limit_this_process()
     enter_sandbox(None if has_cache_key() else _remembered())
-    worker = Worker(executor, name, counter_page, networks)
+    worker = Worker(executor, name, counter_page, networks, is_owned=is_owned)
     # A device may have one owner: no process has it open that has no client.
-    opens_a_device = executor_library(executor) is not None
-    if not (is_spare and opens_a_device):
+    opens_a_device = not is_owned and executor_library(executor) is not None
+    worker.owner = owner
+    if not is_owned and not (is_spare and opens_a_device):
         worker.load()
     gc.freeze()  # what was imported stays
     gc.enable()
@@ -215,6 +223,9 @@ def serve_client(
     if worker.weights is not None:
         worker.weights.close()
     worker.weights = None if admission.weights is None else WeightsClient(admission.weights)
+    worker.has_client = True
+    if admission.owner is not None:
+        worker.choose_owner(admission.owner, channel.peer.uid)
     lib.nnb_set_thread_name(_WORKER)
     worker.watch_process = channel.watch_process
     service = Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget())
@@ -232,7 +243,7 @@ def _end(error: BaseException | None) -> NoReturn:
     """End the process: the client is gone, or was given up for `error`."""
     status = 0
     try:
-        if isinstance(error, ProtocolError | TimeoutError):
+        if isinstance(error, ProtocolError | TimeoutError | ConnectionResetError):
             logger.warning("connection ended, and its worker with it: %s", error)
             status = 1
         elif error is not None:
@@ -257,6 +268,8 @@ class Worker:
         another_receives: whether calls are received while the thread that asks does something else.
         watch_process: takes a pidfd of the client's process, whose end is the worker's; owns it.
         weights: from which packed weights are borrowed; None if this worker packs for itself.
+        owner: of the device, until it is asked; None if this worker opens the device.
+        has_client: whether the client is there, which then loses the device with the owner.
     """
 
     def __init__(
@@ -265,6 +278,8 @@ class Worker:
         name: str,
         counter_page: CounterPage | None = None,
         networks: Sequence[ServedNetwork] = (),
+        *,
+        is_owned: bool = False,
     ) -> None:
         """Serve `executor` as device `name`; nothing is started before the client's `Hello`.
 
@@ -273,13 +288,18 @@ class Worker:
             name: the device's name.
             counter_page: where executions are counted for a supervisor.
             networks: that clients may open by name.
+            is_owned: whether another process owns the device.
         """
         self._executor_name = executor
+        self._is_owned = is_owned
+        self.owner: socket.socket | None = None
+        self.has_client = False
         self._counter_page = counter_page
         self._executor: Executor | None = None
         self._name = name
         self._device: Device | None = None
         self._session: ClientSession | None = None
+        self._networks = networks
         self._served_models = ServedModels(networks)
         self._liveness = Liveness()
         self.another_receives: Callable[[], bool] = lambda: False
@@ -295,6 +315,23 @@ class Worker:
             self._made_executor()
         except Exception as error:
             logger.debug("executor %s is made again for the client: %s", self._executor_name, error)
+
+    def choose_owner(self, given: socket.socket, user: int) -> None:
+        """Keep to the owner that was asked before the client came, or have a new connection to it.
+
+        Args:
+            given: the new one, as one of the client's user; owned from here on.
+            user: of the client.
+        """
+        known = self._executor
+        if isinstance(known, OwnedExecutor) and known.is_alive and user == os.geteuid():
+            given.close()
+            return
+        if isinstance(known, OwnedExecutor):
+            known.close()
+        self.owner = given
+        self._executor = self._device = None
+        self._served_models = ServedModels(self._networks)
 
     def prepare_networks(self) -> None:
         """Prepare what clients may open by name, before there is one."""
@@ -323,11 +360,20 @@ class Worker:
             session.upcalls.close()
 
     def _made_executor(self) -> Executor:
+        if self._is_owned and self._executor is None:
+            owner, self.owner = self.owner, None
+            if owner is None:
+                raise DeviceUnavailable(f"{self._name}: the device's owner is not there")
+            self._executor = OwnedExecutor(owner, self._owner_ended)
         if self._executor is None:
             executor = make_executor(self._executor_name)
             _ = executor.engine_version  # which opens an engine that is opened when it is needed
             self._executor = executor
         return self._executor
+
+    def _owner_ended(self) -> None:
+        if self.has_client:
+            _end(ConnectionResetError("the process that owns the device has ended"))
 
     def submit(self, call: Message, job: Job) -> Job | None:
         """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first.

@@ -1,0 +1,276 @@
+"""Owns a device for all workers of a service: one process opens it once and runs what they have bound.
+
+Each worker has a connection of its own, with its own handles; no message names another's. A connection has
+a thread that receives, which binds and releases too, one that looks at models and prepares them, and one for
+each priority of the executions that it asks for. These wait for their turns (`nnburst.driver.fair_turns`), so
+one execution at a time has the device.
+
+A worker may have been taken over by its client: its messages, models, requests and memory are checked here as
+a worker checks its client's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final, NoReturn
+
+import msgspec
+
+from nnburst._native import lib
+from nnburst.control.channel import (
+    MAX_CALL_BYTES,
+    NO_FDS,
+    CallBudget,
+    Channel,
+    Cost,
+    Fds,
+    ProtocolError,
+)
+from nnburst.control.messages import (
+    PROTOCOL_VERSION,
+    CreateReusableExecution,
+    GetCapabilities,
+    GetSupportedExtensions,
+    GetSupportedOperations,
+    Opened,
+    PrepareModel,
+    Release,
+    Welcome,
+)
+from nnburst.control.service import Answer, Job, Service
+from nnburst.driver.calls.device import (
+    Preparation,
+    get_capabilities,
+    get_supported_extensions,
+    get_supported_operations,
+)
+from nnburst.driver.calls.fenced_execution import ReusableExecution, create_reusable_execution
+from nnburst.driver.calls.registry import release
+from nnburst.driver.client_session import ModelSession, priority_of
+from nnburst.driver.executors import make_executor
+from nnburst.driver.fair_turns import FairTurns, TurnTaker
+from nnburst.driver.model.device import Device
+from nnburst.driver.model.execution import LatencyEstimate
+from nnburst.driver.owner_client import Attach, RunBound
+from nnburst.driver.quotas import Quota, begin_realtime, limit_this_process, machine_memory
+from nnburst.driver.sandbox import enter_sandbox
+from nnburst.hal.enums import Priority
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError
+from nnburst.tracing.recording import record_if_asked
+
+logger = logging.getLogger(__name__)
+
+#: The user of a worker's client, as the supervisor sends it with the worker's socket.
+USER_BYTES: Final = 8
+#: What the calls of one connection that are in progress may take: descriptors are few, and all share them.
+_BUDGET: Final = Cost(1024, 128, MAX_CALL_BYTES)
+#: Seconds that an owner without its device answers with the reason before it ends, and the next one tries.
+_REFUSING: Final = 2.0
+
+_Call = (
+    Attach
+    | GetCapabilities
+    | GetSupportedExtensions
+    | GetSupportedOperations
+    | PrepareModel
+    | CreateReusableExecution
+    | RunBound
+    | Release
+)
+_decode: Final[Callable[[bytes], _Call]] = msgspec.msgpack.Decoder(_Call).decode
+
+
+def own_device(supervisor: socket.socket, executor: str) -> NoReturn:
+    """Open the device, then serve workers until the supervisor is gone; then end this process.
+
+    Args:
+        supervisor: sends the sockets of workers, each with its client's user.
+        executor: name of the executor.
+    """
+    status = 0
+    try:
+        record_if_asked("owner")
+        limit_this_process()
+        enter_sandbox()
+        try:
+            device = _opened(executor)
+        except NnburstError as error:
+            logger.error("the device cannot be had: %s", error)  # noqa: TRY400 - the reader needs no traceback
+            supervisor.settimeout(_REFUSING)
+            _serve_all(supervisor, error)
+            os._exit(1)
+        begin_realtime()
+        _serve_all(supervisor, device)
+    except BaseException:
+        logger.exception("the owner of the device failed, and its workers end with it")
+        status = 70
+    finally:
+        os._exit(status)
+
+
+def _opened(executor: str) -> Device:
+    made = make_executor(executor)
+    return Device(made.name, made)
+
+
+def _serve_all(supervisor: socket.socket, device: Device | NnburstError) -> None:
+    """Serve each worker whose socket comes, on threads of its own, until no more can come."""
+    turns = FairTurns()
+    while True:
+        try:
+            data, fds, _, _ = socket.recv_fds(supervisor, USER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        except TimeoutError:
+            return
+        for fd in fds:
+            client = OwnedWorker(
+                socket.socket(fileno=fd), device, turns.join(int.from_bytes(data, "little"))
+            )
+            start = threading.Thread(target=client.serve, name="nnburst owned", daemon=True).start
+            try:
+                start()
+            except (RuntimeError, MemoryError) as error:
+                logger.warning("a worker is refused, because no thread can be started: %s", error)
+                client.close()
+        if not data:
+            return
+
+
+class OwnedWorker:
+    """One worker's connection, with its objects and threads."""
+
+    def __init__(
+        self, connected: socket.socket, device: Device | NnburstError, taker: TurnTaker
+    ) -> None:
+        """Own `connected` and `taker`; `device` may be the reason why there is no device."""
+        self._channel = Channel(connected)
+        self._refusal = device if isinstance(device, NnburstError) else None
+        self._taker = taker
+        self._queues: dict[Priority | None, SimpleQueue[Job | None]] = {}
+        self._threads: list[threading.Thread] = []
+        self._ended = False
+        if isinstance(device, Device):
+            shared_bytes = Quota("bytes of pools", machine_memory())
+            self._session = ModelSession(device, shared_bytes=shared_bytes)
+
+    @property
+    def held(self) -> int:
+        """How many models and requests it holds."""
+        return 0 if self._refusal is not None else len(self._session.objects)
+
+    def serve(self) -> None:
+        """Answer calls until the worker is gone; then free what it had."""
+        service = Service[_Call](
+            self._channel, _decode, self._handle, self._submit, CallBudget(_BUDGET)
+        )
+        try:
+            service.serve()
+        except ProtocolError as error:
+            logger.warning("a worker is given up: %s", error)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of everything, when nothing is done for it any more."""
+        self._ended = True
+        self._channel.shutdown()
+        for queue in self._queues.values():
+            queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        if self._refusal is None:
+            self._session.objects.close()
+        self._taker.close()
+        self._channel.close()
+        lib.nnb_give_memory_back()
+
+    def _submit(self, call: _Call, job: Job) -> Job | None:
+        if self._refusal is None and isinstance(call, RunBound):
+            target = self._session.objects.find(call.handle)
+            queue = self._queue(priority_of(target))
+            latency = getattr(target, "latency", None)
+            is_quick = isinstance(latency, LatencyEstimate) and latency.is_quick
+            if is_quick and queue.empty() and self._taker.is_free:
+                job()  # what comes meanwhile waits no longer than it would for another thread
+            else:
+                queue.put(job)
+        elif isinstance(call, PrepareModel | GetSupportedOperations):
+            self._queue(None).put(job)
+        else:
+            job()
+        return None
+
+    def _queue(self, key: Priority | None) -> SimpleQueue[Job | None]:
+        """The queue of executions of a priority, or of what is to be prepared; its thread runs."""
+        if key not in self._queues:
+            queue: SimpleQueue[Job | None] = SimpleQueue()
+            thread = threading.Thread(
+                target=self._work, args=(queue,), name="nnburst owned work", daemon=True
+            )
+            thread.start()
+            self._queues[key] = queue
+            self._threads.append(thread)
+        return self._queues[key]
+
+    def _work(self, queue: SimpleQueue[Job | None]) -> None:
+        while (job := queue.get()) is not None:
+            if self._ended:
+                continue  # its client is gone; its descriptors go with it
+            with contextlib.suppress(Exception):  # which the service has answered with
+                job()
+            del job
+
+    def _handle(self, call: _Call, fds: Fds) -> Answer:
+        if self._refusal is not None:
+            raise DeviceUnavailable(str(self._refusal), status=self._refusal.status)
+        session = self._session
+        match call:
+            case Attach():
+                return self._welcome(session.device)
+            case RunBound():
+                return self._run(call)
+            case PrepareModel():
+                prepared = Preparation(session, call, fds).run()
+                assert prepared.handle is not None
+                return Opened(prepared.handle, prepared.fields), Fds()
+            case CreateReusableExecution():
+                return create_reusable_execution(session, call, fds)
+            case GetSupportedOperations():
+                return get_supported_operations(session, call, fds)
+            case GetCapabilities():
+                return get_capabilities(session, call, fds)
+            case GetSupportedExtensions():
+                return get_supported_extensions(session, call, fds)
+            case Release():
+                return release(session, call, fds)
+
+    def _welcome(self, device: Device) -> Answer:
+        welcome = Welcome(
+            PROTOCOL_VERSION,
+            device.feature_level,
+            device.name,
+            device.version_string,
+            device.type,
+            os.getpid(),
+            device.thread_budget,
+        )
+        return welcome, Fds([os.pidfd_open(os.getpid())])
+
+    def _run(self, call: RunBound) -> Answer:
+        with (
+            self._session.objects.acquire(call.handle, ReusableExecution) as reusable,
+            self._taker.turn(reusable.target.priority),
+        ):
+            if self._ended:
+                raise DeadObject("the client is gone")
+            began = time.perf_counter_ns()
+            try:
+                return reusable.target.run(call.deadline_ns, call.loop_timeout_ns), NO_FDS
+            finally:
+                reusable.target.latency.note(time.perf_counter_ns() - began)
