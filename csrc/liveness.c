@@ -142,6 +142,10 @@ int nnb_death_word_hold(nnb_atomic_u32 *word) {
     return holder != NULL ? 0 : failed;
 }
 
+void nnb_death_word_pass_on(nnb_atomic_u32 *word) {
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t timeout_ns) {
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
     struct timespec until = nnb_timespec_of(deadline);

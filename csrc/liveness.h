@@ -38,6 +38,10 @@ struct nnb_death_holder *nnb_death_word_take(nnb_atomic_u32 *word, uint32_t free
 /* Leaves NNB_DEATH_WORD_LET_GO or 0 in the word, wakes its watcher, and ends the thread. */
 void nnb_death_word_let_go(struct nnb_death_holder *holder, uint32_t leave);
 
+/* Wakes all others that sleep on the word of a holder that has died: the kernel wakes one of them. The word may be mapped
+ * read-only. */
+void nnb_death_word_pass_on(nnb_atomic_u32 *word);
+
 /* Waits until the holder of `word` has died: 0; 1 when `stop` was set; 2 when `timeout_ns` passed. The
  * word may be mapped read-only. */
 int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t timeout_ns);

@@ -59,9 +59,13 @@ int nnb_end_look(struct nnb_end *end) {
         end->peer_pid = pid;
         end->waiter.may_spin = end->spin_window_ns != 0 && may_spin_with(pid, end->quota_allows);
     }
+    int before = end->peer_state;
     end->peer_state = nnb_death_word_is_dead(value)    ? NNB_END_PEER_DIED
                       : value == NNB_DEATH_WORD_LET_GO ? NNB_END_PEER_CLOSED
                                                        : NNB_RING_OK;
+    if (end->peer_state == NNB_END_PEER_DIED && before != NNB_END_PEER_DIED && !end->ring->synchronized) {
+        nnb_death_word_pass_on(&end->theirs->holder); /* to the other readers of a broadcast */
+    }
     return end->peer_state;
 }
 
@@ -73,6 +77,8 @@ uint32_t nnb_end_peer(const struct nnb_end *end) {
     return is_held(nnb_load_relaxed_u32(&end->theirs->holder)) ? nnb_load_relaxed_u32(&end->theirs->pid)
                                                               : 0;
 }
+
+static inline void notify(struct nnb_end *end, uint32_t bits);
 
 /* Takes this end's word, also from one that has gone if the queue allows it. */
 static int take_end(struct nnb_end *end) {
@@ -89,6 +95,9 @@ static int take_end(struct nnb_end *end) {
             nnb_death_word_let_go(end->holder, NNB_DEATH_WORD_LET_GO);
             end->holder = NULL;
             return NNB_RING_CORRUPT;
+        }
+        if (end->holder != NULL && drops) { /* a writer may have found this end held and the ring full in between */
+            notify(end, NNB_FMQ_NOT_FULL);
         }
     }
     if (end->holder != NULL) {
@@ -547,7 +556,7 @@ static int wait_once(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) 
                                                    : sleep_for_count(end, count, deadline_ns);
 }
 
-static int wait_inside(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
+static int wait_for_count(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
     for (;;) {
         int peer = nnb_end_look(end); /* before the look at the ring: what it wrote last is there then */
         if (is_ready(end, count)) {
@@ -574,17 +583,34 @@ static int wait_inside(struct nnb_end *end, uint64_t count, uint64_t deadline_ns
     }
 }
 
-int nnb_end_wait(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
+int nnb_end_enter(struct nnb_end *end) {
     if (!nnb_end_is_open(end)) {
         return NNB_END_CLOSED;
     }
-    if (!nnb_gate_enter(&end->gate, nnb_this_thread())) {
-        return NNB_END_BUSY;
-    }
+    return nnb_gate_enter(&end->gate, nnb_this_thread()) ? NNB_RING_OK : NNB_END_BUSY;
+}
+
+int nnb_end_wait_inside(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
     end->waits++;
     NNB_TRACE(QUEUE_WAIT, BEGIN);
-    int status = wait_inside(end, count, deadline_ns);
+    int status = wait_for_count(end, count, deadline_ns);
     NNB_TRACE(QUEUE_WAIT, END);
-    nnb_gate_open(&end->gate);
     return status;
+}
+
+int nnb_end_wait(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
+    int status = nnb_end_enter(end);
+    if (status == NNB_RING_OK) {
+        status = nnb_end_wait_inside(end, count, deadline_ns);
+        nnb_end_leave(end);
+    }
+    return status;
+}
+
+uint64_t nnb_end_available(struct nnb_end *end) {
+    if (end->writes) {
+        return nnb_ring_available_to_write(end->ring);
+    }
+    return nnb_end_check(end) == NNB_END_BUSY ? nnb_ring_glance_to_read(end->ring)
+                                              : nnb_ring_available_to_read(end->ring);
 }

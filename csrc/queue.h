@@ -149,6 +149,17 @@ bool nnb_end_expect(struct nnb_end *end, uint64_t count);
  * again), TIMED_OUT, INTERRUPTED, CLOSED, PEER_CLOSED, PEER_DIED. */
 int nnb_end_wait(struct nnb_end *end, uint64_t count, uint64_t deadline_ns);
 
+/* The parts of nnb_end_wait: OK, CLOSED or BUSY; the wait by who has entered; the end of it. Between them none but this thread
+ * changes the end. Who has an interpreter lock enters and leaves with it: what is checked and done with that lock alone
+ * (nnb_end_check) then never comes beside a wait. */
+int nnb_end_enter(struct nnb_end *end);
+int nnb_end_wait_inside(struct nnb_end *end, uint64_t count, uint64_t deadline_ns);
+static inline void nnb_end_leave(struct nnb_end *end) { nnb_gate_open(&end->gate); }
+
+/* Elements that can be written (read) now. A broadcast's reader that was overtaken begins again by this, but not while a
+ * thread is inside. */
+uint64_t nnb_end_available(struct nnb_end *end);
+
 /* Whether an event loop can wait with this end. */
 static inline bool nnb_end_can_watch(const struct nnb_end *end) {
     return end->flag != NULL && end->theirs != NULL;

@@ -17,6 +17,7 @@
 #include "queue.h"
 
 #define SLICE_NS 50000000u /* how long a signal may wait: 50 ms */
+#define CLOSE_NS 10000000000u /* how long a thread that waits may take to come out: 10 s */
 #define LONGEST_NS ((uint64_t)1 << 62) /* about 146 years */
 #define MOST_EXPECTED 65536 /* bytes of a message for which memory is got before it is there */
 
@@ -110,10 +111,13 @@ static int attempt_until(struct nnb_end *end, attempt act, void *memory, uint64_
     for (;;) {
         uint64_t slice = nnb_deadline_after(nnb_now_ns(), SLICE_NS);
         uint64_t until = slice < deadline ? slice : deadline;
-        int status;
-        Py_BEGIN_ALLOW_THREADS
-        status = nnb_end_wait(end, wanted, until);
-        Py_END_ALLOW_THREADS
+        int status = nnb_end_enter(end); /* and out again with the interpreter lock: see nnb_end_enter */
+        if (status == NNB_RING_OK) {
+            Py_BEGIN_ALLOW_THREADS
+            status = nnb_end_wait_inside(end, wanted, until);
+            Py_END_ALLOW_THREADS
+            nnb_end_leave(end);
+        }
         if (status == NNB_RING_OK) {
             status = act(end, memory, count);
             if (!is_not_yet(status)) {
@@ -439,7 +443,8 @@ static PyObject *end_commit(PyObject *object, PyObject *number) {
 static PyObject *end_close(PyObject *object, PyObject *unused) {
     struct end_object *self = (struct end_object *)object;
     (void)unused;
-    while (self->opened && nnb_end_close(&self->end) == NNB_END_BUSY) {
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), CLOSE_NS);
+    while (self->opened && nnb_end_close(&self->end) == NNB_END_BUSY && nnb_now_ns() < deadline) {
         Py_BEGIN_ALLOW_THREADS
         struct timespec moment = {.tv_nsec = 100000};
         (void)nanosleep(&moment, NULL);
@@ -488,6 +493,12 @@ static PyObject *end_peer(PyObject *object, PyObject *unused) {
     struct end_object *self = (struct end_object *)object;
     (void)unused;
     return PyLong_FromUnsignedLong(nnb_end_is_open(&self->end) ? nnb_end_peer(&self->end) : 0);
+}
+
+static PyObject *end_available(PyObject *object, PyObject *unused) {
+    struct end_object *self = (struct end_object *)object;
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(nnb_end_available(&self->end));
 }
 
 /* (waits, sleeps, nanoseconds spun, pauses for scarce cores, errno of a failure). */
@@ -642,6 +653,7 @@ static PyMethodDef end_methods[] = {
     {"arm", end_arm, METH_O, NULL},
     {"wake_self", end_wake_self, METH_NOARGS, NULL},
     {"peer", end_peer, METH_NOARGS, NULL},
+    {"available", end_available, METH_NOARGS, NULL},
     {"statistics", end_statistics, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

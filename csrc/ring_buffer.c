@@ -134,6 +134,13 @@ uint64_t nnb_ring_available_to_read(struct nnb_ring *ring) {
     return (ring->peer_write - ring->read_index) / ring->quantum;
 }
 
+uint64_t nnb_ring_glance_to_read(struct nnb_ring *ring) {
+    /* SYNC POINT A: as in refresh_writer; nothing is read after this.
+     * TRUST: checked below; it is shown, and decides about no access. */
+    uint64_t unread = nnb_load_acquire_u64(ring->write_counter) - ring->read_index;
+    return plausible(ring, unread) ? unread / ring->quantum : 0;
+}
+
 static void split(const struct nnb_ring *ring, uint64_t offset, uint64_t bytes,
                   struct nnb_ring_regions *regions) {
     uint64_t until_end = ring->capacity_bytes - offset;

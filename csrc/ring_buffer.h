@@ -72,6 +72,9 @@ int nnb_ring_take_over(struct nnb_ring *ring, bool writes, bool drops);
 uint64_t nnb_ring_available_to_write(struct nnb_ring *ring);
 uint64_t nnb_ring_available_to_read(struct nnb_ring *ring);
 
+/* The same of the reader, beside a thread that uses it: changes nothing. 0 if the writer has overtaken it. */
+uint64_t nnb_ring_glance_to_read(struct nnb_ring *ring);
+
 /* Claims `count` elements for writing (reading) in place; nothing is visible to the peer before the
  * commit, and a claim that is not committed is forgotten. */
 int nnb_ring_begin_write(struct nnb_ring *ring, uint64_t count, struct nnb_ring_regions *regions);

@@ -357,7 +357,7 @@ size_t nnburst_queue_available(nnburst_queue *queue) {
     if (queue == NULL || nnb_end_check(&queue->end) != NNB_RING_OK) {
         return 0;
     }
-    return queue->writes ? nnb_ring_available_to_write(&queue->ring) : nnb_ring_available_to_read(&queue->ring);
+    return nnb_end_available(&queue->end);
 }
 
 uint64_t nnburst_queue_missed(const nnburst_queue *queue) {

@@ -7,6 +7,8 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,7 +36,7 @@ from nnburst.hal.errors import BadState, Closed, InvalidArgument
 ELEMENT = np.dtype("<u4")
 WRITER, READER, BROADCAST, REOPEN, DROP = 1, 2, 1, 2, 4
 NO_ERROR, INCOMPLETE, UNEXPECTED_NULL, BAD_DATA, BAD_STATE, UNAVAILABLE = 0, 2, 3, 4, 6, 9
-MISSED_DEADLINE, CLOSED = 10, 101
+MISSED_DEADLINE, DEAD_OBJECT, CLOSED = 10, 14, 101
 
 
 @pytest.fixture
@@ -212,6 +214,50 @@ def test_descriptor_shows_an_event_loop_that_there_is_something(name: str) -> No
     assert select.select([fd], [], [], 60)[0] == [fd]
     assert c.nnburst_arm_queue(reader, 1) == NO_ERROR
     c.nnburst_close_queue(reader)
+
+
+DYING_WRITER = """
+import sys
+import numpy as np
+from nnburst.fmq import Flavor, create_named_queue
+queue = create_named_queue(sys.argv[1], "<u4", 8, Flavor.UNSYNCHRONIZED_WRITE)
+queue.write(np.zeros(1, "<u4"))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def sleeps_on_two_words(thread: int) -> bool:
+    """Whether a thread of this process is in futex_waitv; kernels before 5.16 have none."""
+    return Path(f"/proc/self/task/{thread}/syscall").read_text().startswith("449 ")
+
+
+def test_all_readers_of_a_broadcast_learn_at_once_that_its_writer_has_died(name: str) -> None:
+    command = [sys.executable, "-c", DYING_WRITER, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        queues = [opened(name, READER, 4) for _ in range(4)]
+        codes: list[int] = []
+
+        def read(queue: Any) -> None:
+            codes.append(library().nnburst_read(queue, words([0]), 1, PATIENCE // 4))
+
+        threads = [threading.Thread(target=read, args=[queue]) for queue in queues]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline and not all(
+            sleeps_on_two_words(thread.native_id or 0) for thread in threads
+        ):
+            pass
+        writer.kill()
+        for thread in threads:
+            thread.join()
+    assert codes == [DEAD_OBJECT] * 4
+    for queue in queues:
+        library().nnburst_close_queue(queue)
+    Path(f"/dev/shm{name}").unlink()
 
 
 def test_arguments_that_make_no_sense_are_refused(name: str) -> None:

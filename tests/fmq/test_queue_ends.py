@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fmq.queues import ELEMENT, opened_again
+from fmq.queues import ELEMENT, counter, create, numbers, opened_again, other_end
+from nnburst._native import lib
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import Flavor
 from nnburst.hal.errors import (
@@ -22,6 +25,7 @@ from nnburst.hal.errors import (
     QueueCorrupted,
 )
 
+NOT_FULL = int(lib.NNB_FMQ_NOT_FULL)
 HEADER = np.dtype([("frame", "<u8"), ("width", "<u2"), ("height", "<u2"), ("at", "<f8")])
 
 
@@ -384,3 +388,75 @@ def test_unsynchronized_queue_has_one_writer_and_any_number_of_readers() -> None
         assert found.tolist() == [0, 1]
     with pytest.raises(BadState):
         readers[0].write(np.zeros(1, ELEMENT))
+
+
+# --- two threads at one end ---
+
+
+def waiting_reader(reader: MessageQueue, count: int) -> tuple[threading.Thread, list[Any]]:
+    """A thread that waits for `count` elements, and what it has read."""
+    found: list[Any] = []
+    before = reader.statistics().waits
+
+    def read() -> None:
+        with suppress(Closed):
+            found.append(reader.read(count, timeout=60))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while reader.statistics().waits == before:
+        pass
+    return thread, found
+
+
+def is_refused(reader: MessageQueue) -> bool:
+    try:
+        reader.read(1)
+    except BadState:
+        return True
+    return False
+
+
+def test_second_thread_is_refused_until_the_one_that_waited_has_what_it_was_woken_for() -> None:
+    writer = MessageQueue.create(ELEMENT, 8)
+    reader = opened_again(writer)
+    reader.read(0)
+    thread, found = waiting_reader(reader, 1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # this thread keeps the interpreter lock, and that one comes out of C
+    try:
+        assert writer.write(np.array([7], ELEMENT))
+        for _ in range(3000):
+            assert is_refused(reader), "what that thread was woken for was taken"
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
+    assert [each.tolist() for each in found] == [[7]]
+
+
+def test_look_at_a_broadcast_changes_nothing_for_the_thread_that_waits() -> None:
+    writer = create(8, Flavor.UNSYNCHRONIZED_WRITE)
+    reader = other_end(writer)
+    assert reader.read(0) is not None
+    thread, _ = waiting_reader(reader, 8)
+    written = counter(writer, 1)
+    written += np.uint64(5 * ELEMENT.itemsize)  # nobody is woken
+    assert reader.available_to_read() == 5
+    written += np.uint64(10 * ELEMENT.itemsize)  # overtaken
+    assert reader.available_to_read() == 0
+    assert reader.statistics().missed == 0
+    reader.close()
+    thread.join()
+
+
+def test_reader_that_drops_unread_elements_tells_a_writer_that_waits_for_room() -> None:
+    writer = MessageQueue.create(ELEMENT, 4, reopen=True, keep_unread=False)
+    first, second = opened_again(writer), opened_again(writer)
+    writer.write(numbers(0, 4))
+    assert first.read(0) is not None
+    first.close()
+    assert writer.event_flag is not None
+    writer.event_flag.wait(NOT_FULL, timeout=1e-3)  # cleared, as a writer does before it sleeps
+    assert second.read(1) is None
+    assert writer.event_flag.wait(NOT_FULL, timeout=1e-3) == NOT_FULL
+    assert writer.write(numbers(0, 4))

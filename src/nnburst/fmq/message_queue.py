@@ -343,17 +343,24 @@ class MessageQueue(InEventLoops):
         Raises:
             QueueCorrupted: the reader's counter is impossible.
         """
-        count = int(lib.nnb_ring_available_to_write(self._ring()))
-        self._check_corruption()
-        return count
+        return self._available(writes=True)
 
     def available_to_read(self) -> int:
-        """Elements that can be read now; never more than the capacity.
+        """Elements that can be read now; never more than the capacity. Also beside a thread that reads.
 
         Raises:
             QueueCorrupted: the writer's counter is impossible.
         """
-        count = int(lib.nnb_ring_available_to_read(self._ring()))
+        return self._available(writes=False)
+
+    def _available(self, *, writes: bool) -> int:
+        ring, end = self._ring(), self._ends.get(writes)
+        if end is not None:  # a thread may wait with it
+            count = end.available()
+        elif writes:
+            count = int(lib.nnb_ring_available_to_write(ring))
+        else:
+            count = int(lib.nnb_ring_available_to_read(ring))
         self._check_corruption()
         return count
 
