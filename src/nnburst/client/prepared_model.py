@@ -540,6 +540,8 @@ class PreparedModel(Closing):
             Closed: model or device are closed.
             NnburstError: the driver refuses, for example since the client has too many bursts.
         """
+        if states and self._has_slots:
+            raise InvalidArgument("states: those of the model stay in the driver already")
         options: _RingOptions = {
             "max_in_flight": max_in_flight,
             "channel_length": channel_length,
@@ -568,9 +570,6 @@ class PreparedModel(Closing):
                 waits,
             )
         if self._has_slots:
-            if states:
-                burst.close()
-                raise InvalidArgument("states: those of the model stay in the driver already")
             return ResidentBurst.over(burst, self)
         return StatefulBurst.over(burst, states)
 

@@ -17,6 +17,8 @@ pytest.importorskip("onnxruntime", reason="the engine")
 
 import nnburst
 from nnburst import InvalidArgument, StateLost
+from nnburst.client.burst.burst import RingBurst
+from nnburst.client.served_model import Variable
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.onnxruntime.executor import GraphPrepared
@@ -190,6 +192,17 @@ def test_a_stream_of_speech_goes_on_from_what_it_has_heard(device: nnburst.Devic
             frames = random.standard_normal((1, length, BANDS)).astype(np.float32)
             (found,) = burst.execute([frames]).outputs
             assert found.tobytes() == engine.run(frames=frames)["hidden"].tobytes()
+
+
+def test_states_beside_those_that_stay_in_the_driver_are_refused_before_a_burst_is_opened(
+    device: nnburst.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    with device.prepare(network("concat")) as prepared:
+        monkeypatch.setattr(RingBurst, "_open", lambda *given, **_: opened.append(given))
+        with pytest.raises(InvalidArgument, match="states: those of the model stay"):
+            prepared.open_burst(states=[Variable("key", 0, 0, np.zeros(1, np.float32))])
+    assert opened == []
 
 
 # -- where states lie ------------------------------------------------------------------------------
