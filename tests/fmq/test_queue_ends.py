@@ -449,7 +449,7 @@ def test_look_at_a_broadcast_changes_nothing_for_the_thread_that_waits() -> None
     thread.join()
 
 
-def test_reader_that_drops_unread_elements_tells_a_writer_that_waits_for_room() -> None:
+def test_writer_that_waits_for_room_wakes_when_a_reader_drops_unread_elements() -> None:
     writer = MessageQueue.create(ELEMENT, 4, reopen=True, keep_unread=False)
     first, second = opened_again(writer), opened_again(writer)
     writer.write(numbers(0, 4))

@@ -156,7 +156,7 @@ class _Holder(Protocol):
 
 
 class Fds(Closing):
-    """The file descriptors of a message. Those that nobody takes are closed. Not thread-safe."""
+    """The file descriptors of a message. Those that are not taken are closed. Not thread-safe."""
 
     __slots__ = ("_fds",)
 
