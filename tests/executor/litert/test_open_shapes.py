@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
-from nnburst.executor.litert.interpreter import quiet_once
+from executor.litert.test_whole_graphs import argument
+from nnburst.executor.built_in import litert
+from nnburst.executor.litert import whole_graph
+from nnburst.executor.litert.interpreter import GraphInterpreter, quiet_once
+from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 
@@ -181,6 +185,31 @@ def test_extents_that_do_not_fit_each_other_are_refused_and_the_burst_goes_on() 
                 burst.execute([three, four])
             assert burst.execute([three, three]).outputs[0].tolist() == [2, 2, 2]
             assert burst.execute([one, one]).outputs[0].tolist() == [2]
+
+
+def test_requests_of_many_shapes_are_bound_to_one_interpreter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Eight of them would be eight times the memory; resizing costs less than a run does."""
+    made: list[GraphInterpreter] = []
+
+    def counted(*arguments: Any) -> GraphInterpreter:
+        made.append(GraphInterpreter(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(whole_graph, "GraphInterpreter", counted)
+    imported = nnburst.load(CONTENT, as_graph=True)
+    prepared = litert().prepare(imported.model, list(imported.pools))
+    bound = []
+    for count in range(2, 10):
+        given = request(count, count + 1)
+        rooms = [np.zeros((count, WIDTH), np.float32), np.zeros((count + 1, 2), np.float32)]
+        execution = prepared.bind(*([argument(a) for a in side] for side in (given, rooms)))
+        bound.append((execution, rooms, in_process(*given)))
+    for execution, rooms, expected in (*bound, *reversed(bound)):
+        assert execution.run().status == ErrorStatus.NONE
+        assert [room.tobytes() for room in rooms] == expected
+    assert len(made) == 1
 
 
 def test_a_graph_that_keeps_a_state_has_the_extents_that_its_file_suggests() -> None:
