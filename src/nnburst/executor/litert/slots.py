@@ -32,7 +32,7 @@ _Given = tuple[tuple[tuple[int, ...], ...], list[bytes]]
 
 
 class _Slot:
-    """One sequence: its engine, and how many runs that has had. The run that has set `busy` uses it."""
+    """One sequence: its engine, and how many runs that has had. The thread that has set `busy` uses it."""
 
     def __init__(self, engine: GraphInterpreter) -> None:
         self.engine = engine
@@ -92,7 +92,7 @@ class Slots:
         return Outcome(ErrorStatus.NONE, ())
 
     def enter(self, number: int, steps: int) -> _Slot | Outcome:
-        """The slot, for the run that comes after `steps` others; or the reason why it cannot be had."""
+        """The slot, for the run that comes after `steps` others; or why it cannot run now."""
         with self._lock:
             slot = self._slots.get(number)
             if slot is None or slot.steps != steps:
