@@ -64,13 +64,17 @@ ENGINES: Final = (
         ("==1.30.*", "==1.31.*", "==1.32.*"),
         "import onnxruntime; from nnburst.executor.onnxruntime.native import library;"
         "print(onnxruntime.__version__, 'native' if library() else 'refused')",
-        ("executor/onnxruntime",),
+        ("executor/onnxruntime", "executor/test_engines.py"),
     ),
     Engine(
         "openvino",
         ("2025.4.*", "2026.4.*"),
         "from nnburst.executor.openvino import library; print(library().partition('-')[0], 'native')",
-        ("executor/test_openvino.py", "executor/onnxruntime/test_reals.py"),
+        (
+            "executor/test_openvino.py",
+            "executor/test_engines.py",
+            "executor/onnxruntime/test_reals.py",
+        ),
     ),
     Engine(
         "numpy",
