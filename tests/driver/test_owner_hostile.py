@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,6 +25,7 @@ from nnburst.control.messages import (
     Release,
     Welcome,
 )
+from nnburst.driver.calls import fenced_execution
 from nnburst.driver.executors import make_executor
 from nnburst.driver.fair_turns import FairTurns
 from nnburst.driver.model.device import Device
@@ -162,3 +164,20 @@ def test_all_that_a_client_had_goes_with_it(peers: tuple[Peer, Peer]) -> None:
     one.end()
     assert one.served.held == 0
     assert_serves(other)
+
+
+def test_request_that_was_unbound_while_it_idled_runs_again(
+    peers: tuple[Peer, Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fenced_execution, "_IDLE_NS", 1_000_000)
+    with SharedMemory.create(3 * BYTES) as memory:
+        numbers = memory.map(writable=True).view(np.float32)
+        bound = peers[0].bind(peers[0].prepare(), memory)
+        for number in range(3):
+            numbers[:12] = number
+            peers[0].call(RunBound(bound), Executed)
+            np.testing.assert_array_equal(numbers[12:], np.full(6, 2 * number))
+            deadline = time.monotonic() + PATIENCE
+            while any(thread.name == "nnburst idle" for thread in threading.enumerate()):
+                assert time.monotonic() < deadline
+                threading.Event().wait(0.001)

@@ -52,6 +52,7 @@ from nnburst.driver.model.pools import (
     close_pools,
 )
 from nnburst.driver.model.prepared_model import PreparedModel
+from nnburst.driver.owner_client import OwnedExecution
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import MEASURED, Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority
@@ -455,7 +456,8 @@ class ReusableExecution:
         return execution
 
     def _be_watched(self, execution: Execution) -> None:
-        if not isinstance(execution, BufferedExecution):  # which has its memory bound in each run
+        # Buffers' memory is bound in each run; an owner watches by itself what is bound there.
+        if not isinstance(execution, BufferedExecution | OwnedExecution):
             self._watch.add(self)
 
     def run(self, deadline_ns: int | None, loop_timeout_ns: int | None = None) -> Executed:
