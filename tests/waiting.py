@@ -1,4 +1,4 @@
-"""Waits for conditions of other threads and processes, which notify nobody."""
+"""Waits for conditions of other threads and processes, which notify none."""
 
 from __future__ import annotations
 

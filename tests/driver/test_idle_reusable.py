@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from driver.burst_harness import ScriptedExecution, ScriptedExecutor, relu_model, wait_until
+from driver.burst_harness import ScriptedExecution, ScriptedExecutor, relu_model
 from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages import (
@@ -38,6 +38,7 @@ from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.types import Request, RequestArgument
+from waiting import wait_for
 
 REQUEST = Request(
     (RequestArgument(location=DataLocation(0, 0, 8)),),
@@ -94,7 +95,7 @@ def test_an_execution_object_that_idles_is_unbound_until_its_next_run(
         for times in (1, 2):
             assert run(session, handle) == ErrorStatus.NONE
             assert len(executor.bound) == times
-            wait_until(lambda: executor.bound[-1].closed)
+            wait_for(lambda: executor.bound[-1].closed)
     assert executor.runs == 2
     assert all(each.closed for each in executor.bound)
 
@@ -102,14 +103,14 @@ def test_an_execution_object_that_idles_is_unbound_until_its_next_run(
 def test_one_that_never_ran_is_unbound_too(session: ClientSession) -> None:
     executor = ScriptedExecutor()
     with bound(session, executor):
-        wait_until(lambda: executor.bound[0].closed)
+        wait_for(lambda: executor.bound[0].closed)
     assert len(executor.bound) == 1
 
 
 def test_a_fenced_run_binds_it_again(session: ClientSession) -> None:
     executor = ScriptedExecutor()
     with bound(session, executor) as handle:
-        wait_until(lambda: executor.bound[0].closed)
+        wait_for(lambda: executor.bound[0].closed)
         answer, fds = execute_reusable_fenced(session, ExecuteReusableFenced(handle), Fds())
         assert isinstance(answer, Fenced)
         with fds:
@@ -124,7 +125,7 @@ def test_nothing_is_unbound_while_it_runs(session: ClientSession) -> None:
     others: list[ScriptedExecution] = []
 
     def outlast(execution: ScriptedExecution) -> Outcome:
-        wait_until(lambda: others[0].closed)  # the other one idles as long as this one runs
+        wait_for(lambda: others[0].closed)  # the other one idles as long as this one runs
         assert not execution.closed
         return Outcome()
 
@@ -143,7 +144,7 @@ def test_a_run_that_cannot_bind_again_fails_and_the_next_one_tries_again(
         raise GeneralFailure("no memory is left")
 
     with bound(session, executor) as handle:
-        wait_until(lambda: executor.bound[0].closed)
+        wait_for(lambda: executor.bound[0].closed)
         with monkeypatch.context() as patched:
             patched.setattr(executor, "bind", refuse)
             with pytest.raises(GeneralFailure, match="no memory is left"):
@@ -158,5 +159,5 @@ def test_no_thread_looks_after_execution_objects_that_are_all_unbound(
     executor = ScriptedExecutor()
     with bound(session, executor):
         assert len(watches()) == len(before) + 1
-        wait_until(lambda: executor.bound[0].closed)
-        wait_until(lambda: watches() == before)
+        wait_for(lambda: executor.bound[0].closed)
+        wait_for(lambda: watches() == before)

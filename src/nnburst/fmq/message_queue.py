@@ -355,12 +355,8 @@ class MessageQueue(InEventLoops):
 
     def _available(self, *, writes: bool) -> int:
         ring, end = self._ring(), self._ends.get(writes)
-        if end is not None:  # a thread may wait with it
-            count = end.available()
-        elif writes:
-            count = int(lib.nnb_ring_available_to_write(ring))
-        else:
-            count = int(lib.nnb_ring_available_to_read(ring))
+        look = lib.nnb_ring_available_to_write if writes else lib.nnb_ring_available_to_read
+        count = int(look(ring)) if end is None else end.available()  # a thread may wait with it
         self._check_corruption()
         return count
 
