@@ -84,7 +84,7 @@ def watches() -> list[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fenced_execution, "_IDLE_NS", 50_000_000)
+    monkeypatch.setattr(fenced_execution, "_IDLE_NS", 1_500_000_000)
 
 
 def test_an_execution_object_that_idles_is_unbound_until_its_next_run(
