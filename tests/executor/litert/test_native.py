@@ -13,6 +13,7 @@ import pytest
 from executor.litert.networks import addition, aligned, bind, needs_engine
 from nnburst._native import ffi, lib
 from nnburst.executor.built_in import litert
+from nnburst.executor.c_structs import string_of
 from nnburst.executor.litert import native
 
 pytestmark = needs_engine
@@ -172,7 +173,7 @@ def test_refused_network_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     message = ffi.new("char[]", int(lib.NNB_LITERT_MESSAGE_BYTES))
     engine = lib.nnb_litert_engine_new_unlocked(b"no network", 10, 1, -1, message)
     assert engine == ffi.NULL
-    assert native._text(message).startswith("status ")
+    assert string_of(message).startswith("status ")
 
 
 def test_engine_writes_nothing_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
