@@ -90,16 +90,15 @@ def _own_side(name: str, queues: Both, *, client: bool) -> Side:
     """The calls by which one program sends and receives over one of our pairs."""
     out, back = queues if client else queues[::-1]
     if name == "queue_messages":
-        message, send, receive = bytes(_sizes(client)[0]), out.send, back.receive
-        return partial(send, message, _PATIENCE), partial(receive, _PATIENCE)
+        message = bytes(_sizes(client)[0])
+        return lambda: out.send(message, _PATIENCE), lambda: back.receive(_PATIENCE)
     if name.startswith("queue_claims"):
         return _claims(queues, client=client)
     count = _BATCH if name.startswith("queue_batches") else 1
     sent = np.zeros(count if client else 1, out.dtype)
     got = np.zeros(1 if client else count, back.dtype)
     if name == "queue_arrays":
-        write, read = out.write, back.read
-        return partial(write, sent, _PATIENCE), partial(read, 1, _PATIENCE)
+        return lambda: out.write(sent, _PATIENCE), lambda: back.read(1, _PATIENCE)
     if name == "queue_await" and client:
         wait = back.read_async
         return out.sender(sent, _PATIENCE), partial(wait, 1, _PATIENCE)

@@ -383,7 +383,8 @@ class MessageQueue(InEventLoops):
             DeadObject: the reader's process has died.
             QueueCorrupted: the reader's counter is impossible.
         """
-        self._opened(writes=True)
+        if True not in self._ends:
+            self._open_end(writes=True)
         return self.write(elements, timeout)
 
     def read(self, count: int, timeout: float = 0.0) -> Elements | None:
@@ -399,7 +400,8 @@ class MessageQueue(InEventLoops):
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`, of the reader.
         """
-        self._opened(writes=False)
+        if False not in self._ends:
+            self._open_end(writes=False)
         return self.read(count, timeout)
 
     def read_into(self, array: Elements, timeout: float = 0.0) -> bool:
@@ -415,7 +417,8 @@ class MessageQueue(InEventLoops):
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`, of the reader.
         """
-        self._opened(writes=False)
+        if False not in self._ends:
+            self._open_end(writes=False)
         return self.read_into(array, timeout)
 
     def sender(self, array: Elements, timeout: float = PATIENCE) -> Callable[[], bool]:
@@ -468,7 +471,8 @@ class MessageQueue(InEventLoops):
             InvalidArgument: longer than the queue, no buffer, or the queue has elements of a fixed size.
             BadState, Closed, DeadObject, QueueCorrupted: as for `write`.
         """
-        self._opened(writes=True)
+        if True not in self._ends:
+            self._open_end(writes=True)
         return self.send(message, timeout)
 
     def receive(self, timeout: float = 0.0) -> bytes | None:
@@ -482,7 +486,8 @@ class MessageQueue(InEventLoops):
             QueueCorrupted: no message begins where one should.
             BadState, Closed, DeadObject: as for `read`.
         """
-        self._opened(writes=False)
+        if False not in self._ends:
+            self._open_end(writes=False)
         return self.receive(timeout)
 
     @contextmanager
@@ -639,7 +644,7 @@ class MessageQueue(InEventLoops):
         self._ends[writes] = end
         weakref.finalize(self, end.close)  # also when the interpreter ends: the other end learns it
         has_size = self.dtype.itemsize != 0
-        # From now on each of these is one call of C's; the class's methods are for the first one.
+        # From now on each of these is one call of C's; the class's methods are for who took them before that.
         calls: dict[str, Any] = {
             "write": end.write if has_size else _refuse_elements,
             "send": _refuse_messages if has_size else end.send,
@@ -670,11 +675,7 @@ class MessageQueue(InEventLoops):
         return end.bind(array, memory, timeout)
 
     def _check_count(self, count: int) -> None:
-        try:
-            fits = 0 <= operator.index(count) < 2**64
-        except TypeError:
-            fits = False
-        if not fits:
+        if not (isinstance(count, SupportsIndex) and 0 <= operator.index(count) < 2**64):
             raise InvalidArgument(f"count is {count!r}, expected at least 0 and below 2**64")
 
     def _check_corruption(self) -> None:
