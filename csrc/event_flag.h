@@ -28,8 +28,9 @@
 #define NNB_FMQ_LOOPS (((1u << NNB_FMQ_LOOP_BITS) - 1) * NNB_FMQ_FIRST_LOOP)
 
 /* One look of a reader beside others: nnb_event_flag_prepare_among. From here on the word counts these looks. */
-#define NNB_FMQ_ATTEMPTS 1000u
 #define NNB_FMQ_LOOK (NNB_FMQ_FIRST_LOOP << NNB_FMQ_LOOP_BITS)
+/* How often such a look is tried against others that change the word. */
+#define NNB_FMQ_ATTEMPTS 1000u
 
 enum nnb_event_flag_status {
     NNB_EVENT_FLAG_OK = 0,

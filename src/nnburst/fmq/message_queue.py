@@ -645,17 +645,10 @@ class MessageQueue(InEventLoops):
         weakref.finalize(self, end.close)  # also when the interpreter ends: the other end learns it
         has_size = self.dtype.itemsize != 0
         # From now on each of these is one call of C's; the class's methods are for who took them before that.
-        calls: dict[str, Any] = {
-            "write": end.write if has_size else _refuse_elements,
-            "send": _refuse_messages if has_size else end.send,
-        }
-        if not writes:
-            calls = {
-                "read": end.read if has_size else _refuse_elements,
-                "read_into": end.read_into if has_size else _refuse_elements,
-                "receive": _refuse_messages if has_size else end.receive,
-            }
-        vars(self).update(calls)
+        for name in ("write",) if writes else ("read", "read_into"):
+            vars(self)[name] = getattr(end, name) if has_size else _refuse_elements
+        name = "send" if writes else "receive"
+        vars(self)[name] = _refuse_messages if has_size else getattr(end, name)
         return end
 
     def _rules(self, *, writes: bool) -> Rules:
@@ -675,7 +668,11 @@ class MessageQueue(InEventLoops):
         return end.bind(array, memory, timeout)
 
     def _check_count(self, count: int) -> None:
-        if not (isinstance(count, SupportsIndex) and 0 <= operator.index(count) < 2**64):
+        try:
+            fits = 0 <= operator.index(count) < 2**64
+        except TypeError:
+            fits = False
+        if not fits:
             raise InvalidArgument(f"count is {count!r}, expected at least 0 and below 2**64")
 
     def _check_corruption(self) -> None:
