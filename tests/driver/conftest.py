@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nnburst.control.channel import Channel, Fds
+from nnburst.control.connection import Connection
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
     Hello,
@@ -24,6 +25,9 @@ from nnburst.control.messages import (
     decode_upcall,
     encode,
 )
+from nnburst.driver.client_session import ClientSession
+from nnburst.driver.model.device import Device
+from nnburst.executor.null import NullExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
@@ -137,3 +141,13 @@ def add_model() -> Model:
 @pytest.fixture
 def model() -> Model:
     return add_model()
+
+
+@pytest.fixture
+def session() -> Iterator[ClientSession]:
+    """The session of a worker on the null executor, in this process."""
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection = Connection(Channel(left), "the client")
+    yield ClientSession(Device("null", NullExecutor()), connection)
+    connection.close()
+    right.close()

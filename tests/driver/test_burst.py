@@ -305,7 +305,7 @@ def test_oldest_binding_goes_where_there_are_too_many(monkeypatch: pytest.Monkey
 
 
 def test_idle_burst_frees_its_bindings_and_binds_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_burst, "_IDLE_NS", 1_000_000)
+    monkeypatch.setattr(driver_burst, "IDLE_NS", 1_000_000)
     idle = threading.Event()
     with Harness() as burst:
         clear = burst.context._bindings.clear

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from nnburst.control.channel import Channel, Fds
-from nnburst.control.connection import Connection
+from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus, adopt_fence, fence_status
 from nnburst.driver.calls import fenced_execution
 from nnburst.driver.calls.fenced_execution import FencedExecution, FencedRun, start_fenced
 from nnburst.driver.client_session import ClientSession
 from nnburst.driver.counters import ModelCounters
-from nnburst.driver.model.device import Device
 from nnburst.executor.base import Outcome
-from nnburst.executor.null import NullExecutor
 from nnburst.hal.enums import ErrorStatus, Priority
 
 
@@ -33,15 +28,6 @@ class Ready:
 
     def close(self) -> None:
         pass
-
-
-@pytest.fixture
-def session() -> Iterator[ClientSession]:
-    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection = Connection(Channel(left), "the client")
-    yield ClientSession(Device("null", NullExecutor()), connection)
-    connection.close()
-    right.close()
 
 
 def run_of(cleanup: contextlib.ExitStack) -> FencedRun:

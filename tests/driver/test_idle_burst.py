@@ -39,7 +39,7 @@ class HeavyExecutor(ScriptedExecutor):
 def test_memory_of_a_burst_that_idles_goes_back_until_the_next_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver_burst, "_IDLE_NS", 300_000_000)
+    monkeypatch.setattr(driver_burst, "IDLE_NS", 300_000_000)
     before = resident_bytes(os.getpid())
     with Harness(HeavyExecutor()) as burst:
         for times in (1, 2):

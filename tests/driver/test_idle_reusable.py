@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import socket
 import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
 
 from driver.burst_harness import ScriptedExecution, ScriptedExecutor, relu_model
-from nnburst.control.channel import Channel, Fds
-from nnburst.control.connection import Connection
+from nnburst.control.channel import Fds
 from nnburst.control.messages import (
     CreateReusableExecution,
     Executed,
@@ -29,10 +27,8 @@ from nnburst.driver.calls.fenced_execution import (
     execute_reusable_fenced,
 )
 from nnburst.driver.client_session import ClientSession
-from nnburst.driver.model.device import Device
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, Outcome
-from nnburst.executor.null import NullExecutor
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.errors import GeneralFailure
@@ -45,15 +41,6 @@ REQUEST = Request(
     (RequestArgument(location=DataLocation(0, 8, 8)),),
     (MemoryPool(64, 0),),
 )
-
-
-@pytest.fixture
-def session() -> Iterator[ClientSession]:
-    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection = Connection(Channel(left), "the client")
-    yield ClientSession(Device("null", NullExecutor()), connection)
-    connection.close()
-    right.close()
 
 
 @contextlib.contextmanager
@@ -84,7 +71,7 @@ def watches() -> list[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fenced_execution, "_IDLE_NS", 1_500_000_000)
+    monkeypatch.setattr(fenced_execution, "IDLE_NS", 1_500_000_000)
 
 
 def test_an_execution_object_that_idles_is_unbound_until_its_next_run(

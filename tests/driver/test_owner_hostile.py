@@ -1,4 +1,4 @@
-"""What a worker that its client has taken over can do to the owner of the device, and to other clients."""
+"""A worker that its client has taken over harms neither the owner of the device nor other clients."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_all_that_a_client_had_goes_with_it(peers: tuple[Peer, Peer]) -> None:
 def test_request_that_was_unbound_while_it_idled_runs_again(
     peers: tuple[Peer, Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fenced_execution, "_IDLE_NS", 1_000_000)
+    monkeypatch.setattr(fenced_execution, "IDLE_NS", 1_000_000)
     with SharedMemory.create(3 * BYTES) as memory:
         numbers = memory.map(writable=True).view(np.float32)
         bound = peers[0].bind(peers[0].prepare(), memory)

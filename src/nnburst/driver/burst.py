@@ -35,7 +35,7 @@ from nnburst.control.messages import GetMemories, Memories, OpenBurst
 from nnburst.driver.model.execution import run_in_time
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.quotas import SHARED_BYTES
+from nnburst.driver.quotas import IDLE_NS, SHARED_BYTES
 from nnburst.driver.scheduler import be_nice
 from nnburst.executor.base import MEASURED, Execution
 from nnburst.fmq.cores import may_spin
@@ -320,8 +320,6 @@ _POLLING_WINDOW: Final = POLLING_WINDOW.read()
 #: How long a result may wait for room before the burst ends. Promised are 2 s
 #: (docs/promises.md, P11): the rest is for waking up on a busy machine and for notifying the client.
 _STUCK_NS: Final = 1_500_000_000
-#: Without requests for so long a burst frees what its bindings hold (D21 in docs/features.md).
-_IDLE_NS: Final = 10_000_000_000
 #: File descriptors that one reply can carry.
 _SLOTS_PER_CALL: Final = 64
 #: How long freeMemory and close wait for the execution that is under way.
@@ -607,7 +605,7 @@ def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: in
     server.result_flag = results.event_flag.word
     server.max_in_flight = max_in_flight
     server.flow = flow_base(requests.memories[0].fd)
-    server.idle_ns = _IDLE_NS
+    server.idle_ns = IDLE_NS
     server.stuck_ns = _STUCK_NS
     return server
 

@@ -29,6 +29,9 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhauste
 _MEMORY_SHARE: Final = 0.5
 
 
+#: Without runs for so long a burst, or a request that is kept, frees what an executor holds for it (D21 in
+#: docs/features.md).
+IDLE_NS: Final = 10_000_000_000
 #: Descriptors that no quota counts by themselves: rings, fences that are signalled, what executors open.
 _OTHER_FDS: Final = 3072
 

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -53,6 +52,7 @@ from nnburst.driver.model.pools import (
 )
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.driver.owner_client import OwnedExecution
+from nnburst.driver.quotas import IDLE_NS
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import MEASURED, Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority
@@ -60,9 +60,6 @@ from nnburst.hal.errors import BurstBusy, GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 
 logger = logging.getLogger(__name__)
-
-#: Without runs for so long an execution object gives up what it has bound (D21 in docs/features.md).
-_IDLE_NS: Final = 10_000_000_000
 
 
 @answers(ExecuteFenced, Work.START)
@@ -485,12 +482,12 @@ class ReusableExecution:
     def idles_at_ns(self) -> int:
         """When it has idled long enough to be unbound (time.monotonic_ns), as things are now."""
         with self._lock:
-            return (time.monotonic_ns() if self._busy else self._used_ns) + _IDLE_NS
+            return (time.monotonic_ns() if self._busy else self._used_ns) + IDLE_NS
 
     def unbind_if_idle(self) -> bool:
         """Give up the executor's share if no run was under way for long; whether nothing is bound now."""
         with self._lock:
-            if self._busy or time.monotonic_ns() < self._used_ns + _IDLE_NS:
+            if self._busy or time.monotonic_ns() < self._used_ns + IDLE_NS:
                 return False
             self._unbind()
         return True
