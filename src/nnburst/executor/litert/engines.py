@@ -45,23 +45,20 @@ def room_for(argument: Argument, extents: tuple[int, ...], size: int) -> memoryv
     Raises:
         GeneralFailure: the request declares other extents.
     """
-    if differ(argument.dimensions, extents):
-        raise GeneralFailure(difference(argument.dimensions, extents))
+    if why := _contradiction(argument.dimensions, extents):
+        raise GeneralFailure(why)
     if argument.memory is None or argument.memory.nbytes < size:
         return None
     return argument.memory[:size]
 
 
-def differ(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
-    """Whether an output has other extents than were declared, 0 for unknown ones."""
-    return len(declared) == len(found) and any(
+def _contradiction(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
+    """The message for an output that is not as declared, 0 for unknown extents; empty for one that is."""
+    if len(declared) == len(found) and any(
         said not in (0, have) for said, have in zip(declared, found, strict=True)
-    )
-
-
-def difference(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
-    """The message for an output that has other extents than were declared."""
-    return f"an output is {found}, not {declared}"
+    ):
+        return f"an output is {found}, not {declared}"
+    return ""
 
 
 def outcome_of(shapes: tuple[OutputShape, ...], declared: Sequence[tuple[int, ...]]) -> Outcome:
@@ -70,8 +67,7 @@ def outcome_of(shapes: tuple[OutputShape, ...], declared: Sequence[tuple[int, ..
         message = "an output buffer is too small for what is computed"
         return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
     for shape, said in zip(shapes, declared, strict=True):
-        if differ(said, shape.dimensions):
-            why = difference(said, shape.dimensions)
+        if why := _contradiction(said, shape.dimensions):
             return Outcome(ErrorStatus.GENERAL_FAILURE, (), why)
     return Outcome(ErrorStatus.NONE, shapes)
 
