@@ -1,4 +1,4 @@
-/* What a process still has: for tests that load and unload a library. */
+/* Counts what a process still has: for tests that load and unload a library. */
 #ifndef NNB_TESTS_LEFTOVERS_H
 #define NNB_TESTS_LEFTOVERS_H
 

@@ -13,7 +13,7 @@ import nnburst
 from capi.interface import Addition, CInterface
 from nnburst.capi.marshalling import HANDLES
 
-# What a handler raises within a callback of C's is lost: cffi reports it.
+# An exception that a handler raises within a callback of C's is lost: cffi reports it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 OURS = str(Path(nnburst.__file__).parent)
 

@@ -41,7 +41,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    """What the owner of the accelerator locks, so that a second open is refused."""
+    """The file that the owner of the accelerator locks, so that a second open is refused."""
     path = tmp_path / "npu0"
     path.touch()
     return path

@@ -119,7 +119,7 @@ def attempt(
 
 
 def end_of(call: Callable[[], object]) -> str:
-    """How a call ends; see above."""
+    """The end of a call; see above."""
     try:
         call()
     except grpc.RpcError as error:

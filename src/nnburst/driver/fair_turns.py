@@ -119,7 +119,7 @@ class FairTurns:
 
     @property
     def waiting(self) -> int:
-        """How many threads wait for their turn."""
+        """The number of threads that wait for their turn."""
         return len(self._waiters)
 
     def join(self, user: int) -> TurnTaker:

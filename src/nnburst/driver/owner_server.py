@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 #: The user of a worker's client, as the supervisor sends it with the worker's socket.
 USER_BYTES: Final = 8
-#: What the calls of one connection that are in progress may take: descriptors are few, and all share them.
+#: The resources of one connection's calls in progress: descriptors are few, and all share them.
 _BUDGET: Final = Cost(1024, 128, MAX_CALL_BYTES)
 #: Seconds that an owner without its device answers with the reason before it ends, and the next one tries.
 _REFUSING: Final = 2.0
@@ -161,7 +161,7 @@ class OwnedWorker:
 
     @property
     def held(self) -> int:
-        """How many models and requests it holds."""
+        """The number of models and requests that it holds."""
         return 0 if self._refusal is not None else len(self._session.objects)
 
     def serve(self) -> None:

@@ -17,7 +17,7 @@ from nnburst.hal.types import has_passed
 from nnburst.tracing.slices import Layer, Phase, trace
 
 M = TypeVar("M", bound=Message)
-#: What of a session a handler needs.
+#: The session that a handler needs: any, or one with upcalls.
 S = TypeVar("S", ModelSession, ClientSession)
 
 #: The function for each type of call; it borrows the descriptors and raises the client's answer.

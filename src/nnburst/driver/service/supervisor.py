@@ -157,10 +157,10 @@ class ServiceManager:
 
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-#: What `ps` calls this process, and a worker that has no client yet.
+#: Names in `ps` of this process, and of a worker that has no client yet.
 _SUPERVISOR: Final = b"nnburst driver"
 _SPARE: Final = b"nnburst spare"
-#: What it calls the one that keeps packed weights, and the one that owns the device.
+#: Names of the process that keeps packed weights, and of the one that owns the device.
 _KEEPER: Final = b"nnburst weights"
 _OWNER: Final = b"nnburst owner"
 #: Clients served at once; more are refused until one leaves.

@@ -30,7 +30,7 @@ def pads(height: Axis, width: Axis) -> tuple[int, ...]:
 def _multiplied(
     op: OnnxLowering, x: StoredValue, weights: str, channels: int | None, kept: int = 1
 ) -> StoredValue:
-    """What is multiplied with weights: rounded to 8 bits if the weights' kernel does so (see `eight_bits`).
+    """The numbers that meet weights, rounded to 8 bits if the weights' kernel does so (see `eight_bits`).
 
     Each row, or image of a batch, has 256 steps from its smallest number to its largest, 0 among them. The
     engine's own DynamicQuantizeLinear would have one step for all of them, and bring kernels that it does not
