@@ -27,6 +27,7 @@ from nnburst.driver.scheduler import Scheduler
 from nnburst.driver.served_models import ServedModels
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import ResourceExhausted
+from nnburst.hal.utils import start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -225,9 +226,9 @@ class IdleWatch:
             if self._is_running:
                 return
             try:
-                threading.Thread(target=self._serve, name="nnburst idle", daemon=True).start()
-            except (RuntimeError, MemoryError) as error:
-                logger.info("cannot start the thread that unbinds what idles: %s", error)
+                start_thread(threading.Thread(target=self._serve, name="nnburst idle", daemon=True))
+            except ResourceExhausted as error:
+                logger.info("what idles stays bound: %s", error)
                 return
             self._is_running = True
 

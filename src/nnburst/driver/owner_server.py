@@ -62,7 +62,8 @@ from nnburst.driver.owner_client import Attach, RunBound
 from nnburst.driver.quotas import Quota, begin_realtime, limit_this_process, machine_memory
 from nnburst.driver.sandbox import enter_sandbox
 from nnburst.hal.enums import Priority
-from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError, ResourceExhausted
+from nnburst.hal.utils import start_thread
 from nnburst.tracing.recording import record_if_asked
 
 logger = logging.getLogger(__name__)
@@ -132,12 +133,11 @@ def _serve_all(supervisor: socket.socket, device: Device | NnburstError) -> None
             client = OwnedWorker(
                 socket.socket(fileno=fd), device, turns.join(int.from_bytes(data, "little"))
             )
-            start = threading.Thread(target=client.serve, name="nnburst owned", daemon=True).start
+            thread = threading.Thread(target=client.serve, name="nnburst owned", daemon=True)
             try:
-                start()
-            except (RuntimeError, MemoryError) as error:
-                logger.warning("a worker is refused, because no thread can be started: %s", error)
-                client.close()
+                start_thread(thread, client)
+            except ResourceExhausted as error:
+                logger.warning("a worker is refused: %s", error)
         if not data:
             return
 
@@ -213,7 +213,7 @@ class OwnedWorker:
             thread = threading.Thread(
                 target=self._work, args=(queue,), name="nnburst owned work", daemon=True
             )
-            thread.start()
+            start_thread(thread)
             self._queues[key] = queue
             self._threads.append(thread)
         return self._queues[key]
