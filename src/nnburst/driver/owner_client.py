@@ -112,8 +112,8 @@ class _Owner:
     ) -> R:
         """Call the owner; see `Connection.call`. An answer brings no descriptors that are of use.
 
-        Its death is not an outcome of what was called, which a client would get as a failure: `ended` comes
-        first, and ends the worker that has a client.
+        If the owner has died, `ended` is called before the error is raised. It ends a worker that has a
+        client, which then gets DeadObject, not the failure of one call.
         """
         try:
             answer, received = self._connection.call(message, expected, fds, timeout=timeout)

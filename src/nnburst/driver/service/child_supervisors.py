@@ -1,10 +1,8 @@
 """Keeps the front process, and the processes for weights or for the device, running beside the workers.
 
-Keeps a front process beside the workers, and a spare that takes its place whenever it ends.
-
-A front is a client like any other, so that its end harms no worker. It is started by its module's name,
-imports what it needs, and waits for the word to serve, a byte by its standard input. Fronts end with the
-supervisor: that pipe ends then, however the supervisor ended.
+A front is a client like any other, so that its end harms no worker; a spare one takes its place then. It is
+started by its module's name, imports what it needs, and waits for the word to serve, a byte by its standard
+input. Fronts end with the supervisor: that pipe ends then, however the supervisor ended.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from nnburst.hal.utils import inherited_environment, python_command
 logger = logging.getLogger(__name__)
 
 _MODULE: Final = "nnburst.serving"
-#: What a front ends with that cannot serve: its address is taken, say.
+#: Exit status of a front that cannot serve: its address is taken, say.
 _REFUSED: Final = 1
 #: Seconds before a front is started again; each time twice as long after one that could not serve.
 _FIRST_PAUSE: Final = 0.05

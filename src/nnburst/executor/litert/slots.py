@@ -32,7 +32,7 @@ _Given = tuple[tuple[tuple[int, ...], ...], list[bytes]]
 
 
 class _Slot:
-    """One sequence: its engine, and how many runs that has had. The thread that has set `busy` uses it."""
+    """One sequence: its engine, and the number of its runs. The thread that has set `busy` uses it."""
 
     def __init__(self, engine: GraphInterpreter) -> None:
         self.engine = engine
