@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { FLOOR = 8, SQUEEZE = 34, LOW = 0 }; /* codes of NNAPI */
+enum { KEPT_BYTES = 100000 };
 
 static const char *const fault_names[] = {"none", "abort", "hang", "fail", "exhausted", "status", "shapes", "times"};
 static const char *const defect_names[] = {
@@ -162,11 +163,14 @@ bool differs(const struct faults *faults, int32_t priority, bool is_cached) {
 
 bool has(const struct faults *faults, enum defect defect) { return faults->defect == defect; }
 
+/* The last memory that was kept. It is no local variable: a compiler leaves out writes that nothing can read. */
+static char *volatile kept;
+
 void keep_memory(const struct faults *faults, enum defect which) {
     if (faults->defect == which) {
-        char *volatile kept = malloc(100000);
+        kept = malloc(KEPT_BYTES);
         if (kept) {
-            memset(kept, 1, 100000);
+            memset(kept, 1, KEPT_BYTES);
         }
     }
 }
