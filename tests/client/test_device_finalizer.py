@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import nnburst
+from faults.processes import stop
+from interrupting import Interruption
 from nnburst.client.device import Device
 from nnburst.client.session.process import DriverProcess
 from waiting import wait_for
@@ -53,6 +57,24 @@ def test_device_can_be_collected_while_its_connection_is_locked() -> None:
         gc.collect()  # the collector would find it here if it were in a cycle
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
     assert not connection.is_alive
+
+
+def test_device_whose_close_is_interrupted_still_ends_its_driver() -> None:
+    def interrupt(*_: object) -> None:
+        raise Interruption
+
+    device = nnburst.launch("null")
+    stop(device.pid)  # so that closing takes longer than the timer
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(Interruption):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            device.close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        os.kill(device.pid, signal.SIGCONT)
+    wait_for(lambda: not Path(f"/proc/{device.pid}").exists())
 
 
 def test_unclosed_device_ends_with_the_program() -> None:

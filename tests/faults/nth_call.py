@@ -22,7 +22,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -53,7 +53,7 @@ _OURS = str(Path(nnburst.__file__).parent)
 T = TypeVar("T")
 #: Seconds after which a road counts as stuck.
 _GUARD = 120
-#: Seconds until all must have been given back, and until what an interruption has left counts as left.
+#: Seconds until all must be given back, and until one thing that an interruption left is taken to stay.
 _PATIENCE, _LITTLE = 20, 2
 #: Most failures of one call on one road.
 _MOST = 200
@@ -130,11 +130,9 @@ class Trial:
                 self.wrong.append(f"{where}: closing raised {type(at_end).__name__}: {at_end}")
             self._set_up()
             return
-        interrupted = where.startswith("interrupt")
-        found = _settled(self._before, _LITTLE if interrupted else _PATIENCE)
-        more = found.excess(self._before)
-        if interrupted and _is_one(found, self._before):
-            more = ""  # it was returned and not yet stored
+        tolerated = _is_one if where.startswith("interrupt") else _is_none
+        found = _settled(self._before, tolerated)
+        more = "" if tolerated(found, self._before) else found.excess(self._before)
         if more:
             self.wrong.append(f"{where}: left {more}, threads {_threads()}")
         self._before = found
@@ -182,16 +180,27 @@ def _held() -> Footprint:
     return replace(found, children=children, threads=found.threads - pooled)
 
 
-def _settled(before: Footprint, patience: float) -> Footprint:
-    """The footprint once it is no more than before, or after some seconds."""
-    deadline = time.monotonic() + patience
-    while (found := _held()).excess(before) and time.monotonic() < deadline:
+Comparison = Callable[[Footprint, Footprint], bool]
+
+
+def _settled(before: Footprint, tolerated: Comparison) -> Footprint:
+    """The footprint once it is no more than before, after some seconds, or soon if the rest is tolerated."""
+    begun = time.monotonic()
+    while (found := _held()).excess(before):
+        seconds = time.monotonic() - begun
+        if seconds > _PATIENCE or (seconds > _LITTLE and tolerated(found, before)):
+            break
         threading.Event().wait(0.01)
     return found
 
 
+def _is_none(_found: Footprint, _before: Footprint) -> bool:
+    """Nothing that is left is tolerated."""
+    return False
+
+
 def _is_one(found: Footprint, before: Footprint) -> bool:
-    """Whether there is one descriptor more, or one mapping, and nothing else."""
+    """Whether there is one descriptor more, or one mapping, and nothing else: returned and not yet stored."""
     fds, maps = sum(found.fds.values()) - sum(before.fds.values()), found.maps - before.maps
     rest = found.threads > before.threads or found.children - before.children
     return not rest and sorted((fds, maps)) == [0, 1]

@@ -672,7 +672,11 @@ class Device(Closing):
         self._session.closed = True
         if self._finalizer.detach() is not None:
             with trace(Layer.RUNTIME, Phase.TERMINATION, "close a device"):
-                _close(self._session, self._process, self._owner)
+                try:
+                    _close(self._session, self._process, self._owner)
+                except BaseException:  # an interruption; this cannot be called again for the rest
+                    _collected(self._session, self._process, self._owner)
+                    raise
 
     def __repr__(self) -> str:
         state = "alive" if self.is_alive else "closed" if self._session.closed else "dead"
