@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import json
 import os
@@ -32,10 +33,12 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from nnburst.hal.environment import KILLS
 from nnburst.hal.errors import InvalidArgument
-from nnburst.serving import rest
+from nnburst.serving import http_server, rest
+from nnburst.serving.http_server import HttpServer
 from nnburst.serving.tokens import NotAuthenticated, Tokens
 from serving.networks import SLEEP
 from serving.served import MODELS, PATIENCE, Served, region_key
+from waiting import wait_for
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.full((2, 3), 100, np.float32)
@@ -382,9 +385,8 @@ def test_file_of_tokens_that_is_gone_lets_no_caller_in_until_it_is_back(tmp_path
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a server in this process that waits for callers 0.2 s, with a model `differing`."""
-    from nnburst.serving import http_server
+def impatient_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
+    """A server in this process that waits for callers 0.2 s, with a model `differing`."""
     from nnburst.serving.options import Options
     from nnburst.serving.server import Readers, make_threads
     from serving.test_known_requests import Differing, serving
@@ -393,12 +395,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(http_server, "_PERIOD", 0.05)
     options = Options("", {}, "", http="127.0.0.1:0", max_connections=3)
     threads = make_threads(options, Readers())
-    server = http_server.HttpServer(options, serving(Differing()), threads)
+    server = HttpServer(options, serving(Differing()), threads)
     server.start()
-    yield server.address
+    yield server
     server.close(1)
     for each in threads:
         each.shutdown()
+
+
+@pytest.fixture
+def impatient(impatient_server: HttpServer) -> str:
+    """Its address."""
+    return impatient_server.address
 
 
 @pytest.mark.parametrize(
@@ -425,6 +433,20 @@ def test_request_that_does_not_come_ends_its_connection(
         assert found.startswith(answer)
         assert bool(found) == bool(answer)
     assert send(impatient, "GET", "/v2/health/live")[0] == 200
+
+
+def test_call_that_the_system_refuses_to_the_loop_is_one_line_of_the_log(
+    impatient_server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    impatient_server._loop.call_soon_threadsafe(refuse)
+    wait_for(lambda: caplog.records)
+    assert send(impatient_server.address, "GET", "/v2/health/live")[0] == 200
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert "no memory; serving goes on" in record.getMessage()
 
 
 def test_answer_that_is_not_taken_ends_its_connection(impatient: str) -> None:

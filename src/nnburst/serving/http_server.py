@@ -52,9 +52,19 @@ _PATIENCE: Final = 5.0
 #: aiohttp writes a line for each request that is not HTTP, which any caller can send.
 _quiet: Final = logging.getLogger("nnburst.serving.http")
 _quiet.disabled = True
+logger = logging.getLogger(__name__)
 
 #: Status, type, further headers and body of an answer.
 Answer = tuple[int, str, dict[str, str], bytes]
+
+
+def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The system may refuse a call of the loop itself, which then goes on; all else is a defect."""
+    error = context.get("exception")
+    if isinstance(error, (OSError, MemoryError)):
+        logger.warning("%s failed: %s; serving goes on", context["message"].splitlines()[0], error)
+    else:
+        loop.default_exception_handler(context)
 
 
 class _Infer:
@@ -146,6 +156,7 @@ class HttpServer:
         if options.tls is not None and not self._listening.is_unix:
             self._tls = server_context(options.tls)
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_log_failure)
         self._server: web.Server | None = None
         self._sockets: asyncio.Server | None = None
         #: Connections with a request that is being answered, and since when the others have been idle.
