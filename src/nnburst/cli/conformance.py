@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -96,7 +97,7 @@ def refuse_driver_options(args: argparse.Namespace) -> None:
 
 
 def try_driver(args: argparse.Namespace) -> int:
-    """Try a driver; 0 only if it conforms."""
+    """Try a driver; 0 only if it conforms. Stopped by a signal, it reports what was tried until then."""
     plan = Plan(
         profile=args.profile,
         filter=args.filter,
@@ -108,32 +109,75 @@ def try_driver(args: argparse.Namespace) -> int:
         options=tuple(args.option),
     )
     with (
-        text_for_people(args.json),
+        _signals_interrupt() as signals,
         DriverUnderTest.start(args.device or args.executor, [Path.cwd()], args.option) as driver,
-        _advancing() as advance,
     ):
-        report = assess(driver, plan, advance)
+        with text_for_people(args.json), _advancing(signals) as advance:
+            report = assess(driver, plan, advance)
+        _hand_over(report, args)  # before the driver ends, which a second signal may not wait for
+    if report.unfinished:
+        return _stopped(signals)
+    return 1 if report.failures else 0
+
+
+def _hand_over(report: Report, args: argparse.Namespace) -> None:
     if args.report is not None:
         write(report, args.report)
     if args.json is not None:
         write_json(args.json, msgspec.to_builtins(report))
     with text_for_people(args.json):
         _print_report(report, args.report)
-    return 1 if report.failures else 0
 
 
 @contextmanager
-def _advancing() -> Iterator[Advance]:
-    """One line a step on a pipe, a bar on a terminal."""
-    with progress("conformance", 1000) as advance:
-        shown: dict[str, int] = {}
+def _signals_interrupt() -> Iterator[list[int]]:
+    """Let SIGTERM interrupt as Ctrl-C does; the value lists the signals that came."""
+    came: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stopped(signals: Sequence[int]) -> int:
+    """The exit status after a stop by these signals."""
+    if signal.SIGTERM in signals:
+        return 128 + signal.SIGTERM
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _advancing(signals: Sequence[int]) -> Iterator[Advance]:
+    """Each step's progress under its own name; interrupted if `signals` has any."""
+    with ExitStack() as stack:
+        shown: tuple[str, int] = "", 0
+        advance: Callable[[int], None] = _nothing
 
         def show(step: str, done: int, of: int) -> None:
-            share = 250 * done // max(of, 1)
-            advance(share - shown.get(step, 0))
-            shown[step] = share
+            nonlocal shown, advance
+            if signals:  # an interrupt that came in a finaliser was ignored
+                raise KeyboardInterrupt
+            if step != shown[0]:
+                stack.close()
+                advance = stack.enter_context(progress(f"conformance: {step}", of))
+                shown = step, 0
+            advance(done - shown[1])
+            shown = step, done
 
         yield show
+
+
+def _nothing(_units: int) -> None:
+    pass
 
 
 def _print_report(report: Report, folder: Path | None) -> None:
@@ -149,6 +193,8 @@ def _print_report(report: Report, folder: Path | None) -> None:
     checks = [c for c in report.checks if c.outcome != SKIPPED]
     good = sum(c.outcome == "passed" for c in checks)
     verdict = "does not conform" if report.failures else "conforms"
+    if report.unfinished:
+        verdict = f"was {report.unfinished}"
     print(
         f"{report.about.driver} {verdict}: {passed} of {report.tried} cases and {good} of {len(checks)}"
         f" checks passed, coverage {coverage(report)}, {report.about.seconds:.0f} s"
@@ -238,21 +284,30 @@ def run(args: argparse.Namespace) -> int:
         return try_driver(args)
     refuse_driver_options(args)
     started = time.monotonic()
-    results = _plans(args) if args.suite == PARTITIONING else _vectors(args)
+    results: list[CaseResult] = []
+    with _signals_interrupt() as signals, suppress(KeyboardInterrupt):
+        for found in _plans(args) if args.suite == PARTITIONING else _vectors(args):
+            results += found
+            if signals:  # as in `_advancing`
+                break
+    is_unfinished = bool(signals)
     with text_for_people(args.json):
         _report(results, time.monotonic() - started)
-    write_json(args.json, _summary(results))
+        if is_unfinished:
+            print("unfinished: it was stopped")
+    write_json(args.json, {**_summary(results), "unfinished": is_unfinished})
+    if is_unfinished:
+        return _stopped(signals)
     return 0 if results and not any(r.outcome == "failed" for r in results) else 1
 
 
-def _plans(args: argparse.Namespace) -> list[CaseResult]:
+def _plans(args: argparse.Namespace) -> Iterator[list[CaseResult]]:
     """Plans are made in this process, whatever the executor."""
-    return [
-        r for path in args.directories for r in run_partitioning(path, args.filter, args.operation)
-    ]
+    for path in args.directories:
+        yield run_partitioning(path, args.filter, args.operation)
 
 
-def _vectors(args: argparse.Namespace) -> list[CaseResult]:
+def _vectors(args: argparse.Namespace) -> Iterator[list[CaseResult]]:
     selection = Selection(
         executor=args.device or args.executor,
         via=args.via or ("burst" if args.device else "local"),
@@ -263,12 +318,10 @@ def _vectors(args: argparse.Namespace) -> list[CaseResult]:
         dump=args.dump,
     )
     files = find_files(args.directories)
-    results: list[CaseResult] = []
     with text_for_people(args.json), progress("conformance", len(files)) as advance:
         for found in _run(files, selection, args):
-            results.extend(found)
+            yield found
             advance(1)
-    return results
 
 
 def _run(

@@ -10,10 +10,12 @@ import importlib.util
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -125,6 +127,12 @@ BASIC: Final = 12
 #: Further cases that a driver is asked about.
 _ASKED: Final = 60
 _SUITES: Final = "nnburst.testing.suites_for_drivers"
+#: How far pytest is, at the end of a line.
+_COUNT: Final = re.compile(r"\[\s*(\d+)/(\d+)\]\s*$")
+#: Lines of its output that an error shows.
+_LAST_LINES: Final = 40
+#: Seconds that it gets to end when it is stopped.
+_SUITES_END: Final = 60.0
 _decode: Final = msgspec.json.Decoder(Report).decode
 
 #: Called with what was done, of how much.
@@ -158,37 +166,76 @@ class Plan(NamedTuple):
 def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
     """Try a driver.
 
+    A KeyboardInterrupt ends it early, with a report of what was tried until then.
+
     Raises:
         DeviceUnavailable: it does not answer.
     """
     began = time.monotonic()
     with connect(driver.address) as device:
         about = describe(device, driver.name, plan.profile)
-    found: list[TripleResult] = []
-    passed: list[Case] = []
-    results: list[CheckResult] = []
-    if plan.profile != "faults":
-        for triple, good in _pack(driver, plan, advance):
-            found.append(triple)
-            passed += good[-1:]
-        subjects = subjects_of(passed)
-        results += _checks(driver.address, subjects, advance)
-    else:
-        subjects = []
-    if plan.profile in ("generated", "full"):
-        known = {OperationType[t.operation] for t in found if t.passed}
-        results += _graphs(driver, known, advance)
-    if plan.profile in ("faults", "full"):
-        results += _suites(driver, plan, advance)
+    attempt = _Attempt(driver, plan, advance)
+    try:
+        attempt.run()
+        unfinished = ""
+    except KeyboardInterrupt:
+        unfinished = f"stopped {attempt.place}"
     return Report(
         msgspec.structs.replace(about, seconds=time.monotonic() - began),
-        tuple(found),
-        tuple(results),
-        latencies=_latencies(driver.address, subjects),
+        tuple(attempt.found),
+        tuple(attempt.results),
+        latencies=tuple(attempt.latencies),
         left_out=left_out(),
-        required=missing(plan.required, found),
+        required=() if unfinished else missing(plan.required, attempt.found),
         max_latency_us=plan.max_latency_us,
+        unfinished=unfinished,
     )
+
+
+class _Attempt:
+    """One assessment with what it has found so far.
+
+    Attributes:
+        found: results of the pack.
+        results: of checks, graphs and suites.
+        latencies: round trips of the subjects.
+        place: where it is, in words.
+    """
+
+    def __init__(self, driver: DriverUnderTest, plan: Plan, advance: Advance) -> None:
+        self.found: list[TripleResult] = []
+        self.results: list[CheckResult] = []
+        self.latencies: list[Latency] = []
+        self.place = "at the beginning"
+        self._driver = driver
+        self._plan = plan
+        self._show = advance
+
+    def run(self) -> None:
+        """Try everything that the plan has."""
+        profile, advance = self._plan.profile, self._advance
+        subjects: list[Case] = []
+        if profile != "faults":
+            passed: list[Case] = []
+            for triple, good in _pack(self._driver, self._plan, advance):
+                self.found.append(triple)
+                passed += good[-1:]
+            subjects = subjects_of(passed)
+            self._keep(_checks(self._driver.address, subjects, advance))
+        if profile in ("generated", "full"):
+            known = {OperationType[t.operation] for t in self.found if t.passed}
+            self._keep(_graphs(self._driver, known, advance))
+        if profile in ("faults", "full"):
+            self._keep(_suites(self._driver, self._plan, advance))
+        self.latencies += _latencies(self._driver.address, subjects)
+
+    def _keep(self, results: Iterator[CheckResult]) -> None:
+        for result in results:  # one by one, so that they are there if it is stopped
+            self.results.append(result)
+
+    def _advance(self, step: str, done: int, of: int) -> None:
+        self.place = f"in {step}, {done} of {of}"
+        self._show(step, done, of)
 
 
 def describe(device: Device, named: str, profile: str) -> About:
@@ -232,7 +279,9 @@ def _pack(
 ) -> Iterator[tuple[TripleResult, list[Case]]]:
     most = BASIC if plan.profile == "basic" else None
     session = campaign.PackSession(lambda: BurstRunner.over(connect(driver.address)))
+    advance("choosing cases", 0, 1)
     chosen = list(wanted(partial(_takes, plan)))
+    advance("pack", 0, len(chosen))
     try:
         tried = campaign.run(chosen, session, campaign.PackOptions(most, plan.filter, plan.dump))
         for number, found in enumerate(tried):
@@ -251,6 +300,7 @@ def _takes(plan: Plan, triple: Triple) -> bool:
 def _checks(address: str, subjects: Sequence[Case], advance: Advance) -> Iterator[CheckResult]:
     others = other_cases(subjects)
     names = [(suite, name) for suite, checks in SUITES.items() for name in checks]
+    advance("checks", 0, len(subjects) * len(names))
     for number, subject in enumerate(subjects):
         for place, (suite, name) in enumerate(names):
             yield run_check(suite, name, address, subject, others)
@@ -286,35 +336,63 @@ def _latencies(address: str, subjects: Sequence[Case]) -> tuple[Latency, ...]:
     return tuple(found)
 
 
-def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> list[CheckResult]:
+def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Iterator[CheckResult]:
     """The pytest suites in a process of their own, on the driver's own terms."""
     absent = [name for name in ("pytest", "hypothesis") if importlib.util.find_spec(name) is None]
     if absent:
         reason = f"{' and '.join(absent)} not installed: pip install nnburst[test]"
-        return [CheckResult("suites", "all of them", SKIPPED, reason)]
-    advance("suites", 0, 1)
+        yield CheckResult("suites", "all of them", SKIPPED, reason)
+        return
     with tempfile.TemporaryDirectory(prefix="nnburst-") as folder:
         command = [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "nnburst.testing.plugin"),
-            *("-p", "no:cacheprovider", "--pyargs", _SUITES, "-m", "not nnburst_pack"),
+            *(sys.executable, "-m", "pytest", "-v", "-o", "console_output_style=count"),
+            *("-p", "nnburst.testing.plugin", "-p", "no:cacheprovider"),
+            *("--pyargs", _SUITES, "-m", "not nnburst_pack"),
             f"--nnburst-profile={plan.profile}",
             f"--nnburst-driver={driver.name}",
             f"--nnburst-report={folder}",
             *(f"--nnburst-option={option}" for option in plan.options),
         ]
         path = os.pathsep.join([*map(str, plan.paths), os.environ.get("PYTHONPATH", "")])
-        done = subprocess.run(  # noqa: S603 - this interpreter, this package, a list of words
+        last = deque[str](maxlen=_LAST_LINES)
+        file = Path(folder) / "report.json"
+        advance("collecting tests", 0, 1)
+        with subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
             command,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-        )
-        advance("suites", 1, 1)
-        file = Path(folder) / "report.json"
+            errors="backslashreplace",
+            process_group=0,  # Ctrl-C is for this process, which lets it write its report
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    last.append(line)
+                    if count := _COUNT.search(line):
+                        advance("suites", int(count[1]), int(count[2]))
+                process.wait()
+            except KeyboardInterrupt:
+                _interrupt(process)
+                if file.exists():
+                    yield from _decode(file.read_bytes()).checks
+                raise
+            finally:
+                _interrupt(process)
         if not file.exists():
-            raise DeviceUnavailable(
-                f"the suites did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-            )
-        return list(_decode(file.read_bytes()).checks)
+            raise DeviceUnavailable(f"the suites did not run: {''.join(last)}")
+        yield from _decode(file.read_bytes()).checks
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    """Have pytest, if it runs, end its driver and write its report; kill it if that takes long."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=_SUITES_END)
+    except subprocess.TimeoutExpired:
+        process.kill()

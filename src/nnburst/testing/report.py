@@ -166,6 +166,7 @@ class Report(msgspec.Struct, frozen=True):
         left_out: OPERATION, or OPERATION:TYPE, that the pack has no cases of, and why.
         required: the requirements of `--require` that were not met, in words.
         max_latency_us: the limit that was given; None for none.
+        unfinished: where it was stopped; "" if it ran to its end.
         format: of this file.
     """
 
@@ -176,6 +177,7 @@ class Report(msgspec.Struct, frozen=True):
     left_out: dict[str, str] = {}
     required: tuple[str, ...] = ()
     max_latency_us: float | None = None
+    unfinished: str = ""
     format: int = FORMAT
 
     @property
@@ -190,7 +192,9 @@ class Report(msgspec.Struct, frozen=True):
                 for late in self.latencies
                 if late.median_us > self.max_latency_us
             ]
-        if not self.tried:
+        if self.unfinished:
+            wrong.append(f"unfinished: {self.unfinished}")
+        elif not self.tried:
             wrong.append("nothing was tried: the driver supports no case")
         return wrong
 
@@ -302,6 +306,8 @@ def _verdict(report: Report) -> str:
     passed = sum(t.passed for t in report.triples)
     checks = sum(c.outcome == PASSED for c in report.checks)
     words = f"does not conform: {wrong} findings" if wrong else "conforms"
+    if report.unfinished:
+        words = f"was {report.unfinished}"
     return paragraph(
         f"{report.about.driver} {words}. {passed} cases and {checks} checks passed; "
         f"coverage: {coverage(report)}.",

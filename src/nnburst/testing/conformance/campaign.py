@@ -373,8 +373,12 @@ def run_files(files: Sequence[Path], selection: Selection, jobs: int) -> Iterato
     with ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=_start, initargs=(selection,)
     ) as pool:
-        for done in as_completed([pool.submit(_run_in_worker, path) for path in files]):
-            yield done.result()
+        try:
+            for done in as_completed([pool.submit(_run_in_worker, path) for path in files]):
+                yield done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def run_file(path: Path, selection: Selection, runner: Runner) -> list[CaseResult]:
