@@ -51,6 +51,18 @@ def report(*, good: bool) -> Report:
     return Report(about, triples, checks, late, {"RANK": "needs no execution"})
 
 
+@pytest.mark.parametrize(
+    ("profile", "outcome", "is_good"),
+    [("faults", "passed", True), ("faults", "skipped", False), ("basic", "passed", False)],
+)
+def test_a_profile_that_has_no_cases_conforms_by_its_checks(
+    profile: str, outcome: str, is_good: bool
+) -> None:
+    about = msgspec.structs.replace(report(good=True).about, profile=profile)
+    check = CheckResult("test_faults", "test_killed[prepare]", outcome, "why")
+    assert (not Report(about, (), (check,)).failures) is is_good
+
+
 class Balance(HTMLParser):
     """Notes tags that are not closed in the order of their opening."""
 
