@@ -63,10 +63,9 @@ _STEERED: Final[Mapping[str, tuple[int, ...]]] = {
 _PLAIN_CUSTOM: Final = frozenset(
     {"Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D"}
 )
-#: Operators that keep something from one run to the next.
+#: Operators that keep something else than variables from one run to the next.
 _KEEPING: Final = frozenset(
     {
-        "VAR_HANDLE",
         "CALL_ONCE",
         "HASHTABLE",
         "MULTINOMIAL",
@@ -109,6 +108,7 @@ class TfliteGraph(NamedTuple):
         outputs: likewise.
         is_fixed: whether the extents of all tensors are known before a run; False for any doubt.
         keeps_state: whether a run may depend on runs before.
+        has_variables: whether it does by variables, which a sequence may have for itself.
     """
 
     content: bytes
@@ -116,6 +116,7 @@ class TfliteGraph(NamedTuple):
     outputs: tuple[BorderTensor, ...]
     is_fixed: bool
     keeps_state: bool
+    has_variables: bool
 
 
 def read_graph(content: bytes) -> TfliteGraph:
@@ -137,13 +138,15 @@ def read_graph(content: bytes) -> TfliteGraph:
     if not outputs:
         raise MalformedTflite("the main subgraph has no outputs")
     used = _operators(file, model, codes)
+    has_variables = _has_variables(model, used)
     return TfliteGraph(
         content,
         inputs,
         outputs,
         is_fixed=_is_border_plain(model, main, inputs, outputs)
         and _are_fixed(model, main, used[MAIN]),
-        keeps_state=_keeps_state(model, used),
+        keeps_state=has_variables or _keeps_more(used),
+        has_variables=has_variables,
     )
 
 
@@ -443,12 +446,15 @@ def _is_fixed(model: Any, main: Any, use: _Use) -> bool:  # noqa: ANN401 - table
     )
 
 
-def _keeps_state(model: Any, used: Sequence[Sequence[_Use]]) -> bool:  # noqa: ANN401
+def _keeps_more(used: Sequence[Sequence[_Use]]) -> bool:
+    """Whether operators may keep something else than variables."""
     stateless = {f"CUSTOM {name}" for name in _PLAIN_CUSTOM}
     kinds = {use.name for uses in used for use in uses}
-    if any(kind in _KEEPING or kind.startswith("CUSTOM ") for kind in kinds - stateless):
-        return True
-    return any(
+    return any(kind in _KEEPING or kind.startswith("CUSTOM ") for kind in kinds - stateless)
+
+
+def _has_variables(model: Any, used: Sequence[Sequence[_Use]]) -> bool:  # noqa: ANN401
+    return any(use.name == "VAR_HANDLE" for uses in used for use in uses) or any(
         subgraph.Tensors(at).IsVariable()
         for subgraph in map(model.Subgraphs, range(model.SubgraphsLength()))
         for at in range(subgraph.TensorsLength())

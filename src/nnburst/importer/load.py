@@ -104,11 +104,7 @@ def load(
     further = _Further(exact, extensions, "the network")
     if isinstance(source, bytes | bytearray | memoryview):
         return _load(bytes(source), None, options, further)
-    path = Path(source)
-    try:
-        return _load(path.read_bytes(), path.parent, options, further._replace(name=path.name))
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{path}: {error}") from None
+    return _load_file(Path(source), options, further)
 
 
 def load_from(
@@ -118,6 +114,9 @@ def load_from(
     largest: Sequence[str] = (),
 ) -> ImportedModel:
     """A file that `load` reads, or what `module:attribute` is or returns.
+
+    Several clients or sequences use it at once. So a .tflite file with variables that becomes a whole graph
+    has slots, each with variables of its own.
 
     Args:
         source: the file, or the attribute.
@@ -132,14 +131,15 @@ def load_from(
     """
     module, colon, attribute = source.rpartition(":")
     if not colon:
-        return load(
-            source,
-            shapes=shapes,
-            states=states,
+        options = _Options(
+            shapes or {},
+            {},
+            states or {},
             as_graph=True if states or largest else None,
-            resident=bool(states),
+            resident=bool(states) or None,
             largest=largest,
         )
+        return _load_file(Path(source), options, _Further(None, (), ""))
     for name, given in (("shapes", shapes), ("states", states), ("largest", largest)):
         if given:
             raise InvalidArgument(f"{spelt(name)}: for files, and {source} is an attribute")
@@ -278,14 +278,19 @@ def _with_option(source: NamedSource, option: str, word: str) -> NamedSource:
 
 
 class _Options(NamedTuple):
-    """Options of `load` for a file; `falls_back` if it is a graph because it could not be operations."""
+    """Options of `load` for a file.
+
+    Attributes:
+        resident: None has the variables of a whole .tflite graph stay in slots, if there are any.
+        falls_back: whether it is a graph because it could not be operations.
+    """
 
     shapes: Mapping[str, Sequence[int]]
     constants: Mapping[str, npt.ArrayLike]
     states: Mapping[str, str]
     as_graph: bool | None
     falls_back: bool = False
-    resident: bool = False
+    resident: bool | None = False
     largest: Sequence[str] = ()
 
 
@@ -295,6 +300,13 @@ class _Further(NamedTuple):
     exact: bool | None
     extensions: Sequence[ClaimsOperators | str]
     name: str
+
+
+def _load_file(path: Path, options: _Options, further: _Further) -> ImportedModel:
+    try:
+        return _load(path.read_bytes(), path.parent, options, further._replace(name=path.name))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}: {error}") from None
 
 
 def _load(
@@ -360,7 +372,7 @@ def _load_onnx(
         return OnnxTranslation(file, external, *given, exact=further.exact is not False).run()
     if options.constants:
         raise InvalidArgument(f"{spelt('constants')}: for what is imported, not for whole graphs")
-    if bool(options.states) != options.resident:
+    if bool(options.states) != bool(options.resident):
         raise InvalidArgument(
             f"{spelt('states')}: of a whole graph they stay in the driver, with resident=True"
         )

@@ -165,7 +165,7 @@ def whole_graph(
     shapes: Mapping[str, Sequence[int]],
     *,
     stays_open: bool = False,
-    resident: bool = False,
+    resident: bool | None = False,
 ) -> ImportedModel:
     """The model of a file's main subgraph.
 
@@ -174,7 +174,7 @@ def whole_graph(
         shapes: of inputs that the file leaves open, by name.
         stays_open: whether each request carries the extents that are left open after that, unless the graph
             keeps a state; otherwise they are those that the file suggests.
-        resident: whether each slot has the graph's variables for itself.
+        resident: whether each slot has the graph's variables for itself; None if it has any.
 
     Raises:
         InvalidArgument: the file is not intact, an input or output is of no type that the extension has, or
@@ -183,6 +183,8 @@ def whole_graph(
     if shapes:
         content = with_shapes(content, shapes)
     graph = read_graph(content)
+    if resident is None:
+        resident = graph.has_variables
     if resident and not graph.keeps_state:
         raise InvalidArgument(f"{spelt('resident')}: the file has no variables")
     file = TfliteFile(content)
