@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,9 +61,17 @@ def test_tests_of_the_suites_that_ran_before_a_stop_are_in_the_report(
     assert {check.suite for check in report.checks} == {"test_contract"}
 
 
-def test_sigterm_ends_the_command_with_a_report_and_without_a_driver(tmp_path: Path) -> None:
-    folder, temporary = tmp_path / "report", tmp_path / "tmp"
-    temporary.mkdir()
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder with a name so short that a socket can lie two folders below."""
+    with tempfile.TemporaryDirectory(prefix="stop-") as name:
+        yield Path(name)
+
+
+def test_sigterm_ends_the_command_with_a_report_and_without_a_driver(
+    tmp_path: Path, temporary: Path
+) -> None:
+    folder = tmp_path / "report"
     printed = tmp_path / "stdout"
     with printed.open("w") as out:
         process = subprocess.Popen(
