@@ -8,7 +8,11 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
-from importer.tflite.running import Peer, Runner, random_values
+from importer.tflite.running import Array, Peer, Runner, random_values
+from nnburst.executor.base import Argument
+from nnburst.executor.built_in import litert
+from nnburst.hal.enums import ErrorStatus
+from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.tflite import operators
 from nnburst.importer.tflite.file import TfliteFile
 from nnburst.importer.tflite.operator import TABLE
@@ -122,3 +126,42 @@ def test_strided_slice_that_drops_a_dimension_without_such_an_element_is_refused
     content = strided_slice([0, begin, 0], [2, begin + 1, 4], (2, 4), shrinkAxisMask=2, **masks)
     with pytest.raises(nnburst.InvalidArgument, match=reason):
         nnburst.load(content, as_graph=False)
+
+
+def on_litert(imported: ImportedModel, values: list[Array]) -> Array:
+    """The one output, of three axes, by the executor on LiteRT."""
+    prepared = litert().prepare(imported.model, list(imported.pools))
+    result = np.zeros((2, 3, 4), values[1].dtype)
+    given = [Argument(v.reshape(-1).view(np.uint8), v.shape) for v in values]
+    bound = prepared.bind(given, [Argument(result.reshape(-1).view(np.uint8), result.shape)])
+    assert bound.run().status == ErrorStatus.NONE
+    prepared.close()
+    return result
+
+
+@pytest.mark.parametrize("kind", ["FLOAT32", "INT32"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1,), (1, 1, 1), (2, 3, 4)),
+        ((2, 1, 4), (4,), (3, 1)),
+        ((2, 3, 4), (1,), (1,)),
+        ((3, 1), (2, 3, 4), (1, 3, 4)),
+    ],
+)
+def test_select_v2_broadcasts_what_is_smaller(
+    kind: str, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    b = TfliteBuilder()
+    condition = b.tensor("BOOL", shapes[0])
+    b.operator("GREATER", [b.input(kind, shapes[0]), b.input(kind, shapes[0])], [condition])
+    operands = [condition, *(b.input(kind, shape) for shape in shapes[1:])]
+    b.operator("SELECT_V2", operands, [b.output(kind, (2, 3, 4))])
+    content = b.finish()
+    imported = nnburst.load(content, as_graph=False)
+    runner, peer, random = Runner(imported), Peer(content), np.random.default_rng(3)
+    for _ in range(3):
+        values = [random_values(array, random) for array in runner.inputs]
+        (found,), (expected,) = runner.run(values), peer.run(values)
+        assert found.tobytes() == expected.tobytes()
+        assert on_litert(imported, values).tobytes() == expected.tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -223,14 +224,60 @@ def _add_n(op: Operator) -> None:
     op.emit(_O.ADD, [total, values[-1], 0])
 
 
-@operator("SELECT", "SELECT_V2")
+@operator("SELECT")
 def _select(op: Operator) -> None:
-    condition, x, y = op.input(0), op.input(1), op.input(2)
-    op.require_type(condition, BOOL8, "condition")
-    op.require_type(x, _EVERY, "input 1")
+    condition, x, y = _to_select(op)
     shapes = {value.type.dimensions for value in (condition, x, y)}
     op.require(len(shapes) == 1, f"shapes {sorted(shapes)} differ, SELECT does not broadcast")
     op.emit(_O.SELECT, [condition, x, y])
+
+
+@operator("SELECT_V2")
+def _select_v2(op: Operator) -> None:
+    """NNAPI's SELECT does not broadcast: what is smaller is repeated before it."""
+    condition, x, y = _to_select(op)
+    dims = op.output_type().dimensions
+    shapes = [value.type.dimensions for value in (condition, x, y)]
+    op.require(
+        _broadcast_shape(shapes) == dims, f"shapes {shapes} do not broadcast to {list(dims)}"
+    )
+    if condition.type.dimensions != dims:
+        op.graph.budget.spend(4 * op.output_type().elements)
+        kind = TensorType(_T.TENSOR_BOOL8, dims)
+        wide = op.temporary(kind)
+        op.emit(_O.LOGICAL_OR, [condition, constant_of(kind, np.zeros(dims))], [wide])
+        condition = wide
+    op.emit(_O.SELECT, [condition, _repeated(op, x, dims), _repeated(op, y, dims)])
+
+
+def _to_select(op: Operator) -> tuple[Value, Value, Value]:
+    condition, x, y = op.input(0), op.input(1), op.input(2)
+    op.require_type(condition, BOOL8, "condition")
+    op.require_type(x, _EVERY, "input 1")
+    return condition, x, y
+
+
+def _broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """None if they do not go together."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def _repeated(op: Operator, x: Value, dims: tuple[int, ...]) -> Value:
+    """Numbers that fill an operand of extents that they broadcast to."""
+    padded = (*[1] * (len(dims) - len(x.type.dimensions)), *x.type.dimensions)
+    if padded != x.type.dimensions:
+        shaped = op.temporary(replace(x.type, dimensions=padded))
+        op.emit(_O.RESHAPE, [x, integers(padded)], [shaped])
+        x = shaped
+    if padded == dims:
+        return x
+    filled = op.temporary(replace(x.type, dimensions=dims))
+    times = [want // have for want, have in zip(dims, padded, strict=True)]
+    op.emit(_O.TILE, [x, integers(times)], [filled])
+    return filled
 
 
 @operator("CAST")
