@@ -52,8 +52,8 @@ def expressions() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def exported() -> dict[str, set[str]]:
-    """The labels of each series of a front that has executed once, by name."""
+def metrics() -> bytes:
+    """The metrics of a front that has executed once."""
     message = service_pb2.ModelInferRequest(model_name="add")
     for name in "ab":
         message.inputs.add(name=name, datatype="FP32", shape=[2, 3])
@@ -63,8 +63,14 @@ def exported() -> dict[str, set[str]]:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             stub.ModelInfer(message, timeout=PATIENCE)
         _, text = scrape(port_of(served.metrics))
+    return text
+
+
+@pytest.fixture(scope="module")
+def exported(metrics: bytes) -> dict[str, set[str]]:
+    """The labels of each series, by name."""
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(text.decode()):
+    for family in text_string_to_metric_families(metrics.decode()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found
@@ -108,17 +114,47 @@ def test_each_series_of_the_page_is_on_the_dashboard(exported: dict[str, set[str
     assert plain <= {re.sub(r"_bucket$", "", name) for name in shown}
 
 
-def test_alerts_are_what_prometheus_understands() -> None:
-    if shutil.which("promtool") is None:
+@pytest.fixture
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
         pytest.skip("promtool is not installed (Debian's package prometheus has it)")
-    done = subprocess.run(
-        ["promtool", "check", "rules", str(ALERTS)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    return found
+
+
+def checked(*command: str, text: bytes = b"") -> None:
+    """A command that succeeds."""
+    done = subprocess.run(command, input=text, capture_output=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+def test_alerts_are_what_prometheus_understands(promtool: str) -> None:
+    checked(promtool, "check", "rules", str(ALERTS))
+
+
+def test_alerts_fire_if_they_should_and_are_silent_for_a_service_that_is_well(
+    promtool: str,
+) -> None:
+    checked(promtool, "test", "rules", str(ALERTS.with_name("alerts_test.yaml")))
+
+
+def test_each_alert_is_tried_on_a_service_that_is_well_and_on_one_that_is_not() -> None:
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    well, *ill = yaml.safe_load(ALERTS.with_name("alerts_test.yaml").read_text())["tests"]
+    silent = [each for each in well["alert_rule_test"] if "exp_alerts" not in each]
+    assert {each["alertname"] for each in silent} == alerts
+    fires = {
+        each["alertname"]
+        for one in ill
+        for each in one["alert_rule_test"]
+        if each.get("exp_alerts")
+    }
+    assert fires == alerts
+
+
+def test_metrics_keep_the_rules_of_prometheus(promtool: str, metrics: bytes) -> None:
+    checked(promtool, "check", "metrics", text=metrics)
 
 
 def manifest() -> dict[str, Any]:
