@@ -14,7 +14,7 @@ IMAGE_EXTRAS := litert grpc http metrics otel
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/* csrc/client/* csrc/litert_delegate/* csrc/onnxruntime_ep/* csrc/plugin/* src/nnburst/executor/include/nnburst/*) src/nnburst/capi/include/nnburst.h
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench baseline fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks mlts engines
+.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench baseline fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks mlts engines kserve
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -126,6 +126,17 @@ mlts: setup ## networks of several kinds by pinned hashes, their truth, accuracy
 
 engines: setup ## the executors' tests over versions of engines, numpy and Python, in a table; ONLY=name==version, DIR= keeps them there
 	$(BIN)/python -m tools.engines $(or $(DIR),build/engines) $(if $(ONLY),--only "$(ONLY)")
+
+KSERVE := build/kserve
+
+# In an environment of its own: it wants other versions of what serve needs.
+$(KSERVE)/.installed:
+	$(PYTHON) -m venv $(KSERVE)
+	$(KSERVE)/bin/python -m pip --disable-pip-version-check -qq install --only-binary :all: "kserve==0.21.*"
+	@touch $@
+
+kserve: setup $(KSERVE)/.installed ## every call of kserve's client against serve; installs it into build/kserve
+	$(BIN)/python -m pytest -q -n 0 -m campaign tests/serving/test_kserve.py $(PYTEST_ARGS)
 
 container: ## the Dockerfile's steps in roots of debootstrap, and two containers that share a driver; wants root
 	$(PYTHON) -m tools.container $(or $(DIR),build/container)
