@@ -127,7 +127,7 @@ BASIC: Final = 12
 #: Further cases that a driver is asked about.
 _ASKED: Final = 60
 _SUITES: Final = "nnburst.testing.suites_for_drivers"
-#: How far pytest is, at the end of a line.
+#: Tests that pytest has run, of how many, at the end of a line.
 _COUNT: Final = re.compile(r"\[\s*(\d+)/(\d+)\]\s*$")
 #: Lines of its output that an error shows.
 _LAST_LINES: Final = 40

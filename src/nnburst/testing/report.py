@@ -194,13 +194,13 @@ class Report(msgspec.Struct, frozen=True):
             ]
         if self.unfinished:
             wrong.append(f"unfinished: {self.unfinished}")
-        elif not self.tried and not self._is_of_faults:
+        elif not self.tried and not self._passed_without_cases:
             wrong.append("nothing was tried: the driver supports no case")
         return wrong
 
     @property
-    def _is_of_faults(self) -> bool:
-        """Whether it is of a profile without cases, and something passed."""
+    def _passed_without_cases(self) -> bool:
+        """Whether its profile has no cases, and a check passed."""
         return self.about.profile == "faults" and any(c.outcome == PASSED for c in self.checks)
 
     @property
