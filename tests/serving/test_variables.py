@@ -19,7 +19,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 import nnburst
-from executor.litert.test_whole_graphs import Peer
+from executor.litert.test_whole_graphs import Peer, counter
 from nnburst.importer.load import NamedSource
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from serving.served import PATIENCE, Served
@@ -32,26 +32,6 @@ STEPS = [
     [0.0, 0.0, 7.25, 1.0],
     [-0.5, 4.0, 4.0, 0.5],
 ]
-
-
-def rounded_total() -> bytes:
-    """A variable that grows by the input. The output is it, rounded up, for which NNAPI has no operation."""
-    b = TfliteBuilder()
-    x, y = b.input("FLOAT32", (1,), name="x"), b.output("FLOAT32", (1,), name="y")
-    handle, old = b.tensor("RESOURCE", (1,)), b.tensor("FLOAT32", (1,))
-    total = b.tensor("FLOAT32", (1,))
-    b.operator("VAR_HANDLE", [], [handle], "VarHandleOptions", sharedName="total", container="")
-    b.operator("READ_VARIABLE", [handle], [old], "ReadVariableOptions")
-    b.operator("ADD", [old, x], [total], "AddOptions")
-    b.operator("ASSIGN_VARIABLE", [handle, total], [], "AssignVariableOptions")
-    b.operator("CEIL", [total], [y])
-    start, first = b.subgraph()
-    other, zero = first.tensor("RESOURCE", (1,)), first.constant("FLOAT32", np.zeros(1, "<f4"))
-    first.operator("VAR_HANDLE", [], [other], "VarHandleOptions", sharedName="total", container="")
-    first.operator("ASSIGN_VARIABLE", [other, zero], [], "AssignVariableOptions")
-    b.operator("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=start)
-    b.raw.operators.insert(0, b.raw.operators.pop())
-    return b.finish()
 
 
 def random_number() -> bytes:
@@ -71,10 +51,10 @@ def random_number() -> bytes:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("networks")
-    (folder / "total.tflite").write_bytes(rounded_total())
+    (folder / "total.tflite").write_bytes(counter(rounds=True))
     (folder / "random.tflite").write_bytes(random_number())
     (folder / "repository/kept/1").mkdir(parents=True)
-    (folder / "repository/kept/1/model.tflite").write_bytes(rounded_total())
+    (folder / "repository/kept/1/model.tflite").write_bytes(counter(rounds=True))
     words = ["--model", f"total={folder}/total.tflite"]
     words += ["--model", f"random={folder}/random.tflite"]
     words += ["--repository", f"{folder}/repository", "--max-sequences", str(SEQUENCES)]
@@ -90,7 +70,7 @@ def client(served: Served) -> Iterator[Any]:
 
 def alone(steps: Sequence[float]) -> list[float]:
     """The outputs of an engine in process that one sequence has for itself."""
-    peer = Peer(rounded_total())
+    peer = Peer(counter(rounds=True))
     return [float(peer.run([np.array([step], np.float32)])[0][0]) for step in steps]
 
 
@@ -174,7 +154,7 @@ def test_file_whose_runs_differ_by_no_variable_needs_no_sequence(client: Any) ->
 
 def test_service_keeps_variables_in_slots_unlike_load_without_options(tmp_path: Path) -> None:
     file = tmp_path / "total.tflite"
-    file.write_bytes(rounded_total())
+    file.write_bytes(counter(rounds=True))
     served = NamedSource("total", 1, str(file)).load()
     assert "CEIL" in served.refusal
     assert served.input_names == ("x", "slot")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from nnburst.testing.assessment import Advance, Plan, assess
 from nnburst.testing.conformance.campaign import CaseResult, Selection
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.report import Report, page
+from waiting import wait_for
 
 PATIENCE = 120.0
 RELU = ("conformance", "--device", "reference", "--operation", "RELU", "--profile", "generated")
@@ -82,7 +81,11 @@ def test_sigterm_ends_the_command_with_a_report_and_without_a_driver(
             env={**os.environ, "TMPDIR": str(temporary)},
         )
         try:
-            wait_for("conformance: pack", printed, process)
+            wait_for(
+                lambda: process.poll() is not None or "conformance: pack" in printed.read_text(),
+                PATIENCE,
+            )
+            assert process.poll() is None, printed.read_text()
             process.send_signal(signal.SIGTERM)
             status = process.wait(PATIENCE)
         finally:
@@ -114,15 +117,6 @@ def test_results_of_vector_files_before_a_stop_are_written(
     assert written["unfinished"] is True
     assert written["failed"] == 0
     assert "unfinished: it was stopped" in capsys.readouterr().out
-
-
-def wait_for(text: str, printed: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while text not in printed.read_text():
-        assert process.poll() is None, printed.read_text()
-        assert time.monotonic() < deadline, "it has not begun"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.05)
 
 
 def test_each_step_has_a_line_of_its_own_on_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

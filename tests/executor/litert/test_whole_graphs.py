@@ -217,15 +217,21 @@ def test_names_and_signatures_do_not_steer_what_runs() -> None:
     assert room.tolist() == [4, 5]
 
 
-def counter() -> bytes:
-    """A variable that grows by its input with each run."""
+def counter(*, rounds: bool = False) -> bytes:
+    """A variable that grows by the input with each run, and is the output, rounded up if it `rounds`.
+
+    NNAPI has no operation that rounds up.
+    """
     b = TfliteBuilder()
-    x, y = b.input("FLOAT32", (1,)), b.output("FLOAT32", (1,))
+    x, y = b.input("FLOAT32", (1,), name="x"), b.output("FLOAT32", (1,), name="y")
+    total = b.tensor("FLOAT32", (1,)) if rounds else y
     handle, old = b.tensor("RESOURCE", (1,)), b.tensor("FLOAT32", (1,))
     b.operator("VAR_HANDLE", [], [handle], "VarHandleOptions", sharedName="count", container="")
     b.operator("READ_VARIABLE", [handle], [old], "ReadVariableOptions")
-    b.operator("ADD", [old, x], [y], "AddOptions")
-    b.operator("ASSIGN_VARIABLE", [handle, y], [], "AssignVariableOptions")
+    b.operator("ADD", [old, x], [total], "AddOptions")
+    b.operator("ASSIGN_VARIABLE", [handle, total], [], "AssignVariableOptions")
+    if rounds:
+        b.operator("CEIL", [total], [y])
     start, first = b.subgraph()
     other, zero = first.tensor("RESOURCE", (1,)), first.constant("FLOAT32", np.zeros(1, "<f4"))
     first.operator("VAR_HANDLE", [], [other], "VarHandleOptions", sharedName="count", container="")

@@ -1,4 +1,4 @@
-"""Running imported models: by the reference executor, and the file by LiteRT's reference kernels."""
+"""Running imported models: by an executor, and the file by LiteRT's reference kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from nnburst.executor.base import Argument
+from nnburst.executor.base import Argument, Executor
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperandType
@@ -30,7 +30,8 @@ class Runner:
     `inputs` and `run` speak of what the file calls inputs and outputs, without states.
     """
 
-    def __init__(self, imported: ImportedModel) -> None:
+    def __init__(self, imported: ImportedModel, executor: Executor | None = None) -> None:
+        """Prepare it on an executor, the reference unless given."""
         validate_model(imported.model, SIGNATURES)
         main = imported.model.main
         every = [_array(main.operands[i]) for i in main.input_indexes]
@@ -39,7 +40,8 @@ class Runner:
         for state in imported.states:
             every[state.input_index][...] = state.initial
         self.inputs = every[: len(every) - len(imported.states)]
-        self._prepared = ReferenceExecutor().prepare(imported.model, list(imported.pools))
+        chosen = executor or ReferenceExecutor()
+        self._prepared = chosen.prepare(imported.model, list(imported.pools))
         self._execution = self._prepared.bind(
             [_argument(a) for a in every], [_argument(a) for a in results]
         )
