@@ -64,6 +64,7 @@ NATIVE_USERS: Final = (
     "capi/handlers",
     "fmq",
     "control/connection",
+    "control/death_word",
     "client",
     "driver",
     "executor/litert/native",

@@ -17,10 +17,11 @@ import msgspec
 from nnburst.client.memory import Memory
 from nnburst.client.session.own_bursts import OwnBursts
 from nnburst.client.session.pending import CallbackThread
-from nnburst.client.session.process import PATIENCE, DeathWatch, how_it_ended
+from nnburst.client.session.process import PATIENCE, how_it_ended
 from nnburst.client.session.upcalls import Callbacks, UpcallServer
 from nnburst.control.channel import Channel, EndCallbacks
 from nnburst.control.connection import Connection
+from nnburst.control.death_word import DeathWatch
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
     GetSupportedExtensions,

@@ -30,6 +30,7 @@ from nnburst._native import ffi, lib
 from nnburst.control.address import state_directory
 from nnburst.control.channel import HELLO_TIMEOUT, Channel, Disconnected, Fds, ProtocolError
 from nnburst.control.connection import Connection
+from nnburst.control.death_word import Liveness
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
     Hello,
@@ -53,7 +54,6 @@ from nnburst.driver.scheduler import Work
 from nnburst.driver.served_models import ServedModels, ServedNetwork
 from nnburst.driver.weights_client import WeightsClient
 from nnburst.executor.base import Executor
-from nnburst.fmq.shared_memory import SharedMemory, address_of
 from nnburst.hal import vlog
 from nnburst.hal.enums import FeatureLevel, Priority
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, ResourceExhausted
@@ -128,38 +128,7 @@ def _has_ended(pidfd: int) -> bool:
     return bool(poller.poll(0))
 
 
-# -- liveness --------------------------------------------------------------------------------------
-
-
 logger = logging.getLogger(__name__)
-
-
-class Liveness:
-    """The descriptors that prove this process alive, made once per worker."""
-
-    def __init__(self) -> None:
-        """Open the pidfd of this very process: a number could be used again, this cannot."""
-        self._pidfd = os.pidfd_open(os.getpid())
-        self._memory = SharedMemory.create(4096, "death word", read_only_for_others=True)
-        self._view = self._memory.map_then_protect()
-        word = ffi.cast("nnb_atomic_u32 *", address_of(self._view))
-        error = int(lib.nnb_death_word_hold(word))
-        self._held = error == 0
-        if error:
-            logger.warning(
-                "no death word (%s): clients notice a death by the end of the socket",
-                os.strerror(error),
-            )
-
-    @property
-    def has_death_word(self) -> bool:
-        """Whether `fds` ends with a death word."""
-        return self._held
-
-    def fds(self) -> Fds:
-        """Copies of the descriptors for the client: pidfd, then the death word if there is one."""
-        own = [self._pidfd, *([self._memory.fd] if self._held else [])]
-        return Fds(os.dup(fd) for fd in own)
 
 
 # -- worker ----------------------------------------------------------------------------------------

@@ -1,0 +1,92 @@
+"""A word in shared memory by which a process shows that it has died, at once (`csrc/liveness.h`).
+
+The end of a socket shows the same and is the authority; the kernel writes the word before it takes the
+process's memory apart, and ends the socket after that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from nnburst._native import ffi, lib
+from nnburst.control.channel import Fds
+from nnburst.fmq.shared_memory import Bytes, SharedMemory, address_of
+from nnburst.hal.utils import start_thread
+
+logger = logging.getLogger(__name__)
+
+
+class Liveness:
+    """The descriptors that prove this process alive, made once per worker."""
+
+    def __init__(self) -> None:
+        """Open the pidfd of this very process: a number could be used again, this cannot."""
+        self._pidfd = os.pidfd_open(os.getpid())
+        self._memory = SharedMemory.create(4096, "death word", read_only_for_others=True)
+        self._view = self._memory.map_then_protect()
+        word = ffi.cast("nnb_atomic_u32 *", address_of(self._view))
+        error = int(lib.nnb_death_word_hold(word))
+        self._held = error == 0
+        if error:
+            logger.warning(
+                "no death word (%s): clients notice a death by the end of the socket",
+                os.strerror(error),
+            )
+
+    @property
+    def has_death_word(self) -> bool:
+        """Whether `fds` ends with a death word."""
+        return self._held
+
+    def fds(self) -> Fds:
+        """Copies of the descriptors for the client: pidfd, then the death word if there is one."""
+        own = [self._pidfd, *([self._memory.fd] if self._held else [])]
+        return Fds(os.dup(fd) for fd in own)
+
+
+#: No wait without a deadline; the watcher only looks again.
+_SLICE_NS: Final = 60_000_000_000
+_DIED: Final = 0
+_TIMED_OUT: Final = 2
+
+
+class DeathWatch:
+    """One thread that sleeps until the word of a dead holder is set. Thread-safe."""
+
+    def __init__(self, fd: int, died: Callable[[], None]) -> None:
+        """Own `fd` and call `died` once, on the watching thread, if the holder dies before `close`.
+
+        Raises:
+            InvalidArgument: `fd` is not sealed shared memory.
+            ResourceExhausted: it cannot be mapped, or this process may have no more threads.
+        """
+        memory = SharedMemory.adopt(fd, ffi.sizeof("uint32_t"))
+        with memory:
+            self._view: Bytes | None = memory.map(writable=False)
+            self._word = ffi.cast("nnb_atomic_u32 *", self._view.ctypes.data)
+        self._stop_storage = ffi.new("uint32_t *")
+        self._stop = ffi.cast("nnb_atomic_u32 *", self._stop_storage)
+        self._died = died
+        self._thread = threading.Thread(target=self._watch, name="nnburst death watch", daemon=True)
+        start_thread(self._thread)
+
+    def _watch(self) -> None:
+        outcome = _TIMED_OUT
+        while outcome == _TIMED_OUT:
+            outcome = lib.nnb_death_word_watch_unlocked(self._word, self._stop, _SLICE_NS)
+        if outcome == _DIED:
+            self._died()
+
+    def close(self) -> None:
+        """Stop watching and unmap the word; twice is fine."""
+        if self._thread is threading.current_thread():
+            return  # `died` closes what it is called by: the word goes with this object
+        while self._thread.is_alive():
+            # The wake can fall between the watcher's look and its sleep, so it is repeated.
+            lib.nnb_death_word_release(self._word, self._stop)
+            self._thread.join(0.01)
+        self._view = None
