@@ -437,7 +437,10 @@ uint64_t nnb_trace_area_bytes(void);
 void *nnb_pool_map(int fd, uint64_t size_bytes, int writable);
 void nnb_pool_unmap(void *, uint64_t size_bytes);
 
-int nnb_death_word_hold(nnb_atomic_u32 *);
+struct nnb_death_holder;
+struct nnb_death_holder *nnb_death_word_take(nnb_atomic_u32 *, uint32_t free_value, uint32_t *found,
+                                             int *failed);
+void nnb_death_word_let_go(struct nnb_death_holder *, uint32_t leave);
 int nnb_death_word_watch_unlocked(nnb_atomic_u32 *, nnb_atomic_u32 *stop, uint64_t timeout_ns);
 void nnb_death_word_release(nnb_atomic_u32 *, nnb_atomic_u32 *stop);
 int nnb_die_with_parent(int signal);

@@ -24,14 +24,13 @@ struct nnb_death_holder {
     nnb_atomic_u32 *word;
     nnb_atomic_u32 ready; /* 1 once the word is held, else an errno and READY_FAILED */
     nnb_atomic_u32 stop;  /* LEAVE and the value to leave, once the thread is to end */
-    uint32_t free_value;  /* of the word, to be taken; ANY for whatever it is */
+    uint32_t free_value;  /* of the word, to be taken */
     uint32_t found;       /* what it was instead */
     pthread_t thread;
 };
 
 enum { HELD = 1, READY_FAILED = 0x10000 };
 
-#define ANY UINT32_MAX
 #define LEAVE 0x80000000u
 
 /* Waits until the starter wants the thread to end. */
@@ -55,10 +54,7 @@ static void *hold(void *argument) {
     uint32_t mine = (uint32_t)syscall(SYS_gettid) | FUTEX_WAITERS;
     /* Before the word is taken: from then on no moment is without the kernel's eye. */
     uint32_t failed = syscall(SYS_set_robust_list, &head, sizeof head) == 0 ? 0 : ENOSYS;
-    if (failed == 0 && holder->free_value == ANY) {
-        /* SYNC POINT G: nothing but the word itself; its watchers and the kernel read it alone. */
-        nnb_store_release_u32(word, mine);
-    } else if (failed == 0) {
+    if (failed == 0) {
         holder->found = holder->free_value;
         failed = nnb_try_replace_u32(word, &holder->found, mine) ? 0 : EBUSY;
     }
@@ -129,17 +125,6 @@ void nnb_death_word_let_go(struct nnb_death_holder *holder, uint32_t leave) {
     (void)syscall(SYS_futex, &holder->stop, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     (void)pthread_join(holder->thread, NULL);
     free(holder);
-}
-
-int nnb_death_word_hold(nnb_atomic_u32 *word) {
-    uint32_t found;
-    int failed;
-    /* Kept: the thread looks at it until the process ends. */
-    struct nnb_death_holder *holder = nnb_death_word_take(word, ANY, &found, &failed);
-    if (holder != NULL) {
-        (void)pthread_detach(holder->thread);
-    }
-    return holder != NULL ? 0 : failed;
 }
 
 void nnb_death_word_pass_on(nnb_atomic_u32 *word) {

@@ -16,10 +16,7 @@
 /* FUTEX_OWNER_DIED, which the kernel sets. */
 #define NNB_DEATH_WORD_DIED 0x40000000u
 
-/* Starts the thread that holds `word` until this process ends. 0, or an errno. */
-int nnb_death_word_hold(nnb_atomic_u32 *word);
-
-/* A word that one process after another may hold, by a thread that ends with nnb_death_word_let_go. */
+/* A word that one process after another may hold, by a thread that ends with nnb_death_word_let_go or its process. */
 struct nnb_death_holder;
 
 /* What a holder leaves that lets go in peace; no thread's number. */

@@ -144,9 +144,11 @@ static void *watch(void *argument) {
 }
 
 static void die(int told[2]) {
+    uint32_t found;
+    int failed;
     (void)alarm(LAST_RESORT_S);
     nnb_trap_hook = die_there;
-    PROMISE(!scene.told || nnb_death_word_hold(stage.death_word) == 0);
+    PROMISE(!scene.told || nnb_death_word_take(stage.death_word, 0, &found, &failed) != NULL);
     PROMISE(write(told[1], "", 1) == 1); /* the word is held: now it can be watched */
     int outcome = scene.driver_dies ? be_driver(&stage.server) : be_client(&stage.client);
     (void)fprintf(stderr, "broken: came through with %d\n", outcome);

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import nnburst
 from client.conftest import add_model
 from driver.sample import EXAMPLE, compile_example
+from faults.processes import stop
 from nnburst import Device, DeviceUnavailable, OperandType
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import DeadObject, InvalidArgument, MissedDeadline
@@ -63,6 +65,11 @@ def assert_adds(device: Device, number: float = 0) -> None:
     with device.prepare(add_model()) as prepared:
         result = prepared.execute([A, A + np.float32(number)]).outputs[0]
         np.testing.assert_array_equal(result, 2 * A + np.float32(number))
+
+
+def owner_of(supervisor: int) -> int:
+    (found,) = (pid for pid in children(supervisor) if names_of([pid]) == ["nnburst owner"])
+    return found
 
 
 def names_of(pids: Sequence[int]) -> list[str]:
@@ -180,6 +187,27 @@ def test_owner_that_aborts_ends_all_its_clients_and_another_one_serves(serve: Se
                 burst.execute([A, A])
     with nnburst.connect(driver.address, timeout=PATIENCE) as again:
         assert_adds(again)
+
+
+def test_deadlines_of_clients_hold_while_the_owner_stands_still(serve: Serve) -> None:
+    driver = serve(executor="reference")
+    assert driver.pid is not None
+    with (
+        nnburst.connect(driver.address) as device,
+        device.prepare(add_model()) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        burst.execute([A, A])
+        owner = owner_of(driver.pid)
+        stop(owner)
+        try:
+            with pytest.raises(MissedDeadline):
+                burst.execute([A, A], timeout=0.2)
+            with pytest.raises(MissedDeadline):
+                prepared.execute([A, A], timeout=0.2)
+        finally:
+            os.kill(owner, signal.SIGCONT)
+        assert_adds(device)
 
 
 def test_client_that_executes_nothing_learns_of_the_owners_end(serve: Serve) -> None:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Liveness:
-    """The descriptors that prove this process alive, made once per worker."""
+    """The descriptors that prove this process alive to one peer."""
 
     def __init__(self) -> None:
         """Open the pidfd of this very process: a number could be used again, this cannot."""
@@ -29,23 +29,30 @@ class Liveness:
         self._memory = SharedMemory.create(4096, "death word", read_only_for_others=True)
         self._view = self._memory.map_then_protect()
         word = ffi.cast("nnb_atomic_u32 *", address_of(self._view))
-        error = int(lib.nnb_death_word_hold(word))
-        self._held = error == 0
-        if error:
+        failed = ffi.new("int *")
+        self._holder = lib.nnb_death_word_take(word, 0, ffi.new("uint32_t *"), failed)
+        if not self._holder:
             logger.warning(
-                "no death word (%s): clients notice a death by the end of the socket",
-                os.strerror(error),
+                "no death word (%s): a death is noticed by the end of the socket",
+                os.strerror(failed[0]),
             )
 
     @property
     def has_death_word(self) -> bool:
         """Whether `fds` ends with a death word."""
-        return self._held
+        return bool(self._holder)
 
     def fds(self) -> Fds:
-        """Copies of the descriptors for the client: pidfd, then the death word if there is one."""
-        own = [self._pidfd, *([self._memory.fd] if self._held else [])]
+        """Copies of the descriptors for the peer: pidfd, then the death word if there is one."""
+        own = [self._pidfd, *([self._memory.fd] if self._holder else [])]
         return Fds(os.dup(fd) for fd in own)
+
+    def close(self) -> None:
+        """The peer is gone. Once."""
+        if self._holder:
+            lib.nnb_death_word_let_go(self._holder, 0)
+        self._memory.close()
+        os.close(self._pidfd)
 
 
 #: No wait without a deadline; the watcher only looks again.

@@ -20,8 +20,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from nnburst._version import __version__
-from nnburst.control.channel import Channel
+from nnburst.control.channel import Channel, Fds
 from nnburst.control.connection import Connection
+from nnburst.control.death_word import DeathWatch
 from nnburst.control.messages import (
     CreateReusableExecution,
     DeviceCapabilities,
@@ -99,6 +100,7 @@ class _Owner:
         self._channel = Channel(connected)
         self._connection = Connection(self._channel, "the owner of the device")
         self._connection.on_end(ended)
+        self._death_watch: DeathWatch | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -106,6 +108,18 @@ class _Owner:
         poller = select.poll()
         poller.register(self._channel.fileno(), 0)  # its end is shown without being asked for
         return self._connection.is_alive and not poller.poll(0)
+
+    def attach(self) -> Welcome:
+        """Wait until the device is warm. Once."""
+        welcome, fds = self._call(Attach(), Welcome, timeout=_WARM_UP)
+        with fds:
+            if welcome.death_word:
+                self._death_watch = DeathWatch(fds.take(1), self._died)
+        return welcome
+
+    def _died(self) -> None:
+        self._ended()
+        self._connection.peer_died()
 
     def call(
         self, message: Message, expected: type[R], fds: Sequence[int] = (), timeout: float = _SHORT
@@ -115,13 +129,18 @@ class _Owner:
         If the owner has died, `ended` is called before the error is raised. It ends a worker that has a
         client, which then gets DeadObject, not the failure of one call.
         """
+        answer, received = self._call(message, expected, fds, timeout)
+        received.close()
+        return answer
+
+    def _call(
+        self, message: Message, expected: type[R], fds: Sequence[int] = (), timeout: float = _SHORT
+    ) -> tuple[R, Fds]:
         try:
-            answer, received = self._connection.call(message, expected, fds, timeout=timeout)
+            return self._connection.call(message, expected, fds, timeout=timeout)
         except DeadObject:
             self._ended()
             raise
-        received.close()
-        return answer
 
     def release(self, handle: int) -> None:
         """Have the owner drop a handle; does not wait for that."""
@@ -131,6 +150,8 @@ class _Owner:
         """Leave the owner, which drops all that this was given; `ended` is not called any more."""
         self._connection.remove_callback(self._ended)
         self._ended = _nothing
+        if self._death_watch is not None:
+            self._death_watch.close()
         self._connection.close()
 
 
@@ -157,7 +178,7 @@ class OwnedExecutor(Executor):
             DeadObject: the owner is gone.
         """
         self._owner = _Owner(connected, ended)
-        welcome = self._owner.call(Attach(), Welcome, timeout=_WARM_UP)
+        welcome = self._owner.attach()
         self.name = welcome.name
         self.engine_version = welcome.version_string.removeprefix(
             f"nnburst {__version__} {self.name}"

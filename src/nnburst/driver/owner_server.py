@@ -33,6 +33,7 @@ from nnburst.control.channel import (
     Fds,
     ProtocolError,
 )
+from nnburst.control.death_word import Liveness
 from nnburst.control.messages import (
     PROTOCOL_VERSION,
     CreateReusableExecution,
@@ -155,6 +156,7 @@ class OwnedWorker:
         self._queues: dict[Priority | None, SimpleQueue[Job | None]] = {}
         self._threads: list[threading.Thread] = []
         self._ended = False
+        self._liveness: Liveness | None = None
         if isinstance(device, Device):
             shared_bytes = Quota("bytes of pools", machine_memory())
             self._session = ModelSession(device, shared_bytes=shared_bytes)
@@ -186,6 +188,8 @@ class OwnedWorker:
             thread.join()
         if self._refusal is None:
             self._session.objects.close()
+        if self._liveness is not None:
+            self._liveness.close()
         self._taker.close()
         self._channel.close()
         lib.nnb_give_memory_back()
@@ -251,6 +255,10 @@ class OwnedWorker:
                 return release(session, call, fds)
 
     def _welcome(self, device: Device) -> Answer:
+        if (
+            self._liveness is None
+        ):  # a word of each worker's own, whose wake-ups no other one can take
+            self._liveness = Liveness()
         welcome = Welcome(
             PROTOCOL_VERSION,
             device.feature_level,
@@ -259,8 +267,9 @@ class OwnedWorker:
             device.type,
             os.getpid(),
             device.thread_budget,
+            self._liveness.has_death_word,
         )
-        return welcome, Fds([os.pidfd_open(os.getpid())])
+        return welcome, self._liveness.fds()
 
     def _run(self, call: RunBound) -> Answer:
         with (
