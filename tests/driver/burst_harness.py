@@ -52,6 +52,8 @@ def relu_model(output: Sequence[int] = (2,)) -> Model:
 class ScriptedExecution:
     """Runs the test's function."""
 
+    keeps_memory = True
+
     def __init__(self, executor: ScriptedExecutor, arguments: Sequence[Argument]) -> None:
         self._executor = executor
         self.native = executor.native

@@ -301,7 +301,9 @@ class OwnedPrepared(Prepared):
 
 
 class OwnedExecution(Execution):
-    """A request that is bound in the owner."""
+    """A request that is bound in the owner, which looks by itself whether it idles."""
+
+    keeps_memory = False
 
     def __init__(self, owner: _Owner, handle: int) -> None:
         """Own `handle`."""

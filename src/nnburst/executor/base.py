@@ -209,7 +209,14 @@ DEFAULT_OPTIONS: Final = PrepareOptions()
 
 
 class Execution(ABC):
-    """A request bound to its memory. One thread runs it at a time."""
+    """A request bound to its memory. One thread runs it at a time.
+
+    Attributes:
+        keeps_memory: whether it has memory between its runs, so that a driver closes it when it idles, and
+            binds the request again for the next run.
+    """
+
+    keeps_memory: bool = True
 
     @property
     def native(self) -> NativeCall | None:

@@ -51,7 +51,6 @@ from nnburst.driver.model.pools import (
     close_pools,
 )
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.owner_client import OwnedExecution
 from nnburst.driver.quotas import IDLE_NS
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import MEASURED, Execution, Outcome
@@ -453,8 +452,7 @@ class ReusableExecution:
         return execution
 
     def _be_watched(self, execution: Execution) -> None:
-        # Buffers' memory is bound in each run; an owner watches by itself what is bound there.
-        if not isinstance(execution, BufferedExecution | OwnedExecution):
+        if execution.keeps_memory:
             self._watch.add(self)
 
     def run(self, deadline_ns: int | None, loop_timeout_ns: int | None = None) -> Executed:

@@ -68,6 +68,8 @@ class BufferedExecution(Execution):
     Buffers may change between runs, so each run binds their memory anew.
     """
 
+    keeps_memory = False
+
     def __init__(
         self,
         model: object,
