@@ -23,9 +23,9 @@ from nnburst.testing.models.random_graphs.builder import (
     TEMPLATES,
     RandomGraph,
 )
+from nnburst.testing.models.random_graphs.chain_builder import SHAPES
 from nnburst.testing.models.random_graphs.pairs import (
     ONLY_READERS,
-    SHAPES,
     Pair,
     chain,
     graph_of,

@@ -23,9 +23,10 @@ from nnburst.testing.models.random_graphs.builder import (
     GraphBuilder,
     RandomGraph,
 )
+from nnburst.testing.models.random_graphs.chain_builder import SHAPES
 from nnburst.testing.models.random_graphs.check import as_vector, check, tolerance_for
 from nnburst.testing.models.random_graphs.generate import PRIMARY, draw
-from nnburst.testing.models.random_graphs.pairs import SHAPES, Pair, graph_of, pairs
+from nnburst.testing.models.random_graphs.pairs import Pair, graph_of, pairs
 from nnburst.testing.pack.cases import Case, Triple, cases
 from nnburst.testing.pack.trial import problem_of
 from nnburst.testing.report import FAILED, PASSED, SKIPPED, CheckResult, Failure, TripleResult
