@@ -11,21 +11,26 @@ import pytest
 
 from nnburst.hal import environment
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.model import Model
+from nnburst.hal.model import Model, Operation
 from nnburst.testing.conformance.runners import LocalPrepared, LocalRunner
+from nnburst.testing.models.naive.graph import evaluate_vector
 from nnburst.testing.models.random_graphs import PRIMARY
 from nnburst.testing.models.random_graphs.builder import (
+    B8,
     F32,
     I32,
-    JOINED,
     Q8,
     Q8S,
+    QPC,
     TEMPLATES,
     RandomGraph,
 )
 from nnburst.testing.models.random_graphs.chain_builder import SHAPES
+from nnburst.testing.models.random_graphs.check import as_vector, cut
+from nnburst.testing.models.random_graphs.control_flow import CONTROL_FLOW
 from nnburst.testing.models.random_graphs.pairs import (
     ONLY_READERS,
+    OPERATIONS,
     Pair,
     chain,
     graph_of,
@@ -41,6 +46,8 @@ ENGINES = {
     "reference": (F32, Q8, Q8S),
 }
 PACKAGES = {"litert": "ai_edge_litert", "onnxruntime": "onnxruntime", "openvino": "openvino"}
+#: The others refuse IF and WHILE.
+RUNS_GRAPHS = ("litert", "reference")
 #: Types of a campaign: an engine refuses what it lacks.
 KINDS = PRIMARY["single"]
 
@@ -95,6 +102,15 @@ def test_some_pairs_give_what_a_naive_evaluator_gives(engine: str, kind: Operand
     found = tried(engine, graphs_of(some_pairs(kind, 10)))
     assert reasons(found) == {}
     assert found.executed
+
+
+@each_engine_and_type
+def test_some_graphs_that_an_if_or_a_while_runs_give_what_a_naive_evaluator_gives(
+    engine: str, kind: OperandType
+) -> None:
+    found = tried(engine, graphs_of(with_control_flow(kind)[:6]))
+    assert reasons(found) == {}
+    assert bool(found.executed) == (engine in RUNS_GRAPHS)
 
 
 @each_engine_and_type
@@ -159,8 +175,8 @@ def test_rank_is_read_as_a_number_of_no_dimension() -> None:
 
 
 def test_every_operation_without_graphs_of_its_own_is_in_pairs() -> None:
-    assert set(OperationType) - set(JOINED) == {_O.IF, _O.WHILE, _O.OEM_OPERATION}
-    assert set(TEMPLATES) < set(JOINED)
+    assert set(OperationType) - set(OPERATIONS) == {_O.OEM_OPERATION}
+    assert set(TEMPLATES) < set(OPERATIONS)
 
 
 def test_the_same_pair_is_the_same_graph_each_time() -> None:
@@ -170,8 +186,8 @@ def test_the_same_pair_is_the_same_graph_each_time() -> None:
 
 def test_pairs_have_every_operation_on_both_sides_and_every_activation() -> None:
     found = list(pairs(tuple(OperandType)))
-    assert {pair.producer for pair in found} == set(JOINED) - ONLY_READERS
-    assert {pair.consumer for pair in found} == set(JOINED)
+    assert {pair.producer for pair in found} == set(OPERATIONS) - ONLY_READERS
+    assert {pair.consumer for pair in found} == set(OPERATIONS)
     assert {pair.activation for pair in found if pair.producer == _O.CONV_2D} == {0, 1, 2, 3}
     assert {pair.activation for pair in found if pair.producer == _O.RESHAPE} == {0}
 
@@ -193,3 +209,74 @@ def test_a_clamp_that_is_lost_is_found() -> None:
     graphs = [graph_of(pair, number) for number in range(SHAPES)]
     assert try_joined(graphs, LocalRunner("reference")).failures == ()
     assert try_joined(graphs, Careless("reference")).failures
+
+
+# -- IF and WHILE ----------------------------------------------------------------------------------
+
+
+def with_control_flow(kind: OperandType) -> list[Pair]:
+    """The pairs that have an IF or a WHILE, in a random order."""
+    return [p for p in some_pairs(kind, 10**9) if CONTROL_FLOW & {p.producer, p.consumer}]
+
+
+@pytest.mark.parametrize("kind", [F32, I32, B8])
+def test_what_an_if_or_a_while_gives_is_known_without_running_it(kind: OperandType) -> None:
+    for graph in filter(None, graphs_of(with_control_flow(kind)[:4])):
+        if any(o.kind is QPC for each in (graph, *graph.referenced) for o in each.operands):
+            continue  # a vector has no scales of the bias that belongs to such weights
+        outputs = cut(graph, range(len(graph.operations))).outputs
+        for index, ran in zip(outputs, evaluate_vector(as_vector(graph)), strict=True):
+            known = graph.operands[index].value
+            assert known.array.tobytes() == ran.array.tobytes()
+            assert known.dimensions == ran.dimensions
+
+
+@pytest.mark.parametrize("which", sorted(CONTROL_FLOW), ids=lambda o: o.name)
+def test_branches_and_bodies_get_all_kinds_of_operands(which: OperationType) -> None:
+    around = [
+        Pair(_O.RANK, F32, 0, which),
+        Pair(which, F32, 0, _O.TANH),
+        Pair(_O.ADD, F32, 1, which),
+    ]
+    graphs = list(filter(None, graphs_of(around)))
+    found = [(g, o) for g in graphs for o in g.operations if o.kind == which]
+    given = [g.operands[i] for g, o in found for i in o.inputs]
+    assert {"input", "constant", "computed", "subgraph"} <= {o.source for o in given}
+    shapes = [o.value.dimensions for o in given]
+    assert {len(shape) for shape in shapes} == {0, 1, 2, 3, 4}
+    assert any(0 in shape for shape in shapes)
+    assert len({o.kind for g in graphs for each in g.referenced for o in each.operations}) > 8
+    if which == _O.IF:
+        assert {bool(g.operands[o.inputs[0]].value.array) for g, o in found} == {False, True}
+
+
+def test_an_if_decides_by_a_result_and_takes_that_of_rank() -> None:
+    read = Pair(_O.LESS, F32, 0, _O.IF)
+    graphs = [g for number in range(SHAPES - 1) for g in [graph_of(read, number)] if g]
+    assert all(set(g.operations[1].inputs) & set(g.operations[0].outputs) for g in graphs)
+    for consumer in (_O.IF, _O.WHILE):
+        graph = graph_of(Pair(_O.RANK, F32, 0, consumer), 0)
+        assert graph is not None
+        rank, reader = graph.operations
+        assert graph.operands[rank.outputs[0]].value.dimensions == ()
+        assert set(rank.outputs) <= set(reader.inputs)
+
+
+class Stubborn(LocalRunner):
+    """Takes the other branch."""
+
+    def prepare(self, model: Model, pools: Sequence[bytes]) -> LocalPrepared:
+        def turned(o: Operation) -> Operation:
+            condition, then, otherwise, *rest = o.inputs
+            return msgspec.structs.replace(o, inputs=(condition, otherwise, then, *rest))
+
+        operations = tuple(turned(o) if o.type == _O.IF else o for o in model.main.operations)
+        main = msgspec.structs.replace(model.main, operations=operations)
+        return super().prepare(msgspec.structs.replace(model, main=main), pools)
+
+
+def test_a_branch_that_is_wrong_is_found() -> None:
+    pair = Pair(_O.IF, F32, 0, _O.TANH)
+    graphs = [graph_of(pair, number) for number in range(SHAPES)]
+    assert try_joined(graphs, LocalRunner("reference")).failures == ()
+    assert try_joined(graphs, Stubborn("reference")).failures

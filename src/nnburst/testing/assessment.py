@@ -29,10 +29,11 @@ import numpy as np
 from nnburst._version import __version__
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
-from nnburst.hal.enums import OperationType
+from nnburst.hal.enums import FeatureLevel, OperationType
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
 from nnburst.testing.conformance.runners import BurstRunner
 from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.models.small_models import branches, loop
 from nnburst.testing.pack import (
     campaign,
     compilation_caching,
@@ -323,7 +324,16 @@ def _graphs(
         yield from try_graphs(
             device, runner, operations, lambda done, of: advance("graphs", done, of)
         )
+        operations = sorted(known | _control_flow(device))
         yield from try_pairs(runner, operations, lambda done, of: advance("pairs", done, of))
+
+
+def _control_flow(device: Device) -> set[OperationType]:
+    """IF and WHILE, of which there are no cases, if the driver runs a small one."""
+    if device.feature_level < FeatureLevel.V1_3:
+        return set()
+    models = {OperationType.IF: branches().model, OperationType.WHILE: loop().model}
+    return {kind for kind, model in models.items() if all(device.supported_operations(model))}
 
 
 def _latencies(address: str, subjects: Sequence[Case]) -> tuple[Latency, ...]:

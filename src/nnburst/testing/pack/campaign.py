@@ -17,7 +17,6 @@ from nnburst.testing.conformance.comparison import Unsupported
 from nnburst.testing.conformance.runners import Runner
 from nnburst.testing.conformance.vectors import build, write
 from nnburst.testing.models.random_graphs.builder import (
-    JOINED,
     SIZES,
     TEMPLATES,
     GraphBuilder,
@@ -26,7 +25,7 @@ from nnburst.testing.models.random_graphs.builder import (
 from nnburst.testing.models.random_graphs.chain_builder import SHAPES
 from nnburst.testing.models.random_graphs.check import as_vector, check, tolerance_for
 from nnburst.testing.models.random_graphs.generate import PRIMARY, draw
-from nnburst.testing.models.random_graphs.pairs import Pair, graph_of, pairs
+from nnburst.testing.models.random_graphs.pairs import OPERATIONS, Pair, graph_of, pairs
 from nnburst.testing.pack.cases import Case, Triple, cases
 from nnburst.testing.pack.trial import problem_of
 from nnburst.testing.report import FAILED, PASSED, SKIPPED, CheckResult, Failure, TripleResult
@@ -270,8 +269,10 @@ def some_pairs(
         operations: those to take both from; all unless given.
         seed: the same seed gives the same pairs.
     """
-    known = set(JOINED) if operations is None else set(operations)
-    found = [p for p in pairs([kind], sorted(known & set(JOINED))) if p.producer in known]
+    known = set(OPERATIONS if operations is None else operations)
+    found = [
+        p for p in pairs([kind], sorted(known.intersection(OPERATIONS))) if p.producer in known
+    ]
     order = np.random.default_rng(seed).permutation(len(found))
     return [found[i] for i in order[:most]]
 

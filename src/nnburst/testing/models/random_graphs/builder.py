@@ -67,8 +67,8 @@ class RandomOperand:
 
     Attributes:
         value: elements and quantisation.
-        source: "input", "constant", "computed", or for an omitted operand, whose value is empty,
-            "omitted" (by the request) or "no_value" (by the model).
+        source: "input", "constant", "computed", "subgraph" (the value is a graph's number), or for an
+            omitted operand, whose value is empty, "omitted" (by the request) or "no_value" (by the model).
         exact: computed without rounding that two implementations could do differently, so that
             decisions (comparing, rounding down) may depend on it.
         declared: the dimensions that the model declares; 0 and () if it leaves them open.
@@ -98,6 +98,22 @@ class RandomOperation:
     criteria: str
 
 
+class RandomSubgraph(NamedTuple):
+    """A graph that an IF or a WHILE of another one runs.
+
+    Attributes:
+        operands: in the order of their making; values of those that are computed are not of every run.
+        operations: in an order that can be executed.
+        inputs: operands that it takes.
+        outputs: operands that it gives.
+    """
+
+    operands: tuple[RandomOperand, ...]
+    operations: tuple[RandomOperation, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class RandomGraph:
     """A model, and the value of every operand.
@@ -108,6 +124,7 @@ class RandomGraph:
         operands: in the order of their making.
         operations: in an order that can be executed.
         outputs: operands that the model gives out.
+        referenced: graphs that its operations run, by the number that operands of type SUBGRAPH have.
     """
 
     name: str
@@ -115,6 +132,7 @@ class RandomGraph:
     operands: tuple[RandomOperand, ...]
     operations: tuple[RandomOperation, ...]
     outputs: tuple[int, ...]
+    referenced: tuple[RandomSubgraph, ...] = ()
 
 
 @dataclass(slots=True)

@@ -27,6 +27,8 @@ SHAPES: Final = 7
 SEEN, OPEN, EMPTY = 4, 5, 6
 #: Where elements of fresh tensors lie: what reads a result may want it positive, negative or small.
 REALMS: Final = ((-4.0, 4.0), (0.3, 4.0), (-4.0, 4.0), (0.3, 1.5), (-4.0, -0.3), (-0.9, 0.9))
+#: Of each value.
+SHADOWS: Final = 5
 #: How far results of floating point may be rounded otherwise, relatively.
 _ROUNDING: Final = {OperandType.TENSOR_FLOAT32: 2e-6, OperandType.TENSOR_FLOAT16: 1e-3}
 
@@ -37,7 +39,7 @@ EMPTIED: Final = frozenset(
         _O.RELU, _O.RELU1, _O.RELU6, _O.LOGISTIC, _O.TANH, _O.HARD_SWISH, _O.ADD, _O.SUB, _O.MUL, _O.DIV,
         _O.CONCATENATION, _O.CONV_2D, _O.DEPTHWISE_CONV_2D, _O.TRANSPOSE_CONV_2D, _O.AVERAGE_POOL_2D,
         _O.MAX_POOL_2D, _O.L2_POOL_2D, _O.FULLY_CONNECTED, _O.SOFTMAX, _O.TRANSPOSE, _O.SLICE,
-        _O.RESIZE_BILINEAR, _O.RESIZE_NEAREST_NEIGHBOR, _O.QUANTIZE, _O.DEQUANTIZE,
+        _O.RESIZE_BILINEAR, _O.RESIZE_NEAREST_NEIGHBOR, _O.QUANTIZE, _O.DEQUANTIZE, _O.IF, _O.WHILE,
     }
 )  # fmt: skip
 
@@ -128,7 +130,7 @@ class ChainBuilder(GraphBuilder):
             fits = (meta is None or meta == value.meta) and (
                 len(value.dimensions) in ranks if dims is None else value.dimensions == dims
             )
-            if fits and (kind in QUANTIZED_RANGES or _is_within(value.array, low, high)):
+            if fits and (kind in QUANTIZED_RANGES or is_within(value.array, low, high)):
                 self.asked += 1
                 if self.asked > self.place:
                     self.place += 6 if self.rng.random() < 0.7 else 0  # else twice
@@ -205,7 +207,7 @@ class ChainBuilder(GraphBuilder):
         if kind is OperationType.LSTM:  # its scratch may hold anything afterwards
             self.operands[first] = replace(self.operands[first], slack=math.inf)
         exactly = exact and criteria == "strict"
-        for number in range(_SHADOWS):
+        for number in range(SHADOWS):
             given = [self.shadows.get((number, i), self.operands[i].value) for i in inputs]
             try:
                 shadows = evaluate(kind, given, outputs)
@@ -220,13 +222,13 @@ class ChainBuilder(GraphBuilder):
 
     def finish(self, name: str, size: str) -> RandomGraph:
         """The graph, which has an input; a result that is read is an output in one of the six only."""
-        if not any(o.source == "input" for o in self.operands):
-            at = [i for i, o in enumerate(self.operands) if o.source == "constant"]
+        read = {i for o in self.operations for i in o.inputs}
+        if not any(self.operands[i].source == "input" for i in read):
+            at = [i for i in sorted(read) if self.operands[i].source == "constant"]
             real = [i for i in at if not is_scalar(self.operands[i].kind)]
             steering = {OperandType.TENSOR_INT32}
             chosen = [i for i in real if self.operands[i].kind not in steering] or real or at
             self.operands[chosen[-1]] = replace(self.operands[chosen[-1]], source="input")
-        read = {i for o in self.operations for i in o.inputs}
         outputs = tuple(
             i for o in self.operations for i in o.outputs if i not in read or self.number == SEEN
         )
@@ -244,13 +246,12 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_within(array: Array, low: float, high: float) -> bool:
+def is_within(array: Array, low: float, high: float) -> bool:
+    """Whether all elements lie between two numbers."""
     values = array.astype(np.float64)
     return bool(((values >= low) & (values <= high)).all())
 
 
-#: Of each value.
-_SHADOWS = 5
 #: Largest slack of quantised results, in steps, and of others as a share of the largest element.
 _STEPS, _SHARE = 8, 0.05
 

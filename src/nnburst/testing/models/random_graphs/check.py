@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from nnburst.hal.enums import ErrorStatus, OperandType
@@ -27,9 +28,14 @@ from nnburst.testing.conformance.vectors import (
     build,
 )
 from nnburst.testing.models.naive.registry import Array
-from nnburst.testing.models.random_graphs.builder import RandomGraph, RandomOperand, RandomOperation
+from nnburst.testing.models.random_graphs.builder import (
+    RandomGraph,
+    RandomOperand,
+    RandomOperation,
+    RandomSubgraph,
+)
 
-_NO_INPUT: Final = ("constant", "no_value")
+_NO_INPUT: Final = ("constant", "no_value", "subgraph")
 
 
 class GraphPart(NamedTuple):
@@ -78,6 +84,7 @@ def as_vector(
             buffers.append(graph.operands[index].value.array.tobytes())
         consumers = sum(o.inputs.count(index) for o in part.operations)
         operands.append(_operand(index, graph.operands[index], lifetime, consumers, data))
+    referenced = tuple(_referenced(each, buffers) for each in graph.referenced)
     return Vector(
         name=graph.name,
         spec=graph.name,
@@ -88,9 +95,33 @@ def as_vector(
             tuple(place[i] for i in part.inputs),
             tuple(place[i] for i in part.outputs),
         ),
+        referenced=referenced,
         tolerance=tolerance or Tolerance(),
         buffers=tuple(buffers),
     )
+
+
+def _referenced(graph: RandomSubgraph, buffers: list[bytes]) -> VectorGraph:
+    """The graph, whose constants are appended to `buffers`."""
+    operands = []
+    for index, operand in enumerate(graph.operands):
+        lifetime, data = "TEMPORARY_VARIABLE", None
+        if index in graph.inputs:
+            lifetime = "SUBGRAPH_INPUT"
+        elif index in graph.outputs:
+            lifetime = "SUBGRAPH_OUTPUT"
+        elif operand.source == "no_value":
+            lifetime = "NO_VALUE"
+        elif operand.source == "constant":
+            lifetime, data = "CONSTANT_COPY", len(buffers)
+            buffers.append(operand.value.array.tobytes())
+        consumers = sum(o.inputs.count(index) for o in graph.operations)
+        found = _operand(index, operand, lifetime, consumers, data)
+        operands.append(msgspec.structs.replace(found, dimensions=operand.declared))
+    operations = tuple(
+        _operation(o, dict(enumerate(range(len(operands))))) for o in graph.operations
+    )
+    return VectorGraph(tuple(operands), operations, graph.inputs, graph.outputs)
 
 
 def _lifetime(graph: RandomGraph, index: int, part: GraphPart) -> str:
@@ -98,8 +129,8 @@ def _lifetime(graph: RandomGraph, index: int, part: GraphPart) -> str:
         return "SUBGRAPH_INPUT"
     if index in part.outputs:
         return "SUBGRAPH_OUTPUT"
-    if graph.operands[index].source == "no_value":
-        return "NO_VALUE"
+    if graph.operands[index].source in ("no_value", "subgraph"):
+        return graph.operands[index].source.upper()
     return "TEMPORARY_VARIABLE" if index in part.written else "CONSTANT_COPY"
 
 

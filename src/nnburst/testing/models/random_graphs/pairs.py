@@ -27,10 +27,10 @@ from nnburst.testing.models.random_graphs.chain_builder import (
     EMPTIED,
     EMPTY,
     REALMS,
-    ChainBuilder,
     Tensor,
     is_integer,
 )
+from nnburst.testing.models.random_graphs.control_flow import CONTROL_FLOW, ControlFlowBuilder
 from nnburst.testing.models.random_graphs.generate import FAMILIES
 
 assert FAMILIES  # their import has filled JOINED
@@ -101,6 +101,13 @@ class _Face(NamedTuple):
 
 @cache
 def _face(operation: OperationType, kind: OperandType) -> _Face:
+    if operation in CONTROL_FLOW:
+        runs = [_face(o, kind) for o in _run_by_graphs(kind)]
+        return _Face(
+            frozenset().union(*(face.reads for face in runs)),
+            frozenset().union(*(face.gives for face in runs)),
+            any(face.activated for face in runs),
+        )
     reads: set[Tensor] = set()
     gives: set[OperandType] = set()
     activated = False
@@ -118,7 +125,25 @@ def _face(operation: OperationType, kind: OperandType) -> _Face:
 
 @cache
 def _reads(operation: OperationType) -> frozenset[Tensor]:
-    return frozenset().union(*(_face(operation, kind).reads for kind in JOINED[operation].kinds))
+    return frozenset().union(*(_face(operation, kind).reads for kind in _kinds(operation)))
+
+
+@cache
+def _run_by_graphs(kind: OperandType) -> list[OperationType]:
+    """Operations of this primary type that an IF or a WHILE runs."""
+    return [o for o, t in sorted(JOINED.items()) if kind in t.kinds and o not in ONLY_READERS]
+
+
+@cache
+def _kinds(operation: OperationType) -> list[OperandType]:
+    """Primary types of an operation of pairs."""
+    if operation in CONTROL_FLOW:
+        return sorted({kind for template in JOINED.values() for kind in template.kinds})
+    return list(JOINED[operation].kinds)
+
+
+#: Operations of pairs and chains.
+OPERATIONS: Final = tuple(sorted({*JOINED, *CONTROL_FLOW}))
 
 
 def pairs(
@@ -130,13 +155,13 @@ def pairs(
         kinds: of the first operation.
         consumers: what reads; every operation unless given.
     """
-    for producer, template in sorted(JOINED.items()):
-        for kind in template.kinds:
+    for producer in OPERATIONS:
+        for kind in _kinds(producer):
             if kind not in kinds or producer in ONLY_READERS:
                 continue
             face = _face(producer, kind)
             for activation in range(4 if face.activated else 1):
-                for consumer in sorted(JOINED) if consumers is None else consumers:
+                for consumer in OPERATIONS if consumers is None else consumers:
                     if face.gives & {kind for kind, _ in _reads(consumer)}:
                         yield Pair(producer, kind, activation, consumer)
 
@@ -145,6 +170,8 @@ _O = OperationType
 #: Operations that are no first of a pair: the naive version of QUANTIZED_LSTM rounds less than the original
 #: does, so a result of it bounds none of the next operation.
 ONLY_READERS: Final = frozenset({_O.QUANTIZED_LSTM})
+
+
 # -- Graphs ----------------------------------------------------------------------------------------
 
 
@@ -157,10 +184,12 @@ def graph_of(pair: Pair, number: int) -> RandomGraph | None:
             not take such.
     """
     seed = [int(pair.producer), int(pair.kind), pair.activation, int(pair.consumer), number]
-    if number == EMPTY and not {pair.producer, pair.consumer} <= EMPTIED:
+    if number == EMPTY and not (
+        {pair.producer, pair.consumer} <= EMPTIED and pair.kind in JOINED[_O.SLICE].kinds
+    ):
         return None
     for attempt in range(_FIRSTS):
-        builder = ChainBuilder(
+        builder = ControlFlowBuilder(
             np.random.default_rng([*seed, attempt]),
             SIZES["pair"],
             number=number if number == EMPTY else (number + attempt // len(REALMS)) % EMPTY,
@@ -185,38 +214,67 @@ def chain(kind: OperandType, length: int, seed: int) -> RandomGraph | None:
     rng = np.random.default_rng([int(kind), length, seed])
     number = seed % EMPTY
     realm = REALMS[int(rng.integers(len(REALMS)))]
-    builder = ChainBuilder(rng, SIZES["pair"], number=number, realm=realm)
+    builder = ControlFlowBuilder(rng, SIZES["pair"], number=number, realm=realm)
     builder.fused = int(rng.integers(4))
-    usable = [o for o, t in sorted(JOINED.items()) if kind in t.kinds]
+    usable = [o for o in OPERATIONS if kind in _kinds(o)]
     for _ in range(8 * length):
         if not builder.operations:
             _grown(builder, builder.choice(usable), kind)
         else:
             given = {builder.face(i) for i in builder.operations[-1].outputs}
-            _next(builder, builder.choice([o for o in sorted(JOINED) if given & _reads(o)]))
+            _next(builder, builder.choice([o for o in OPERATIONS if given & _reads(o)]))
         if len(builder.operations) == length:
             return builder.finish(f"chain {kind.name} {length} {seed}", "pair")
     return None
 
 
-def _grown(builder: ChainBuilder, operation: OperationType, kind: OperandType) -> bool:
+def _grown(builder: ControlFlowBuilder, operation: OperationType, kind: OperandType) -> bool:
     """Add an operation; False, and nothing added, if it cannot be used or does not read what it must."""
-    template = JOINED[operation]
     operands, operations = len(builder.operands), len(builder.operations)
+    referenced = len(builder.referenced)
     try:
+        run = operation if operation in JOINED else _run(builder, operation, kind)
+        template = JOINED[run]
         inputs, outputs = template.make(builder, kind)
         if builder.read is None or builder.read in inputs:
-            builder.add(operation, inputs, outputs, template.criteria, exact=template.exact)
+            builder.add(run, inputs, outputs, template.criteria, exact=template.exact)
+            if operation == _O.IF:
+                builder.put_into_if()
+            elif operation == _O.WHILE:
+                builder.put_into_while()
             return True
     except (Unsuitable, ArithmeticError, ValueError):
         pass
     del builder.operands[operands:]
     del builder.operations[operations:]
+    del builder.referenced[referenced:]
     builder.shadows = {at: v for at, v in builder.shadows.items() if at[1] < operands}
     return False
 
 
-def _next(builder: ChainBuilder, consumer: OperationType) -> bool:
+def _run(builder: ControlFlowBuilder, operation: OperationType, kind: OperandType) -> OperationType:
+    """What an IF or a WHILE is to run.
+
+    Raises:
+        Unsuitable: there is no such operation.
+    """
+    is_first = len(builder.operations) == builder.cuts
+    if operation == _O.IF and builder.chance(0.5):
+        builder.decide_by_read()
+    read = None if builder.read is None else builder.face(builder.read)
+    usable = [
+        o
+        for o in _run_by_graphs(kind)
+        if (builder.number != EMPTY or o in EMPTIED)
+        and (read is None or read in _face(o, kind).reads)
+        and (not (is_first and builder.fused) or _face(o, kind).activated)
+    ]
+    if not usable:
+        raise Unsuitable
+    return OperationType(builder.choice(usable))
+
+
+def _next(builder: ControlFlowBuilder, consumer: OperationType) -> bool:
     results = [
         i
         for i in builder.operations[-1].outputs
@@ -227,7 +285,7 @@ def _next(builder: ChainBuilder, consumer: OperationType) -> bool:
     for _ in range(_NEXTS):
         read = int(builder.choice(results))
         kind, face = builder.meta(read).kind, builder.face(read)
-        kinds = [k for k in JOINED[consumer].kinds if face in _face(consumer, k).reads]
+        kinds = [k for k in _kinds(consumer) if face in _face(consumer, k).reads]
         builder.aim(read)
         # Mostly the type itself: others read it by one operand, a condition for instance.
         primary = kind if kind in kinds and builder.rng.random() < 0.8 else builder.choice(kinds)
