@@ -17,6 +17,7 @@ from nnburst.testing.models.naive.graph import evaluate_vector
 from nnburst.testing.models.random_graphs import PRIMARY
 from nnburst.testing.models.random_graphs.builder import (
     B8,
+    F16,
     F32,
     I32,
     Q8,
@@ -164,6 +165,16 @@ def test_graphs_of_a_pair_differ_in_rank_inputs_constants_and_what_is_seen() -> 
     assert any("input" in each for each in sources)
     seen = [len(graph.outputs) for graph in graphs]
     assert sorted(seen) == [1, 1, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("kind", [F32, F16, Q8S])
+def test_no_graph_has_images_without_pixels(kind: OperandType) -> None:
+    windows = [
+        _O.RESIZE_BILINEAR, _O.RESIZE_NEAREST_NEIGHBOR, _O.TRANSPOSE_CONV_2D, _O.CONV_2D, _O.MAX_POOL_2D,
+        _O.AVERAGE_POOL_2D, _O.L2_POOL_2D, _O.DEPTHWISE_CONV_2D,
+    ]  # fmt: skip
+    empty = [graph_of(Pair(_O.TRANSPOSE, kind, 0, window), SHAPES - 1) for window in windows]
+    assert reasons(tried("reference", empty)) == {}
 
 
 def test_rank_is_read_as_a_number_of_no_dimension() -> None:

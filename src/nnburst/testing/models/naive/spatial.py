@@ -76,6 +76,13 @@ def _cells(
 
 
 def _layout(x: Array, nchw: bool) -> Array:
+    """Images with channels last; there may be none, but each has pixels and channels.
+
+    Raises:
+        ValueError: an extent other than the number of images is 0.
+    """
+    if 0 in x.shape[1:]:
+        raise ValueError(f"images of shape {list(x.shape[1:])}")
     return x.transpose(0, 2, 3, 1) if nchw else x
 
 
