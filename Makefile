@@ -14,7 +14,7 @@ IMAGE_EXTRAS := litert grpc http metrics otel
 NATIVE_SOURCES := setup.py $(wildcard csrc/*.py csrc/*.c csrc/*.h csrc/capi/* csrc/client/* csrc/litert_delegate/* csrc/onnxruntime_ep/* csrc/plugin/* src/nnburst/executor/include/nnburst/*) src/nnburst/capi/include/nnburst.h
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench baseline fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks mlts engines kserve
+.PHONY: help arm64 musl container setup demo cts tiny test campaign lint bench baseline fuzz faults soak asan tsan fuzz-c spin mutants map docs wheel wheels try-wheels lock clean onnx-networks mlts engines fronts kserve
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -137,6 +137,11 @@ $(KSERVE)/.installed:
 
 kserve: setup $(KSERVE)/.installed ## every call of kserve's client against serve; installs it into build/kserve
 	$(BIN)/python -m pytest -q -n 0 -m campaign tests/serving/test_kserve.py $(PYTEST_ARGS)
+
+FRONT_NETWORK := $(or $(NETWORK),$(SHARED)/models/mobilenet_v1_0.25_128_uint8.tflite)
+
+fronts: setup ## calls a second of gRPC and REST beside grpcio, FastAPI, LitServe and Ray Serve, 1 to 64 clients; NETWORK=, DIR=, JSON=
+	$(BIN)/python -m tools.fronts $(FRONT_NETWORK) --folder $(or $(DIR),build/fronts) $(if $(JSON),--json $(JSON))
 
 container: ## the Dockerfile's steps in roots of debootstrap, and two containers that share a driver; wants root
 	$(PYTHON) -m tools.container $(or $(DIR),build/container)
