@@ -55,6 +55,13 @@ def relu(still: Device) -> Iterator[PreparedModel]:
         yield model
 
 
+@pytest.fixture(scope="module")
+def relu_by_socket(still: Device) -> Iterator[PreparedModel]:
+    """As `relu`, without a burst of its own, which is there for seconds after the last execution."""
+    with still.prepare(copy_model(), bursts=False) as model:
+        yield model
+
+
 @pytest.fixture
 def make_model() -> Callable[..., Model]:
     """Builds a model that adds two tensors."""

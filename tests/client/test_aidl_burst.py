@@ -249,7 +249,8 @@ def test_released_model_is_kept(still: Device) -> None:
     burst.close()
 
 
-def test_closed_burst_refuses_calls_and_costs_nothing(relu: PreparedModel) -> None:
+def test_closed_burst_refuses_calls_and_costs_nothing(relu_by_socket: PreparedModel) -> None:
+    relu = relu_by_socket
     x = np.ones(2, np.float32)
     for _ in range(2):  # the second one binds the request, which stays
         relu.execute([x])

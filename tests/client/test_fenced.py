@@ -258,9 +258,13 @@ def test_released_model_is_kept_until_the_execution_is_done(still: Device) -> No
     assert output(fenced) == Y
 
 
-def test_closed_execution_refuses_calls_and_costs_nothing(relu: PreparedModel) -> None:
+def test_closed_execution_refuses_calls_and_costs_nothing(relu_by_socket: PreparedModel) -> None:
+    relu = relu_by_socket
     for _ in range(2):  # the second one binds the request, which stays
         relu.execute([X])
+    with execute_fenced(relu, [X]) as first:  # and so does a pool that is kept for the next arrays
+        first.result(HANG)
+    del first
     own, driver = footprint(os.getpid()), held_by(relu._prepared.session)
     fenced = execute_fenced(relu, [X])
     fenced.fence.wait(HANG)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nnburst.control.messages import CALLS, Call, decode_call, encode
 from nnburst.hal.enums import Priority
 from nnburst.hal.types import BufferDesc
+from nnburst.testing.fuzzing import control_fuzzer
 from nnburst.testing.fuzzing.control_fuzzer import (
     _variants,
     fuzz_control,
@@ -66,7 +67,10 @@ def answered_and_left_nothing(count: int, executor: str) -> None:
     assert {"NONE", "INVALID_ARGUMENT"} <= set(report.outcomes)
 
 
-def test_a_driver_that_leaks_descriptors_is_found(faulty: str) -> None:
+def test_a_driver_that_leaks_descriptors_is_found(
+    faulty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_fuzzer, "_PATIENCE", 0.5)  # these never close
     assert "descriptors" in fuzz_control(2000, executor=f"{faulty}:Leaks").failures[0]
 
 
