@@ -37,10 +37,8 @@ def test_ci_runs_lint_the_everyday_tests_and_a_short_campaign() -> None:
 
 def test_campaign_in_full_also_kills_in_number_and_explores_the_model() -> None:
     full, short = recipe("campaign"), recipe("campaign", "SHORT=1")
-    assert (
-        'NNBURST_RUNS=100 NNBURST_RECORDS=1000000 .venv/bin/python -m pytest -m "campaign or counted"'
-        in short
-    )
+    counts = "NNBURST_RUNS=100 NNBURST_RECORDS=1000000 NNBURST_RANDOM_CALLS=20000"
+    assert f'{counts} .venv/bin/python -m pytest -m "campaign or counted"' in short
     assert "NNBURST_KILLS=10 " in short
     for more in ("NNBURST_KILLS=100 ", "NNBURST_SOAK=", "csrc/spin/run.sh", "mutation_score"):
         assert more in full

@@ -15,11 +15,15 @@ from nnburst.hal.environment import RANDOM_CALLS
 
 SCRIPT = Path(__file__).resolve().parents[2] / "csrc" / "tests" / "run.sh"
 
+pytestmark = [
+    pytest.mark.counted,
+    pytest.mark.skipif(
+        not SCRIPT.exists() or shutil.which("gcc") is None,
+        reason="needs gcc and the C sources beside the tests",
+    ),
+]
 
-@pytest.mark.skipif(
-    not SCRIPT.exists() or shutil.which("gcc") is None,
-    reason="needs gcc and the C sources beside the tests",
-)
+
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_random_calls_do_no_harm_under_the_sanitizers(sanitizer: str) -> None:
     seed = str(os.getpid())
@@ -34,10 +38,6 @@ def test_random_calls_do_no_harm_under_the_sanitizers(sanitizer: str) -> None:
     assert done.stdout.startswith(f"{calls} calls: NO_ERROR ")
 
 
-@pytest.mark.skipif(
-    not SCRIPT.exists() or shutil.which("gcc") is None,
-    reason="needs gcc and the C sources beside the tests",
-)
 def test_random_calls_of_queues_do_no_harm_under_the_sanitizers() -> None:
     seed, calls = str(os.getpid()), str(4 * RANDOM_CALLS.read())
     done = subprocess.run(

@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
 CALLS = RANDOM_CALLS.read()
 
+pytestmark = pytest.mark.counted
+
 
 def test_random_calls_do_no_harm(compile_program: Compile, run_compiled: Run) -> None:
     seed = str(os.getpid())

@@ -35,11 +35,12 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled_host("litert_host", tmp_path_factory.mktemp("host"))
 
 
+@pytest.mark.counted
 @pytest.mark.usefixtures("engine")
 def test_ten_cycles_leave_nothing_and_random_networks_do_no_harm(
     host: Path, plugin: Path, service: Service
 ) -> None:
-    seed, networks = str(os.getpid()), RANDOM_CALLS.read() // 500
+    seed, networks = str(os.getpid()), RANDOM_CALLS.read() // 125
     words = [str(plugin), "device", service.address, "10", seed, str(networks)]
     left, ends = output_of(host, *words).splitlines()
     assert left == "0 0 0", "threads, descriptors, processes"

@@ -549,9 +549,9 @@ RANDOM_CALLS: Final = Variable(
     "RANDOM_CALLS",
     _count,
     _COUNT,
-    "20000",
+    "5000",
     reader="`tests/capi`, `tests/c_client`, `tests/litert_delegate`",
-    what="calls of the C interface in random order; a quarter as many of the client in C, a network per 500",
+    what="calls of the C interface in random order; a quarter as many of the client in C, a network per 125",
     is_for_users=False,
 )
 ANDROID_HEADERS: Final = Variable(
