@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -287,6 +288,23 @@ def test_ctrl_c_ends_top_in_one_line_with_130(tmp_path: Path) -> None:
             server.shutdown()
             thread.join()
     assert found == (130, "nnburst: interrupted\n")
+
+
+def test_interrupted_command_ends_with_130_in_code_made_of_text_too(
+    make_module: Callable[[str, str], None],
+) -> None:
+    """As dataclasses make it while they are imported; Python notes that Ctrl-C ended such code."""
+    program = """
+        import sys
+        from nnburst import cli
+        cli._load = lambda _name: exec("raise KeyboardInterrupt")
+        sys.argv = ["nnburst", "env"]
+        sys.exit(cli.main())
+    """
+    make_module("interrupted_program", textwrap.dedent(program))
+    command = [sys.executable, "-m", "interrupted_program"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (130, "nnburst: interrupted\n")
 
 
 def interrupted(
