@@ -171,7 +171,8 @@ class _KeptInterface(CInterface):
     def make(self, name: str, *args: Any) -> int:
         handle = super().make(name, *args)
         if not name.startswith("_"):  # a device's is the process's
-            self._keep(self._Handle(self, name.partition("_")[0], handle))
+            kind = "Event" if "startCompute" in name else name.partition("_")[0]
+            self._keep(self._Handle(self, kind, handle))
         return handle
 
 
