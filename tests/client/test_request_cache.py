@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from interrupting import interrupted_at
 from nnburst.client.request_cache import RequestCache
 
 KEYS = st.integers(0, 5)
@@ -252,3 +253,28 @@ def test_threads_never_have_the_same_value_and_each_ends_once() -> None:
         assert sum(pool.map(run, range(6))) == 0
     cache.close()
     assert len(ended) == len(made) == len({*map(id, ended)})
+
+
+def test_each_value_ends_once_wherever_adding_and_releasing_are_interrupted() -> None:
+    number, came = 0, True
+    while came:
+        number += 1
+        ended: list[int] = []
+        cache: RequestCache[int, int] = RequestCache(3, end=ended.append)
+        for key in range(3):
+            cache.add(key, key)
+
+        def use(cache: RequestCache[int, int] = cache) -> None:
+            cache.add(3, 3)  # the oldest goes for it
+            cache.add(3, 4)  # and the one before with its key
+            cache.close()
+
+        came = interrupted_at(number, use)
+        kept = cache.values()
+        assert len(cache) == len(kept), number
+        assert sorted([*ended, *kept])[:3] == [0, 1, 2], number
+        assert len({*ended, *kept}) == len([*ended, *kept]), number
+        cache.close()
+        assert not cache.values()
+    assert number > 50
+    assert sorted(ended) == [0, 1, 2, 3, 4]

@@ -172,8 +172,9 @@ class NativeExecutions:
                 executable = NativeView(execution).executable
                 new_burst = partial(HANDLES.reserve, HandleKind.Burst)  # one that no program has
                 sizes = ArgumentSizes(OwnBursts(executable, new_burst, self._end_burst))
-                self._sizes[compilation] = sizes
+                # First: what is offered must be known, even after an interruption.
                 self._know(sizes)
+                self._sizes[compilation] = sizes
         self.exchange.offer_sizes(compilation, sizes.struct)
 
     def computed(self, execution: Execution) -> None:
@@ -345,16 +346,16 @@ class NativeExecutions:
         self._close_unused()
 
     def release(self, handle: int) -> None:
-        """Remove what the library has under a handle that has ended."""
+        """Remove what the library has under a handle that has ended; again if an interruption ended that."""
         with self._lock:
-            cache = self._caches.pop(handle, None)
+            cache = self._caches.get(handle)
             if cache is not None:
                 cache.requests.close()
                 self._ended += cache.gone
-            sizes = self._sizes.pop(handle, None)
+            sizes = self._sizes.get(handle)
             if sizes is not None:
                 self._ended.append(sizes)
-            bursts = self._bound_to.pop(handle, set()) & self._caches.keys()
+            bursts = self._bound_to.get(handle, set()) & self._caches.keys()
             for burst in bursts:
                 self._caches[burst].requests.release(partial(_has_memory, handle))
         if sizes is not None:
@@ -362,16 +363,19 @@ class NativeExecutions:
         for burst in bursts:
             self._publish(burst)
         self._close_unused()
+        with self._lock:  # last, since a second call finds by these what there is to do
+            self._caches.pop(handle, None)
+            self._sizes.pop(handle, None)
+            self._bound_to.pop(handle, None)
 
     def _close_unused(self) -> None:
         """Close what has ended, unless the library still reads it; then a later call closes it."""
         with self._lock:
-            ended = self._ended
-            self._ended = [each for each in ended if each.is_in_use]
-            for each in ended:
-                if each not in self._ended:
-                    del self._by_address[_address(each.struct)]
+            for each in [*self._ended]:  # some are there twice, if a call was interrupted
+                if not each.is_in_use:
                     each.close()
+                    self._by_address.pop(_address(each.struct), None)
+                    self._ended.remove(each)
 
     @property
     def is_in_use(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -176,36 +176,53 @@ class RequestCache(Generic[K, V]):
             Whether there is room; if not it has ended.
         """
         gone: list[V] = []
+        rest = iter(gone)
         is_kept = False
-        with self._lock:
-            if not self._is_closed and (self.most_bytes is None or size <= self.most_bytes):
-                for entry in [each for each in self._entries.get(key, ()) if not each.is_taken]:
-                    self._take_out(key, entry)
-                    gone.append(entry.value)
-                is_kept = self._make_room(size, gone)
-            if is_kept:
-                _, wanted_at = self._sightings.pop(key, _Sightings(0, self.bind_at))
-                self._entries.setdefault(key, []).append(_Entry(value, size, wanted_at, is_taken))
-                self._entries.move_to_end(key)
-                self._count += 1
-                self._bytes += size
-        for each in gone if is_kept else [*gone, value]:
-            self._end(each)
+        try:
+            with self._lock:
+                if not self._is_closed and (self.most_bytes is None or size <= self.most_bytes):
+                    for entry in [each for each in self._entries.get(key, ()) if not each.is_taken]:
+                        self._take_out(key, entry)
+                        gone.append(entry.value)
+                    is_kept = self._make_room(size, gone)
+                if is_kept:
+                    _, wanted_at = self._sightings.pop(key, _Sightings(0, self.bind_at))
+                    added = _Entry(value, size, wanted_at, is_taken)
+                    self._entries[key] = [*self._entries.get(key, ()), added]
+                    self._count += 1
+                    self._bytes += size
+                    self._entries.move_to_end(key)
+                else:
+                    gone.append(value)
+            for each in rest:
+                self._end(each)
+        except BaseException:  # an interruption: nothing else knows the rest
+            if is_kept and self._entry(key, value) is None:
+                gone.append(value)
+            for each in rest:
+                self._end(each)
+            raise
         return is_kept
 
     def release(self, matches: Callable[[K], bool]) -> None:
         """Let go of all keys that match: values end now, those that are taken when they come back."""
         gone: list[V] = []
-        with self._lock:
-            for key in [key for key in self._sightings if matches(key)]:
-                del self._sightings[key]
-            for key, entry in self._all():
-                if matches(key):
-                    self._take_out(key, entry)
-                    if not entry.is_taken:
-                        gone.append(entry.value)
-        for each in gone:
-            self._end(each)
+        rest = iter(gone)
+        try:
+            with self._lock:
+                for key in [key for key in self._sightings if matches(key)]:
+                    del self._sightings[key]
+                for key, entry in self._all():
+                    if matches(key):
+                        self._take_out(key, entry)
+                        if not entry.is_taken:
+                            gone.append(entry.value)
+            for each in rest:
+                self._end(each)
+        except BaseException:  # an interruption: nothing else knows the rest
+            for each in rest:
+                self._end(each)
+            raise
 
     def close(self) -> None:
         """Release all, and keep nothing from now on. Twice is fine."""
@@ -222,27 +239,30 @@ class RequestCache(Generic[K, V]):
                 return False
             key, entry = oldest
             self._take_out(key, entry)
-            self._note(key, 0, 2 * entry.wanted_at)
             gone.append(entry.value)
+            self._note(key, 0, 2 * entry.wanted_at)
         return True
 
     def _oldest(self) -> tuple[K, _Entry[V]] | None:
-        return next((pair for pair in self._entries_in_order() if not pair[1].is_taken), None)
-
-    def _entries_in_order(self) -> Iterator[tuple[K, _Entry[V]]]:
-        return ((key, entry) for key, entries in self._entries.items() for entry in entries)
+        for key, entries in self._entries.items():
+            for entry in entries:
+                if not entry.is_taken:
+                    return key, entry
+        return None
 
     def _all(self) -> list[tuple[K, _Entry[V]]]:
-        return [*self._entries_in_order()]
+        return [(key, entry) for key, entries in self._entries.items() for entry in entries]
 
     def _entry(self, key: K, value: V) -> _Entry[V] | None:
         entries = self._entries.get(key, ())
         return next((entry for entry in entries if entry.value is value), None)
 
     def _take_out(self, key: K, entry: _Entry[V]) -> None:
-        entries = self._entries[key]
-        entries.remove(entry)
-        if not entries:
+        """Take an entry out as a whole: no signal handler runs between statements that call nothing."""
+        others = [each for each in self._entries[key] if each is not entry]
+        if others:
+            self._entries[key] = others
+        else:
             del self._entries[key]
         self._count -= 1
         self._bytes -= entry.size
