@@ -260,6 +260,17 @@ def test_stopped_worker_is_not_ready_meanwhile_and_replaced_and_others_serve() -
             calls.stub.ModelInfer(request(model=each), timeout=PATIENCE)
 
 
+def test_worker_that_is_stopped_now_and_then_and_answers_in_between_is_kept() -> None:
+    with Served("--watchdog", "1", models=("quantised",)) as served, Calls(served) as calls:
+        (worker,) = serving_workers(served)
+        for _ in range(12):
+            os.kill(worker, signal.SIGSTOP)
+            time.sleep(0.2)  # the fault: most looks at the worker find it stopped
+            os.kill(worker, signal.SIGCONT)
+            calls.stub.ModelInfer(request(model="quantised"), timeout=PATIENCE)
+        assert serving_workers(served) == [worker]
+
+
 def test_execution_that_takes_longer_than_the_watchdog_ends_its_worker() -> None:
     with Served("--watchdog", "0.2") as served, Calls(served) as calls:
         with pytest.raises(grpc.RpcError, match=r"no result came for 0\.2 s") as error:

@@ -356,6 +356,10 @@ class Network(Closing):
         self._ail(ailment)
         self.worker.kill()
 
+    def gave_result(self) -> None:
+        """Whatever a look has found: the worker is not stopped for long, since it has just executed."""
+        self._stopped_ns = 0
+
     def explain(self, error: GeneralFailure, arrays: Sequence[Array]) -> NnburstError:
         """The error of a request that chose its shapes, with a reason: results of bursts have a status alone.
 
@@ -394,6 +398,7 @@ class Network(Closing):
                 self._unused.notify_all()
 
     def _look_at_worker(self, now_ns: int) -> None:
+        stopped_ns = self._stopped_ns  # read once, since any thread may have a result
         if self._recovery is not None and self._recovery.is_alive():
             return
         if not self.worker.is_alive:
@@ -403,10 +408,10 @@ class Network(Closing):
         elif not self.worker.is_stopped:
             self._stopped_ns = 0
             self._ail("")
-        elif not self._stopped_ns:
+        elif not stopped_ns:
             self._stopped_ns = now_ns
             self._ail("its worker is stopped")
-        elif now_ns - self._stopped_ns >= self.watchdog * 1e9:
+        elif now_ns - stopped_ns >= self.watchdog * 1e9:
             self._stopped_ns = 0
             self.replace_worker(f"its worker was stopped for {self.watchdog:g} s")
 
@@ -449,6 +454,8 @@ def _watched(network: Network) -> Iterator[float]:
         raise DeadObject(
             f"model {network.name!r}: no result came for {network.watchdog:g} s; its worker is replaced"
         ) from None
+    else:
+        network.gave_result()
 
 
 class _Lane:
