@@ -300,9 +300,7 @@ def test_hostile_bytes_end_no_front_and_no_other_request(served: Served) -> None
     ).encode()
     for number in range(TIMES):
         bad, answer = bytearray(head + body), b""
-        is_whole = (
-            number % 2 == 0
-        )  # which is answered; the server cancels what a caller half closes
+        is_whole = number % 2 == 0  # then it is answered; what a caller half closes is cancelled
         for _ in range(1 + number % 6):
             bad[noise.randrange(len(head) if is_whole else 0, len(bad))] = noise.randrange(256)
         with socket.create_connection((host, int(port))) as plain, contextlib.suppress(OSError):

@@ -261,9 +261,9 @@ def test_stopped_worker_is_not_ready_meanwhile_and_replaced_and_others_serve() -
 
 
 def test_worker_that_is_stopped_now_and_then_and_answers_in_between_is_kept() -> None:
-    with Served("--watchdog", "1", models=("quantised",)) as served, Calls(served) as calls:
+    with Served("--watchdog", "2", models=("quantised",)) as served, Calls(served) as calls:
         (worker,) = serving_workers(served)
-        for _ in range(12):
+        for _ in range(14):
             os.kill(worker, signal.SIGSTOP)
             time.sleep(0.2)  # the fault: most looks at the worker find it stopped
             os.kill(worker, signal.SIGCONT)
