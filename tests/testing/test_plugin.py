@@ -74,6 +74,23 @@ def test_right_executor_passes_and_a_wrong_one_fails(pytester: pytest.Pytester, 
     assert outcomes(run("wrong:Adder", "-k", "sum and not test_pack", "--maxfail=1"))["failed"]
 
 
+def test_report_is_about_a_driver_with_the_same_options(
+    monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
+) -> None:
+    options: list[object] = []
+
+    def start(name: str, _paths: object = (), given: object = ()) -> DriverUnderTest:
+        options.append(given)
+        return started(name)
+
+    started = DriverUnderTest.start
+    monkeypatch.setattr(DriverUnderTest, "start", start)
+    words = ["--nnburst-driver=null", "--nnburst-option=node=/tmp/n", "--nnburst-report=report"]
+    pytester.runpytest_inprocess("-p", "nnburst.testing.plugin", "-p", "no:xdist", *words)
+    assert options == [["node=/tmp/n"]]
+    assert (pytester.path / "report" / "report.json").exists()
+
+
 def test_skip_of_what_is_required_fails_and_the_report_has_it(
     pytester: pytest.Pytester, run: Run
 ) -> None:

@@ -108,10 +108,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def nnburst_driver(pytestconfig: pytest.Config) -> Iterator[DriverUnderTest]:
     """The driver that `--nnburst-driver` names."""
-    name = str(pytestconfig.getoption("nnburst_driver"))
-    options = pytestconfig.getoption("nnburst_option")
-    with DriverUnderTest.start(name, [pytestconfig.rootpath], options) as driver:
+    with _started(pytestconfig) as driver:
         yield driver
+
+
+def _started(config: pytest.Config) -> DriverUnderTest:
+    name, options = str(config.getoption("nnburst_driver")), config.getoption("nnburst_option")
+    return DriverUnderTest.start(name, [config.rootpath], options)
 
 
 @pytest.fixture(scope="session")
@@ -178,10 +181,7 @@ class Recorder:
         """Write the report."""
         option = self._config.getoption
         name, profile = str(option("nnburst_driver")), str(option("nnburst_profile"))
-        with (
-            DriverUnderTest.start(name, [self._config.rootpath]) as driver,
-            connect(driver.address) as device,
-        ):
+        with _started(self._config) as driver, connect(driver.address) as device:
             about = describe(device, name, profile)
         required = [word for word in str(option("nnburst_require")).split(",") if word]
         report = Report(
