@@ -25,7 +25,8 @@ class Interruption(BaseException):
 def interrupted_at(number: int, call: Callable[[], object]) -> bool:
     """Whether `call` was interrupted at the `number`-th place where this thread looks for signals.
 
-    Places are the beginnings of nnburst's functions, and behind calls of C from them.
+    Places are the beginnings of nnburst's functions, and behind calls of C from them. An interruption within
+    a callback of C's ends there.
     """
     seen = 0
 
@@ -44,10 +45,10 @@ def interrupted_at(number: int, call: Callable[[], object]) -> bool:
     try:
         call()
     except Interruption:
-        return True
+        pass
     finally:
         sys.setprofile(None)
-    return False
+    return seen >= number
 
 
 @contextmanager

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from functools import partial
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import nnburst
 from capi.interface import Addition, CInterface
-from interrupting import Interruption, interrupted_at
+from interrupting import interrupted_at
 from nnburst._native import ffi
 from nnburst.capi.functions import HandleKind
 from nnburst.capi.marshalling import HANDLES
@@ -22,27 +18,6 @@ from nnburst.runtime import Execution
 
 # An exception that a handler raises within a callback of C's is lost: cffi reports it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-OURS = str(Path(nnburst.__file__).parent)
-
-
-def freed_with_interruption(c: CInterface, kind: str, handle: int, number: int) -> bool:
-    """Free a handle; whether that came to the `number`-th place where Python looks for signals."""
-    seen = 0
-
-    def look(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal seen
-        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(OURS):
-            seen += 1
-            if seen == number:
-                sys.setprofile(None)
-                raise Interruption
-
-    sys.setprofile(look)
-    try:
-        c.free(kind, handle)
-    finally:
-        sys.setprofile(None)
-    return seen >= number
 
 
 @pytest.mark.parametrize("kind", ["Execution", pytest.param("Burst", marks=pytest.mark.campaign)])
@@ -60,7 +35,7 @@ def test_a_free_that_is_interrupted_anywhere_frees_all_the_same(c: CInterface, k
         c.call("Execution_burstCompute", execution, burst)
         handle = burst if kind == "Burst" else execution
         number += 1
-        came = freed_with_interruption(c, kind, handle, number)
+        came = interrupted_at(number, partial(c.free, kind, handle))
         assert HANDLES.get(handle) is None, number
         assert c.code("Execution_burstCompute", execution, burst) != 0
         for name, each in (("Execution", execution), ("Burst", burst)):

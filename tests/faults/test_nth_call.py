@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from faults.nth_call import CALLS
-from faults.roads import ROADS
+from faults.roads import ROADS, Kept
+from nnburst.capi.marshalling import HANDLES
 from nnburst.hal.environment import EXAMPLES
 from programs import environ_of_tests
 
@@ -28,6 +29,17 @@ def tried(road: str, kind: str, places: str, preloaded: Path | None = None) -> d
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def test_the_road_through_the_c_interface_frees_all_that_it_makes() -> None:
+    around = ROADS["c"]()
+    road = next(around)
+    counts = []
+    for _ in range(2):  # devices stay from the first time on
+        road(Kept())
+        counts.append(len(HANDLES._objects))
+    assert counts[0] == counts[1]
+    assert next(around, None) is None
 
 
 @pytest.mark.parametrize("road", ["await", "fence", "queue", "c", "serve"])
