@@ -6,6 +6,7 @@ python tools/native_types.py src/nnburst/_native.pyi
 from __future__ import annotations
 
 import keyword
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,4 +137,7 @@ def stub() -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(stub(), encoding="utf-8")
+    path = sys.argv[1]
+    Path(path).write_text(stub(), encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "format", "--quiet", path]
+    subprocess.run(command, check=True)  # noqa: S603 - ours
