@@ -103,7 +103,7 @@ def test_picture_is_what_its_tool_draws(file: str) -> None:
 
 def test_page_of_messages_has_errors_and_lines_of_the_log() -> None:
     page = messages_page.page()
-    assert "| `bits is 0, expected at least one bit` | `fmq/message_queue.py` |" in page
+    assert "| `bits is 0, expected at least one bit` | `fmq/event_flag.py` |" in page
     assert "| `worker {pid} ended with {code}` | `driver/service/supervisor.py` |" in page
 
 

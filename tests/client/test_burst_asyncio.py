@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from client.burst_helpers import copy_model, numbered_requests, standing_still
 from nnburst import BurstBusy, Closed, DeadObject, Device, InvalidArgument, MissedDeadline
 from nnburst.client.burst.interface import Burst
-from nnburst.fmq.message_queue import EventFlagBits
+from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.hal.errors import GeneralFailure
 from waiting import wait_for
 

@@ -46,7 +46,8 @@ from nnburst.control.messages import (
     decode_upcall,
     encode,
 )
-from nnburst.fmq.message_queue import EventFlagBits, MessageQueue
+from nnburst.fmq.event_flag import EventFlagBits
+from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory, layout
 from nnburst.hal.enums import ErrorStatus, MeasureTiming, OperandType, OperationType
 from nnburst.hal.model import DataLocation, MemoryPool, Model

@@ -13,7 +13,8 @@ import pytest
 from fmq.queues import ELEMENT, counter, create, numbers, other_end
 from nnburst._native import lib
 from nnburst.fmq import cores
-from nnburst.fmq.message_queue import EventFlag, MessageQueue, timeout_ns
+from nnburst.fmq.event_flag import EventFlag, timeout_ns
+from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import Flavor, GrantorDescriptor, MQDescriptor, SharedMemory
 from nnburst.hal.errors import InvalidArgument
 from programs import run_program
@@ -53,7 +54,7 @@ def test_interrupted_wait_on_a_flag_still_lasts_its_time(monkeypatch: pytest.Mon
             calls.append(arguments)
             return lib.NNB_EVENT_FLAG_INTERRUPTED if len(calls) < 3 else real(*arguments)
 
-    monkeypatch.setattr("nnburst.fmq.message_queue.lib", Interrupting())
+    monkeypatch.setattr("nnburst.fmq.event_flag.lib", Interrupting())
     began = time.monotonic()
     assert flag.wait(1, timeout=0.02) == 0
     assert time.monotonic() - began >= 0.02

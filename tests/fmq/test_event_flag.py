@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnburst._native import lib
-from nnburst.fmq.message_queue import EventFlag, EventFlagBits, timeout_ns
+from nnburst.fmq.event_flag import EventFlag, EventFlagBits, timeout_ns
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import InvalidArgument
 
@@ -126,7 +126,7 @@ def test_interrupted_wait_goes_on_with_what_is_left_and_never_with_less_than_not
         NNB_EVENT_FLAG_INTERRUPTED=lib.NNB_EVENT_FLAG_INTERRUPTED, nnb_event_flag_wait_unlocked=wait
     )
     clock = SimpleNamespace(monotonic_ns=lambda: next(times))
-    monkeypatch.setattr("nnburst.fmq.message_queue.lib", interrupting)
-    monkeypatch.setattr("nnburst.fmq.message_queue.time", clock)
+    monkeypatch.setattr("nnburst.fmq.event_flag.lib", interrupting)
+    monkeypatch.setattr("nnburst.fmq.event_flag.time", clock)
     assert event_flag.wait(1, timeout=1e-6) == 0
     assert waited == [1000, 700, 0]

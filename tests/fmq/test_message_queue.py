@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fmq.queues import ELEMENT, create, numbers, other_end
-from nnburst.fmq.message_queue import EventFlagBits, MessageQueue, QueueStatistics
+from nnburst.fmq.event_flag import EventFlagBits
+from nnburst.fmq.message_queue import MessageQueue, QueueStatistics
 from nnburst.fmq.shared_memory import Flavor, layout
 from nnburst.hal.errors import Closed, InvalidArgument
 

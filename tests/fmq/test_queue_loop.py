@@ -17,7 +17,8 @@ import pytest
 
 from fmq.queues import ELEMENT, opened_again
 from fmq.test_waiting_ends import start
-from nnburst.fmq.message_queue import EventFlagBits, MessageQueue
+from nnburst.fmq.event_flag import EventFlagBits
+from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.named_queue import create_named_queue, open_named_queue
 from nnburst.fmq.shared_memory import Flavor
 from nnburst.hal.errors import BadState, Closed, DeadObject, InvalidArgument, ResourceExhausted

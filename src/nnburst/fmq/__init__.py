@@ -12,13 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from nnburst.fmq.message_queue import (
-        Claim,
-        EventFlag,
-        EventFlagBits,
-        MessageQueue,
-        QueueStatistics,
-    )
+    from nnburst.fmq.event_flag import EventFlag, EventFlagBits
+    from nnburst.fmq.message_queue import Claim, MessageQueue, QueueStatistics
     from nnburst.fmq.named_queue import (
         NamedQueue,
         create_named_queue,
@@ -62,8 +57,8 @@ _HOME: Final = {
     "Flavor": "nnburst.fmq.shared_memory",
     "MQDescriptor": "nnburst.fmq.shared_memory",
     "GrantorDescriptor": "nnburst.fmq.shared_memory",
-    "EventFlag": "nnburst.fmq.message_queue",
-    "EventFlagBits": "nnburst.fmq.message_queue",
+    "EventFlag": "nnburst.fmq.event_flag",
+    "EventFlagBits": "nnburst.fmq.event_flag",
     "SharedMemory": "nnburst.fmq.shared_memory",
     "create_named_queue": "nnburst.fmq.named_queue",
     "open_named_queue": "nnburst.fmq.named_queue",

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import operator
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, final
 
 import msgspec
 
 from nnburst._native import ffi, lib
+from nnburst.fmq.event_flag import EventFlag
 from nnburst.fmq.queue_end import SPIN_WINDOW, Rules, checked_spin_window, open_end
 from nnburst.fmq.queue_loop import PATIENCE, Elements, InEventLoops
 from nnburst.fmq.shared_memory import (
@@ -44,83 +43,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from nnburst._native import QueueEnd, nnb_ring
-
-
-class EventFlagBits(IntFlag):
-    """Bits of the word (NNAPI: fmq NOT_FULL and NOT_EMPTY; the others are ours)."""
-
-    NOT_FULL = 0x01
-    NOT_EMPTY = 0x02
-    ATTENTION = 0x04
-    ASYNC = 0x08
-    WRITER_ATTENTION = 0x10
-    WRITER_ASYNC = 0x20
-
-
-def timeout_ns(timeout: float) -> int:
-    """A timeout in seconds as nanoseconds.
-
-    Raises:
-        InvalidArgument: not a positive number.
-    """
-    if not isinstance(timeout, int | float) or not timeout > 0:
-        raise InvalidArgument(f"timeout is {timeout!r}, expected a positive number of seconds")
-    return int(min(timeout * 1e9, 2**62))
-
-
-class EventFlag:
-    """Wakes and waits on one word. Thread-safe; keeps the word's mapping alive.
-
-    Attributes:
-        word: the nnb_atomic_u32, for code in C.
-    """
-
-    def __init__(self, view: Bytes | memoryview, offset: int) -> None:
-        """Use the four bytes at `offset` (8-aligned) of a mapped region."""
-        self._view = view
-        self._owner = os.getpid()
-        self.word: Any = ffi.cast("nnb_atomic_u32 *", address_of(view) + offset)
-
-    def wake(self, bits: int) -> None:
-        """Set `bits` and wake the waiters for one of them; no effect for 0.
-
-        Raises:
-            Closed: in a forked child, which does not map the word.
-        """
-        self._check_process()
-        lib.nnb_event_flag_wake(self.word, bits)
-
-    def wait(self, bits: int, timeout: float) -> int:
-        """Wait until one of `bits` is set, and consume it.
-
-        Args:
-            bits: at least one bit.
-            timeout: seconds; nothing waits for ever.
-
-        Returns:
-            the bits of `bits` that were set; 0 if the timeout passed.
-
-        Raises:
-            InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive.
-            Closed: in a forked child, which does not map the word.
-        """
-        self._check_process()
-        if bits == 0:
-            raise InvalidArgument("bits is 0, expected at least one bit")
-        seen = ffi.new("uint32_t *")
-        deadline = time.monotonic_ns() + timeout_ns(timeout)
-        outcome = lib.NNB_EVENT_FLAG_INTERRUPTED
-        while outcome == lib.NNB_EVENT_FLAG_INTERRUPTED:  # a signal, handled by now
-            left = max(deadline - time.monotonic_ns(), 0)
-            outcome = lib.nnb_event_flag_wait_unlocked(self.word, bits, left, seen)
-        return int(seen[0])
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._owner:
-            raise Closed(f"the event flag is not mapped here: process {self._owner} forked")
-
-
-# -- message queue ---------------------------------------------------------------------------------
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):

@@ -45,7 +45,8 @@ import msgspec
 import numpy as np
 
 from nnburst._native import ffi, lib
-from nnburst.fmq.message_queue import MessageQueue, element_type, prepare_ends, timeout_ns
+from nnburst.fmq.event_flag import timeout_ns
+from nnburst.fmq.message_queue import MessageQueue, element_type, prepare_ends
 from nnburst.fmq.queue_end import SPIN_WINDOW
 from nnburst.fmq.queue_loop import PATIENCE
 from nnburst.fmq.shared_memory import (

@@ -13,7 +13,8 @@ import pickle
 import time
 from typing import Any, Final, Generic, SupportsIndex, TypeVar
 
-from nnburst.fmq.message_queue import MessageQueue, timeout_ns
+from nnburst.fmq.event_flag import timeout_ns
+from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.queue_loop import PATIENCE
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.utils import Closing

@@ -33,7 +33,7 @@ from nnburst.control.messages import (
     decode_upcall,
     encode,
 )
-from nnburst.fmq.message_queue import EventFlagBits
+from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import GeneralFailure, MissedDeadline
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH
