@@ -41,7 +41,7 @@ int nnb_ring_peek(struct nnb_ring *, void *, uint64_t);
 
 int nnb_event_flag_wake(nnb_atomic_u32 *, uint32_t);
 void nnb_event_flag_notify(nnb_atomic_u32 *, uint32_t);
-int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *, uint32_t, uint64_t timeout_ns, uint32_t *seen);
+int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *, uint32_t, uint32_t look, uint64_t timeout_ns, uint32_t *seen);
 
 struct nnb_rhythm {
     uint64_t last_ns;
@@ -718,6 +718,7 @@ uint64_t nnb_bench_runs(const struct nnb_steps *, uint64_t rounds, uint64_t *sam
 #define NNB_FMQ_ASYNC ...
 #define NNB_FMQ_WRITER_ATTENTION ...
 #define NNB_FMQ_WRITER_ASYNC ...
+#define NNB_FMQ_LOOK ...
 enum nnb_ring_status { NNB_RING_OK, NNB_RING_FULL, NNB_RING_EMPTY, NNB_RING_TOO_LARGE, NNB_RING_CORRUPT, NNB_RING_OVERRUN, ... };
 enum nnb_end_status { NNB_END_TIMED_OUT, NNB_END_INTERRUPTED, NNB_END_CLOSED, NNB_END_PEER_CLOSED, NNB_END_PEER_DIED, NNB_END_BUSY, NNB_END_MALFORMED, NNB_END_TAKEN, NNB_END_FAILED, NNB_END_UNWAITABLE, NNB_END_BAD_TIMEOUT, NNB_END_BAD_SIZE, NNB_END_WAS_CLOSED, NNB_END_WAS_DEAD, NNB_END_BAD_COUNT, ... };
 #define NNB_ENDS_BYTES ...

@@ -99,7 +99,8 @@ int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_
 int nnb_event_flag_sleep_beside(nnb_atomic_u32 *word, uint32_t seen, uint32_t bits,
                                 uint64_t deadline_ns, nnb_atomic_u32 *other, uint32_t value);
 
-/* Waits for any of `bits`, consumes and returns them in `*seen` (NNAPI: EventFlag::wait). */
-int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_ns, uint32_t *seen);
+/* Waits for any of `bits`, consumes and returns them in `*seen` (NNAPI: EventFlag::wait). `look` is added to the word with
+ * what is consumed: NNB_FMQ_LOOK if the word counts looks, so that no word comes back that a reader sleeps on; else 0. */
+int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint32_t look, uint64_t deadline_ns, uint32_t *seen);
 
 #endif

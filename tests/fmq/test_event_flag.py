@@ -8,13 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst._native import lib
+from nnburst._native import ffi, lib
 from nnburst.fmq.event_flag import EventFlag, EventFlagBits, timeout_ns
-from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.fmq.message_queue import MessageQueue
+from nnburst.fmq.shared_memory import Flavor, SharedMemory
 from nnburst.hal.errors import InvalidArgument
 
 BITS = st.integers(0, 2**32 - 1)
@@ -102,6 +104,32 @@ def test_seconds_become_nanoseconds(seconds: float, expected: int) -> None:
     assert timeout_ns(seconds) == expected
 
 
+def test_a_wait_on_a_broadcasts_flag_brings_no_word_back_that_a_reader_has_seen() -> None:
+    queue = MessageQueue.create(np.uint8, 16, Flavor.UNSYNCHRONIZED_WRITE)
+    event_flag = queue.event_flag
+    assert event_flag is not None
+    word = ffi.cast("uint32_t *", event_flag.word)
+    not_empty = EventFlagBits.NOT_EMPTY
+    seen = set()
+    for _ in range(20):
+        assert not word[0] & not_empty
+        assert word[0] not in seen, "a reader that fell asleep on it now would sleep on"
+        seen.add(word[0])
+        queue.write(np.zeros(1, np.uint8))
+        assert event_flag.wait(not_empty, timeout=10) == not_empty
+    queue.close()
+
+
+def test_bits_in_which_a_broadcast_counts_looks_are_refused() -> None:
+    queue = MessageQueue.create(np.uint8, 16, Flavor.UNSYNCHRONIZED_WRITE)
+    event_flag = queue.event_flag
+    assert event_flag is not None
+    for use in (event_flag.wake, lambda bits: event_flag.wait(bits, timeout=1)):
+        with pytest.raises(InvalidArgument, match="bits is 0x10001, expected bits below 0x10000"):
+            use(0x10001)
+    queue.close()
+
+
 def test_flag_keeps_its_word_mapped() -> None:
     memory = SharedMemory.create(64, "test-flag")
     event_flag = EventFlag(memory.map(writable=True), 8)
@@ -118,7 +146,7 @@ def test_interrupted_wait_goes_on_with_what_is_left_and_never_with_less_than_not
     event_flag, _ = flag()
     times, waited = iter([100, 100, 400, 2000]), []
 
-    def wait(_word: Any, _bits: int, left: int, _seen: Any) -> int:
+    def wait(_word: Any, _bits: int, _look: int, left: int, _seen: Any) -> int:
         waited.append(left)
         return int(lib.NNB_EVENT_FLAG_INTERRUPTED if len(waited) < 3 else 0)
 

@@ -44,9 +44,19 @@ class EventFlag:
         word: the nnb_atomic_u32, for code in C.
     """
 
-    def __init__(self, view: Bytes | memoryview, offset: int) -> None:
-        """Use the four bytes at `offset` (8-aligned) of a mapped region."""
+    def __init__(
+        self, view: Bytes | memoryview, offset: int, *, is_broadcast: bool = False
+    ) -> None:
+        """Use the four bytes at `offset` (8-aligned) of a mapped region.
+
+        Args:
+            view: of the region.
+            offset: of the word.
+            is_broadcast: whether it is an unsynchronized queue's, whose readers count their looks in the
+                upper bits.
+        """
         self._view = view
+        self._look = lib.NNB_FMQ_LOOK if is_broadcast else 0
         self._owner = os.getpid()
         self.word: Any = ffi.cast("nnb_atomic_u32 *", address_of(view) + offset)
 
@@ -54,9 +64,10 @@ class EventFlag:
         """Set `bits` and wake the waiters for one of them; no effect for 0.
 
         Raises:
+            InvalidArgument: a broadcast's flag counts in one of the bits.
             Closed: in a forked child, which does not map the word.
         """
-        self._check_process()
+        self._check(bits)
         lib.nnb_event_flag_wake(self.word, bits)
 
     def wait(self, bits: int, timeout: float) -> int:
@@ -70,10 +81,11 @@ class EventFlag:
             the bits of `bits` that were set; 0 if the timeout passed.
 
         Raises:
-            InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive.
+            InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive; or a broadcast's
+                flag counts in one of the bits.
             Closed: in a forked child, which does not map the word.
         """
-        self._check_process()
+        self._check(bits)
         if bits == 0:
             raise InvalidArgument("bits is 0, expected at least one bit")
         seen = ffi.new("uint32_t *")
@@ -81,9 +93,13 @@ class EventFlag:
         outcome = lib.NNB_EVENT_FLAG_INTERRUPTED
         while outcome == lib.NNB_EVENT_FLAG_INTERRUPTED:  # a signal, handled by now
             left = max(deadline - time.monotonic_ns(), 0)
-            outcome = lib.nnb_event_flag_wait_unlocked(self.word, bits, left, seen)
+            outcome = lib.nnb_event_flag_wait_unlocked(self.word, bits, self._look, left, seen)
         return int(seen[0])
 
-    def _check_process(self) -> None:
+    def _check(self, bits: int) -> None:
         if os.getpid() != self._owner:
             raise Closed(f"the event flag is not mapped here: process {self._owner} forked")
+        if self._look and bits >= self._look:
+            raise InvalidArgument(
+                f"bits is {bits:#x}, expected bits below {self._look:#x}, from which on a broadcast counts"
+            )

@@ -123,7 +123,15 @@ class MessageQueue(InEventLoops):
         self._ends: dict[bool, QueueEnd] = {}
         self.ring: nnb_ring = ffi.new("struct nnb_ring *")
         read, write, data, *flag = descriptor.grantors
-        self.event_flag = EventFlag(views[flag[0].fd_index], flag[0].offset) if flag else None
+        self.event_flag = (
+            EventFlag(
+                views[flag[0].fd_index],
+                flag[0].offset,
+                is_broadcast=descriptor.flags == Flavor.UNSYNCHRONIZED_WRITE,
+            )
+            if flag
+            else None
+        )
         self._owner = os.getpid()
         status = lib.nnb_ring_init(
             self.ring,
