@@ -41,7 +41,7 @@ int nnb_ring_peek(struct nnb_ring *, void *, uint64_t);
 
 int nnb_event_flag_wake(nnb_atomic_u32 *, uint32_t);
 void nnb_event_flag_notify(nnb_atomic_u32 *, uint32_t);
-int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *, uint32_t, uint32_t look, uint64_t timeout_ns, uint32_t *seen);
+int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *, uint32_t, int among, uint64_t timeout_ns, uint32_t *seen);
 
 struct nnb_rhythm {
     uint64_t last_ns;

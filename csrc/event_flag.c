@@ -87,26 +87,18 @@ int nnb_event_flag_sleep_beside(nnb_atomic_u32 *word, uint32_t seen, uint32_t bi
     return status == NNB_EVENT_FLAG_TIMED_OUT && look_at < deadline_ns ? NNB_EVENT_FLAG_OK : status;
 }
 
-/* Clears those of `bits` that are set and adds `look` in the same step; returns them. They stay set if a peer changes the
- * word without end. */
-static uint32_t consume(nnb_atomic_u32 *word, uint32_t bits, uint32_t look) {
-    /* TRUST: bits mean "look", never what will be found. */
-    uint32_t before = nnb_load_relaxed_u32(word);
-    for (uint32_t attempt = 0; attempt < NNB_FMQ_ATTEMPTS && (before & bits) != 0; attempt++) {
-        uint32_t seen = before & bits;
-        /* SYNC POINT C: as in nnb_event_flag_prepare. */
-        if (nnb_try_replace_u32(word, &before, (before & ~bits) + look)) {
-            nnb_fence();
-            return seen;
-        }
+static uint32_t consume(nnb_atomic_u32 *word, uint32_t bits, bool among) {
+    if (!among) {
+        return nnb_event_flag_prepare(word, bits);
     }
-    nnb_fence();
-    return before & bits;
+    uint32_t seen = 0;
+    (void)nnb_event_flag_prepare_among(word, bits, &seen);
+    return seen;
 }
 
-int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint32_t look, uint64_t deadline_ns, uint32_t *seen) {
+int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, bool among, uint64_t deadline_ns, uint32_t *seen) {
     for (;;) {
-        *seen = consume(word, bits, look);
+        *seen = consume(word, bits, among);
         if (*seen != 0) {
             return NNB_EVENT_FLAG_OK;
         }
@@ -115,7 +107,7 @@ int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint32_t look, uint
             status = NNB_EVENT_FLAG_TIMED_OUT; /* also if a peer that writes other bits keeps us awake */
         }
         if (status != NNB_EVENT_FLAG_OK) {
-            *seen = consume(word, bits, look);
+            *seen = consume(word, bits, among);
             return *seen != 0 ? NNB_EVENT_FLAG_OK : status;
         }
     }

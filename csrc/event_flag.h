@@ -68,12 +68,14 @@ static inline uint32_t nnb_event_flag_prepare(nnb_atomic_u32 *word, uint32_t bit
 /* The same for one of several sleepers on the same bits (an unsynchronized queue's readers): returns the whole word, to be
  * slept on. Each counts its look in the same step in which it clears the bits, so that no word that another one slept on
  * comes back: that one would sleep although its bits were set meanwhile. The original leaves the word's upper part alone.
- * If a peer changes the word without end, `bits` are set in what is returned: look, then call again. */
-static inline uint32_t nnb_event_flag_prepare_among(nnb_atomic_u32 *word, uint32_t bits) {
+ * Those of `bits` that were set come in `*was_set`. If a peer changes the word without end, `bits` are set in what is
+ * returned: look, then call again. */
+static inline uint32_t nnb_event_flag_prepare_among(nnb_atomic_u32 *word, uint32_t bits, uint32_t *was_set) {
     /* TRUST: bits mean "look", never what will be found. */
     uint32_t before = nnb_load_relaxed_u32(word);
     for (uint32_t attempt = 0; attempt < NNB_FMQ_ATTEMPTS; attempt++) {
         uint32_t after = (before & ~bits) + NNB_FMQ_LOOK;
+        *was_set = before & bits;
         /* SYNC POINT C: as in nnb_event_flag_prepare. */
         if (nnb_try_replace_u32(word, &before, after)) {
             nnb_fence();
@@ -99,8 +101,8 @@ int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_
 int nnb_event_flag_sleep_beside(nnb_atomic_u32 *word, uint32_t seen, uint32_t bits,
                                 uint64_t deadline_ns, nnb_atomic_u32 *other, uint32_t value);
 
-/* Waits for any of `bits`, consumes and returns them in `*seen` (NNAPI: EventFlag::wait). `look` is added to the word with
- * what is consumed: NNB_FMQ_LOOK if the word counts looks, so that no word comes back that a reader sleeps on; else 0. */
-int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, uint32_t look, uint64_t deadline_ns, uint32_t *seen);
+/* Waits for any of `bits`, consumes and returns them in `*seen` (NNAPI: EventFlag::wait). `among`: the word counts looks, as
+ * an unsynchronized queue's does, and these are counted as well. */
+int nnb_event_flag_wait(nnb_atomic_u32 *word, uint32_t bits, bool among, uint64_t deadline_ns, uint32_t *seen);
 
 #endif

@@ -53,10 +53,10 @@ static int nnb_client_drain_unlocked(struct nnb_client *client, uint64_t timeout
     NNB_WITHOUT_LOCK(int, nnb_client_drain(client, timeout_ns));
 }
 
-static int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *word, uint32_t bits, uint32_t look,
+static int nnb_event_flag_wait_unlocked(nnb_atomic_u32 *word, uint32_t bits, int among,
                                         uint64_t timeout_ns, uint32_t *seen) {
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
-    NNB_WITHOUT_LOCK(int, nnb_event_flag_wait(word, bits, look, deadline, seen));
+    NNB_WITHOUT_LOCK(int, nnb_event_flag_wait(word, bits, among != 0, deadline, seen));
 }
 
 static int nnb_reply_reader_call_unlocked(struct nnb_reply_reader *replies, struct nnb_caller *caller,

@@ -522,7 +522,8 @@ static int sleep_for_count(struct nnb_end *end, uint64_t count, uint64_t deadlin
     const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
     struct nnb_waiter *waiter = &end->waiter;
     for (;;) {
-        uint32_t seen = nnb_event_flag_prepare_among(end->flag, bits);
+        uint32_t was_set;
+        uint32_t seen = nnb_event_flag_prepare_among(end->flag, bits, &was_set);
         if (is_ready(end, count)) {
             return NNB_WAIT_READY;
         }

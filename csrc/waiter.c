@@ -67,11 +67,11 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
                     uint64_t deadline_ns) {
     const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
     for (bool slept = false;; slept = true) {
-        uint32_t seen = 0;
+        uint32_t seen = 0, was_set;
         if (ring->synchronized) {
             (void)nnb_event_flag_prepare(flag, bits);
         } else {
-            seen = nnb_event_flag_prepare_among(flag, bits);
+            seen = nnb_event_flag_prepare_among(flag, bits, &was_set);
         }
         if (nnb_ring_poll(ring)) {
             return NNB_WAIT_READY;

@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
                NNB_WAIT_TIMED_OUT);
         expect("read", nnb_ring_read(&ring, packet, CAPACITY), NNB_RING_OK);
         expect("a wait for a bit",
-               nnb_event_flag_wait(&shared.flag, QUIET, 0, nnb_now_ns() + patience, &seen),
+               nnb_event_flag_wait(&shared.flag, QUIET, false, nnb_now_ns() + patience, &seen),
                NNB_EVENT_FLAG_TIMED_OUT);
     }
     expect_no_spin_beyond_the_deadline(&ring);

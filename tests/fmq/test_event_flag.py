@@ -146,7 +146,7 @@ def test_interrupted_wait_goes_on_with_what_is_left_and_never_with_less_than_not
     event_flag, _ = flag()
     times, waited = iter([100, 100, 400, 2000]), []
 
-    def wait(_word: Any, _bits: int, _look: int, left: int, _seen: Any) -> int:
+    def wait(_word: Any, _bits: int, _among: bool, left: int, _seen: Any) -> int:
         waited.append(left)
         return int(lib.NNB_EVENT_FLAG_INTERRUPTED if len(waited) < 3 else 0)
 

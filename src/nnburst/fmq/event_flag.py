@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from enum import IntFlag
-from typing import Any
+from typing import Any, Final
 
 from nnburst._native import ffi, lib
 from nnburst.fmq.shared_memory import Bytes, address_of
@@ -37,6 +37,10 @@ def timeout_ns(timeout: float) -> int:
     return int(min(timeout * 1e9, 2**62))
 
 
+#: From this bit on the word of a broadcast counts its readers' looks.
+_COUNTED: Final = lib.NNB_FMQ_LOOK
+
+
 class EventFlag:
     """Wakes and waits on one word. Thread-safe; keeps the word's mapping alive.
 
@@ -56,7 +60,7 @@ class EventFlag:
                 upper bits.
         """
         self._view = view
-        self._look = lib.NNB_FMQ_LOOK if is_broadcast else 0
+        self._is_broadcast = is_broadcast
         self._owner = os.getpid()
         self.word: Any = ffi.cast("nnb_atomic_u32 *", address_of(view) + offset)
 
@@ -93,13 +97,15 @@ class EventFlag:
         outcome = lib.NNB_EVENT_FLAG_INTERRUPTED
         while outcome == lib.NNB_EVENT_FLAG_INTERRUPTED:  # a signal, handled by now
             left = max(deadline - time.monotonic_ns(), 0)
-            outcome = lib.nnb_event_flag_wait_unlocked(self.word, bits, self._look, left, seen)
+            outcome = lib.nnb_event_flag_wait_unlocked(
+                self.word, bits, self._is_broadcast, left, seen
+            )
         return int(seen[0])
 
     def _check(self, bits: int) -> None:
         if os.getpid() != self._owner:
             raise Closed(f"the event flag is not mapped here: process {self._owner} forked")
-        if self._look and bits >= self._look:
+        if self._is_broadcast and bits >= _COUNTED:
             raise InvalidArgument(
-                f"bits is {bits:#x}, expected bits below {self._look:#x}, from which on a broadcast counts"
+                f"bits is {bits:#x}, expected bits below {_COUNTED:#x}, from which on a broadcast counts"
             )
