@@ -348,7 +348,7 @@ def tables(servers: Sequence[Server], blocks: Blocks) -> str:
 
 
 def pairs(servers: Sequence[Server]) -> list[tuple[Server, Server]]:
-    """What is compared: nnburst with each server of the same protocol, and REST with gRPC."""
+    """The servers that are compared: nnburst with each of the same protocol, and REST with gRPC."""
     by_grpc, by_rest = (each for each in servers if each.is_ours)
     others = [each for each in servers if not each.is_ours]
     found = [(by_rest if each.name in BY_HTTP else by_grpc, each) for each in others]

@@ -1,4 +1,4 @@
-"""What LitServe computes: a class that its processes import."""
+"""The class by which LitServe computes, which its processes import."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class BadAnswer(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """What the clients of one server got in a while.
+    """The answers that the clients of one server got in a while.
 
     Attributes:
         calls: of all clients together.
@@ -90,7 +90,7 @@ class Connection:
 
 
 def length(head: bytes) -> int:
-    """How long the body behind an answer's head is.
+    """The length of the body behind an answer's head.
 
     Raises:
         BadAnswer: the answer is not 200, or does not say.

@@ -255,9 +255,8 @@ class OwnedWorker:
                 return release(session, call, fds)
 
     def _welcome(self, device: Device) -> Answer:
-        if (
-            self._liveness is None
-        ):  # a word of each worker's own, whose wake-ups no other one can take
+        # A word of each worker's own, whose wake-ups no other one can take.
+        if self._liveness is None:
             self._liveness = Liveness()
         welcome = Welcome(
             PROTOCOL_VERSION,

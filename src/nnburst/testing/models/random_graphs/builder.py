@@ -222,7 +222,7 @@ class GraphBuilder:
                 and (o.exact or not exact)
                 and (meta is None or o.value.meta == meta)
                 and (len(shape) in ranks if dims is None else shape == dims)
-                and (kind not in _LARGEST or _within(o.value.array, low, high))
+                and (kind not in _LARGEST or is_within(o.value.array, low, high))
             )
 
         found = [i for i, o in enumerate(self.operands) if fits(o)]
@@ -350,10 +350,11 @@ class GraphBuilder:
         if array.size > 2 * self.size.elements or not array.size:
             return False
         largest = _LARGEST.get(value.meta.kind)
-        return largest is None or _within(array, -largest, largest)
+        return largest is None or is_within(array, -largest, largest)
 
 
-def _within(array: Array, low: float, high: float) -> bool:
+def is_within(array: Array, low: float, high: float) -> bool:
+    """Whether all elements lie between two numbers."""
     values = array.astype(np.float64)
     return bool(((values >= low) & (values <= high)).all())
 

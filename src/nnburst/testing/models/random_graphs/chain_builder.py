@@ -17,8 +17,12 @@ import numpy as np
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import DTYPES, QUANTIZED_RANGES, is_scalar
 from nnburst.testing.models.naive import Meta, Value, evaluate
-from nnburst.testing.models.naive.registry import Array
-from nnburst.testing.models.random_graphs.builder import GraphBuilder, RandomGraph, Unsuitable
+from nnburst.testing.models.random_graphs.builder import (
+    GraphBuilder,
+    RandomGraph,
+    Unsuitable,
+    is_within,
+)
 
 #: Graphs of each pair.
 SHAPES: Final = 7
@@ -251,12 +255,6 @@ class ChainBuilder(GraphBuilder):
 def is_integer(value: object) -> bool:
     """Whether a value is an integer and no boolean."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_within(array: Array, low: float, high: float) -> bool:
-    """Whether all elements lie between two numbers."""
-    values = array.astype(np.float64)
-    return bool(((values >= low) & (values <= high)).all())
 
 
 #: Largest slack of quantised results, in steps, and of others as a share of the largest element.

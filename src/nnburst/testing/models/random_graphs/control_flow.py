@@ -25,12 +25,12 @@ from nnburst.testing.models.random_graphs.builder import (
     RandomOperation,
     RandomSubgraph,
     Unsuitable,
+    is_within,
 )
 from nnburst.testing.models.random_graphs.chain_builder import (
     EMPTIED,
     SHADOWS,
     ChainBuilder,
-    is_within,
 )
 
 _O = OperationType
@@ -351,7 +351,7 @@ class ControlFlowBuilder(ChainBuilder):
         return value.meta.kind in QUANTIZED_RANGES or is_within(value.array, *self.bounds[index])
 
     def _initial(self, output: int) -> int:
-        """What an output is before the first turn, if no input of the operation is."""
+        """The operand that an output starts as, if no input of the operation does."""
         value = self.operands[output].value
         if is_scalar(value.meta.kind):
             number = np.array(self.between(1, 4), value.array.dtype)

@@ -253,7 +253,7 @@ def _grown(builder: ControlFlowBuilder, operation: OperationType, kind: OperandT
 
 
 def _run(builder: ControlFlowBuilder, operation: OperationType, kind: OperandType) -> OperationType:
-    """What an IF or a WHILE is to run.
+    """The operation that an IF or a WHILE is to run.
 
     Raises:
         Unsuitable: there is no such operation.
