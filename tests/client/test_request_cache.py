@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from interrupting import interrupted_at
+from interrupting import Interruption, interrupted_at
 from nnburst.client.request_cache import RequestCache
 
 KEYS = st.integers(0, 5)
@@ -278,3 +278,21 @@ def test_each_value_ends_once_wherever_adding_and_releasing_are_interrupted() ->
         assert not cache.values()
     assert number > 50
     assert sorted(ended) == [0, 1, 2, 3, 4]
+
+
+def test_a_value_whose_adding_is_interrupted_while_another_thread_takes_its_place_ends_once() -> (
+    None
+):
+    ended: list[str] = []
+
+    def end(value: str) -> None:
+        ended.append(value)
+        if value == "oldest":
+            cache.release(lambda key: key == 2)  # as by another thread, which ends "new"
+            raise Interruption
+
+    cache: RequestCache[int, str] = RequestCache(1, end=end)
+    cache.add(1, "oldest")
+    with pytest.raises(Interruption):
+        cache.add(2, "new")
+    assert ended == ["oldest", "new"]

@@ -177,18 +177,19 @@ class RequestCache(Generic[K, V]):
         """
         gone: list[V] = []
         rest = iter(gone)
-        is_kept = False
+        has_room = is_kept = False
         try:
             with self._lock:
                 if not self._is_closed and (self.most_bytes is None or size <= self.most_bytes):
                     for entry in [each for each in self._entries.get(key, ()) if not each.is_taken]:
                         self._take_out(key, entry)
                         gone.append(entry.value)
-                    is_kept = self._make_room(size, gone)
-                if is_kept:
+                    has_room = self._make_room(size, gone)
+                if has_room:
                     _, wanted_at = self._sightings.pop(key, _Sightings(0, self.bind_at))
                     added = _Entry(value, size, wanted_at, is_taken)
                     self._entries[key] = [*self._entries.get(key, ()), added]
+                    is_kept = True
                     self._count += 1
                     self._bytes += size
                     self._entries.move_to_end(key)
@@ -197,7 +198,7 @@ class RequestCache(Generic[K, V]):
             for each in rest:
                 self._end(each)
         except BaseException:  # an interruption: nothing else knows the rest
-            if is_kept and self._entry(key, value) is None:
+            if not is_kept and not any(each is value for each in gone):
                 gone.append(value)
             for each in rest:
                 self._end(each)
