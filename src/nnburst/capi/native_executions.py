@@ -346,7 +346,7 @@ class NativeExecutions:
         self._close_unused()
 
     def release(self, handle: int) -> None:
-        """Remove what the library has under a handle that has ended; again if an interruption ended that."""
+        """Remove what the library has under a handle that has ended. An interrupted call can be repeated."""
         with self._lock:
             cache = self._caches.get(handle)
             if cache is not None:

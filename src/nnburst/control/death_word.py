@@ -48,7 +48,7 @@ class Liveness:
         return Fds(os.dup(fd) for fd in own)
 
     def close(self) -> None:
-        """The peer is gone. Once."""
+        """Let go of the word and close the descriptors, once the peer is gone. Called once."""
         if self._holder:
             lib.nnb_death_word_let_go(self._holder, 0)
         self._memory.close()

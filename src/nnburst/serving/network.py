@@ -357,7 +357,7 @@ class Network(Closing):
         self.worker.kill()
 
     def gave_result(self) -> None:
-        """Whatever a look has found: the worker is not stopped for long, since it has just executed."""
+        """Note that the worker has just executed, so it cannot have been stopped for long."""
         self._stopped_ns = 0
 
     def explain(self, error: GeneralFailure, arrays: Sequence[Array]) -> NnburstError:
