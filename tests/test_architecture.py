@@ -86,7 +86,7 @@ EXTRA_DISTRIBUTIONS: Final = {
     "serving": {"grpc", "grpc_health", "tritonclient", "google", "aiohttp"},
     "ray": {"ray", "grpc", "tritonclient"},
     "serving/metrics": {"prometheus_client"},
-    "serving/reflection": {"grpc_reflection"},
+    "serving/server": {"grpc_reflection"},
     "serving/spans": {"opentelemetry"},
     "testing": {"pytest", "hypothesis"},
     "bench": {"matplotlib", "zmq", "cloudtoid_interprocess", "kickmsg", "iceoryx2", "faster_fifo"},

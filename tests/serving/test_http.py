@@ -34,8 +34,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from nnburst.hal.environment import KILLS
 from nnburst.hal.errors import InvalidArgument
 from nnburst.serving import http_server, rest
+from nnburst.serving.credentials import NotAuthenticated, Tokens
 from nnburst.serving.http_server import HttpServer
-from nnburst.serving.tokens import NotAuthenticated, Tokens
 from serving.networks import SLEEP
 from serving.served import MODELS, PATIENCE, Served, region_key
 from waiting import wait_for

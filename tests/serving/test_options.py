@@ -10,8 +10,8 @@ import pytest
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.load import NamedSource
+from nnburst.serving.credentials import NotAuthenticated, Tokens
 from nnburst.serving.options import add_options, parse, words
-from nnburst.serving.tokens import NotAuthenticated, Tokens
 
 
 def given(*line: str) -> list[str]:

@@ -19,9 +19,9 @@ pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 pytest.importorskip("prometheus_client", reason="extra metrics is not installed")
 
 from nnburst.serving import metrics_server
+from nnburst.serving.credentials import Tokens
 from nnburst.serving.metrics_server import serve_metrics
 from nnburst.serving.options import Options
-from nnburst.serving.tokens import Tokens
 from serving.served import PATIENCE, Served
 
 TOKEN = "a-token-of-this-test"

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from nnburst.hal.environment import LOG
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.utils import start_thread
+from nnburst.serving.credentials import Tokens
 from nnburst.serving.metrics import DriverCounts, metrics_text
 from nnburst.serving.metrics_server import serve_metrics
 from nnburst.serving.models import Models
@@ -20,7 +21,6 @@ from nnburst.serving.options import parse
 from nnburst.serving.queue import Clock
 from nnburst.serving.sources import GivenModels, Repository, Sources
 from nnburst.serving.spans import Spans, otlp_exporter
-from nnburst.serving.tokens import Tokens
 from nnburst.serving.workers import Workers
 
 logger = logging.getLogger(__name__)

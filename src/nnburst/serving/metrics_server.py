@@ -21,9 +21,8 @@ from nnburst.hal.errors import ResourceExhausted
 from nnburst.hal.utils import start_thread
 from nnburst.serving.addresses import listen
 from nnburst.serving.callers import is_of_service
+from nnburst.serving.credentials import NotAuthenticated, Tokens, server_context
 from nnburst.serving.options import Options, is_loopback
-from nnburst.serving.tls import server_context
-from nnburst.serving.tokens import NotAuthenticated, Tokens
 
 logger = logging.getLogger(__name__)
 

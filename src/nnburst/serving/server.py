@@ -1,9 +1,12 @@
-"""gRPC: addresses, TLS, limits, health."""
+"""Serves gRPC: its addresses, TLS, limits, health, and the reflection that shows tools its calls."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Final
 
 import grpc
@@ -11,15 +14,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from nnburst.hal.errors import DeviceUnavailable, ResourceExhausted
 from nnburst.serving.addresses import PathLock, open_to, unix_path
+from nnburst.serving.callers import Caller, Context
+from nnburst.serving.credentials import server_credentials
 from nnburst.serving.options import Options, is_loopback
 from nnburst.serving.pools import Pool
-from nnburst.serving.reflection import reflection_handlers
 from nnburst.serving.service import NAME, InferenceService, Threads
 from nnburst.serving.tensors import Message
-from nnburst.serving.tls import server_credentials
 
 logger = logging.getLogger(__name__)
-
 
 #: Threads that read requests, beside those that execute.
 _READERS: Final = 16
@@ -61,6 +63,43 @@ def make_threads(options: Options, readers: Readers) -> Threads:
     )
 
 
+#: Services of reflection. Both versions have the same messages; newer clients ask for the second one first.
+_REFLECTION: Final = (
+    "grpc.reflection.v1alpha.ServerReflection",
+    "grpc.reflection.v1.ServerReflection",
+)
+
+
+def _reflection_handlers(
+    services: Sequence[str], service: InferenceService, threads: ThreadPoolExecutor
+) -> dict[str, dict[str, Message]]:
+    """Handlers of `grpc.Server` by the names of their services; none without the package grpcio-reflection.
+
+    A call is a stream like those of inferences: it needs a token if they do, and counts for their limit.
+
+    Args:
+        services: names that are listed.
+        service: asks for tokens and counts streams.
+        threads: each call has one of these.
+    """
+    if find_spec("grpc_reflection") is None:
+        return {}
+    from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+    servicer = reflection.ReflectionServicer((*services, _REFLECTION[0]))
+
+    def answer(requests: Iterator[Message], context: Context, _caller: Caller) -> Iterator[Message]:
+        answers: Iterator[Message] = servicer.ServerReflectionInfo(requests, context)
+        return answers
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        service.as_stream(answer, threads),
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    return {name: {"ServerReflectionInfo": handler} for name in _REFLECTION}
+
+
 class Server:
     """A listening server; nothing is answered before `start`."""
 
@@ -95,7 +134,7 @@ class Server:
         # Each registered call waits in a line of its own: health does not stand behind a flood of inferences.
         self._server.add_registered_method_handlers(NAME, service.handlers(threads))
         named = (NAME, health.SERVICE_NAME)
-        for name, handlers in reflection_handlers(named, service, threads.streams).items():
+        for name, handlers in _reflection_handlers(named, service, threads.streams).items():
             self._server.add_registered_method_handlers(name, handlers)
         self.report_health()
         self.address = self._listen(options)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from nnburst.hal.errors import NnburstError
+from nnburst.serving.credentials import Tokens
 from nnburst.serving.models import Models
 from nnburst.serving.options import Options
 from nnburst.serving.queue import Clock
@@ -13,7 +14,6 @@ from nnburst.serving.regions import Regions
 from nnburst.serving.server import PARTING, Readers, Server, make_threads
 from nnburst.serving.service import InferenceService
 from nnburst.serving.spans import Spans
-from nnburst.serving.tokens import Tokens
 
 
 class Servers:

@@ -29,6 +29,7 @@ from nnburst.hal.errors import (
 from nnburst.serving import descriptions
 from nnburst.serving.cached_requests import KnownRequest, KnownRequests, response_for
 from nnburst.serving.callers import Caller, Context, GrpcCaller
+from nnburst.serving.credentials import NotAuthenticated, Tokens
 from nnburst.serving.models import Models
 from nnburst.serving.network import Inference, Network
 from nnburst.serving.queue import DEFAULT_PRIORITY
@@ -45,7 +46,6 @@ from nnburst.serving.tensors import (
     read_inputs,
     wanted_outputs,
 )
-from nnburst.serving.tokens import NotAuthenticated, Tokens
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.load import NamedSource
-from nnburst.serving.stamps import Stamp, stamp
+from nnburst.serving.credentials import Stamp, stamp
 
 #: A model's name: also of its folder, so it never leads out of the repository.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -1,20 +1,92 @@
-"""Certificates of a front, which are read again when their files change."""
+"""Reads the certificates and tokens of a front from their files, and again when these change."""
 
 from __future__ import annotations
 
+import hmac
 import logging
 import ssl
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.serving.options import Tls
-from nnburst.serving.stamps import Stamp, stamp
 
 logger = logging.getLogger(__name__)
 
+#: Inode, size in bytes, and time of change in nanoseconds.
+Stamp: TypeAlias = tuple[int, int, int]
 
-class _Files:
-    """Whether files have changed since they were looked at."""
+
+def stamp(file: Path) -> Stamp:
+    """The stamp of a file, or of what a link leads to; another one once it is replaced or written.
+
+    Raises:
+        OSError: it is not there, or cannot be looked at.
+    """
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+#: Bytes of a file of tokens at most.
+_MOST_BYTES: Final = 1 << 16
+_BEARER: Final = "bearer "
+#: Characters of a token at least: shorter ones are guessed.
+_SHORTEST: Final = 16
+
+
+class NotAuthenticated(InvalidArgument):
+    """The caller has no token that is good."""
+
+
+class Tokens:
+    """Words that callers must have: the lines of a file. Thread-safe."""
+
+    def __init__(self, file: Path) -> None:
+        """Read it.
+
+        Raises:
+            InvalidArgument: it cannot be read, or has no token.
+        """
+        self._file = file
+        self._stamp: Stamp | None = None
+        self._tokens: list[bytes] = []
+        try:
+            self._read()
+        except OSError as error:
+            raise InvalidArgument(f"--token-file: {error}") from None
+        if not self._tokens:
+            raise InvalidArgument(
+                f"--token-file: {file} has no line of {_SHORTEST} characters or more"
+            )
+
+    def check(self, authorization: str) -> None:
+        """Refuse a caller by what its header `authorization` has.
+
+        Raises:
+            NotAuthenticated: it is not `Bearer TOKEN` with a token of the file.
+        """
+        try:
+            self._read()
+        except OSError:
+            self._tokens, self._stamp = [], None  # a file that was taken away lets no caller in
+        given = authorization.encode(errors="replace")
+        scheme, token = given[: len(_BEARER)], given[len(_BEARER) :].strip()
+        good = [hmac.compare_digest(token, each) for each in self._tokens]
+        if scheme.lower() != _BEARER.encode() or not any(good):
+            raise NotAuthenticated("authorization: expected Bearer and a token of this server")
+
+    def _read(self) -> None:
+        now = stamp(self._file)
+        if now == self._stamp:
+            return
+        with self._file.open("rb") as file:
+            lines = [line.strip() for line in file.read(_MOST_BYTES).splitlines()]
+        self._tokens = [line for line in lines if len(line) >= _SHORTEST]
+        self._stamp = now
+
+
+class _CertificateFiles:
+    """Whether certificates and keys have changed since they were looked at."""
 
     def __init__(self, tls: Tls) -> None:
         self._files = [file for file in (tls.certificate, tls.key, tls.client_ca) if file]
@@ -89,9 +161,9 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     return outer
 
 
-def _files(tls: Tls) -> _Files:
+def _files(tls: Tls) -> _CertificateFiles:
     try:
-        return _Files(tls)
+        return _CertificateFiles(tls)
     except OSError as error:
         raise InvalidArgument(f"TLS: {error}") from None
 
