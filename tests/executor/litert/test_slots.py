@@ -17,7 +17,7 @@ import nnburst
 from executor.litert.test_whole_graphs import Peer, argument, counter
 from nnburst.executor.base import Prepared
 from nnburst.executor.built_in import litert
-from nnburst.executor.litert import slots as litert_slots
+from nnburst.executor.litert import whole_graph
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument, StateLost
 from nnburst.hal.whole_graph import CLOSE_SLOT, OPEN_SLOT
@@ -137,7 +137,7 @@ def test_a_run_without_room_for_its_output_counts_once_if_it_is_repeated() -> No
 
 
 def test_slots_are_limited_and_closing_one_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(litert_slots, "MAX_SLOTS", 2)
+    monkeypatch.setattr(whole_graph, "MAX_SLOTS", 2)
     imported = network()
     prepared = litert().prepare(imported.model, list(imported.pools))
     room = np.zeros(1, np.float32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nnburst.importer.onnx.operators import (
     activation,
-    attention,
     convolution,
     elementwise,
     matmul,
@@ -18,7 +17,6 @@ from nnburst.importer.onnx.operators import (
 
 __all__ = [
     "activation",
-    "attention",
     "convolution",
     "elementwise",
     "matmul",
