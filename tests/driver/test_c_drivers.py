@@ -298,7 +298,7 @@ def test_wrong_answer_in_a_burst_is_a_failure_of_one_execution(sample: str, faul
 
 
 def has_landlock() -> bool:
-    code = "from nnburst.driver.sandbox import enter_sandbox; print(int(enter_sandbox()))"
+    code = "from nnburst.driver.confinement import enter_sandbox; print(int(enter_sandbox()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return bool(int(done.stdout) & 2)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from driver.waiting_turns import Work, order_of
-from nnburst.driver.fair_turns import FairTurns
+from nnburst.driver.owner_server import FairTurns
 from nnburst.hal.enums import Priority
 
 LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nnburst.control.fences import FenceStatus, create_fence
 from nnburst.control.messages import ExecuteFenced, Fenced, GetExecutionInfo, Ping, Release
 from nnburst.driver.client_session import FenceWaiter
-from nnburst.driver.quotas import HELD_FDS
+from nnburst.driver.confinement import HELD_FDS
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnburst.control.channel import Channel
 from nnburst.control.connection import Connection
 from nnburst.control.messages import Message, NotifyPrepared, decode_upcall
-from nnburst.driver.outbox import Outbox
+from nnburst.driver.client_session import Outbox
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import ResourceExhausted
 from waiting import wait_for

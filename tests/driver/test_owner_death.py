@@ -18,10 +18,9 @@ import pytest
 from client.conftest import add_model
 from nnburst.client.launch import driver_environment
 from nnburst.driver.executors import make_executor
-from nnburst.driver.fair_turns import FairTurns
 from nnburst.driver.model.device import Device
 from nnburst.driver.owner_client import OwnedExecutor
-from nnburst.driver.owner_server import USER_BYTES, OwnedWorker
+from nnburst.driver.owner_server import USER_BYTES, FairTurns, OwnedWorker
 from nnburst.hal.errors import DeadObject
 
 PATIENCE = 30.0

@@ -27,10 +27,9 @@ from nnburst.control.messages import (
 )
 from nnburst.driver.calls import fenced_execution
 from nnburst.driver.executors import make_executor
-from nnburst.driver.fair_turns import FairTurns
 from nnburst.driver.model.device import Device
 from nnburst.driver.owner_client import Attach, RunBound
-from nnburst.driver.owner_server import OwnedWorker
+from nnburst.driver.owner_server import FairTurns, OwnedWorker
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import DeadObject, InvalidArgument, NnburstError
 from nnburst.hal.model import DataLocation, MemoryPool

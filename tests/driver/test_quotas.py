@@ -25,10 +25,17 @@ from nnburst.control import channel
 from nnburst.control.channel import MAX_BUFFERS, MAX_BURSTS, MAX_HELD_FDS, Fds
 from nnburst.control.messages import Allocate, Allocated, OpenBurst, Ping, Release
 from nnburst.driver.burst import SlotCache
+from nnburst.driver.confinement import (
+    HELD_FDS,
+    POOLS,
+    SHARED_BYTES,
+    Quota,
+    machine_memory,
+    memory_quota,
+)
 from nnburst.driver.model.buffers import Room
 from nnburst.driver.model.compilation_cache import CacheFiles
 from nnburst.driver.model.pools import Pool
-from nnburst.driver.quotas import HELD_FDS, POOLS, SHARED_BYTES, Quota, machine_memory, memory_quota
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.shared_memory import SharedMemory, address_of
 from nnburst.hal.enums import ErrorStatus
@@ -42,7 +49,7 @@ TRANSIENT = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
 
 ALLOCATE = """
 import mmap, numpy
-from nnburst.driver.quotas import limit_this_process, memory_quota
+from nnburst.driver.confinement import limit_this_process, memory_quota
 limit_this_process()
 limit_this_process()  # twice is fine
 numpy.empty(1 << 20, "u1")

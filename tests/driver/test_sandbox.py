@@ -157,7 +157,7 @@ def worker(folder: Path) -> Iterator[Device]:
 
 def has_landlock() -> bool:
     code = (
-        "from nnburst.driver.sandbox import Sandbox, enter_sandbox\n"
+        "from nnburst.driver.confinement import Sandbox, enter_sandbox\n"
         "print(Sandbox.LANDLOCK in enter_sandbox())"
     )
     command = [sys.executable, "-c", code]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nnburst.driver.fair_turns import FairTurns, TurnTaker
+from nnburst.driver.owner_server import FairTurns, TurnTaker
 from nnburst.hal.enums import Priority
 
 

@@ -32,10 +32,10 @@ from nnburst._native import ffi, lib
 from nnburst.control.channel import UPCALL_TIMEOUT, Fds
 from nnburst.control.connection import Connection
 from nnburst.control.messages import GetMemories, Memories, OpenBurst
+from nnburst.driver.confinement import IDLE_NS, SHARED_BYTES
 from nnburst.driver.model.execution import run_in_time
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.quotas import IDLE_NS, SHARED_BYTES
 from nnburst.driver.scheduler import be_nice
 from nnburst.executor.base import MEASURED, Execution
 from nnburst.fmq.cores import may_spin

@@ -28,9 +28,8 @@ from typing import Final, NamedTuple, NoReturn
 
 from nnburst._native import lib
 from nnburst._version import __version__
+from nnburst.driver.confinement import enter_sandbox, limit_this_process, machine_memory
 from nnburst.driver.executors import find_executor
-from nnburst.driver.quotas import limit_this_process, machine_memory
-from nnburst.driver.sandbox import enter_sandbox
 from nnburst.driver.weights_client import MESSAGE, read_only, read_pack_request, seal
 from nnburst.executor.base import MAX_FILES, Executor, PackingExecutor
 from nnburst.fmq.shared_memory import checked_size

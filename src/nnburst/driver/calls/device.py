@@ -36,14 +36,13 @@ from nnburst.control.messages import (
 )
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.calls.registry import answers, check_deadline, check_in_time, naming
-from nnburst.driver.client_session import ClientSession, ModelSession
+from nnburst.driver.client_session import AsyncCall, ClientSession, ModelSession, start_async_call
 from nnburst.driver.counters import ModelCounters
 from nnburst.driver.model.buffers import DeviceBuffer, Role
 from nnburst.driver.model.compilation_cache import CacheFiles
 from nnburst.driver.model.execution import attributes_of
 from nnburst.driver.model.pools import Pool, adopt_pools, close_pools
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.outbox import AsyncCall, start_async_call
 from nnburst.driver.scheduler import Work
 from nnburst.driver.served_models import describe
 from nnburst.executor.base import DEFAULT_OPTIONS, DeviceMemory, MemoryUse, PrepareOptions

@@ -35,7 +35,7 @@ from nnburst.control.messages import (
 from nnburst.control.service import Answer, nothing
 from nnburst.driver.burst import BurstClient, BurstContext, get_memories, start_burst
 from nnburst.driver.calls.registry import answers, naming
-from nnburst.driver.client_session import ClientSession
+from nnburst.driver.client_session import ClientSession, start_async_call
 from nnburst.driver.model.buffers import BufferTracker
 from nnburst.driver.model.execution import LatencyEstimate, attributes_of, execute_bound
 from nnburst.driver.model.pools import (
@@ -48,7 +48,6 @@ from nnburst.driver.model.pools import (
     close_pools,
 )
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.outbox import start_async_call
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import Execution
 from nnburst.hal.enums import ErrorStatus

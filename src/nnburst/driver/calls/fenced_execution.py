@@ -34,6 +34,7 @@ from nnburst.control.messages import (
 from nnburst.control.service import Answer, failure
 from nnburst.driver.calls.registry import answers, check_deadline
 from nnburst.driver.client_session import ClientSession, IdleWatch, ModelSession
+from nnburst.driver.confinement import IDLE_NS
 from nnburst.driver.counters import ModelCounters
 from nnburst.driver.model.execution import (
     BufferedExecution,
@@ -51,7 +52,6 @@ from nnburst.driver.model.pools import (
     close_pools,
 )
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.quotas import IDLE_NS
 from nnburst.driver.scheduler import Work
 from nnburst.executor.base import MEASURED, Execution, Outcome
 from nnburst.hal.enums import ErrorStatus, Priority

@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 
 from nnburst.control.channel import MAX_BUFFERS
 from nnburst.control.service import ObjectTable, Reference
-from nnburst.driver.quotas import SHARED_BYTES
+from nnburst.driver.confinement import SHARED_BYTES
 from nnburst.executor.base import DeviceMemory
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import Closed, GeneralFailure, InvalidArgument, ResourceExhausted

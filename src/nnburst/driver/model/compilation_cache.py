@@ -27,8 +27,8 @@ import msgspec
 import nnburst.executor
 from nnburst.control.address import state_directory
 from nnburst.control.channel import Fds
+from nnburst.driver.confinement import HELD_FDS
 from nnburst.driver.model.prepared_model import PreparedModel
-from nnburst.driver.quotas import HELD_FDS
 from nnburst.executor.base import Cached, CachingExecutor, Executor, Octets, PrepareOptions
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.enums import ExecutionPreference, Priority

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from nnburst.control.channel import Fds
 from nnburst.control.service import Reference
+from nnburst.driver.confinement import POOLS, SHARED_BYTES, Charge, Quota
 from nnburst.driver.model.buffers import BufferTracker, DeviceBuffer
-from nnburst.driver.quotas import POOLS, SHARED_BYTES, Charge, Quota
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import BufferToken, MemoryPool

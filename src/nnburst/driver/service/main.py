@@ -324,11 +324,11 @@ def _install(options: Options) -> None:
 
         set_options(options.options)
     if options.realtime is not None or options.lock_memory:
-        from nnburst.driver.quotas import ask_for_realtime
+        from nnburst.driver.confinement import ask_for_realtime
 
         ask_for_realtime(options.realtime, options.lock_memory)
     if options.device_nodes:
-        from nnburst.driver.sandbox import admit_nodes
+        from nnburst.driver.confinement import admit_nodes
 
         admit_nodes(options.device_nodes)
 

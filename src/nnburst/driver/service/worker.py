@@ -42,14 +42,18 @@ from nnburst.control.messages import (
 from nnburst.control.service import Answer, Job, Service, nothing
 from nnburst.driver.calls import HANDLERS, WORK
 from nnburst.driver.client_session import ClientSession, priority_of
+from nnburst.driver.confinement import (
+    begin_realtime,
+    call_budget,
+    enter_sandbox,
+    limit_this_process,
+)
 from nnburst.driver.counters import CounterPage
 from nnburst.driver.executors import make_executor
 from nnburst.driver.model.compilation_cache import has_cache_key
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.execution import LatencyEstimate
 from nnburst.driver.owner_client import OwnedExecutor
-from nnburst.driver.quotas import begin_realtime, call_budget, limit_this_process
-from nnburst.driver.sandbox import enter_sandbox
 from nnburst.driver.scheduler import Work
 from nnburst.driver.served_models import ServedModels, ServedNetwork
 from nnburst.driver.weights_client import WeightsClient

@@ -1,19 +1,29 @@
-"""Bounds the share of the machine that one client's worker may use; counts are in `nnburst.control.channel`.
+"""Confines the workers of clients: to a share of the machine, and to the rights that executors need.
 
-A worker serves one client, so the limits of the process are the limits of the client. A driver's owner may
-also have its workers run before other programs, and keep their memory in place (`nnburst serve --realtime`,
-`--lock-memory`).
+A worker serves one client, so the limits of the process are the limits of the client; counts are in
+`nnburst.control.channel`. A driver's owner may also have its workers run before other programs, and keep
+their memory in place (`nnburst serve --realtime`, `--lock-memory`).
+
+Before a worker reads from its client it enters a sandbox, so a client that takes it over gains little. It
+keeps what executors need, which cannot be listed: memory, threads, clocks, reading files. It loses new
+privileges and, if the kernel has Landlock and seccomp, writing and making files (but for the key of the
+compilation caches, until that is made once), other programs, other processes' memory, sockets, and kernel
+interfaces that no computation needs. Device nodes that the driver's owner has named can still be opened for
+writing and be sent ioctls. Descriptors that are open already, such as cache files, stay usable.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import threading
+from collections.abc import Sequence
+from enum import IntFlag
 from pathlib import Path
 from typing import Final
 
-from nnburst._native import lib
+from nnburst._native import ffi, lib
 from nnburst.control.channel import (
     MAX_CALL_BYTES,
     MAX_CALL_FDS,
@@ -23,12 +33,17 @@ from nnburst.control.channel import (
     CallBudget,
     Cost,
 )
+from nnburst.hal.environment import SANDBOX
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 
+logger = logging.getLogger(__name__)
+
+#: NNBURST_SANDBOX=0 leaves workers as they are, for executors that need more (a GPU's driver, say).
+_IS_WANTED: Final = SANDBOX.read()
+#: Device nodes that workers may open for writing; set once, before this process forks.
+_nodes: list[str] = []
 #: Share of the machine's memory that one worker may have for itself; pools, which it shares, do not count.
 _MEMORY_SHARE: Final = 0.5
-
-
 #: Without runs for so long a burst, or a request that is kept, frees what an executor holds for it (D21 in
 #: docs/features.md).
 IDLE_NS: Final = 10_000_000_000
@@ -231,3 +246,52 @@ def begin_realtime() -> None:
             os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(priority))
     if lock_memory:
         _locked(1)
+
+
+def admit_nodes(paths: Sequence[str]) -> None:
+    """Let workers that this process forks, or becomes, open these for writing, and send them ioctls.
+
+    Raises:
+        InvalidArgument: one is no file, or is a directory.
+    """
+    for path in paths:
+        if not Path(path).exists() or Path(path).is_dir():
+            raise InvalidArgument(f"device node: {path!r}, expected the path of a node or a file")
+        _nodes.append(str(Path(path).resolve()))
+
+
+class Sandbox(IntFlag):
+    """Steps that are in force (csrc/sandbox.h)."""
+
+    NO_NEW_PRIVILEGES = 1
+    LANDLOCK = 2
+    SECCOMP = 4
+
+
+def enter_sandbox(writable: Path | None = None) -> Sandbox:
+    """Put this process into the sandbox for good. Call it before a second thread starts.
+
+    Args:
+        writable: directory below which files may still be written; made if it is not there.
+
+    Returns:
+        The steps that this kernel has.
+
+    Raises:
+        GeneralFailure: the kernel has a step and refuses it.
+    """
+    if not _IS_WANTED:
+        return Sandbox(0)
+    folder = b""
+    if writable is not None:
+        try:
+            writable.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.fsencode(writable)
+        except OSError as error:  # what would be remembered there is not, and that is all
+            logger.info("%s cannot be made, so workers cannot write there: %s", writable, error)
+    names = [ffi.new("char[]", os.fsencode(node)) for node in _nodes]
+    nodes = ffi.new("const char *[]", [*names, ffi.NULL])
+    entered = lib.nnb_sandbox_enter(folder or ffi.NULL, nodes)
+    if entered < 0:
+        raise GeneralFailure(f"the worker cannot enter its sandbox: {os.strerror(-entered)}")
+    return Sandbox(entered)
