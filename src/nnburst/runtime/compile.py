@@ -46,8 +46,7 @@ from nnburst.runtime.devices.driver_device import open_own_burst
 from nnburst.runtime.devices.manager import Manager
 from nnburst.runtime.measured_placement import Measuring, PlacementReport
 from nnburst.runtime.objects.compilation import Compilation
-from nnburst.runtime.objects.memory import Memory
-from nnburst.runtime.objects.memory_stores import filled_pool
+from nnburst.runtime.objects.memory import Memory, filled_pool
 from nnburst.runtime.objects.model import Model
 from nnburst.runtime.planning.drawing import plan_dot, plan_mermaid, plan_table
 from nnburst.runtime.planning.finished_model import FinishedModel

@@ -20,8 +20,7 @@ from nnburst.runtime.devices.device import Device, Use
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.extensions import TYPES
 from nnburst.runtime.objects.compilation import Compilation
-from nnburst.runtime.objects.memory import Memory, MemoryRoles, Role
-from nnburst.runtime.objects.memory_stores import new_pool
+from nnburst.runtime.objects.memory import Memory, MemoryRoles, Role, new_pool
 from nnburst.runtime.objects.operands import is_scalar_operand
 from nnburst.runtime.planning.plan import Direction
 from nnburst.runtime.runtime_object import RuntimeObject
