@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from nnburst.bench.cases import adding_model, null_driver, open_bound, pinned, process_cpu
-from nnburst.bench.machine import stolen_seconds
+from nnburst.bench.rounds import stolen_seconds
 from nnburst.client.burst.bound_request import BoundRequest
 from nnburst.client.device import Device
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.bench.machine import Conditions, Watch
+from nnburst.bench.rounds import Conditions, Watch
 from nnburst.cli import main
 
 QUIET = Conditions(0.1, 0.2, 0.0, 0.0, "tsc", "performance")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.bench.machine import stolen_seconds, stolen_ticks
-from nnburst.bench.rounds import line_of
+from nnburst.bench.rounds import line_of, stolen_seconds, stolen_ticks
 from nnburst.cli import main
 from nnburst.cli.bench_compare import blocks_of
 

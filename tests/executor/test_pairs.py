@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import pytest
 
+from naive_graphs import evaluate_vector
 from nnburst.hal import environment
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model, Operation
 from nnburst.testing.conformance.runners import LocalPrepared, LocalRunner
-from nnburst.testing.models.naive.graph import evaluate_vector
 from nnburst.testing.models.random_graphs import PRIMARY
 from nnburst.testing.models.random_graphs.builder import (
     B8,

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("onnxruntime", reason="the engine")
 
 from faults.processes import Client, Row, Supervisor, goes_on, wait_until_gone
+from nnburst.testing.faults.client import SEQUENCES
 from nnburst.testing.faults.footprint import children, footprint, resident_bytes, settle
-from nnburst.testing.faults.sequences import SEQUENCES
 
 #: Seconds after which a client is killed, at most: some tokens of each of its sequences.
 LATEST = 0.03

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from naive_graphs import computes, evaluate_vector
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.testing.conformance.comparison import first_mismatch, limits_for
 from nnburst.testing.conformance.runners import LocalRunner
 from nnburst.testing.conformance.vectors import Vector, build, read
 from nnburst.testing.models.naive import NAIVE
 from nnburst.testing.models.naive.detection import chances, fingerprint64
-from nnburst.testing.models.naive.graph import computes, evaluate_vector
 
 _O = OperationType
 #: Operations that have no cases of their own in the pack, and the files in which vectors have them.

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from nnburst.cli import main, parser
+from nnburst.cli.new_executor import write_library, write_package
 from nnburst.hal.errors import InvalidArgument
-from nnburst.testing.starter import write_library, write_package
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing_drivers.md"
 

@@ -34,7 +34,7 @@ import numpy as np
 from tools.fronts.load import BadAnswer, Block, Connection, over_grpc, over_http, post
 
 import nnburst
-from nnburst.bench.machine import Watch
+from nnburst.bench.rounds import Watch
 
 CLIENTS: Final = (1, 4, 16, 64)
 #: Environments of the other servers, and what is installed into each.

@@ -97,7 +97,7 @@ def _end_at_once(*_: object) -> None:
 
 def _measured(command: Command, args: argparse.Namespace) -> int:
     """Run a benchmark; report what the machine did beside it, to people and in its JSON."""
-    from nnburst.bench.machine import Watch
+    from nnburst.bench.rounds import Watch
 
     watch = Watch()
     with also_in_json(lambda: {"conditions": watch.conditions().as_json()}):

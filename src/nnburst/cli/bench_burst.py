@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None and find_spec("matplotlib") is None:
         print("--plot needs matplotlib: pip install 'nnburst[cli]'")
         return 1
-    from nnburst.bench.machine import stolen_seconds
+    from nnburst.bench.rounds import stolen_seconds
 
     here, there = cores[0], cores[1]
     with text_for_people(args.json):

@@ -648,7 +648,7 @@ def _prepare_queue(subparsers: Subparsers) -> None:
 
 def _run_queue(args: argparse.Namespace) -> int:
     """Use all queues; 0 only if nothing but nnburst's errors came of it."""
-    from nnburst.testing.fuzzing.queue_fuzzer import fuzz_queues
+    from nnburst.testing.fuzzing.packet_fuzzer import fuzz_queues
 
     began = time.monotonic()
     with text_for_people(args.json), progress("queues", args.queues) as advance:

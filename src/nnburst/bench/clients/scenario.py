@@ -21,7 +21,7 @@ import numpy.typing as npt
 from nnburst.bench.cases import on_cores
 from nnburst.bench.clients.client import ClientRan, Trips
 from nnburst.bench.clients.load import Load, Usage, memory_of_each
-from nnburst.bench.machine import stolen_seconds
+from nnburst.bench.rounds import stolen_seconds
 from nnburst.hal.errors import DeviceUnavailable
 from nnburst.testing.driver_under_test import DriverUnderTest
 
