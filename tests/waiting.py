@@ -1,4 +1,4 @@
-"""Waits for conditions of other threads and processes, which notify none."""
+"""Waits for conditions of other threads and processes, which notify none, and for errors of calls."""
 
 from __future__ import annotations
 
@@ -14,3 +14,21 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0, pause: floa
     while not condition():
         assert time.monotonic() < deadline
         turn.wait(pause)
+
+
+def error_of(call: Callable[[], object], seconds: float = 60.0) -> str:
+    """The text of the error that a call raises; fail if it raises none, or takes longer than `seconds`."""
+    found: list[str] = []
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "the call waits"
+    assert found, "the call raises nothing"
+    return found[0]

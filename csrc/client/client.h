@@ -131,6 +131,9 @@ int nnb_check_ours(const nnburst_device *device);
 int nnb_call_for_nothing(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
                          uint64_t timeout_ns);
 
+/* nnburst_reconnect, which `waits` for a service that is not there; else UNAVAILABLE_DEVICE at once. */
+int nnb_reconnect(nnburst_device *device, bool waits, uint64_t timeout_ns);
+
 /* Has the driver drop a handle; whatever comes of it. */
 void nnb_release_handle(nnburst_device *device, uint64_t handle);
 

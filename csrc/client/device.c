@@ -231,10 +231,10 @@ static int enter_all(nnburst_device *device) {
     return NNBURST_NO_ERROR;
 }
 
-/* Connects as soon as a service is there. */
-static int await_service(nnburst_device *device, uint64_t deadline_ns) {
+/* Connects; if `waits`, as soon as a service is there. */
+static int reach_service(nnburst_device *device, bool waits, uint64_t deadline_ns) {
     int code = open_connection(device, deadline_ns);
-    while (code == NNBURST_UNAVAILABLE_DEVICE && nnb_now_ns() < deadline_ns) {
+    while (waits && code == NNBURST_UNAVAILABLE_DEVICE && nnb_now_ns() < deadline_ns) {
         struct timespec pause = {.tv_nsec = RETRY_NS};
         (void)nanosleep(&pause, NULL);
         code = open_connection(device, deadline_ns);
@@ -242,10 +242,7 @@ static int await_service(nnburst_device *device, uint64_t deadline_ns) {
     return code;
 }
 
-int nnburst_reconnect(nnburst_device *device, uint64_t timeout_ns) {
-    if (device == NULL) {
-        return nnb_fail_null("device");
-    }
+int nnb_reconnect(nnburst_device *device, bool waits, uint64_t timeout_ns) {
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
     int code = nnb_check_ours(device);
     if (code != NNBURST_NO_ERROR) {
@@ -256,7 +253,7 @@ int nnburst_reconnect(nnburst_device *device, uint64_t timeout_ns) {
         return code;
     }
     nnb_connection_close(&device->connection);
-    code = await_service(device, deadline);
+    code = reach_service(device, waits, deadline);
     for (nnburst_model *model = device->models; code == NNBURST_NO_ERROR && model != NULL; model = model->next) {
         code = nnb_reopen_model(model, deadline);
     }
@@ -265,6 +262,10 @@ int nnburst_reconnect(nnburst_device *device, uint64_t timeout_ns) {
     }
     leave_all(device, NULL);
     return code;
+}
+
+int nnburst_reconnect(nnburst_device *device, uint64_t timeout_ns) {
+    return device == NULL ? nnb_fail_null("device") : nnb_reconnect(device, true, timeout_ns);
 }
 
 void nnburst_close_device(nnburst_device *device) {

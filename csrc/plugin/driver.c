@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/client.h"
+
 #define MILLISECOND 1000000u
 #define DEFAULT_TIMEOUT_MS 60000u
 
@@ -101,7 +103,8 @@ bool nnb_driver_recover(struct nnb_driver *driver, struct nnb_reason *reason) {
     }
     (void)pthread_rwlock_wrlock(&driver->recovery);
     if (!nnburst_is_alive(driver->device)) { /* another thread may have been quicker */
-        code = nnburst_reconnect(driver->device, driver->timeout_ns);
+        /* A program that runs a network asks again when it likes; it shall not wait for a service that is gone. */
+        code = nnb_reconnect(driver->device, false, driver->timeout_ns);
     }
     (void)pthread_rwlock_unlock(&driver->recovery);
     return code == NNBURST_NO_ERROR ||

@@ -56,7 +56,8 @@ bool nnb_driver_open(struct nnb_driver *driver, const struct nnb_driver_options 
 /* Lets go of what nnb_driver_open has made. */
 void nnb_driver_close(struct nnb_driver *driver);
 
-/* After the driver's end: connects again, or starts another one, and prepares again. A driver that is alive stays as it is. */
+/* After the driver's end: connects again, or starts another one, and prepares again. Fails at once if no service is
+ * there. A driver that is alive stays as it is. */
 bool nnb_driver_recover(struct nnb_driver *driver, struct nnb_reason *reason);
 
 #endif

@@ -12,10 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from client.service import Service
 from litert_delegate.conftest import MakeInterpreter, opened, operators, results, some_inputs
 from nnburst import litert
 from nnburst.testing.faults import footprint
 from nnburst.testing.models.tflite_builder import TfliteBuilder
+from waiting import error_of
+
+#: Far longer than a test may take.
+HOUR_MS = 3_600_000
 
 SHARED_NETWORKS = (
     "kws_float",
@@ -238,6 +243,19 @@ def test_killed_driver_is_an_error_and_the_next_run_is_right(
     assert_same(engine, made, layers())
     del made
     assert children() == before
+
+
+def test_run_after_the_end_of_its_service_is_an_error_that_waits_for_none(
+    engine: Any, interpreter: MakeInterpreter
+) -> None:
+    with Service(executor="litert") as service:
+        made = interpreter(layers(), device=service.address, timeout_ms=HOUR_MS, fallback=False)
+        assert_same(engine, made, layers())
+        service.kill()
+        assert re.search("DEAD_OBJECT|no driver serves", error_of(made.invoke))
+        assert "no driver serves" in error_of(made.invoke)
+        service.start()
+        assert_same(engine, made, layers())
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,12 @@ import nnburst
 from client.service import Service
 from nnburst import onnxruntime as provider
 from nnburst.testing.faults import footprint
+from waiting import error_of
 
 networks = pytest.importorskip("onnxruntime_ep.networks", reason="needs onnx")
+
+#: Far longer than a test may take.
+HOUR_MS = 3_600_000
 
 
 def by_cpu(engine: Any, network: bytes | str) -> Any:
@@ -190,6 +194,21 @@ def test_killed_driver_is_an_error_and_the_next_run_is_right(
     assert_same(made.run(None, feeds), expected)
     del made
     assert children() == before
+
+
+def test_run_after_the_end_of_its_service_is_an_error_that_waits_for_none(
+    engine: Any, session: Callable[..., Any]
+) -> None:
+    network, feeds = networks.layers()
+    expected = by_cpu(engine, network).run(None, feeds)
+    with Service(executor="onnxruntime") as service:
+        made = session(network, device=service.address, timeout_ms=str(HOUR_MS))
+        assert_same(made.run(None, feeds), expected)
+        service.kill()
+        assert re.search("DEAD_OBJECT|no driver serves", error_of(lambda: made.run(None, feeds)))
+        assert "no driver serves" in error_of(lambda: made.run(None, feeds))
+        service.start()
+        assert_same(made.run(None, feeds), expected)
 
 
 @pytest.mark.parametrize(
