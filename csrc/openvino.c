@@ -13,6 +13,10 @@
 /* What libopenvino_c.so declares, as far as it is used here. Handles are opaque pointers; a status is 0 for success. */
 typedef void *handle;
 
+/* The oldest version with which the executor's tests pass (`make engines`). */
+#define LEAST_YEAR 2025u
+#define LEAST_RELEASE 4u
+
 struct version {
     const char *build_number;
     const char *description;
@@ -146,9 +150,12 @@ static bool find(void *library, const char *name, void *place, size_t bytes, cha
     return true;
 }
 
+static bool find_version(void *library, char *message) {
+    return FIND(get_openvino_version) && FIND(version_free) && FIND(get_last_err_msg) && FIND(free);
+}
+
 static bool find_all(void *library, char *message) {
-    return FIND(get_openvino_version) && FIND(version_free) && FIND(get_last_err_msg) && FIND(free) &&
-           FIND(core_create) && FIND(core_get_property) && FIND(core_read_model_from_memory_buffer) &&
+    return FIND(core_create) && FIND(core_get_property) && FIND(core_read_model_from_memory_buffer) &&
            FIND(core_compile_model) && FIND(model_free) && FIND(compiled_model_inputs_size) &&
            FIND(compiled_model_outputs_size) && FIND(compiled_model_input_by_index) &&
            FIND(compiled_model_output_by_index) && FIND(compiled_model_create_infer_request) &&
@@ -170,6 +177,25 @@ static handle read_model(const uint8_t *content, uint64_t bytes, char *message) 
     return done ? model : NULL;
 }
 
+/* Notes the library's version; false, and why, if it is older than those that are known to work. */
+static bool check_version(char *message) {
+    struct version found = {0};
+    if (!went_well(engine.get_openvino_version(&found), message)) {
+        return false;
+    }
+    snprintf(engine.version, sizeof engine.version, "%s", found.build_number);
+    engine.version_free(&found);
+    unsigned year = 0;
+    unsigned release = 0;
+    int count = sscanf(engine.version, "%4u.%4u", &year, &release);
+    if (count == 2 && (year > LEAST_YEAR || (year == LEAST_YEAR && release >= LEAST_RELEASE))) {
+        return true;
+    }
+    snprintf(message, NNB_ONNX_MESSAGE_BYTES, "version '%s', expected %u.%u or later", engine.version, LEAST_YEAR,
+             LEAST_RELEASE);
+    return false;
+}
+
 int nnb_openvino_open(const char *path, const uint8_t *content, uint64_t bytes, char *version, char *message) {
     message[0] = '\0';
     if (!engine.core) {
@@ -178,15 +204,15 @@ int nnb_openvino_open(const char *path, const uint8_t *content, uint64_t bytes, 
             snprintf(message, NNB_ONNX_MESSAGE_BYTES, "%s", dlerror());
             return NNB_OPENVINO_NO_LIBRARY;
         }
+        if (!find_version(library, message)) {
+            return NNB_OPENVINO_NO_SYMBOL;
+        }
+        if (!check_version(message)) {
+            return NNB_OPENVINO_FAILED;
+        }
         if (!find_all(library, message)) {
             return NNB_OPENVINO_NO_SYMBOL;
         }
-        struct version found = {0};
-        if (!went_well(engine.get_openvino_version(&found), message)) {
-            return NNB_OPENVINO_FAILED;
-        }
-        snprintf(engine.version, sizeof engine.version, "%s", found.build_number);
-        engine.version_free(&found);
         if (!went_well(engine.core_create(&engine.core), message)) {
             engine.core = NULL;
             return NNB_OPENVINO_FAILED;

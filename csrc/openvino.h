@@ -1,8 +1,8 @@
 /* OpenVINO's C library, opened at run time: ONNX graphs compiled, requests bound, run without Python.
  *
  * The library is part of the wheel `openvino`. Its functions are found by name; openvino.c declares those that it
- * uses as 2025.0 to 2026.4 have them. Borders and arguments are those of onnxruntime.h: a graph is the same
- * to both engines.
+ * uses as 2025.4 to 2026.4 have them, and refuses an older library. Borders and arguments are those of onnxruntime.h:
+ * a graph is the same to both engines.
  */
 #ifndef NNB_OPENVINO_H
 #define NNB_OPENVINO_H
