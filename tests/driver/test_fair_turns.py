@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from driver.waiting_turns import Work, order_of
 from nnburst.driver.owner_server import FairTurns
 from nnburst.hal.enums import Priority
+from nnburst.hal.errors import MissedDeadline
+from nnburst.hal.limits import UINT64_MAX
 
 LOW, MEDIUM, HIGH = Priority.LOW, Priority.MEDIUM, Priority.HIGH
 
@@ -90,3 +93,29 @@ def test_one_has_the_device_at_a_time() -> None:
     assert len(most) == 300
     assert max(most) == 1
     assert not turns.is_busy
+
+
+def test_work_whose_deadline_passes_while_it_waits_takes_no_turn_and_no_share() -> None:
+    turns = FairTurns()
+    late, other = turns.join(0), turns.join(0)
+    with turns.join(1).turn(MEDIUM):
+        for _ in range(3):
+            with pytest.raises(MissedDeadline), late.turn(HIGH, now_ns() + 1_000_000):
+                pytest.fail("it was given a device that is in use")
+        assert turns.waiting == 0
+    assert not turns.is_busy
+    for taker in (other, late):
+        with taker.turn(MEDIUM, now_ns() + 60_000_000_000):
+            assert turns.is_busy
+
+
+def test_free_device_is_given_whatever_the_deadline() -> None:
+    turns = FairTurns()
+    with turns.join(0).turn(MEDIUM, 1):
+        assert turns.is_busy
+    with turns.join(0).turn(MEDIUM, UINT64_MAX):
+        assert turns.is_busy
+
+
+def now_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

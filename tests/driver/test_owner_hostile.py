@@ -31,7 +31,8 @@ from nnburst.driver.model.device import Device
 from nnburst.driver.owner_client import Attach, RunBound
 from nnburst.driver.owner_server import FairTurns, OwnedWorker
 from nnburst.fmq.shared_memory import SharedMemory
-from nnburst.hal.errors import DeadObject, InvalidArgument, NnburstError
+from nnburst.hal.enums import Priority
+from nnburst.hal.errors import DeadObject, InvalidArgument, MissedDeadline, NnburstError
 from nnburst.hal.model import DataLocation, MemoryPool
 from nnburst.hal.types import Request, RequestArgument
 
@@ -180,3 +181,17 @@ def test_request_that_was_unbound_while_it_idled_runs_again(
             while any(thread.name == "nnburst idle" for thread in threading.enumerate()):
                 assert time.monotonic() < deadline
                 threading.Event().wait(0.001)
+
+
+def test_wait_for_a_turn_ends_at_the_deadline_of_the_request() -> None:
+    turns = FairTurns()
+    peer = Peer(Device("shared", make_executor("reference")), turns)
+    with SharedMemory.create(3 * BYTES) as memory:
+        bound = peer.bind(peer.prepare(), memory)
+        with turns.join(1).turn(Priority.MEDIUM):  # another user has the device all the time
+            deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 50_000_000
+            with pytest.raises(MissedDeadline, match="E4: the deadline has passed"):
+                peer.call(RunBound(bound, deadline_ns), Executed)
+            assert turns.waiting == 0
+    assert_serves(peer)
+    peer.end()

@@ -65,7 +65,10 @@ R = TypeVar("R", bound=Message)
 
 #: Seconds that a device may take to warm up.
 _WARM_UP: Final = 120.0
-#: Seconds that a preparation, or an execution with all that wait before it, may take.
+#: Seconds that a preparation, or an execution with all that wait before it, may take. A request's deadline
+#: ends its wait in the owner. This one is for requests without a deadline, as all of bursts are, and for an
+#: owner that is there and does not answer; the end of an owner is noticed at once. It is long because the
+#: memory of a run is the owner's until it has answered.
 _LONG: Final = 3600.0
 #: Seconds that other calls may take.
 _SHORT: Final = 30.0

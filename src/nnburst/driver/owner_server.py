@@ -73,8 +73,14 @@ from nnburst.driver.executors import make_executor
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.execution import LatencyEstimate
 from nnburst.driver.owner_client import Attach, RunBound
-from nnburst.hal.enums import Priority
-from nnburst.hal.errors import DeadObject, DeviceUnavailable, NnburstError, ResourceExhausted
+from nnburst.hal.enums import ErrorStatus, Priority
+from nnburst.hal.errors import (
+    DeadObject,
+    DeviceUnavailable,
+    MissedDeadline,
+    NnburstError,
+    ResourceExhausted,
+)
 from nnburst.hal.utils import start_thread
 from nnburst.tracing.recording import record_if_asked
 
@@ -152,13 +158,19 @@ class TurnTaker(_Share):
         """Whether no client had the device, or waited for it, when looked at."""
         return not self._turns.is_busy
 
-    def turn(self, priority: Priority) -> contextlib.AbstractContextManager[None]:
+    def turn(
+        self, priority: Priority, deadline_ns: int | None = None
+    ) -> contextlib.AbstractContextManager[None]:
         """A context in which this client alone has the device; waits for its turn before.
 
         Args:
             priority: of the work, among the work of all clients of the user.
+            deadline_ns: until which it waits, on CLOCK_BOOTTIME; None for as long as the others take.
+
+        Raises:
+            MissedDeadline: the deadline has passed, and it was not its turn (device:E4).
         """
-        return self._turns.hold(self, priority)
+        return self._turns.hold(self, priority, deadline_ns)
 
     def close(self) -> None:
         """The client is gone; none of its threads waits any more."""
@@ -205,7 +217,9 @@ class FairTurns:
             self._users = {user: known for user, known in self._users.items() if known.clients}
 
     @contextlib.contextmanager
-    def hold(self, client: TurnTaker, priority: Priority) -> Iterator[None]:
+    def hold(
+        self, client: TurnTaker, priority: Priority, deadline_ns: int | None
+    ) -> Iterator[None]:
         """For `TurnTaker.turn`."""
         waiter = _Waiter(client, priority)
         with self._lock:
@@ -214,7 +228,8 @@ class FairTurns:
             client.begin_waiting(client.user.now)
             if not self._busy:
                 self._pass_on()
-        waiter.bell.acquire()
+        if not waiter.bell.acquire(timeout=_seconds_until(deadline_ns)):
+            self._miss(waiter)
         began = self._clock()
         try:
             yield
@@ -224,6 +239,23 @@ class FairTurns:
                 client.charge(took)
                 client.user.charge(took)
                 self._pass_on()
+
+    def _miss(self, waiter: _Waiter) -> None:
+        """Wait no longer, unless it is the waiter's turn by now.
+
+        Raises:
+            MissedDeadline: it is not.
+        """
+        with self._lock:
+            if waiter not in self._waiters:
+                return
+            self._waiters.remove(waiter)
+            waiter.client.user.waiting -= 1
+            waiter.client.waiting -= 1
+        raise MissedDeadline(
+            "device:E4: the deadline has passed while others had the device",
+            status=ErrorStatus.MISSED_DEADLINE_PERSISTENT,
+        )
 
     def _pass_on(self) -> None:
         """Give the device to the next one, if there is one; the lock is held."""
@@ -242,6 +274,14 @@ class FairTurns:
         self._now = max(self._now, user.tag)
         user.now = max(user.now, client.tag)
         chosen.bell.release()
+
+
+def _seconds_until(deadline_ns: int | None) -> float:
+    """As a lock takes it: -1 for no end."""
+    if deadline_ns is None:
+        return -1.0
+    left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+    return min(max(left, 0.0), threading.TIMEOUT_MAX)
 
 
 _Call = (
@@ -441,7 +481,7 @@ class OwnedWorker:
     def _run(self, call: RunBound) -> Answer:
         with (
             self._session.objects.acquire(call.handle, ReusableExecution) as reusable,
-            self._taker.turn(reusable.target.priority),
+            self._taker.turn(reusable.target.priority, call.deadline_ns),
         ):
             if self._ended:
                 raise DeadObject("the client is gone")
