@@ -21,7 +21,7 @@ from nnburst.hal.model import DataLocation
 from nnburst.hal.types import OutputShape, Request, RequestArgument, Timing
 from nnburst.serialize import serialize_request, serialize_result
 from nnburst.testing.conformance.vectors import Vector, write
-from nnburst.testing.models.random_graphs.check import as_vector, tolerance_for
+from nnburst.testing.models.random_graphs.graphs import as_vector, tolerance_for
 from nnburst.testing.pack.cases import can_be_drawn, cases, conceivable
 
 #: Cases of each operation and type, of the lowest rank that it has.

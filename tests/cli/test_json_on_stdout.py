@@ -11,7 +11,7 @@ from nnburst.cli import main
 from nnburst.hal.enums import OperandType
 from nnburst.testing.conformance.vectors import write
 from nnburst.testing.models.random_graphs import generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 
 
 def test_conformance_writes_nothing_else(

@@ -38,8 +38,7 @@ from nnburst.hal.errors import NnburstError
 from nnburst.hal.signature import Role
 from nnburst.testing.conformance.vectors import Vector, VectorGraph, VectorOperand, build, read
 from nnburst.testing.models.random_graphs.builder import SIZES, TEMPLATES, GraphBuilder
-from nnburst.testing.models.random_graphs.check import as_vector
-from nnburst.testing.models.random_graphs.generate import draw
+from nnburst.testing.models.random_graphs.graphs import as_vector, draw
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -27,8 +27,8 @@ from nnburst.testing.models.random_graphs.builder import (
     RandomGraph,
 )
 from nnburst.testing.models.random_graphs.chain_builder import SHAPES
-from nnburst.testing.models.random_graphs.check import as_vector, cut
 from nnburst.testing.models.random_graphs.control_flow import CONTROL_FLOW
+from nnburst.testing.models.random_graphs.graphs import as_vector, cut
 from nnburst.testing.models.random_graphs.pairs import (
     ONLY_READERS,
     OPERATIONS,

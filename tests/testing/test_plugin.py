@@ -16,7 +16,7 @@ from nnburst.testing import plugin
 from nnburst.testing.conformance.vectors import write
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.models.random_graphs import generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 from nnburst.testing.report import Report
 
 pytest_plugins = ["pytester"]

@@ -22,8 +22,7 @@ from nnburst.testing.conformance.vectors import build, read
 from nnburst.testing.models.naive import NAIVE
 from nnburst.testing.models.random_graphs import PRIMARY, SIZES, check, generate, shrink
 from nnburst.testing.models.random_graphs.builder import TEMPLATES, GraphBuilder
-from nnburst.testing.models.random_graphs.check import CRITERIA, as_vector, difference
-from nnburst.testing.models.random_graphs.generate import draw
+from nnburst.testing.models.random_graphs.graphs import CRITERIA, as_vector, difference, draw
 
 F32, I32, B8 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8
 

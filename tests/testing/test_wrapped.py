@@ -14,7 +14,7 @@ from nnburst.testing.conformance.campaign import find_files, run_suite
 from nnburst.testing.conformance.runners import LocalRunner
 from nnburst.testing.conformance.vectors import Tolerance, read
 from nnburst.testing.models.random_graphs import PRIMARY, check, generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 from testing.some_vectors import some_files
 from testing.wrapped import inside_if
 

@@ -34,7 +34,7 @@ from nnburst.testing.conformance.comparison import Unsupported
 from nnburst.testing.conformance.runners import RUNNERS, Runner
 from nnburst.testing.conformance.vectors import write
 from nnburst.testing.models.random_graphs import PRIMARY, RandomGraph, check, generate, shrink
-from nnburst.testing.models.random_graphs.check import as_vector, tolerance_for
+from nnburst.testing.models.random_graphs.graphs import as_vector, tolerance_for
 
 if TYPE_CHECKING:
     from nnburst.testing.fuzzing.model_asking import FuzzReport

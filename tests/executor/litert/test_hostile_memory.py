@@ -36,8 +36,7 @@ from nnburst.testing.conformance.vectors import (
     build,
 )
 from nnburst.testing.models.random_graphs.builder import SIZES, TEMPLATES, GraphBuilder
-from nnburst.testing.models.random_graphs.check import as_vector
-from nnburst.testing.models.random_graphs.generate import draw
+from nnburst.testing.models.random_graphs.graphs import as_vector, draw
 
 pytestmark = needs_engine
 

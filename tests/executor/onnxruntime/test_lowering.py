@@ -23,7 +23,7 @@ from nnburst.testing.conformance.comparison import Unsupported
 from nnburst.testing.conformance.runners import LocalRunner
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.models.random_graphs import check, generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 from testing.some_vectors import some_files
 
 _KINDS = [OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8]

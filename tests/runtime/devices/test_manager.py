@@ -263,7 +263,7 @@ def test_devices_named_sample_refuse_half_if_asked_to(manager: Managers) -> None
     from nnburst.runtime import Model
     from nnburst.testing.conformance.vectors import build
     from nnburst.testing.models.random_graphs import generate
-    from nnburst.testing.models.random_graphs.check import as_vector
+    from nnburst.testing.models.random_graphs.graphs import as_vector
 
     devices = [ComputingDevice(f"sample {n}", lambda _o, _m: True, 0.5 + n / 10) for n in range(2)]
     found = manager(devices, settings=Settings(refuses_half=True))

@@ -18,7 +18,7 @@ from nnburst.testing.conformance.runners import LocalRunner
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.framework import FrameworkRunner
 from nnburst.testing.models.random_graphs import PRIMARY, generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 from runtime.computing_device import ComputingDevice
 
 COSTS = (0.3, 0.5, 0.7, 1.2)

@@ -24,7 +24,7 @@ from nnburst.runtime.planning.plan import PartitioningMode, SimplePlan
 from nnburst.runtime.planning.slices import SliceableModel, hal_model
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.models.random_graphs import PRIMARY, generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 from nnburst.testing.partitioning.run import CpuStandIn, uniform
 from runtime.planning.plans import ADD, BOOL8, CPU, EXP, F32, MUL, branches, chain, device, made
 

@@ -44,7 +44,7 @@ from nnburst.testing.load.stress import (
     outcome_of,
 )
 from nnburst.testing.models.random_graphs import generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 
 #: Seconds between the beginnings of two preparations, of a block of executions, and before the first block.
 _EVERY: Final = 0.02

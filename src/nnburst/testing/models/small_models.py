@@ -17,8 +17,7 @@ from nnburst.hal.model import DTYPES, DataLocation, MemoryPool, Model, Operand
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.conformance.vectors import Vector, build
 from nnburst.testing.models.random_graphs.builder import SIZES, TEMPLATES, GraphBuilder, RandomGraph
-from nnburst.testing.models.random_graphs.check import as_vector
-from nnburst.testing.models.random_graphs.generate import FAMILIES, draw
+from nnburst.testing.models.random_graphs.graphs import FAMILIES, as_vector, draw
 
 Array = npt.NDArray[Any]
 

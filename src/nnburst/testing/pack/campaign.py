@@ -23,8 +23,13 @@ from nnburst.testing.models.random_graphs.builder import (
     RandomGraph,
 )
 from nnburst.testing.models.random_graphs.chain_builder import SHAPES
-from nnburst.testing.models.random_graphs.check import as_vector, check, tolerance_for
-from nnburst.testing.models.random_graphs.generate import PRIMARY, draw
+from nnburst.testing.models.random_graphs.graphs import (
+    PRIMARY,
+    as_vector,
+    check,
+    draw,
+    tolerance_for,
+)
 from nnburst.testing.models.random_graphs.pairs import OPERATIONS, Pair, graph_of, pairs
 from nnburst.testing.pack.cases import Case, Triple, cases
 from nnburst.testing.pack.trial import problem_of

@@ -24,7 +24,7 @@ from nnburst.testing.models.random_graphs.builder import (
     Size,
     Unsuitable,
 )
-from nnburst.testing.models.random_graphs.generate import draw
+from nnburst.testing.models.random_graphs.graphs import draw
 
 
 class EdgeCase(StrEnum):

@@ -19,7 +19,7 @@ from nnburst.testing.conformance.runners import PreparedRun, Runner
 from nnburst.testing.conformance.vectors import BuiltModel, Tolerance, build
 from nnburst.testing.models.naive.registry import Array
 from nnburst.testing.models.random_graphs.builder import TEMPLATES, Template
-from nnburst.testing.models.random_graphs.check import CRITERIA, as_vector, cut
+from nnburst.testing.models.random_graphs.graphs import CRITERIA, as_vector, cut
 from nnburst.testing.pack.cases import Case, Feed
 
 _VECTORS: Final = Tolerance()

@@ -42,7 +42,7 @@ from nnburst.testing.conformance.comparison import RunResult, Unsupported
 from nnburst.testing.conformance.runners import LocalPrepared, LocalRunner
 from nnburst.testing.conformance.vectors import build
 from nnburst.testing.models.random_graphs import PRIMARY, generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 from nnburst.testing.partitioning.run import CpuStandIn, uniform
 
 # -- rules of plans --------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 from nnburst.testing.faults.footprint import footprint, settle
 from nnburst.testing.models.random_graphs import PRIMARY, generate
-from nnburst.testing.models.random_graphs.check import as_vector
+from nnburst.testing.models.random_graphs.graphs import as_vector
 from nnburst.testing.models.small_models import SmallModel, all_models, some_per_operation
 
 #: A worker may keep the threads that it has started for calls.

@@ -1,7 +1,6 @@
 """Draws random models with known results, executes them a second way, and compares."""
 
 from nnburst.testing.models.random_graphs.builder import SIZES, RandomGraph
-from nnburst.testing.models.random_graphs.check import check, shrink
-from nnburst.testing.models.random_graphs.generate import PRIMARY, generate
+from nnburst.testing.models.random_graphs.graphs import PRIMARY, check, generate, shrink
 
 __all__ = ["generate", "check", "shrink", "RandomGraph", "PRIMARY", "SIZES"]

@@ -31,7 +31,7 @@ from nnburst.testing.models.random_graphs.chain_builder import (
     is_integer,
 )
 from nnburst.testing.models.random_graphs.control_flow import CONTROL_FLOW, ControlFlowBuilder
-from nnburst.testing.models.random_graphs.generate import FAMILIES
+from nnburst.testing.models.random_graphs.graphs import FAMILIES
 
 assert FAMILIES  # their import has filled JOINED
 
