@@ -147,6 +147,11 @@ def test_no_hash_is_taken_of_what_engines_may_round() -> None:
     assert [o for g, o in hashes if any(g.operands[i].slack for i in o.inputs)] == []
 
 
+def test_boxes_of_equal_scores_are_picked_in_the_order_of_the_originals_list() -> None:
+    found = tried("reference", [chain(Q8, 5, 1210)])
+    assert (found.executed, reasons(found)) == (1, {})
+
+
 def test_the_second_operation_reads_the_result_of_the_first() -> None:
     for kind in (F32, I32, Q8):
         for graph in filter(None, graphs_of(some_pairs(kind, 5, seed=1))):

@@ -34,6 +34,9 @@ def _suppressed(
 ) -> list[tuple[int, float]]:
     """Entries that are picked, the best first, and their scores when they are.
 
+    NNAPI: GenerateProposals.cpp. Of equal scores the first in the list wins. A pick changes places with the
+    first that is left, and the last that is left takes the place of each entry that is left out.
+
     Args:
         scores: by entry.
         boxes: of an entry.
@@ -41,17 +44,22 @@ def _suppressed(
         weigh: factor of a score by the overlap with an entry that has been picked; None leaves it out.
         least: a score below that leaves an entry out, too.
     """
-    left = dict(scores)
+    now, left = dict(scores), list(scores)
     picked: list[tuple[int, float]] = []
     while left and len(picked) != most:
-        best = max(left, key=lambda entry: left[entry])
-        picked.append((best, left.pop(best)))
-        for entry in list(left):
-            factor = weigh(_overlap(boxes(best), boxes(entry)))
-            if factor is None or left[entry] * factor < least:
-                del left[entry]
+        at = max(range(len(left)), key=lambda place: now[left[place]])
+        left[0], left[at] = left[at], left[0]
+        best = left.pop(0)
+        picked.append((best, now[best]))
+        place = 0
+        while place < len(left):
+            factor = weigh(_overlap(boxes(best), boxes(left[place])))
+            if factor is None or now[left[place]] * factor < least:
+                left[place] = left[-1]
+                left.pop()
             else:
-                left[entry] *= factor
+                now[left[place]] *= factor
+                place += 1
     return picked
 
 
