@@ -57,9 +57,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "nnburst")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make known what `rule_coverage` looks for."""
+    """Make known what `rule_coverage` looks for, and which cases run every day."""
     config.addinivalue_line(
         "markers", "rule(id, *sides): shows that a rule accepts, rejects, or both"
+    )
+    config.addinivalue_line(
+        "markers", "every_day(*ids): cases that run every day; the others run in the campaign"
     )
 
 
@@ -126,6 +129,9 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(skip)
         if FAULTS in item.path.parents or getattr(item.obj, "is_hypothesis_test", False):
             item.add_marker(pytest.mark.counted)
+        every_day = item.get_closest_marker("every_day")
+        if every_day and item.callspec.id not in every_day.args:
+            item.add_marker(pytest.mark.campaign)
     items.sort(key=lambda item: turn_of(group_of(item.path)))
 
 

@@ -68,6 +68,7 @@ def test_groups_that_take_longest_come_first(request: pytest.FixtureRequest) -> 
 SLOW = "import pytest, time\n\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n):\n    pass\n"
 
 
+@pytest.mark.campaign
 def test_every_group_runs_in_one_process(tmp_path: Path) -> None:
     tests = tmp_path / "tests"
     for folder in ("faults", "hal"):

@@ -82,6 +82,7 @@ def test_routes_that_spread_are_called_noisy_and_have_no_colour() -> None:
     assert 'class="worse"' not in text
 
 
+@pytest.mark.every_day("120-worse")
 @pytest.mark.parametrize(("now", "word"), [(120, "worse"), (80, "better")])
 def test_verdict_beside_an_older_report_has_the_colour_of_its_word(now: float, word: str) -> None:
     old = measurement({C_API: 100, BURST: 100})

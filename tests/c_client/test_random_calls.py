@@ -16,7 +16,7 @@ from nnburst.hal.environment import RANDOM_CALLS
 SCRIPT = Path(__file__).resolve().parents[2] / "csrc" / "tests" / "run.sh"
 
 pytestmark = [
-    pytest.mark.counted,
+    pytest.mark.campaign,
     pytest.mark.skipif(
         not SCRIPT.exists() or shutil.which("gcc") is None,
         reason="needs gcc and the C sources beside the tests",

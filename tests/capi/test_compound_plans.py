@@ -22,6 +22,7 @@ def c(monkeypatch: pytest.MonkeyPatch) -> Iterator[CInterface]:
         yield CInterface()
 
 
+@pytest.mark.every_day("burstCompute-True", "compute-False")
 @pytest.mark.parametrize("explicit", [False, True])
 @pytest.mark.parametrize("way", ["burstCompute", "compute"])
 def test_after_two_computations_both_steps_need_no_python(

@@ -245,6 +245,7 @@ def arguments(request: pytest.FixtureRequest) -> list[str]:
     return [str(library)]
 
 
+@pytest.mark.every_day("the program's")
 def test_calls_after_the_end_of_python_are_refused(
     compile_program: Compile, run_compiled: Run, arguments: list[str]
 ) -> None:
@@ -255,6 +256,7 @@ def test_calls_after_the_end_of_python_are_refused(
     assert done.stderr == ENDED
 
 
+@pytest.mark.every_day("free")
 @pytest.mark.parametrize("then", ["exit", "free"])
 def test_a_program_ends_well_and_without_a_line_after_the_end_of_its_python(
     compile_program: Compile, run_compiled: Run, then: str
@@ -267,6 +269,7 @@ def test_a_program_ends_well_and_without_a_line_after_the_end_of_its_python(
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 ", "")
 
 
+@pytest.mark.every_day("the program's")
 def test_threads_that_compute_while_python_ends_are_refused_from_then_on(
     compile_program: Compile, run_compiled: Run, arguments: list[str]
 ) -> None:

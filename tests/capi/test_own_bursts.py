@@ -199,6 +199,7 @@ def test_a_burst_that_is_used_stays_and_one_that_is_not_is_given_up(
     addition.close()
 
 
+@pytest.mark.campaign
 def test_a_thousand_short_threads_leave_no_burst(
     c: CInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:

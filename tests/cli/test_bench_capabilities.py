@@ -113,6 +113,7 @@ def test_what_a_device_does_not_support_counts_as_the_reference_executor(
     assert figures["capabilities"]["quant8"] == {"exec_time": 1.0, "power_usage": 1.0}
 
 
+@pytest.mark.campaign
 def test_networks_of_a_list_are_measured_if_they_are_small_enough(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_network_is_compared_timed_and_prepared(
     assert "random inputs, seed 1" in shown
 
 
+@pytest.mark.campaign
 @needs_two_cores
 def test_warm_up_comes_first_rounds_last_and_the_relaxed_network_is_measured_beside(
     tmp_path: Path,
@@ -108,6 +109,7 @@ def test_warm_up_comes_first_rounds_last_and_the_relaxed_network_is_measured_bes
     assert [found["device"] for found in network["accuracy"]] == ["", "relaxed"]
 
 
+@pytest.mark.campaign
 @needs_two_cores
 def test_preparation_is_left_out_if_nothing_is_to_be_prepared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -122,6 +124,7 @@ def test_preparation_is_left_out_if_nothing_is_to_be_prepared(
     assert "took nothing from a compilation cache" not in capsys.readouterr().out
 
 
+@pytest.mark.campaign
 @needs_two_cores
 def test_network_that_keeps_a_state_goes_by_the_executor_in_process(tmp_path: Path) -> None:
     [network] = measured(write(tmp_path, "SVDF-FLOAT32"), "--executor", "reference")["networks"]
@@ -202,6 +205,7 @@ def test_onnx_file_is_compared_with_its_own_engine(counting: Path) -> None:
     assert names == network["histograms"].keys()
 
 
+@pytest.mark.campaign
 @needs_two_cores
 def test_list_file_decides_the_status_and_the_table_has_every_route(
     counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -259,6 +263,7 @@ def test_an_expectation_without_a_key_is_wrong_usage(tmp_path: Path) -> None:
     assert ended.value.code == 2
 
 
+@pytest.mark.campaign
 @needs_two_cores
 @pytest.mark.parametrize("width", [400, 1400])
 def test_page_is_legible_in_a_browser_and_asks_no_network(tmp_path: Path, width: int) -> None:

@@ -201,6 +201,7 @@ def test_files_are_named_by_letters_kind_and_number_and_are_their_owners(
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.every_day("flipped-reference")
 @pytest.mark.parametrize("executor", ONE_EVERY_DAY)
 @pytest.mark.parametrize(
     "damage",
@@ -225,6 +226,7 @@ def test_damaged_files_are_compiled_and_written_anew(
         assert start(executor, folder)[0]
 
 
+@pytest.mark.every_day("reference")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_live_driver_outlives_damage_in_every_byte_and_compiles(
     executor: str, folder: Path

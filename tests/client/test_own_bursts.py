@@ -112,6 +112,7 @@ def test_a_burst_that_is_not_used_is_given_up(
     warm_up(prepared)
 
 
+@pytest.mark.campaign
 def test_a_thousand_short_threads_leave_no_burst(device: Device, prepared: PreparedModel) -> None:
     def run() -> None:
         for _ in range(3):

@@ -186,6 +186,7 @@ def _way(prepared: PreparedModel, name: str, count: Array) -> Callable[[Array], 
     return run
 
 
+@pytest.mark.every_day("bound request")
 @pytest.mark.parametrize("way", ["socket", "burst", "bound request"])
 def test_an_execution_that_its_driver_died_of_is_not_repeated(
     way: str, make_module: Callable[[str, str], None]

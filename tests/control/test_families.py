@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +46,10 @@ def test_every_call_has_a_handler_of_its_name() -> None:
         assert words(handler.__name__) == words(kind.__name__)
 
 
-def makers() -> Iterator[tuple[str, set[str]]]:
+@cache
+def makers() -> list[tuple[str, set[str]]]:
     """Names that functions of the client call, and the words of each function or its class."""
+    found = []
     for path in CLIENT.rglob("*.py"):
         todo: list[tuple[ast.AST, str]] = [(ast.parse(path.read_text(encoding="utf-8")), "")]
         while todo:
@@ -55,8 +57,9 @@ def makers() -> Iterator[tuple[str, set[str]]]:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name != "__init__":
                 name = node.name
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                yield node.func.id, words(name) - {"async"}
+                found.append((node.func.id, words(name) - {"async"}))
             todo += [(child, name) for child in ast.iter_child_nodes(node)]
+    return found
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def test_hostile_counters_are_refused_without_touching_a_byte_beyond() -> None:
     assert "300000 hostile counter pairs" in run("address", "hostile_counters", 300_000)
 
 
+@pytest.mark.campaign
 def test_threads_share_a_ring_without_a_race() -> None:
     assert "none torn or lost" in run("thread", "ring_stress", 20_000)
 
@@ -47,11 +48,13 @@ def test_ends_of_a_queue_pass_whole_units_in_every_way(sanitizer: str) -> None:
     assert "none torn or lost" in run(sanitizer, "queue_stress", 10_000)
 
 
+@pytest.mark.every_day("address")
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_each_of_several_readers_is_woken_for_every_unit(sanitizer: str) -> None:
     assert "none missed" in run(sanitizer, "queue_stress", 2_000, "broadcast")
 
 
+@pytest.mark.every_day("address")
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_ends_of_a_queue_survive_a_peer_that_changes_every_shared_byte(
     sanitizer: str, monkeypatch: pytest.MonkeyPatch
@@ -60,6 +63,7 @@ def test_ends_of_a_queue_survive_a_peer_that_changes_every_shared_byte(
     assert "nothing but errors" in run(sanitizer, "queue_stress", 500, "hostile")
 
 
+@pytest.mark.every_day("thread")
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_client_and_driver_get_the_results_asked_for_whatever_happens_at_once(
     sanitizer: str,
@@ -67,11 +71,13 @@ def test_client_and_driver_get_the_results_asked_for_whatever_happens_at_once(
     assert "each the one asked for" in run(sanitizer, "burst_stress", 4_000)
 
 
+@pytest.mark.every_day("thread")
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_steps_of_a_plan_begin_in_order_whatever_happens_at_once(sanitizer: str) -> None:
     assert "each step behind the one before" in run(sanitizer, "steps_stress", 1_000)
 
 
+@pytest.mark.every_day("thread")
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_byte_for_who_waits_in_an_event_loop_is_never_lost(sanitizer: str) -> None:
     assert "waits for a byte, none lost" in run(sanitizer, "wakeup_stress", 4_000)
@@ -82,6 +88,7 @@ def test_each_of_many_callers_gets_its_own_answer_whichever_reads_it(sanitizer: 
     assert "each got its own answer" in run(sanitizer, "reply_stress", 500)
 
 
+@pytest.mark.every_day("none")
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
 def test_flag_that_never_rests_keeps_no_wait_beyond_its_deadline(sanitizer: str) -> None:
     assert "ended at their deadlines" in run(sanitizer, "restless_flag", 60)
@@ -103,6 +110,7 @@ def test_stop_between_the_last_look_and_the_sleep_is_not_lost_to_the_other_side(
     assert "the stop was seen" in run("address", "attention_at_trap")
 
 
+@pytest.mark.campaign
 def test_fuzz_targets_hold_on_their_corpus_and_on_random_inputs() -> None:
     script = SCRIPT.parent / "fuzz" / "run.sh"
     output = run("replay", 300, script=script)

@@ -134,6 +134,7 @@ def test_another_token_opens_nothing(executor: str, saved: Callable[..., Files])
     refuses(executor, saved(executor), bytes(32))
 
 
+@pytest.mark.every_day("reference")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_bit_flipped_in_any_byte_of_the_model_cache_is_noticed(
     executor: str, saved: Callable[..., Files]
@@ -149,6 +150,7 @@ def test_a_bit_flipped_in_any_byte_of_the_model_cache_is_noticed(
     files.load(device(executor)).close()
 
 
+@pytest.mark.every_day("reference")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_model_cache_truncated_at_any_length_is_noticed(
     executor: str, saved: Callable[..., Files]

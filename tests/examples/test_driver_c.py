@@ -49,6 +49,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_sample_is_right_without_python_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
     compile_example(tmp_path, "check", f"SANITIZE={sanitizer}", "RUNS=400")
@@ -78,12 +79,10 @@ def failures_of(library: Path, operation: str, *options: str) -> dict[str, list[
     return found
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("library", "operation"),
-    [
-        ("libadder.so", "ADD"),
-        pytest.param("libsample.so", "FULLY_CONNECTED", marks=pytest.mark.campaign),
-    ],
+    [("libadder.so", "ADD"), ("libsample.so", "FULLY_CONNECTED")],
 )
 def test_executors_conform(libraries: Path, library: str, operation: str) -> None:
     assert failures_of(libraries / library, operation) == {
@@ -102,13 +101,8 @@ def test_sample_conforms_in_everything(libraries: Path) -> None:
     assert {t.type for t in report.triples if t.passed} == {"TENSOR_FLOAT32"}
 
 
-@pytest.mark.parametrize(
-    "defect",
-    [
-        pytest.param(name, marks=[] if name == "wrong_operation" else pytest.mark.campaign)
-        for name in DEFECTS
-    ],
-)
+@pytest.mark.every_day("wrong_operation")
+@pytest.mark.parametrize("defect", DEFECTS)
 def test_planted_defect_is_found_where_it_is(libraries: Path, defect: str) -> None:
     operation, where, words = DEFECTS[defect]
     failures = failures_of(libraries / "libsample.so", operation, f"defect={defect}")

@@ -51,6 +51,7 @@ def plain(x: np.ndarray, filters: np.ndarray, stride: int) -> np.ndarray:
     return out
 
 
+@pytest.mark.every_day("1-2-litert", "2-2-reference")
 @pytest.mark.parametrize("executor", ["reference", "litert"])
 @pytest.mark.parametrize(("padding", "stride"), [(1, 2), (2, 2), (2, 1)])
 def test_network_runs_on_every_driver(executor: str, padding: int, stride: int) -> None:

@@ -49,6 +49,7 @@ def test_no_kernel_gives_memory_to_functions_that_want_it_contiguous() -> None:
     assert calls == []
 
 
+@pytest.mark.every_day("True")
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_function_that_is_wrong_for_one_stride_is_found(
     in_place: bool, monkeypatch: pytest.MonkeyPatch

@@ -90,10 +90,9 @@ def reasons(found: Joined) -> dict[str, str]:
 def test_every_operation_is_read_by_a_clamp_and_by_a_sum(
     engine: str, kind: OperandType, consumer: OperationType
 ) -> None:
+    # Each pair has another of the graphs; those whose tensors have no elements are among them.
     every = enumerate(pairs([kind], [consumer]))
-    # Each pair has another of the graphs whose tensors have elements, and the one whose tensors have none.
-    numbered = [(p, n) for place, p in every for n in (place % (SHAPES - 1), SHAPES - 1)]
-    found = tried(engine, (graph_of(pair, number) for pair, number in numbered))
+    found = tried(engine, (graph_of(pair, place % SHAPES) for place, pair in every))
     assert reasons(found) == {}
     assert found.executed > 60
 

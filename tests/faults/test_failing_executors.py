@@ -162,6 +162,7 @@ def test_crash_of_an_executor_is_a_dead_object_that_names_the_signal(
     row("executor crashes", KILLS, bystander="went on")
 
 
+@pytest.mark.every_day("11", "6")
 @pytest.mark.parametrize("crash", CRASHES)
 def test_crash_of_a_launched_driver_names_the_signal(failing: str, crash: signal.Signals) -> None:
     with nnburst.launch(failing) as device:

@@ -121,6 +121,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.every_day("compile-another user's", "compile-a FIFO")
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_folders_of_the_user_are_no_obstacle(road: str, kind: str, tmp_path: Path) -> None:
     place = tmp_path / "odd"
@@ -129,10 +130,8 @@ def test_odd_folders_of_the_user_are_no_obstacle(road: str, kind: str, tmp_path:
     assert is_fine(outcome), outcome
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["a FIFO", *(pytest.param(k, marks=pytest.mark.campaign) for k in KINDS if k != "a FIFO")],
-)
+@pytest.mark.every_day("compile-a FIFO")
+@pytest.mark.parametrize("kind", KINDS)
 def test_odd_homes_of_users_without_xdg_folders_are_no_obstacle(
     road: str, kind: str, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def chunks(queue: MessageQueue, *, single: bool) -> Iterator[np.ndarray]:
         yield chunk[:got]
 
 
+@pytest.mark.every_day("claims-batches", "single-single")
 @pytest.mark.parametrize("read", ["single", "batches"])
 @pytest.mark.parametrize("write", ["single", "batches", "claims"])
 def test_records_between_processes_are_whole_in_order_and_none_is_lost(
@@ -120,6 +121,7 @@ def test_records_between_processes_are_whole_in_order_and_none_is_lost(
         assert peer.wait(60) == 0
 
 
+@pytest.mark.every_day("batches-single")
 @pytest.mark.parametrize("read", ["single", "batches"])
 @pytest.mark.parametrize("write", ["single", "batches"])
 def test_broadcast_records_are_whole_in_order_and_those_that_are_not_there_are_counted(

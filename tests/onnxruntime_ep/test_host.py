@@ -46,15 +46,8 @@ def left_over(host: Path, plugin: Path, network: bytes, folder: Path, *option: s
     return output_of(host, str(engine_library()), str(plugin), *option, str(path), "10")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(
-            make, id=make.__name__, marks=() if make is networks.branches else pytest.mark.campaign
-        )
-        for make in networks.ALL
-    ],
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("make", networks.ALL, ids=lambda make: make.__name__)
 def test_ten_cycles_give_the_same_bits_and_leave_nothing(
     host: Path, plugin: Path, make: Any, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_simple_plan_over_a_driver_runs_the_drivers_own_burst(drivers: Manager
             assert bound.run().outputs[0].tolist() == (2 * X).tolist()
 
 
+@pytest.mark.every_day("True-first-bound", "False-second-execute")
 @pytest.mark.parametrize("way", ["execute", "burst", "bound"])
 @pytest.mark.parametrize("victim", ["first", "second"])
 @pytest.mark.parametrize("explicit", [False, True])

@@ -78,6 +78,7 @@ def computing(
     return execution, out, ways[way]
 
 
+@pytest.mark.every_day("explicit-compute", "mode 1-burst")
 @pytest.mark.parametrize("way", ["compute", "start", "burst", "fenced"])
 @pytest.mark.parametrize("explicit", [False, True], ids=["mode 1", "explicit"])
 def test_a_killed_driver_costs_one_computation_at_most(

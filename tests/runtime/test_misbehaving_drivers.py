@@ -117,6 +117,7 @@ def code_of(
     return ResultCode.NO_ERROR
 
 
+@pytest.mark.every_day("Refusing-True-ways0-0", "Misshapen-False-ways2-1")
 @pytest.mark.parametrize("step", [0, 1])
 @pytest.mark.parametrize(
     ("executor", "known", "ways"),
@@ -145,6 +146,7 @@ def test_the_cpu_executes_a_step_that_its_driver_refuses_or_misshapes(
                     assert (way, code, out.tolist()) == (way, ResultCode.NO_ERROR, RIGHT)
 
 
+@pytest.mark.every_day("0")
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_driver_that_never_answers_costs_the_time_that_a_computation_has(step: int) -> None:
     with Drivers(step, f"{FAULTY}.executors:EndlessExecuting") as drivers:
@@ -159,6 +161,7 @@ def test_a_driver_that_never_answers_costs_the_time_that_a_computation_has(step:
                     assert (way, code, out.tolist()) == (way, ResultCode.NO_ERROR, RIGHT)
 
 
+@pytest.mark.every_day("1")
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_compiled_model_misses_its_deadline_on_a_driver_that_never_answers(step: int) -> None:
     with Drivers(step, f"{FAULTY}.executors:EndlessExecuting") as drivers:
@@ -180,6 +183,7 @@ def test_a_compiled_model_misses_its_deadline_on_a_driver_that_never_answers(ste
                 execute()
 
 
+@pytest.mark.every_day("0")
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_driver_that_lies_about_support_leaves_the_whole_model_to_the_cpu(step: int) -> None:
     with Drivers(step, f"{FAULTY}.executors:Lying") as drivers:

@@ -102,6 +102,7 @@ def test_execution_that_killed_its_driver_is_unavailable_not_repeated_and_the_ne
         assert len(set(served.workers()) - before) == 1, "one worker took the place of one"
 
 
+@pytest.mark.every_day("False")
 @pytest.mark.parametrize("with_spare", [True, False])
 def test_front_that_was_killed_is_back_and_harms_no_worker_of_others(
     with_spare: bool, capsys: Any
@@ -125,6 +126,7 @@ def test_front_that_was_killed_is_back_and_harms_no_worker_of_others(
         )
 
 
+@pytest.mark.campaign
 def test_spare_front_that_was_killed_is_replaced_when_the_front_ends() -> None:
     with Served() as served:
         pid, spare = served.front(), served.wait_for_spare()
@@ -240,6 +242,7 @@ def test_malformed_and_oversized_messages_are_refused_and_the_front_goes_on(serv
     assert served.front() == pid
 
 
+@pytest.mark.campaign
 def test_clients_that_stop_reading_hold_a_bounded_number_of_streams(
     served: Served, capsys: Any
 ) -> None:

@@ -260,6 +260,7 @@ def test_stopped_worker_is_not_ready_meanwhile_and_replaced_and_others_serve() -
             calls.stub.ModelInfer(request(model=each), timeout=PATIENCE)
 
 
+@pytest.mark.campaign
 def test_worker_that_is_stopped_now_and_then_and_answers_in_between_is_kept() -> None:
     with Served("--watchdog", "2", models=("quantised",)) as served, Calls(served) as calls:
         (worker,) = serving_workers(served)
@@ -271,6 +272,7 @@ def test_worker_that_is_stopped_now_and_then_and_answers_in_between_is_kept() ->
         assert serving_workers(served) == [worker]
 
 
+@pytest.mark.campaign
 def test_execution_that_takes_longer_than_the_watchdog_ends_its_worker() -> None:
     with Served("--watchdog", "0.2") as served, Calls(served) as calls:
         with pytest.raises(grpc.RpcError, match=r"no result came for 0\.2 s") as error:
@@ -285,6 +287,7 @@ def test_execution_that_takes_longer_than_the_watchdog_ends_its_worker() -> None
         wait_for(is_answered)  # the worker that is being replaced may take one more
 
 
+@pytest.mark.every_day("front")
 @pytest.mark.parametrize("whom", ["front", "supervisor"])
 def test_sigterm_lets_calls_finish_within_the_drain(whom: str) -> None:
     with Served("--metrics", "127.0.0.1:0") as served, Calls(served) as calls:
@@ -294,6 +297,7 @@ def test_sigterm_lets_calls_finish_within_the_drain(whom: str) -> None:
         assert {call.code() for call in slow} == {grpc.StatusCode.OK}
 
 
+@pytest.mark.campaign
 def test_sigterm_ends_the_server_when_the_drain_has_passed() -> None:
     with Served("--drain", "0.2") as served, Calls(served) as calls:
         slow = [calls.stub.ModelInfer.future(request(SLEEP)) for _ in range(20 * LANES)]

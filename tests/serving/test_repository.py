@@ -392,6 +392,7 @@ def resident(pid: int) -> float:
     )
 
 
+@pytest.mark.campaign
 @pytest.mark.counted
 def test_reloads_under_load_lose_no_request_and_give_their_memory_back(
     tmp_path: Path, capsys: Any

@@ -236,6 +236,7 @@ def spans_of(received: Received, count: int) -> list[Any]:
     return found
 
 
+@pytest.mark.every_day("grpc-over_grpc")
 @pytest.mark.parametrize(
     ("protocol", "receiver"), [("grpc", over_grpc), ("http/protobuf", over_http)]
 )

@@ -256,6 +256,7 @@ def test_command_uses_several_processes(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["passed"] == 3
 
 
+@pytest.mark.campaign
 def test_each_process_closes_its_runner_which_reports_its_plans(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -369,6 +370,7 @@ def test_reference_executor_passes_every_open_vector_and_its_integers_exactly(
     assert check_with_exact_integers(files, tmp_path, 2) > 20_000
 
 
+@pytest.mark.campaign
 @pytest.mark.shared
 def test_driver_passes_some_open_vectors_with_buffers(shared_dir: Path) -> None:
     assert check_with_buffers(some_files(shared_dir), 1) > 200

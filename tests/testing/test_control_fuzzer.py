@@ -67,6 +67,7 @@ def answered_and_left_nothing(count: int, executor: str) -> None:
     assert {"NONE", "INVALID_ARGUMENT"} <= set(report.outcomes)
 
 
+@pytest.mark.campaign
 def test_a_driver_that_leaks_descriptors_is_found(
     faulty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_weak_test_lets_mutants_live_and_the_original_is_not_touched(tmp_path:
     assert (root / "src" / "tiny" / "area" / "sizes.py").read_text() == MODULE
 
 
+@pytest.mark.campaign
 def test_a_strong_test_kills_all_mutants(tmp_path: Path) -> None:
     found = score(tiny_project(tmp_path, STRONG), "area/sizes", jobs=2, package="tiny")
     assert found.survivors == []

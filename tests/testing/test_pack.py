@@ -43,6 +43,7 @@ def problems(triple: Triple) -> list[str]:
     return lacking
 
 
+@pytest.mark.campaign
 def test_every_operation_has_cases_or_a_reason_why_not() -> None:
     drawn = {triple.operation for triple in triples()}
     assert drawn == set(TEMPLATES)
@@ -111,6 +112,7 @@ def test_every_type_beside_the_first_operands_is_drawn_too(operation: OperationT
     assert not any(lacking.values()), lacking
 
 
+@pytest.mark.campaign
 def test_some_operations_types_and_ranks_have_twenty_cases() -> None:
     assert [problem for triple in triples()[::EVERY] for problem in problems(triple)] == []
 

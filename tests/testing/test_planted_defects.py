@@ -159,6 +159,7 @@ def test_contract_finds_support_that_changes(driver: DriverUnderTest) -> None:
     assert "was answered with" in contract(driver, "support_does_not_change")
 
 
+@pytest.mark.campaign
 @planted("keeps_memory")
 def test_contract_finds_memory_kept_for_closed_models(driver: DriverUnderTest) -> None:
     assert "the worker grew by" in contract(driver, "closed_models_leave_no_memory")
@@ -177,6 +178,7 @@ def reason(driver: DriverUnderTest, name: str, passed: list[Case]) -> str:
     ).reason
 
 
+@pytest.mark.every_day("contract", "GeneratedTests")
 @pytest.mark.parametrize("suite", assessment.SUITES)
 def test_honest_executor_passes_every_check(
     honest: DriverUnderTest, computed: list[Case], suite: str
@@ -198,6 +200,7 @@ def test_narrow_honest_executor_conforms_with_value_tests_run(honest: DriverUnde
     assert "passed" in graphs.values()
 
 
+@pytest.mark.campaign
 def test_required_operation_that_is_skipped_and_a_latency_above_its_limit_are_failures(
     honest: DriverUnderTest,
 ) -> None:

@@ -91,6 +91,7 @@ def test_report_is_about_a_driver_with_the_same_options(
     assert (pytester.path / "report" / "report.json").exists()
 
 
+@pytest.mark.campaign
 def test_skip_of_what_is_required_fails_and_the_report_has_it(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -229,6 +230,7 @@ def test_fixtures_that_the_documentation_names_are_those_of_the_plugin() -> None
     assert sorted(named) == sorted(there)
 
 
+@pytest.mark.campaign
 def test_driver_that_is_not_there_is_an_error(run: Run) -> None:
     result = run("nobody", "-k", "sum")
     assert "DeviceUnavailable" in result.stdout.str()

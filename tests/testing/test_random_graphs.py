@@ -59,6 +59,7 @@ def test_reference_and_naive_evaluator_agree(
         assert check(graph, runner) is None, graph.name
 
 
+@pytest.mark.every_day("BurstRunner")
 @pytest.mark.parametrize("way", [ExecuteRunner, BurstRunner])
 def test_random_graphs_pass_through_a_driver(way: type[ExecuteRunner]) -> None:
     """Their requests have scalars and omitted operands, which few vectors have."""

@@ -76,12 +76,14 @@ def test_random_graphs_are_executed_or_refused(tmp_path: Path) -> None:
     assert found["bad"] == 0
 
 
+@pytest.mark.campaign
 def test_mapped_models_outlive_the_memory_that_they_were_made_of(tmp_path: Path) -> None:
     found = run(tmp_path, 0, "mapped-models", "--seconds", "1")["mapped-models"]
     assert found["clients"]["success"] > 0  # type: ignore[index]
     assert found["bad"] == 0
 
 
+@pytest.mark.campaign
 def test_executions_beside_preparations_are_compared_with_executions_alone(tmp_path: Path) -> None:
     target = tmp_path / "stress.json"
     assert main(["stress", "degradation", "--seconds", "2", "--json", str(target)]) in (0, 1)
@@ -102,6 +104,7 @@ def test_degradation_fails_above_a_half_and_has_no_verdict_on_blocks_that_spread
         assert "noisy" in str(noisy)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("size", "graphs", "operations", "extent"), [("wide", 8, 10, 40), ("long", 1, 600, 4)]
 )
@@ -114,6 +117,7 @@ def test_random_graphs_are_as_large_as_their_profile(
     assert max(max(o.value.array.shape, default=0) for g in made for o in g.operands) > extent
 
 
+@pytest.mark.campaign
 def test_results_that_change_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "forgetful.py").write_text(WRONG)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -158,6 +158,7 @@ def test_lsh_does_not_depend_on_how_many_keys_are_hashed_at_once(
     np.testing.assert_array_equal(together, in_pieces)
 
 
+@pytest.mark.campaign
 def test_lsh_of_many_seeds_and_long_rows_takes_no_more_memory_than_both() -> None:
     table = np.random.default_rng(1).normal(size=(3000, 1)).astype(np.float32)
     x = np.arange(2000, dtype=np.int32).reshape(1, -1)

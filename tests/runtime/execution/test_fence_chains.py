@@ -141,6 +141,7 @@ def test_a_dependency_that_fails_makes_the_chain_behind_it_fail(
         ready(adding, x, s).start_after([first])
 
 
+@pytest.mark.every_day("False-first", "True-second")
 @pytest.mark.parametrize("victim", ["first", "second"])
 @pytest.mark.parametrize("explicit", [False, True])
 def test_a_driver_that_dies_behind_a_fence_fails_in_wait(
