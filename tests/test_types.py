@@ -48,6 +48,7 @@ device = nnburst.launch("reference", recover="raise")
 imported = nnburst.load("network.tflite")
 model = device.prepare(imported)
 model.open_burst(state=imported.states)  # mistake
+model.open_burst(recover="soon")  # mistake
 burst = model.open_burst(states=imported.states, recover="wait")
 """,
     "a_served_model": """\

@@ -10,12 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from mypy import api as mypy
 
 import nnburst
 from client.burst_helpers import SUM, State, accumulating
@@ -342,44 +340,3 @@ def test_burst_without_recovery_ends_with_its_driver(roads: Roads) -> None:
         roads.of["recovering driver"]().close()  # waits for the next driver
         with pytest.raises(nnburst.DeadObject):
             bound.run(PATIENCE)
-
-
-# -- types -----------------------------------------------------------------------------------------
-
-PROGRAM = """
-import numpy as np
-import nnburst
-
-with nnburst.launch("reference", recover=True) as device:
-    with device.prepare(nnburst.ModelBuilder().build()) as prepared:
-        bursts = [prepared.open_burst(states=()), nnburst.compile(prepared.model).open_burst()]
-        for burst in bursts:
-            bound = burst.bind(measure=True)
-            bound.run(timeout=1.0)
-            {}
-"""
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("burst.bind(mesure=True)", 'Unexpected keyword argument "mesure"'),
-        ("burst.execute([np.ones(2)], timeuot=1)", 'Unexpected keyword argument "timeuot"'),
-        ("device.prepare(prepared.model, preferance=1)", 'keyword argument "preferance"'),
-        ("prepared.open_burst(recover='soon')", 'incompatible type "Literal'),
-        ("bound.submit().settle", 'has no attribute "settle"'),
-        ("bound.run_async().outputs", 'has no attribute "outputs"'),
-        ("bound.run().outputs[0].shape", ""),
-    ],
-)
-def test_type_checker_finds_mistakes(tmp_path: Path, line: str, complaint: str) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(line))
-    root = str(Path(nnburst.__file__).parent.parent)
-    cache = Path(root).parent / ".mypy_cache"
-    found, errors, code = mypy.run(
-        ["--strict", "--no-error-summary", "--cache-dir", str(cache / "programs"), str(program)]
-    )
-    assert not errors
-    assert (complaint in found) if complaint else (code == 0), found
-    assert code == (1 if complaint else 0), found
