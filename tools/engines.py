@@ -181,7 +181,10 @@ def _on_python(path: str | None, minor: str, engine: Engine, folder: Path) -> Ro
             (packages / "nnburst.pth").write_text(str(ROOT / "src"))
     wanted = [*project["dependencies"], *extras["test"]]
     wanted += [
-        each for name in ("litert", "onnxruntime") for each in extras[name] if engine.name in each
+        each
+        for name in ("litert", "onnxruntime", "openvino")
+        for each in extras[name]
+        if engine.name in each
     ]
     problem = _install(python, *wanted)
     return replace(row, outcome=problem) if problem else _tried(row, engine, python)
