@@ -151,6 +151,11 @@ def test_boxes_of_equal_scores_are_picked_in_the_order_of_the_originals_list() -
     assert (found.executed, reasons(found)) == (1, {})
 
 
+def test_no_if_decides_by_a_result_of_open_extent() -> None:
+    found = tried("reference", [chain(Q8, 6, 3035)])
+    assert (found.executed, reasons(found)) == (1, {})
+
+
 def test_the_second_operation_reads_the_result_of_the_first() -> None:
     for kind in (F32, I32, Q8):
         for graph in filter(None, graphs_of(some_pairs(kind, 5, seed=1))):

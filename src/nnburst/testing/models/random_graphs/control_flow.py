@@ -122,7 +122,12 @@ class ControlFlowBuilder(ChainBuilder):
     def decide_by_read(self) -> None:
         """Let the next IF decide by the operand to read, if that can be a condition."""
         read = self.read
-        if read is not None and self.meta(read).kind is B8 and self.shape(read) == (1,):
+        # validation:P10: of one element, and declared so.
+        if (
+            read is not None
+            and self.meta(read).kind is B8
+            and self.shape(read) == self.operands[read].declared == (1,)
+        ):
             self.condition, self.read = read, None
 
     def finish(self, name: str, size: str) -> RandomGraph:
