@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import sys
+import weakref
 from functools import partial
 from typing import Any
 
 import pytest
 
 from capi.interface import Addition, CInterface
-from interrupting import interrupted_at
+from interrupting import Interruption, interrupted_at
 from nnburst._native import ffi
+from nnburst.capi import native_executions
+from nnburst.capi.cached_requests import CachedRequest
 from nnburst.capi.functions import HandleKind
 from nnburst.capi.marshalling import HANDLES
 from nnburst.capi.native_executions import NATIVE_EXECUTIONS, NativeExecutions
@@ -18,6 +22,42 @@ from nnburst.runtime import Execution
 
 # An exception that a handler raises within a callback of C's is lost: cffi reports it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[CachedRequest]:
+    """The cached requests that exist. No interruption comes while one is made."""
+    made = weakref.WeakSet[CachedRequest]()
+    make = native_executions.new_cached_request
+
+    def note(*args: Any) -> CachedRequest | None:
+        look = sys.getprofile()
+        sys.setprofile(None)
+        request = make(*args)
+        if request is not None:
+            made.add(request)
+        sys.setprofile(look)
+        return request
+
+    monkeypatch.setattr(native_executions, "new_cached_request", note)
+    return made
+
+
+def known() -> int:
+    """Sizes of compilations and cached requests that the library may know."""
+    return len(NATIVE_EXECUTIONS._by_address)
+
+
+class Caching:
+    """A new burst of a sum, and the call that caches a request for it from the second time on."""
+
+    def __init__(self, c: CInterface, addition: Addition) -> None:
+        addition.burst = c.make("Burst_create", addition.compilation)
+        execution = HANDLES[addition.execution]
+        self.call = partial(
+            NATIVE_EXECUTIONS.cache, addition.burst, HANDLES[addition.burst], execution
+        )
+        self.call()
 
 
 @pytest.mark.parametrize("kind", ["Execution", pytest.param("Burst", marks=pytest.mark.campaign)])
@@ -94,5 +134,92 @@ def test_requests_of_a_burst_whose_release_was_interrupted_anywhere_are_closed(
         NATIVE_EXECUTIONS.release(addition.burst)
         assert all(request._pool.closed for request in requests), number
         c.free("Burst", addition.burst)
+    assert number > 10
+    addition.close()
+
+
+def test_caching_that_is_interrupted_anywhere_leaves_no_request_and_goes_on_later(
+    c: CInterface, requests: weakref.WeakSet[CachedRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addition = Addition(c, explicit=True)
+    before = known()
+    made: list[Execution] = []
+    init = Execution.__init__
+
+    def note(self: Execution, *args: Any) -> None:
+        made.append(self)
+        init(self, *args)
+
+    monkeypatch.setattr(Execution, "__init__", note)
+    number, came = 0, True
+    while came:
+        number += 1
+        caching = Caching(c, addition)
+        came = interrupted_at(number, caching.call)
+        c.free("Burst", addition.burst)
+        assert known() == before, number
+        assert all(request._pool.closed for request in requests), number
+
+        caching = Caching(c, addition)
+        interrupted_at(number, caching.call)
+        caching.call()
+        assert addition.compute_once(1) == addition.compute_once(2) == 0
+        made.clear()
+        assert addition.compute_once(3) == 0
+        assert not made, number  # the library computes without Python
+        c.free("Burst", addition.burst)
+    assert number > 30
+    addition.close()
+
+
+def test_the_library_never_has_an_array_of_requests_that_an_interruption_has_freed(
+    c: CInterface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = NATIVE_EXECUTIONS.exchange
+    arrays: list[Any] = []
+
+    class Interrupting:
+        """The library's functions; a signal handler raises when it has got its first array."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(exchange, name)
+
+        def cache(self, burst: int, array: Any, count: int) -> None:
+            exchange.cache(burst, array, count)
+            arrays.append(weakref.ref(array))
+            if len(arrays) == 1:
+                raise Interruption
+
+    addition = Addition(c, explicit=True)
+    caching = Caching(c, addition)
+    monkeypatch.setattr(NATIVE_EXECUTIONS, "exchange", Interrupting())
+    with pytest.raises(Interruption):
+        caching.call()
+    assert arrays[0]() is not None
+    assert addition.compute_once(1) == 0
+    caching.call()
+    assert [array() is None for array in arrays] == [True, False]
+    addition.close()
+
+
+def test_a_stale_request_whose_withdrawal_was_interrupted_anywhere_is_closed_all_the_same(
+    c: CInterface,
+) -> None:
+    addition = Addition(c, explicit=True)
+    before = known()
+    number, came = 0, True
+    while came:
+        number += 1
+        for is_repeated in (False, True):
+            Caching(c, addition).call()
+            (request,) = NATIVE_EXECUTIONS._caches[addition.burst].requests.values()
+            withdraw = partial(NATIVE_EXECUTIONS._release_request, request)
+            came = interrupted_at(number, withdraw)
+            if is_repeated:  # the library may have run it once more
+                withdraw()
+                assert request._pool.closed, number
+            c.free("Burst", addition.burst)
+            assert request._pool.closed, number
+            assert known() == before, number
     assert number > 10
     addition.close()

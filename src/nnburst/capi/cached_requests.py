@@ -384,15 +384,17 @@ class BurstRequests:
     Attributes:
         requests: those that the library may run; executions with other places are computed by the framework.
         can_cache: whether C can run the burst's plan.
-        array: pointers to the requests, which the library reads.
+        arrays: pointers to requests; the library reads the latest one or, until it has that, the one before.
+        published: the requests of the array that the library has.
         gone: requests that the cache has evicted; the library may run them until it has a new array.
     """
 
     def __init__(self) -> None:
         """Begin with no requests."""
-        self.gone: Final[list[CachedRequest]] = []
+        self.gone: Final[set[CachedRequest]] = set()
         self.requests: Final[RequestCache[Placing, CachedRequest]] = RequestCache(
-            MOST, bind_at=_BINDS_AT, end=self.gone.append
+            MOST, bind_at=_BINDS_AT, end=self.gone.add
         )
         self.can_cache = True
-        self.array: Any = ffi.NULL
+        self.arrays: Final[list[Any]] = []
+        self.published: list[CachedRequest] = []

@@ -155,7 +155,7 @@ class NativeExecutions:
         #: For each memory's handle, the handles of bursts with requests that are bound to it.
         self._bound_to: Final[dict[int, set[int]]] = {}
         #: Sizes and requests that the library begins no further runs with.
-        self._ended: list[ArgumentSizes | CachedRequest] = []
+        self._ended: set[ArgumentSizes | CachedRequest] = set()
         #: Held while the library gets a burst's requests, so that the newest array is the last that it gets.
         self._publishing: Final = threading.Lock()
 
@@ -172,9 +172,9 @@ class NativeExecutions:
                 executable = NativeView(execution).executable
                 new_burst = partial(HANDLES.reserve, HandleKind.Burst)  # one that no program has
                 sizes = ArgumentSizes(OwnBursts(executable, new_burst, self._end_burst))
-                # First: what is offered must be known, even after an interruption.
-                self._know(sizes)
-                self._sizes[compilation] = sizes
+                address = _address(sizes.struct)
+                # Without a call: both or, if a signal handler raises before, none.
+                self._sizes[compilation] = self._by_address[address] = sizes
         self.exchange.offer_sizes(compilation, sizes.struct)
 
     def computed(self, execution: Execution) -> None:
@@ -224,25 +224,24 @@ class NativeExecutions:
                 return
             cache = self._caches.setdefault(handle, BurstRequests())
             known = cache.requests.find(placing)
-            if known is not None:
-                is_wanted = not known.bound.is_current
-            else:
-                is_wanted = cache.can_cache and cache.requests.is_wanted(placing)
-            if not is_wanted:
+            is_current = known is not None and known.bound.is_current
+            if is_current and known in cache.published:
                 return
-            try:
-                cached = new_cached_request(sizes, burst, infos, placing, mine)
-            except NnburstError as error:
-                logger.info("cannot cache a request, executions go through Python: %s", error)
+            if known is None and not (cache.can_cache and cache.requests.is_wanted(placing)):
                 return
-            if cached is None:
-                cache.can_cache = False
-                return
-            self._know(cached)
-            cache.requests.add(placing, cached)
             memories = {place[0] for place in placing if place is not None}
             for memory in memories:
                 self._bound_to.setdefault(memory, set()).add(handle)
+            if not is_current:  # otherwise a call was interrupted before the library had it
+                try:
+                    cached = new_cached_request(sizes, burst, infos, placing, mine)
+                except NnburstError as error:
+                    logger.info("cannot cache a request, executions go through Python: %s", error)
+                    return
+                if cached is None:
+                    cache.can_cache = False
+                    return
+                cache.requests.add(placing, cached)
         for memory in memories:
             self._offer_memory(memory)
         self._publish(handle)
@@ -262,16 +261,20 @@ class NativeExecutions:
                 cache = self._caches.get(handle)
                 if cache is None:
                     return
-                requests = cache.requests.values()
-                gone = [*cache.gone]
-                cache.gone.clear()
+                gone = {*cache.gone}
+                requests = [each for each in cache.requests.values() if each not in gone]
+                for request in requests:  # before the library can have it
+                    self._by_address[_address(request.struct)] = request
             array = ffi.new(
                 "struct nnb_cached_request *[]", [request.struct for request in requests]
             )
+            cache.arrays.append(array)
             self.exchange.cache(handle, array, len(requests))
-            cache.array = array  # the library no longer looks at the one before
+            del cache.arrays[:-1]  # the library no longer looks at those before
             with self._lock:
-                self._ended += gone
+                cache.published = requests
+                self._ended |= gone
+                cache.gone.difference_update(gone)
 
     def _sizes_of(self, executable: Executable) -> ArgumentSizes | None:
         return next((t for t in self._sizes.values() if t.executable is executable), None)
@@ -337,10 +340,12 @@ class NativeExecutions:
             bursts = [
                 handle
                 for handle, cache in self._caches.items()
-                if cache.requests.remove(cached.placing, cached)
+                if cached in cache.gone or cached in cache.requests.values()
             ]
             for handle in bursts:
-                self._caches[handle].gone.append(cached)
+                cache = self._caches[handle]
+                cache.gone.add(cached)  # first: a signal handler may raise behind it
+                cache.requests.remove(cached.placing, cached)
         for handle in bursts:
             self._publish(handle)
         self._close_unused()
@@ -351,10 +356,10 @@ class NativeExecutions:
             cache = self._caches.get(handle)
             if cache is not None:
                 cache.requests.close()
-                self._ended += cache.gone
+                self._ended |= cache.gone
             sizes = self._sizes.get(handle)
             if sizes is not None:
-                self._ended.append(sizes)
+                self._ended |= {sizes}
             bursts = self._bound_to.get(handle, set()) & self._caches.keys()
             for burst in bursts:
                 self._caches[burst].requests.release(partial(_has_memory, handle))
@@ -371,11 +376,10 @@ class NativeExecutions:
     def _close_unused(self) -> None:
         """Close what has ended, unless the library still reads it; then a later call closes it."""
         with self._lock:
-            for each in [*self._ended]:  # some are there twice, if a call was interrupted
-                if not each.is_in_use:
-                    each.close()
-                    self._by_address.pop(_address(each.struct), None)
-                    self._ended.remove(each)
+            for each in [each for each in self._ended if not each.is_in_use]:
+                each.close()
+                self._by_address.pop(_address(each.struct), None)
+                self._ended.discard(each)
 
     @property
     def is_in_use(self) -> bool:
@@ -386,18 +390,9 @@ class NativeExecutions:
     def close(self) -> None:
         """Close all sizes and requests, none of which is in use any more."""
         with self._lock:
-            sizes = [*self._sizes.values()]
-        for each in sizes:
-            each.own.close()
-        with self._lock:
-            self._ended = [*self._by_address.values()]
-            self._sizes.clear()
-            self._caches.clear()
-            self._bound_to.clear()
-        self._close_unused()
-
-    def _know(self, made: ArgumentSizes | CachedRequest) -> None:
-        self._by_address[_address(made.struct)] = made
+            handles = [*self._caches, *self._sizes, *self._bound_to]
+        for handle in handles:
+            self.release(handle)
 
 
 def _set(

@@ -74,7 +74,8 @@ class RequestCache(Generic[K, V]):
             most: at least 1.
             most_bytes: see the attributes.
             bind_at: at least 1.
-            end: called once, without a lock, with each value that goes; not with one that is removed.
+            end: called without a lock with each value that goes, and not with one that is removed: once, or
+                again with the next call if an exception has come out of it, so twice must be fine.
         """
         self.most: Final = most
         self.most_bytes: Final = most_bytes
@@ -85,6 +86,8 @@ class RequestCache(Generic[K, V]):
         #: The key used longest ago comes first.
         self._entries: Final[OrderedDict[K, list[_Entry[V]]]] = OrderedDict()
         self._sightings: Final[OrderedDict[K, _Sightings]] = OrderedDict()
+        #: Values that have gone and have not ended.
+        self._gone: list[V] = []
         self._count = 0
         self._bytes = 0
         self._is_closed = False
@@ -129,7 +132,8 @@ class RequestCache(Generic[K, V]):
             if entry is not None:
                 entry.is_taken = False
                 return
-        self._end(value)
+            self._gone += [value]
+        self._end_gone()
 
     def remove(self, key: K, value: V) -> bool:
         """Remove a value that is not to be used again, and does not end; whether it was here.
@@ -140,7 +144,7 @@ class RequestCache(Generic[K, V]):
             entry = self._entry(key, value)
             if entry is None:
                 return False
-            self._take_out(key, entry)
+            self._take_out(key, entry, ends=False)
             self._note(key, self.bind_at - 1, self.bind_at)
             return True
 
@@ -175,63 +179,57 @@ class RequestCache(Generic[K, V]):
         Returns:
             Whether there is room; if not it has ended.
         """
-        gone: list[V] = []
-        rest = iter(gone)
-        has_room = is_kept = False
+        is_kept = False
         try:
             with self._lock:
                 if not self._is_closed and (self.most_bytes is None or size <= self.most_bytes):
                     for entry in [each for each in self._entries.get(key, ()) if not each.is_taken]:
                         self._take_out(key, entry)
-                        gone.append(entry.value)
-                    has_room = self._make_room(size, gone)
-                if has_room:
-                    _, wanted_at = self._sightings.pop(key, _Sightings(0, self.bind_at))
-                    added = _Entry(value, size, wanted_at, is_taken)
-                    self._entries[key] = [*self._entries.get(key, ()), added]
-                    is_kept = True
-                    self._count += 1
-                    self._bytes += size
-                    self._entries.move_to_end(key)
-                else:
-                    gone.append(value)
-            for each in rest:
-                self._end(each)
-        except BaseException:  # an interruption: nothing else knows the rest
-            if not is_kept and not any(each is value for each in gone):
-                gone.append(value)
-            for each in rest:
-                self._end(each)
-            raise
+                    if self._make_room(size):
+                        _, wanted_at = self._sightings.pop(key, _Sightings(0, self.bind_at))
+                        added = _Entry(value, size, wanted_at, is_taken)
+                        self._entries[key] = [*self._entries.get(key, ()), added]
+                        # No call until the bytes are counted, so that no signal handler comes between.
+                        is_kept = True
+                        self._count += 1
+                        self._bytes += size
+                        self._entries.move_to_end(key)
+        finally:
+            if not is_kept:
+                self._gone += [value]
+        self._end_gone()
         return is_kept
 
     def release(self, matches: Callable[[K], bool]) -> None:
-        """Let go of all keys that match: values end now, those that are taken when they come back."""
-        gone: list[V] = []
-        rest = iter(gone)
-        try:
-            with self._lock:
-                for key in [key for key in self._sightings if matches(key)]:
-                    del self._sightings[key]
-                for key, entry in self._all():
-                    if matches(key):
-                        self._take_out(key, entry)
-                        if not entry.is_taken:
-                            gone.append(entry.value)
-            for each in rest:
-                self._end(each)
-        except BaseException:  # an interruption: nothing else knows the rest
-            for each in rest:
-                self._end(each)
-            raise
+        """Let go of all keys that match: values end now, those that are taken when they come back.
+
+        If a signal handler raises meanwhile, the next call ends what is left.
+        """
+        with self._lock:
+            for key in [key for key in self._sightings if matches(key)]:
+                del self._sightings[key]
+            for key, entry in self._all():
+                if matches(key):
+                    self._take_out(key, entry, ends=not entry.is_taken)
+        self._end_gone()
 
     def close(self) -> None:
         """Release all, and keep nothing from now on. Twice is fine."""
         self._is_closed = True
         self.release(lambda _: True)
 
-    def _make_room(self, size: int, gone: list[V]) -> bool:
-        """Whether one more fits; what went for it is added to `gone`."""
+    def _end_gone(self) -> None:
+        """End what has gone; the next call goes on with what an exception has left."""
+        gone, self._gone = self._gone, []  # without a call: this thread alone ends them
+        try:
+            while gone:
+                self._end(gone[0])
+                del gone[0]
+        finally:
+            self._gone += gone
+
+    def _make_room(self, size: int) -> bool:
+        """Whether one more fits; what went for it ends with the next `_end_gone`."""
         while self._count >= self.most or (
             self.most_bytes is not None and self._bytes + size > self.most_bytes
         ):
@@ -240,7 +238,6 @@ class RequestCache(Generic[K, V]):
                 return False
             key, entry = oldest
             self._take_out(key, entry)
-            gone.append(entry.value)
             self._note(key, 0, 2 * entry.wanted_at)
         return True
 
@@ -258,8 +255,11 @@ class RequestCache(Generic[K, V]):
         entries = self._entries.get(key, ())
         return next((entry for entry in entries if entry.value is value), None)
 
-    def _take_out(self, key: K, entry: _Entry[V]) -> None:
-        """Take an entry out as a whole: no signal handler runs between statements that call nothing."""
+    def _take_out(self, key: K, entry: _Entry[V], *, ends: bool = True) -> None:
+        """Take an entry out as a whole: no signal handler runs between statements that call nothing.
+
+        Its value `ends` with the next `_end_gone`.
+        """
         others = [each for each in self._entries[key] if each is not entry]
         if others:
             self._entries[key] = others
@@ -267,6 +267,8 @@ class RequestCache(Generic[K, V]):
             del self._entries[key]
         self._count -= 1
         self._bytes -= entry.size
+        if ends:
+            self._gone += [entry.value]
 
     def _note(self, key: K, seen: int, wanted_at: int) -> None:
         self._sightings[key] = _Sightings(seen, wanted_at)
