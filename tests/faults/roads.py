@@ -193,6 +193,12 @@ class _Faults(logging.Handler):
         if record.exc_info and record.exc_info[1]:
             self.found.append(record.exc_info[1])
 
+    def check(self) -> None:
+        """Raise the latest one; the others go."""
+        found, self.found = self.found, []
+        if found:
+            raise found[-1] from None
+
 
 def calling_c() -> Iterator[Road]:
     """Every way to compute of the C interface, from model to free."""
@@ -203,6 +209,7 @@ def calling_c() -> Iterator[Road]:
         Manager._one = manager
 
         def road(keep: Kept) -> None:
+            faults.check()  # of frees behind a run that was interrupted
             c = _KeptInterface(keep)
             try:
                 addition = Addition(c, explicit=True)
@@ -214,9 +221,9 @@ def calling_c() -> Iterator[Road]:
                 c.call("Event_wait", event)
                 keep.close()
             except nnburst.NnburstError:
-                if faults.found:
-                    raise faults.found.pop() from None
+                faults.check()
                 raise
+            faults.check()  # frees have no code
 
         yield road
     Manager._one = None

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from capi.interface import Addition
 from faults.nth_call import CALLS
 from faults.roads import ROADS, Kept
+from interrupting import Interruption
 from nnburst.capi.marshalling import HANDLES
+from nnburst.capi.native_executions import NATIVE_EXECUTIONS
 from nnburst.hal.environment import EXAMPLES
 from programs import environ_of_tests
 
@@ -40,6 +43,43 @@ def test_the_road_through_the_c_interface_frees_all_that_it_makes() -> None:
         counts.append(len(HANDLES._objects))
     assert counts[0] == counts[1]
     assert next(around, None) is None
+
+
+def test_the_road_through_the_c_interface_raises_what_frees_have_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class PlantedError(Exception):
+        """Raised by one free."""
+
+    release = NATIVE_EXECUTIONS.release
+    planted: list[PlantedError] = []
+
+    def release_or_raise(handle: int) -> None:
+        if planted:
+            raise planted.pop()
+        release(handle)
+
+    monkeypatch.setattr(NATIVE_EXECUTIONS, "release", release_or_raise)
+    around = ROADS["c"]()
+    road = next(around)
+    road(Kept())
+    planted.append(PlantedError())
+    with pytest.raises(PlantedError):  # of a free at its own end
+        road(Kept())
+    interrupted = Kept()
+    with monkeypatch.context() as context, pytest.raises(Interruption):
+        context.setattr(Addition, "compute", lambda *_: interrupt())
+        road(interrupted)
+    planted.append(PlantedError())
+    interrupted.close()
+    with pytest.raises(PlantedError):  # of a free behind it
+        road(Kept())
+    road(Kept())
+    assert next(around, None) is None
+
+
+def interrupt() -> None:
+    raise Interruption
 
 
 @pytest.mark.parametrize("road", ["await", "fence", "queue", "c", "serve"])
