@@ -23,7 +23,6 @@ import socket
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from nnburst._native import lib
@@ -34,6 +33,7 @@ from nnburst.driver.weights_client import MESSAGE, read_only, read_pack_request,
 from nnburst.executor.base import MAX_FILES, Executor, PackingExecutor
 from nnburst.fmq.shared_memory import checked_size
 from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.utils import processor_features
 
 # -- The process that packs one model and then ends ------------------------------------------------
 # It parses bytes that a client chose and runs an engine on them, so these bytes may take it over. Then it
@@ -221,7 +221,7 @@ class _WeightsServer:
         self._supervisor = supervisor
         self._executor = executor
         named = f"{__version__} {executor.name} {executor.engine_version}\n"
-        self._salt = hashlib.sha256(named.encode() + _processor_features()).digest()
+        self._salt = hashlib.sha256(named.encode() + processor_features()).digest()
         self._limit = int(machine_memory() * _SHARE)
         self._store = WeightsStore(self._limit)
         self._workers: dict[int, _Worker] = {}
@@ -416,13 +416,3 @@ class _WeightsServer:
                         code,
                     )
             self._given_up.discard(pid)
-
-
-def _processor_features() -> bytes:
-    """The processors' reported features; engines choose their kernels and weight formats by these."""
-    try:
-        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
-    except OSError:
-        return b""
-    wanted = (b"flags", b"Features", b"model name", b"CPU part")
-    return b"\n".join(sorted({line for line in lines if line.startswith(wanted)}))

@@ -1,7 +1,8 @@
 """Helps every layer to close objects, start threads, free descriptors and fill tables.
 
 It also finds the Python that runs this package and starts others like it, decides whether the environment may
-be believed, which names of executors are those of shared libraries, and which executor runs if none is named.
+be believed, which names of executors are those of shared libraries, and which executor runs if none is named;
+and it tells what the processors can do.
 
 A setuid program has rights that its caller lacks, and the caller wrote its environment. So what steers this
 package is read from `os.environ` only through here, and Python processes that such a program starts see
@@ -368,6 +369,16 @@ def device_name(executor: str) -> str:
     if executor_library(executor) is None:
         return executor
     return Path(executor).name.split(".")[0].removeprefix("lib")
+
+
+def processor_features() -> bytes:
+    """The processors' reported features; engines choose their kernels and weight formats by these."""
+    try:
+        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
+    except OSError:
+        return b""
+    wanted = (b"flags", b"Features", b"model name", b"CPU part")
+    return b"\n".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
 def registers(table: dict[K, F], *keys: K) -> Callable[[F], F]:
