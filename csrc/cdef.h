@@ -536,6 +536,8 @@ struct nnb_openvino_call;
 int nnb_openvino_open(const char *path, const uint8_t *content, uint64_t, char *version, char *message);
 int nnb_openvino_device(const char *device, char *name, char *message);
 struct nnb_openvino_network *nnb_openvino_network_new_unlocked(const uint8_t *content, uint64_t bytes, const char *device, const struct nnb_openvino_property *properties, uint32_t property_count, uint32_t profile, char *message);
+struct nnb_openvino_network *nnb_openvino_network_import_unlocked(const uint8_t *content, uint64_t bytes, const char *device, const struct nnb_openvino_property *properties, uint32_t property_count, uint32_t profile, char *message);
+int nnb_openvino_export_unlocked(const struct nnb_openvino_network *, const char *path, char *message);
 void nnb_openvino_network_free(struct nnb_openvino_network *);
 uint32_t nnb_openvino_count(const struct nnb_openvino_network *, int outputs);
 int nnb_openvino_describe(const struct nnb_openvino_network *, int outputs, uint32_t at, struct nnb_onnx_border *);

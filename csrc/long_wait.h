@@ -145,6 +145,19 @@ nnb_openvino_network_new_unlocked(const uint8_t *content, uint64_t bytes, const 
                      nnb_openvino_network_new(content, bytes, device, properties, property_count, profile, message));
 }
 
+static struct nnb_openvino_network *
+nnb_openvino_network_import_unlocked(const uint8_t *content, uint64_t bytes, const char *device,
+                                     const struct nnb_openvino_property *properties, uint32_t property_count,
+                                     uint32_t profile, char *message) {
+    NNB_WITHOUT_LOCK(struct nnb_openvino_network *,
+                     nnb_openvino_network_import(content, bytes, device, properties, property_count, profile,
+                                                 message));
+}
+
+static int nnb_openvino_export_unlocked(const struct nnb_openvino_network *made, const char *path, char *message) {
+    NNB_WITHOUT_LOCK(int, nnb_openvino_export(made, path, message));
+}
+
 static void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *word, uint64_t patience_ns) {
     void *token = let_go();
     nnb_bench_floor_server(word, patience_ns);

@@ -1,6 +1,7 @@
 #include "openvino.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -58,12 +59,15 @@ static struct {
     int (*core_get_property)(handle, const char *device, const char *key, char **);
     int (*core_read_model_from_memory_buffer)(handle, const char *, size_t, handle weights, handle *);
     int (*core_compile_model)(handle, handle model, const char *device, size_t count, handle *, ...);
+    int (*core_set_property)(handle, const char *device, ...);
+    int (*core_import_model)(handle, const char *, size_t, const char *device, handle *);
     void (*model_free)(handle);
     int (*compiled_model_inputs_size)(handle, size_t *);
     int (*compiled_model_outputs_size)(handle, size_t *);
     int (*compiled_model_input_by_index)(handle, size_t, handle *);
     int (*compiled_model_output_by_index)(handle, size_t, handle *);
     int (*compiled_model_create_infer_request)(handle, handle *);
+    int (*compiled_model_export_model)(handle, const char *path);
     void (*compiled_model_free)(handle);
     int (*port_get_any_name)(handle, char **);
     int (*port_get_element_type)(handle, int *);
@@ -87,6 +91,7 @@ struct nnb_openvino_network {
     handle compiled;
     uint32_t counts[2]; /* inputs, outputs */
     bool profiles;
+    uint8_t *imported; /* whose constants an imported network reads in place */
 };
 
 struct nnb_openvino_call {
@@ -156,7 +161,8 @@ static bool find_version(void *library, char *message) {
 
 static bool find_all(void *library, char *message) {
     return FIND(core_create) && FIND(core_get_property) && FIND(core_read_model_from_memory_buffer) &&
-           FIND(core_compile_model) && FIND(model_free) && FIND(compiled_model_inputs_size) &&
+           FIND(core_compile_model) && FIND(core_set_property) && FIND(core_import_model) &&
+           FIND(compiled_model_export_model) && FIND(model_free) && FIND(compiled_model_inputs_size) &&
            FIND(compiled_model_outputs_size) && FIND(compiled_model_input_by_index) &&
            FIND(compiled_model_output_by_index) && FIND(compiled_model_create_infer_request) &&
            FIND(compiled_model_free) && FIND(port_get_any_name) && FIND(port_get_element_type) &&
@@ -248,9 +254,56 @@ static bool count_borders(struct nnb_openvino_network *made, char *message) {
     return counts[0] <= 4096 && counts[1] <= 4096;
 }
 
-struct nnb_openvino_network *nnb_openvino_network_new(const uint8_t *content, uint64_t bytes, const char *device,
-                                                      const struct nnb_openvino_property *properties,
-                                                      uint32_t property_count, uint32_t profile, char *message) {
+/* An import takes its properties from the core, so they are set there first. Nothing else may read them meanwhile;
+ * a compilation copies them, and its own go before them. */
+static pthread_rwlock_t core_properties = PTHREAD_RWLOCK_INITIALIZER;
+
+static bool compile(struct nnb_openvino_network *made, const uint8_t *content, uint64_t bytes, const char *device,
+                    const struct nnb_openvino_property *properties, uint32_t property_count, char *message) {
+    struct nnb_openvino_property given[NNB_OPENVINO_MAX_PROPERTIES] = {0};
+    memcpy(given, properties, property_count * sizeof given[0]);
+    handle model = read_model(content, bytes, message);
+    if (!model) {
+        return false;
+    }
+    pthread_rwlock_rdlock(&core_properties);
+    /* The library reads as many of the words behind as it is told, two for each property. */
+    int status = engine.core_compile_model(
+        engine.core, model, device, (size_t)property_count * 2, &made->compiled, given[0].key, given[0].value,
+        given[1].key, given[1].value, given[2].key, given[2].value, given[3].key, given[3].value, given[4].key,
+        given[4].value, given[5].key, given[5].value);
+    bool done = went_well(status, message);
+    pthread_rwlock_unlock(&core_properties);
+    engine.model_free(model);
+    return done;
+}
+
+static bool import(struct nnb_openvino_network *made, const uint8_t *content, uint64_t bytes, const char *device,
+                   const struct nnb_openvino_property *properties, uint32_t property_count, char *message) {
+    made->imported = nnb_room_for_copy(bytes, NNB_ONNX_ALIGNMENT);
+    if (!made->imported) {
+        return false;
+    }
+    memcpy(made->imported, content, bytes);
+    bool done = true;
+    pthread_rwlock_wrlock(&core_properties);
+    for (uint32_t i = 0; done && i < property_count; i++) {
+        done = went_well(engine.core_set_property(engine.core, device, properties[i].key, properties[i].value), message);
+    }
+    /* TRUST: of this user's drivers, by the seal of the cache file (compilation_cache.py) */
+    done = done && went_well(engine.core_import_model(engine.core, (const char *)made->imported, bytes, device,
+                                                      &made->compiled),
+                             message);
+    pthread_rwlock_unlock(&core_properties);
+    return done;
+}
+
+typedef bool maker(struct nnb_openvino_network *, const uint8_t *, uint64_t, const char *,
+                   const struct nnb_openvino_property *, uint32_t, char *);
+
+static struct nnb_openvino_network *make(maker *by, const uint8_t *content, uint64_t bytes, const char *device,
+                                         const struct nnb_openvino_property *properties, uint32_t property_count,
+                                         uint32_t profile, char *message) {
     snprintf(message, NNB_ONNX_MESSAGE_BYTES, "out of memory");
     struct nnb_openvino_network *made = calloc(1, sizeof *made);
     if (!made || property_count > NNB_OPENVINO_MAX_PROPERTIES) {
@@ -258,30 +311,35 @@ struct nnb_openvino_network *nnb_openvino_network_new(const uint8_t *content, ui
         return NULL;
     }
     made->profiles = profile != 0;
-    struct nnb_openvino_property given[NNB_OPENVINO_MAX_PROPERTIES] = {0};
-    memcpy(given, properties, property_count * sizeof given[0]);
-    handle model = read_model(content, bytes, message);
-    /* The library reads as many of the words behind as it is told, two for each property. */
-    bool done = model && went_well(engine.core_compile_model(
-                                       engine.core, model, device, (size_t)property_count * 2, &made->compiled,
-                                       given[0].key, given[0].value, given[1].key, given[1].value, given[2].key,
-                                       given[2].value, given[3].key, given[3].value, given[4].key,
-                                       given[4].value, given[5].key, given[5].value),
-                                   message);
-    if (model) {
-        engine.model_free(model);
-    }
-    if (!done || !count_borders(made, message)) {
+    if (!by(made, content, bytes, device, properties, property_count, message) || !count_borders(made, message)) {
         nnb_openvino_network_free(made);
         return NULL;
     }
     return made;
 }
 
+struct nnb_openvino_network *nnb_openvino_network_new(const uint8_t *content, uint64_t bytes, const char *device,
+                                                      const struct nnb_openvino_property *properties,
+                                                      uint32_t property_count, uint32_t profile, char *message) {
+    return make(compile, content, bytes, device, properties, property_count, profile, message);
+}
+
+struct nnb_openvino_network *nnb_openvino_network_import(const uint8_t *content, uint64_t bytes, const char *device,
+                                                         const struct nnb_openvino_property *properties,
+                                                         uint32_t property_count, uint32_t profile, char *message) {
+    return make(import, content, bytes, device, properties, property_count, profile, message);
+}
+
+int nnb_openvino_export(const struct nnb_openvino_network *made, const char *path, char *message) {
+    return went_well(engine.compiled_model_export_model(made->compiled, path), message) ? NNB_OPENVINO_OK
+                                                                                        : NNB_OPENVINO_FAILED;
+}
+
 void nnb_openvino_network_free(struct nnb_openvino_network *made) {
     if (made->compiled) {
         engine.compiled_model_free(made->compiled);
     }
+    free(made->imported);
     free(made);
 }
 

@@ -40,6 +40,16 @@ int nnb_openvino_device(const char *device, char *name, char *message);
 struct nnb_openvino_network *nnb_openvino_network_new(const uint8_t *content, uint64_t bytes, const char *device,
                                                       const struct nnb_openvino_property *properties,
                                                       uint32_t property_count, uint32_t profile, char *message);
+
+/* As the function above, from a network that nnb_openvino_export wrote in this version for this device and processor.
+ * The library believes these bytes: they are ours, exactly as they were. They are copied, since
+ * it reads constants where they are in each run. Waits while another thread compiles. */
+struct nnb_openvino_network *nnb_openvino_network_import(const uint8_t *content, uint64_t bytes, const char *device,
+                                                         const struct nnb_openvino_property *properties,
+                                                         uint32_t property_count, uint32_t profile, char *message);
+
+/* Write a compiled network to a file, whose path the library opens. */
+int nnb_openvino_export(const struct nnb_openvino_network *, const char *path, char *message);
 void nnb_openvino_network_free(struct nnb_openvino_network *);
 uint32_t nnb_openvino_count(const struct nnb_openvino_network *, int outputs);
 int nnb_openvino_describe(const struct nnb_openvino_network *, int outputs, uint32_t at, struct nnb_onnx_border *);

@@ -24,7 +24,7 @@ from executor.onnxruntime.networks import (
 from executor.test_hostile_memory import RUNS, run
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime, openvino
-from nnburst.executor.onnxruntime.executor import NetworkPrepared
+from nnburst.executor.onnxruntime.executor import SessionPrepared
 from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
@@ -75,7 +75,7 @@ def test_two_bursts_at_once_on_one_network_give_what_one_gives(engine: str) -> N
 
 def test_a_request_runs_without_python_where_its_memory_lies(engine: str) -> None:
     prepared = EXECUTORS[engine]().prepare(network(), [])
-    assert isinstance(prepared, NetworkPrepared)
+    assert isinstance(prepared, SessionPrepared)
     given, taken = aligned(4 * 192), aligned(4 * 512)
     execution = prepared.bind([Argument(given, (1, 8, 8, 3))], [Argument(taken, (1, 8, 8, 8))])
     assert execution.native is not None
@@ -135,7 +135,7 @@ def test_indices_are_refused_or_followed_whatever_they_change_to(
 ) -> None:
     vector = gathering(reshaped=reshaped)
     prepared = EXECUTORS[engine]().prepare(build(vector).model, [])
-    assert isinstance(prepared, NetworkPrepared)
+    assert isinstance(prepared, SessionPrepared)
     ended = {status for status, _ in run(vector, prepared, 20 * RUNS, at_end=False)}
     # Which of them depends on what the other writer had there at the time.
     assert ended

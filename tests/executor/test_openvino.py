@@ -6,9 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -24,14 +27,13 @@ from executor.onnxruntime.networks import (
     network,
 )
 from executor.test_hostile_memory import RUNS, run
-from nnburst.executor.base import DEFAULT_OPTIONS, Argument
+from nnburst.executor.base import DEFAULT_OPTIONS, Argument, Cached, Prepared
 from nnburst.executor.built_in import openvino, reference
 from nnburst.executor.graph.operation import REGISTRY
-from nnburst.executor.onnxruntime.executor import NetworkPrepared
 from nnburst.executor.onnxruntime.lowering import LOWERINGS
-from nnburst.executor.openvino import OpenVinoExecutor
+from nnburst.executor.openvino import OpenVinoExecutor, OpenVinoNetwork, OpenVinoPrepared
 from nnburst.hal.enums import ErrorStatus, OperationType
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.limits import UINT64_MAX
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
@@ -116,21 +118,160 @@ def test_a_network_with_an_input_that_nothing_reads_is_run() -> None:
     assert computed(openvino(), builder.build(), given)[0].tolist() == [0, 0, 1, 2]
 
 
-def test_what_is_kept_gives_the_same_without_the_model() -> None:
-    executor = openvino()
+def kept_network(options: dict[str, str] | None = None) -> Cached:
+    prepared = openvino(options or {}).prepare(network(), [])
+    assert isinstance(prepared, OpenVinoPrepared)
+    return prepared.to_cache()
+
+
+def cached_executor(options: dict[str, str] | None = None) -> OpenVinoExecutor:
+    executor = openvino(options or {})
     assert isinstance(executor, OpenVinoExecutor)
-    prepared = executor.prepare(network(), [])
-    assert isinstance(prepared, NetworkPrepared)
-    kept = prepared.to_cache()
-    assert (kept.model.operand_values, kept.constants) == (b"", b"")
-    again = executor.prepare_from_cache(kept, DEFAULT_OPTIONS)
-    given, taken = image(), np.zeros((1, 8, 8, 8), np.float32)
-    execution = again.bind(
-        [Argument(given.reshape(-1).view(np.uint8), given.shape)],
+    return executor
+
+
+def results(prepared: Prepared, x: np.ndarray[Any, Any], shape: tuple[int, ...]) -> bytes:
+    taken = np.zeros(shape, np.float32)
+    execution = prepared.bind(
+        [Argument(x.reshape(-1).view(np.uint8), x.shape)],
         [Argument(taken.reshape(-1).view(np.uint8), taken.shape)],
     )
     assert execution.run().status is ErrorStatus.NONE
-    assert taken.tobytes() == by_executor(network(), given)
+    return taken.tobytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": "2"}, {"profile": "1"}])
+def test_what_is_kept_gives_the_same_without_the_model(options: dict[str, str]) -> None:
+    kept = kept_network(options)
+    assert (kept.model.operand_values, kept.constants) == (b"", b"")
+    again = cached_executor(options).prepare_from_cache(kept, DEFAULT_OPTIONS)
+    assert results(again, image(), (1, 8, 8, 8)) == by_executor(network(), image())
+    assert again.num_threads == int(options.get("threads", 1))
+
+
+def test_what_is_kept_has_its_inputs_and_outputs_in_their_order() -> None:
+    builder = ModelBuilder()
+    given = [builder.input(F32, (2,)) for _ in range(12)]
+    taken = [builder.output(F32, (2,)) for _ in range(12)]
+    for number, (x, y) in enumerate(zip(given, reversed(taken), strict=True)):
+        other = builder.constant(F32, np.full(2, number, np.float32))
+        builder.operation(OperationType.MUL, [x, other, builder.scalar(0)], [y])
+    values = [np.full(2, 1 + number, np.float32) for number in range(12)]
+    prepared = openvino().prepare(builder.build(), [])
+    assert isinstance(prepared, OpenVinoPrepared)
+    again = cached_executor().prepare_from_cache(prepared.to_cache(), DEFAULT_OPTIONS)
+    found = [np.zeros(2, np.float32) for _ in taken]
+    execution = again.bind(
+        [Argument(x.view(np.uint8), (2,)) for x in values],
+        [Argument(y.view(np.uint8), (2,)) for y in found],
+    )
+    assert execution.run().status is ErrorStatus.NONE
+    assert [y[0] for y in found] == [number * (1 + number) for number in reversed(range(12))]
+
+
+@pytest.mark.parametrize("profile", ["0", "1"])
+def test_what_is_kept_measures_nodes_only_if_that_is_asked_for(
+    profile: str, tmp_path: Path
+) -> None:
+    with nnburst.launch("openvino", options={"profile": profile}) as device:
+        device.prepare(network(), cache_dir=tmp_path).close()
+        with device.prepare(network(), cache_dir=tmp_path) as prepared:
+            assert prepared.from_cache
+            times = [prepared.execute([image()], measure=True).timing for _ in range(3)]
+    assert [each.time_on_device == UINT64_MAX for each in times] == [profile == "0"] * 3
+
+
+@pytest.mark.parametrize(
+    "options", [{"threads": "2"}, {"profile": "1"}], ids=["threads", "profile"]
+)
+def test_what_was_compiled_with_other_options_is_refused(options: dict[str, str]) -> None:
+    with pytest.raises(GeneralFailure, match="another version, device, processor or options"):
+        cached_executor(options).prepare_from_cache(kept_network(), DEFAULT_OPTIONS)
+
+
+def test_what_was_compiled_for_another_processor_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = kept_network()
+    monkeypatch.setattr("nnburst.executor.openvino.processor_features", lambda: b"flags: none")
+    with pytest.raises(GeneralFailure, match="another version, device, processor or options"):
+        cached_executor().prepare_from_cache(kept, DEFAULT_OPTIONS)
+
+
+def test_a_compiled_network_has_its_constants_when_the_bytes_are_gone() -> None:
+    _made_for, compiled = msgspec.msgpack.decode(kept_network().program)
+    content = bytearray(compiled)
+    taken = OpenVinoNetwork(content, "CPU", 1, is_compiled=True)
+    content[:] = bytes(len(content))
+    prepared = OpenVinoPrepared(network(), taken, "CPU", 1, profile=False)
+    assert results(prepared, image(), (1, 8, 8, 8)) == by_executor(network(), image())
+
+
+@pytest.mark.parametrize("program", [b"\xc1", b"\x90", b"graph"])
+def test_a_program_that_is_malformed_is_refused(program: bytes) -> None:
+    kept = msgspec.structs.replace(kept_network(), program=program)
+    with pytest.raises(GeneralFailure, match="malformed program"):
+        cached_executor().prepare_from_cache(kept, DEFAULT_OPTIONS)
+
+
+def test_a_compiled_network_that_the_engine_does_not_take_is_refused() -> None:
+    kept = kept_network()
+    made_for, compiled = msgspec.msgpack.decode(kept.program)
+    program = msgspec.msgpack.encode([made_for, b"x" * len(compiled)])
+    with pytest.raises(GeneralFailure, match="a compiled network: OpenVINO"):
+        cached_executor().prepare_from_cache(
+            msgspec.structs.replace(kept, program=program), DEFAULT_OPTIONS
+        )
+
+
+def test_a_network_too_long_for_a_cache_file_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnburst.executor.openvino._MOST_COMPILED", 100)
+    with pytest.raises(GeneralFailure, match="expected 1 to 100"):
+        kept_network()
+
+
+def test_networks_are_compiled_and_taken_on_several_threads_at_once() -> None:
+    expected = by_executor(network(), image())
+    kept = {threads: kept_network({"threads": threads}) for threads in ("1", "2")}
+
+    def compiled(threads: str) -> Prepared:
+        return openvino({"threads": threads}).prepare(network(), [])
+
+    def taken(threads: str) -> Prepared:
+        return cached_executor({"threads": threads}).prepare_from_cache(
+            kept[threads], DEFAULT_OPTIONS
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(by, t) for _ in range(4) for by in (compiled, taken) for t in kept]
+        found = {results(each.result(), image(), (1, 8, 8, 8)) for each in made}
+    assert found == {expected}
+
+
+@pytest.mark.parametrize("change", ["flipped", "truncated", "foreign"])
+def test_cache_files_that_were_changed_are_refused_and_the_model_is_compiled_anew(
+    change: str, tmp_path: Path
+) -> None:
+    def is_from_cache() -> bool:
+        with (
+            nnburst.launch("openvino") as device,
+            device.prepare(network(), cache_dir=tmp_path) as prepared,
+        ):
+            found = prepared.execute([image()]).outputs[0]
+            assert found.tobytes() == by_executor(network(), image())
+            return prepared.from_cache
+
+    assert [is_from_cache(), is_from_cache()] == [False, True]
+    longest = max((p for p in tmp_path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    content = bytearray(longest.read_bytes())
+    if change == "flipped":
+        content[len(content) // 2] ^= 1
+    elif change == "truncated":
+        del content[-1]
+    else:
+        content = bytearray(kept_network().program)
+    longest.write_bytes(content)
+    assert [is_from_cache(), is_from_cache()] == [False, True]
 
 
 @pytest.mark.parametrize("profile", [False, True])
@@ -202,7 +343,7 @@ def test_memory_that_changes_all_the_time_breaks_no_operation() -> None:
         for vector in claimed(operation):
             cases += 1
             prepared = openvino().prepare(build(vector).model, [])
-            if isinstance(prepared, NetworkPrepared):
+            if isinstance(prepared, OpenVinoPrepared):
                 for status, message in run(vector, prepared, RUNS // CASES, at_end=cases % 2 == 0):
                     assert status in (ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE), message
             prepared.close()

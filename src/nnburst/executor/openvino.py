@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
+import mmap
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from nnburst._native import ffi, lib
 from nnburst.executor.base import (
@@ -22,12 +25,14 @@ from nnburst.executor.base import (
     Cached,
     Executor,
     FallbackExecutor,
+    Octets,
     Prepared,
     PrepareOptions,
+    without_constants,
 )
 from nnburst.executor.graph.tensor import TensorType
-from nnburst.executor.onnxruntime.executor import NetworkPrepared
-from nnburst.executor.onnxruntime.graph import OnnxGraph, WrittenGraph
+from nnburst.executor.onnxruntime.executor import SessionPrepared
+from nnburst.executor.onnxruntime.graph import OnnxGraph
 from nnburst.executor.onnxruntime.native import (
     EngineFunctions,
     EngineSession,
@@ -37,14 +42,17 @@ from nnburst.executor.onnxruntime.native import (
 from nnburst.executor.onnxruntime.network import lower, survey
 from nnburst.hal.enums import DeviceType, OperandType, OperationType
 from nnburst.hal.environment import OPENVINO_DEVICE, OPENVINO_PROFILE, OPENVINO_THREADS, Variable
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, ResourceExhausted
+from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import Model, Operation
 from nnburst.hal.types import NumberOfCacheFiles
+from nnburst.hal.utils import processor_features
 
 log = logging.getLogger("nnburst.executor")
 
 _opening: Final = threading.Lock()
 _CPU: Final = "CPU"
+#: Bytes of a compiled network that is kept; a cache file may have so many.
+_MOST_COMPILED: Final = 1 << 30
 #: Keys of `--option`, and the variables that hold otherwise.
 _OPTIONS: Final[dict[str, Variable[Any]]] = {
     "device": OPENVINO_DEVICE,
@@ -135,14 +143,23 @@ def _device_name(device: str) -> str:
 class OpenVinoNetwork(EngineSession):
     """A graph that OpenVINO runs."""
 
-    def __init__(self, content: bytes, device: str, threads: int, *, profile: bool = False) -> None:
-        """Compile a graph that was written here.
+    def __init__(
+        self,
+        content: Octets,
+        device: str,
+        threads: int,
+        *,
+        profile: bool = False,
+        is_compiled: bool = False,
+    ) -> None:
+        """Compile a graph that was written here, or take one that was compiled.
 
         Args:
-            content: the file, which is not needed afterwards.
+            content: the file, or what `compiled` returned; it is not needed afterwards.
             device: that runs it.
             threads: that compute, on the CPU.
             profile: whether each node's time is measured.
+            is_compiled: which of the two `content` is. The engine believes a network that was compiled.
 
         Raises:
             InvalidArgument: the engine refuses the graph.
@@ -155,7 +172,10 @@ class OpenVinoNetwork(EngineSession):
         for made, (key, value) in zip(properties, kept, strict=True):
             made.key, made.value = key, value
         message = ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
-        found = lib.nnb_openvino_network_new_unlocked(
+        make = lib.nnb_openvino_network_new_unlocked
+        if is_compiled:
+            make = lib.nnb_openvino_network_import_unlocked
+        found = make(
             ffi.from_buffer("uint8_t[]", content),
             len(content),
             device.encode(),
@@ -169,6 +189,78 @@ class OpenVinoNetwork(EngineSession):
                 raise ResourceExhausted(f"OpenVINO: {text(message)}")
             raise InvalidArgument(f"OpenVINO {library()} refuses the graph: {text(message)}")
         super().__init__(ffi.gc(found, lib.nnb_openvino_network_free), _ENGINE)
+
+    def compiled(self) -> bytes:
+        """The network as this version takes it again on this device and processor.
+
+        Raises:
+            GeneralFailure: the device cannot write it, or it is too long for a cache file.
+            OSError: memory is short.
+        """
+        fd = os.memfd_create("compiled", os.MFD_CLOEXEC)
+        try:
+            message = ffi.new("char[]", int(lib.NNB_ONNX_MESSAGE_BYTES))
+            # The C library writes to a path only. A worker may open its own memory by this one.
+            path = f"/proc/self/fd/{fd}".encode()
+            if lib.nnb_openvino_export_unlocked(self.handle, path, message) != lib.NNB_OPENVINO_OK:
+                raise GeneralFailure(f"OpenVINO does not write the network: {text(message)}")
+            size = os.fstat(fd).st_size
+            if not 0 < size <= _MOST_COMPILED:
+                raise GeneralFailure(
+                    f"OpenVINO writes {size} bytes of a network, expected 1 to {_MOST_COMPILED}"
+                )
+            with mmap.mmap(fd, size, prot=mmap.PROT_READ) as written:
+                return written[:]
+        finally:
+            os.close(fd)
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A network as `Cached.program` keeps it.
+
+    Attributes:
+        made_for: see `_made_for`.
+        compiled: see `OpenVinoNetwork.compiled`.
+    """
+
+    made_for: str
+    compiled: bytes
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Kept).decode
+
+
+def _made_for(device: str, threads: int, profile: bool) -> str:
+    """All that decides what a network is compiled to, apart from its graph."""
+    given = _properties(device, threads, profile)
+    processor = processor_features().decode(errors="replace")
+    return f"OpenVINO {library()} for {device}, {_device_name(device)}: {given} {processor}"
+
+
+class OpenVinoPrepared(SessionPrepared):
+    """A model of core operations that OpenVINO runs."""
+
+    of_rank_0 = ()
+
+    def __init__(
+        self, model: Model, network: OpenVinoNetwork, device: str, threads: int, *, profile: bool
+    ) -> None:
+        """Own the network of a model; the rest is as that was made with."""
+        super().__init__(network, threads, takes_turns=device != _CPU)
+        self._model = without_constants(model)
+        self._network = network
+        self._device, self._profile = device, profile
+
+    def to_cache(self) -> Cached:
+        """The compiled network, and what it was compiled for. The graph is not needed again."""
+        made_for = _made_for(self._device, self.num_threads, self._profile)
+        return Cached(self._model, _encode(_Kept(made_for, self._network.compiled())))
+
+    def close(self) -> None:
+        """Let go of the network, which is freed with the last request that is bound to it."""
+        super().close()
+        del self._network
 
 
 def _properties(device: str, threads: int, profile: bool) -> list[tuple[str, str]]:
@@ -226,7 +318,7 @@ class OpenVinoExecutor(Executor):
     """
 
     name = "openvino"
-    cache_files = NumberOfCacheFiles(1, 1)  # one for the graph, one for constants of `rest`
+    cache_files = NumberOfCacheFiles(1, 1)  # one for what is compiled, one for constants of `rest`
 
     def __init__(self, rest: FallbackExecutor, options: Mapping[str, str]) -> None:
         """Open the library and the device's plugin, so that a worker does not have to. No thread is started.
@@ -271,21 +363,40 @@ class OpenVinoExecutor(Executor):
         if written is None:
             return self._rest.prepare(model, pools, options)
         try:
-            return self._lowered(model, written, options)
+            return self._own(model, written.content, options)
         except InvalidArgument as error:
             log.warning("another executor runs what OpenVINO refuses: %s", error)
             return self._rest.prepare(model, pools, options)
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
-        """Prepare what was kept; the driver has seen to it that the bytes are those that were checked."""
+        """Take the compiled network that was kept; the driver has seen to it that its bytes are ours.
+
+        Raises:
+            GeneralFailure: it was compiled for something else, or the engine does not take it.
+        """
         if not cached.program:
             return self._rest.prepare_from_cache(cached, options)
-        return self._lowered(cached.model, WrittenGraph(cached.program, bytearray()), options)
-
-    def _lowered(self, model: Model, written: WrittenGraph, options: PrepareOptions) -> Prepared:
+        try:
+            kept = _decode(cached.program)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise GeneralFailure(f"malformed program: {error}") from error
         threads = options.num_threads or self._threads
-        network = OpenVinoNetwork(written.content, self._device, threads, profile=self._profile)
+        if kept.made_for != _made_for(self._device, threads, self._profile):
+            raise GeneralFailure(
+                "the network was compiled for another version, device, processor or options"
+            )
+        try:
+            return self._own(cached.model, kept.compiled, options, is_compiled=True)
+        except InvalidArgument as error:
+            raise GeneralFailure(f"a compiled network: {error}") from error
+
+    def _own(
+        self, model: Model, content: bytes, options: PrepareOptions, *, is_compiled: bool = False
+    ) -> Prepared:
+        threads = options.num_threads or self._threads
+        network = OpenVinoNetwork(
+            content, self._device, threads, profile=self._profile, is_compiled=is_compiled
+        )
         if len(network.inputs) != len(model.main.input_indexes):
             raise InvalidArgument("OpenVINO leaves out an input of the graph that nothing reads")
-        turns = self._device != _CPU
-        return NetworkPrepared(model, written, network, threads, takes_turns=turns)
+        return OpenVinoPrepared(model, network, self._device, threads, profile=self._profile)
