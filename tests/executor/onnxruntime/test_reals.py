@@ -12,7 +12,7 @@ pytest.importorskip("openvino", reason="the executor's engine is not installed")
 
 from executor.onnxruntime.networks import computed
 from nnburst.executor.built_in import openvino, reference
-from nnburst.executor.onnxruntime.executor import NetworkPrepared
+from nnburst.executor.onnxruntime.executor import SessionPrepared
 from nnburst.executor.onnxruntime.network import survey
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model, SymmPerChannelQuantParams
@@ -68,7 +68,7 @@ def test_networks_of_8_bit_integers_are_a_step_off_at_most(
     model = convolution(kind, per_channel=per_channel)
     executor = openvino()
     assert executor.supported(model) == [True, True]
-    assert isinstance(executor.prepare(model, []), NetworkPrepared)
+    assert isinstance(executor.prepare(model, []), SessionPrepared)
     for seed in range(3):
         given = [integers(kind, IMAGE, seed)]
         found, expected = (computed(e, model, given)[0] for e in (executor, reference()))
