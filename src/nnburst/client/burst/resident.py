@@ -77,7 +77,8 @@ class _SharedBurst:
         self.burst = burst
         self.inputs = list(burst.inputs)[:-1]
         self._prepared = prepared
-        (self._word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
+        #: Memory for the next order; None while an order runs, or if one was not seen to end.
+        self._word: Array | None = None
         self._ordering = threading.Lock()
         # Nothing is sent: an execution that opens or closes a slot reads its word alone.
         self._nothing = in_new_pool(
@@ -89,9 +90,14 @@ class _SharedBurst:
     def order(self, number: int, what: int, timeout: float) -> None:
         """Have the driver open or close a slot."""
         with self._ordering:
-            self._word[:] = number, what
-            pending = self._prepared.execute_async([*self._nothing, self._word], timeout=timeout)
+            word, self._word = self._word, None
+            if word is None:
+                (word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
+            word[:] = number, what
+            pending = self._prepared.execute_async([*self._nothing, word], timeout=timeout)
             pending.result(timeout)
+            # Only now: the driver may still read the word of an order whose wait was cut short.
+            self._word = word
 
     def close_abandoned(self) -> None:
         """Close slots that cannot be reached any more."""
