@@ -29,15 +29,15 @@ from nnburst.runtime.objects.burst import Burst
 
 # -- bursts of threads -----------------------------------------------------------------------------
 
-#: Threads that are remembered; those beyond count their computations anew.
+#: Most threads whose computations are counted; beyond it, threads without a burst are forgotten.
 _REMEMBERED: Final = 256
 
 
 class OwnBurst(ThreadBurst[Burst]):
-    """The burst of one thread of a program in C, as Python and the library have it. Thread-safe.
+    """The burst that nnburst opens for one thread of a program in C. Thread-safe.
 
     Attributes:
-        handle: of the burst, which no program has; 0 without.
+        handle: the handle of the burst, which the program never gets; 0 if there is no burst.
     """
 
     __slots__ = ("_is_used", "_of", "_row", "_thread", "handle")
@@ -46,7 +46,7 @@ class OwnBurst(ThreadBurst[Burst]):
         """Begin without a burst."""
         self._of: Final = of
         self._thread: Final = thread
-        #: The burst and its row of the library's; empty without.
+        #: The burst and its row in the library's table; empty if there is no burst.
         self._row: Final = deque[tuple[Burst, Any]]()
         self._is_used = False
         self.handle = 0
@@ -54,7 +54,7 @@ class OwnBurst(ThreadBurst[Burst]):
 
     @property
     def burst(self) -> Burst | None:
-        """The burst; None without one. Setting it to None closes it once no run is inside."""
+        """The burst, or None. Setting it to None closes the burst as soon as no run uses it."""
         return next(iter([*self._row]), (None, None))[0]
 
     @burst.setter
@@ -64,13 +64,13 @@ class OwnBurst(ThreadBurst[Burst]):
             return
         try:
             _, row = self._row.pop()
-        except IndexError:  # another thread does it, or has done it
+        except IndexError:  # another thread closes the burst, or has closed it
             return
         self._of.take(self, row)
 
     @property
     def is_used(self) -> bool:
-        """Whether the library has computed over it since this was set to False."""
+        """Whether the library has used the burst since this property was set to False."""
         if any(lib.nnb_thread_burst_was_used(row) for _, row in [*self._row]):
             self._is_used = True
         return self._is_used
@@ -83,24 +83,24 @@ class OwnBurst(ThreadBurst[Burst]):
 class OwnBursts:
     """The bursts of a compilation's threads, for computations that name no burst. Thread-safe.
 
-    C and Python identify a thread by the same number. A thread that begins after another has ended may get
-    its number, and then goes on with its burst.
+    C and Python identify a thread by the same number. A thread may get the number of one that has ended; it
+    then uses that thread's burst.
 
     Attributes:
-        executable: of the compilation.
-        struct: a row for each burst, which the library reads.
-        count: of rows.
+        executable: the executable of the compilation.
+        struct: the library's table, with a row for each burst.
+        count: number of rows.
     """
 
     def __init__(
         self, executable: Executable, begin: Callable[[], int], end: Callable[[int], None]
     ) -> None:
-        """Open none yet.
+        """Create the table without opening a burst.
 
         Args:
-            executable: of the compilation.
-            begin: a new handle for a burst; 0 if there are no more.
-            end: ends one, with the requests that are cached for it.
+            executable: the executable of the compilation.
+            begin: returns a new handle for a burst; 0 if there are no more.
+            end: releases a handle, with the requests that are cached for its burst.
         """
         self.executable: Final = executable
         self.struct: Any = ffi.new("struct nnb_thread_burst[]", MOST_THREADS)
@@ -112,7 +112,7 @@ class OwnBursts:
         self._bursts: Final = ThreadBursts[Burst](partial(_open_own_burst, weakref.ref(self)))
 
     def of_thread(self) -> OwnBurst:
-        """The calling thread's."""
+        """The entry of the calling thread, which may have no burst yet."""
         thread = threading.get_ident()
         mine = self._threads.get(thread)
         if mine is None:
@@ -126,7 +126,7 @@ class OwnBursts:
         return mine
 
     def computed(self, mine: OwnBurst) -> None:
-        """Count a computation of the calling thread without a burst; from the second on, open it one."""
+        """Count a computation that used no burst; from the second one on, open a burst for the thread."""
         self._bursts.is_opening(mine)
         mine.calls += 1
 
@@ -186,10 +186,10 @@ class ArgumentSizes(Closing):
     """The lengths and types of the inputs and outputs of a compilation's executions, for the library.
 
     Attributes:
-        executable: what they execute.
-        count: of inputs and outputs.
-        are_all_exact: whether each of them has one length.
-        own: bursts of threads, for executions that compute without one of the program's.
+        executable: the executable of the compilation.
+        count: number of inputs and outputs together.
+        are_all_exact: whether each input and output has exactly one possible length.
+        own: bursts of threads, for executions for which the program names no burst.
         struct: the lengths, which the library reads.
     """
 
@@ -206,7 +206,7 @@ class ArgumentSizes(Closing):
         self._dimensions = [ffi.new("uint32_t[]", operand.dimensions) for operand in operands]
         self._types = ffi.new("struct nnb_argument_type[]", self.count)
         for row, operand, dimensions in zip(self._types, operands, self._dimensions, strict=True):
-            # Programs know types of extensions by other numbers.
+            # Programs use other numbers for the types of extensions.
             row.type = operand.type if operand.type <= OPERAND_TYPE_BASE_MAX else -1
             row.rank, row.dimensions = len(operand.dimensions), dimensions
             row.scale, row.zero_point = operand.scale, operand.zero_point
@@ -228,16 +228,16 @@ class ArgumentSizes(Closing):
         return bool(lib.nnb_argument_sizes_in_use(self.struct))
 
     def close(self) -> None:
-        """Do nothing: all that it has is memory, and `own` is closed before."""
+        """Do nothing: the object owns only memory, and `own` was closed before."""
 
 
 # -- cached requests -------------------------------------------------------------------------------
 
 
-#: By what the library runs a bound request.
+#: The C function with which the library runs a bound request.
 RUN: Final = ffi.addressof(lib, "nnb_capi_run")
-#: Nanoseconds that an execution may take to be waited for where it is started: about what starting a thread
-#: for it would take. And those of an ordinary computation that promise it.
+#: An execution that ends within QUICK_NS nanoseconds, about the cost of starting a thread, is waited for in
+#: the call that starts it. This is tried if the quickest computation before took at most PROMISING_NS.
 QUICK_NS: Final = 100_000
 PROMISING_NS: Final = 1_000_000
 
@@ -247,10 +247,10 @@ Placing: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
 def placing_of(infos: Sequence[ArgumentInfo]) -> Placing | None:
-    """Where arguments lie; None if the framework must check them before every computation.
+    """The places of an execution's arguments; None if the framework must check them before each computation.
 
     Args:
-        infos: of each input, then each output.
+        infos: the argument of each input, then of each output.
     """
     places: list[tuple[int, int] | None] = []
     for info in infos:
@@ -321,17 +321,17 @@ def new_cached_request(
     placing: Placing,
     mine: OwnBurst | None = None,
 ) -> CachedRequest | None:
-    """A cached request of a burst; None if C cannot run the plan with such arguments.
+    """Bind a new cached request of a burst; None if C cannot run the plan with these arguments.
 
     Args:
-        sizes: of executions whose arguments all have one length.
-        burst: of the same compilation.
-        infos: of each input, then each output.
-        placing: of them.
-        mine: of the thread whose own the burst is; None for one of the program's.
+        sizes: the argument sizes of the compilation, all of them exact.
+        burst: a burst of the same compilation.
+        infos: the argument of each input, then of each output.
+        placing: the places of these arguments.
+        mine: the entry of the thread for which nnburst opened the burst; None for a burst of the program.
 
     Raises:
-        NnburstError: it cannot be bound.
+        NnburstError: the request cannot be bound.
     """
     layout = Layout()
     offsets = [0 if info.memory else layout.place(exact_length(info.operand)) for info in infos]
@@ -354,7 +354,7 @@ def _bound(
     pool: Pool,
     offsets: Sequence[int],
 ) -> BoundPlan | None:
-    """Bind arguments to a burst; those at addresses get a place in the pool."""
+    """Bind arguments to a burst; an argument at an address gets a place in the pool."""
     arguments = [
         info.as_argument()
         if info.memory
@@ -373,7 +373,7 @@ def _bound(
 
 # -- requests of one burst -------------------------------------------------------------------------
 
-#: Requests that a burst keeps, and how many executions with one placing it takes until a request is bound.
+#: Most requests that a burst keeps, and the number of executions with one placing before a request is bound.
 MOST: Final = 8
 _BINDS_AT: Final = 2
 
@@ -382,7 +382,7 @@ class BurstRequests:
     """The cached requests of one burst, by the places of their arguments.
 
     Attributes:
-        requests: those that the library may run; executions with other places are computed by the framework.
+        requests: the requests that the library may run; the framework computes executions with other places.
         can_cache: whether C can run the burst's plan.
         arrays: pointers to requests; the library reads the latest one or, until it has that, the one before.
         published: the requests of the array that the library has.

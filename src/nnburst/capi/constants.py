@@ -1,6 +1,6 @@
-"""Has the constants of the C interface, and the two structs that programs fill in.
+"""Defines the constants of the C interface, and the two structs that programs fill in.
 
-A constant that the HAL has with the same value is taken from there.
+A constant that the HAL defines with the same value is taken from there.
 
 NNAPI: NeuralNetworksTypes.h and NeuralNetworksOEM.h.
 """
@@ -39,7 +39,7 @@ _PRIORITIES: Final = {
     **{f"PRIORITY_{priority.name}": code for priority, code in NDK_PRIORITIES.items()},
     "PRIORITY_DEFAULT": NDK_PRIORITIES[Priority.MEDIUM],
 }
-#: The HAL's word if the C interface has another.
+#: Names that differ between the HAL and the C interface: the HAL's type to the name in C.
 _OPERAND_NAMES: Final = {OperandType.SUBGRAPH: "MODEL"}
 _FIRST_OEM: Final = 10000
 
@@ -48,7 +48,7 @@ NANOSECOND: Final = 1e-9
 
 
 def feature_level(level: int) -> int:
-    """The number that the interface has for a feature level: 27 to 31, then 1000006 and so on."""
+    """The number of a feature level in the C interface: 27 to 31, then 1000006 and so on."""
     return 26 + level if level <= 5 else 1_000_000 + level
 
 
@@ -106,14 +106,14 @@ _LETTERS: Final = {"int32_t": "i", "uint32_t": "I", "float": "f"}
 
 @dataclass(frozen=True)
 class Struct:
-    """One struct: name and fields, each as (C type, name, what it means)."""
+    """A struct of the C interface: its name and fields, each as (C type, name, description)."""
 
     name: str
     fields: tuple[tuple[str, str, str], ...]
 
     @property
     def layout(self) -> struct.Struct:
-        """Its bytes in memory; pointers are numbers."""
+        """The struct's layout in memory; a pointer is read as a number."""
         letters = (_LETTERS.get(ctype, "P") for ctype, _, _ in self.fields)
         return struct.Struct("".join([*letters, "0P"]))
 

@@ -1,14 +1,14 @@
-"""Receives the calls of libneuralnetworks.so, and shuts the interpreter's part down at the end.
+"""Receives the calls of libneuralnetworks.so, and closes all objects before the interpreter ends.
 
-The library has refused nulls and invalid handles. Here a handle is replaced by its object, a number stays a
-number, and each error becomes its code, so that nothing is raised into C.
+The library has already refused nulls and invalid handles. This module replaces each handle by its object,
+passes numbers on as they are, and turns each error into its code, so that no exception reaches C.
 
 A program may go on after its interpreter has ended (`Py_FinalizeEx`, or the end of a Python program). From
-then on the library refuses each call. Before that, computations that are under way end, since C may be using
-memory of Python's, and then all objects are closed, as long as Python can still do it in order.
+then on the library refuses each call. Before that, `shutdown` waits for computations under way, since C may
+be using Python's memory, and then closes all objects while Python still works.
 
-If `NNBURST_EXECUTION_COUNTS` names a folder, the file `PID.json` there has the executions of each device. A
-program under test may end suddenly or crash, so the file is written each time that it frees a compilation.
+If `NNBURST_EXECUTION_COUNTS` names a folder, the file `PID.json` there counts the executions of each device.
+A program under test may end suddenly or crash, so the file is written each time that a compilation is freed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from nnburst.runtime.objects.model import Model
 
 logger = logging.getLogger("nnburst.capi")
 
-#: Seconds that calls under way may take to end by themselves, and again after their drivers have ended.
+#: Seconds to wait for calls under way; after it the drivers are ended, and the wait is repeated once.
 _GRACE: Final = 5.0
 
 
@@ -65,7 +65,7 @@ def shutdown(exchange: Any) -> None:  # noqa: ANN401 - a struct nnb_exchange of 
 
 
 def _ended(exchange: Any) -> bool:  # noqa: ANN401 - the same
-    """Whether no call is under way, after waiting for it."""
+    """Wait up to `_GRACE` seconds for calls under way; returns whether all have ended."""
     deadline = time.monotonic() + _GRACE
     while exchange.end() or NATIVE_EXECUTIONS.is_in_use:
         if time.monotonic() >= deadline:
@@ -96,11 +96,11 @@ def start(address: int, ours: int) -> None:
     """Give the library the functions by which it calls Python.
 
     Args:
-        address: of its `struct nnb_exchange`.
-        ours: whether it started the interpreter, whose log then is the library's.
+        address: the address of the library's `struct nnb_exchange`.
+        ours: whether the library started the interpreter; if so, it sets up the log as well.
 
     Raises:
-        GeneralFailure: library and package are not of one version.
+        GeneralFailure: the library and the package have different versions.
     """
     exchange = ffi.cast("struct nnb_exchange *", address)
     if exchange.version != lib.NNB_EXCHANGE_VERSION:
@@ -119,8 +119,8 @@ def start(address: int, ours: int) -> None:
     exchange.call = ffi.addressof(lib, "nnb_capi_call")
     weakref.finalize(
         shutdown, int
-    ).atexit = False  # has weakref register what closes drivers at exit
-    atexit.register(shutdown, exchange)  # and this later, so that it comes first
+    ).atexit = False  # makes weakref register its own exit handler, which closes drivers
+    atexit.register(shutdown, exchange)  # registered later, so it runs first
 
 
 def _log_as_asked() -> None:
@@ -131,19 +131,19 @@ def _log_as_asked() -> None:
         logging.basicConfig(format="%(name)s: %(message)s", stream=sys.__stderr__, force=True)
         try:
             root.setLevel(LOG.read())
-        except InvalidArgument as error:  # no reason for the program not to run
+        except InvalidArgument as error:  # the program runs all the same
             logger.warning("%s; logging from WARNING on", error)
     elif not root.handlers:
         root.addHandler(logging.NullHandler())
 
 
 class _Handler:
-    """Carries one function of the interface out."""
+    """Executes one function of the interface."""
 
     __slots__ = ("_carry_out", "_readers", "_room", "name")
 
     def __init__(self, function: Function) -> None:
-        """Find the handler or the row that carries it out, and read its arguments' types."""
+        """Find the handler or the row that executes the function, and read its arguments' types."""
         self.name = function.name
         by_hand: Callable[..., Any] | None = getattr(handlers, function.key, None)
         read = reader if by_hand is not None else value_reader
@@ -159,7 +159,7 @@ class _Handler:
         self._carry_out = _free if function.is_free else by_hand or Row(function).as_function()
 
     def __call__(self, words: Any) -> None:  # noqa: ANN401 - a pointer of cffi's
-        """Carry it out; an object that it makes is kept under the handle that the library has chosen."""
+        """Execute the function; an object that it makes is stored under the handle chosen by the library."""
         made = self._carry_out(*[read(words, index) for read, index in self._readers])
         if self._room >= 0:
             HANDLES[words[self._room]] = made
@@ -175,14 +175,14 @@ _CLASSES: Final[dict[str, Any]] = {
 
 
 class Row:
-    """A function of the table that is one call of the framework's.
+    """A function of the table that makes one call of the framework.
 
     Attributes:
-        of: the class that is called, or whose method is; None for what the first argument has.
+        of: the class that is called, or whose method is called; None for a member of the first argument.
         name: of the method or attribute; empty if the class itself is called.
-        arguments: the call's arguments, each a name of C's arguments, `*name` for several, or `keyword=name`;
-            None for an attribute.
-        value: the name of C's argument that the attribute is set to; None if it is read.
+        arguments: the call's arguments, each the name of a C argument, `*name` for several, or
+            `keyword=name`; None for an attribute.
+        value: the name of the C argument that the attribute is set to; None if the attribute is read.
     """
 
     def __init__(self, function: Function) -> None:
@@ -230,7 +230,7 @@ class Row:
 
 
 def _derived(function: Function) -> str:
-    """The method that is named as a function, with its arguments but results and those that count others."""
+    """The method of a row that names none: the function's name, and the arguments but results and counts."""
     object_, *others = function.arguments
     counts = {argument.count for argument in others if argument.ctype == "const uint32_t*"}
     passed = [
@@ -244,7 +244,7 @@ def _derived(function: Function) -> str:
 
 
 def _free(handle: int) -> None:
-    """RT:E9: an execution that computes is not freed. Goes on where an interrupted call of it has ended."""
+    """Free a handle; RT:E9: not that of a running execution. A second call completes an interrupted one."""
     value = HANDLES.get(handle)
     if value is not None:
         value.close()
@@ -255,7 +255,7 @@ def _free(handle: int) -> None:
     HANDLES.remove(handle)
 
 
-#: What the library itself answers.
+#: Functions that the library answers without Python.
 _ALONE: Final = {"memory_create_from_ahardware_buffer"}
 _handlers: Final = [
     _Handler(function) if function.needs_device and function.key not in _ALONE else None
@@ -280,7 +280,7 @@ def _code(what: str, carry_out: Callable[[], int | None]) -> int:
 
 @ffi.def_extern(name="nnb_capi_call", error=_OP_FAILED)
 def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
-    """Carry a call out and return its code."""
+    """Execute a call and return its code."""
     handler = _handlers[number]
     assert handler is not None
     return _code(handler.name, lambda: handler(words))
@@ -288,7 +288,7 @@ def _call(number: int, words: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
 
 @ffi.def_extern(name="nnb_capi_finish", error=_OP_FAILED)
 def _finish(handle: int, status: int) -> int:
-    """Finish a run from C that ended otherwise than the one before: its code, and whether C may repeat it."""
+    """Finish a run from C whose result changed; returns an error's code, or whether C may repeat the run."""
 
     def carry_out() -> int:
         return lib.NNB_KEEP_OFFER if FAST_PATH.finish(handle, status) else 0
@@ -298,7 +298,7 @@ def _finish(handle: int, status: int) -> int:
 
 @ffi.def_extern(name="nnb_capi_adopt", error=_OP_FAILED)
 def _adopt(handle: int, native: Any) -> int:  # noqa: ANN401 - a pointer of cffi's
-    """Make a native execution one of Python's, and return a code."""
+    """Turn a native execution into a Python object, and return a code."""
 
     def carry_out() -> None:
         NATIVE_EXECUTIONS.adopt(handle, native)
@@ -308,7 +308,7 @@ def _adopt(handle: int, native: Any) -> int:  # noqa: ANN401 - a pointer of cffi
 
 @ffi.def_extern(name="nnb_capi_adopt_event", error=_OP_FAILED)
 def _adopt_event(handle: int, code: int) -> int:
-    """Have Python adopt an event of a computation that C has ended: its code."""
+    """Make a Python event for a computation that C has ended with `code`; returns a code."""
 
     def carry_out() -> None:
         HANDLES[handle] = Event(outcome=Outcome(ResultCode(code), message="it was computed by C"))
@@ -318,7 +318,7 @@ def _adopt_event(handle: int, code: int) -> int:
 
 @ffi.def_extern(name="nnb_capi_finish_cached", error=_OP_FAILED)
 def _finish_cached(handle: int, native: Any, cached: Any, status: int) -> int:  # noqa: ANN401
-    """Adopt a native execution after a run that ended otherwise than the one before; returns its code."""
+    """Finish a native execution's run whose result changed, in Python; returns a code or NNB_IN_PLACE."""
 
     def carry_out() -> int:
         return 0 if NATIVE_EXECUTIONS.finish(handle, native, cached, status) else lib.NNB_IN_PLACE

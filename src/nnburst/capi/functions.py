@@ -1,7 +1,7 @@
 """Lists the functions of the C interface: 75 up to feature level 8, 6 of them for extensions.
 
-A row has a function as C sees it, what the library checks of its arguments before a call, and which method of
-the framework carries it out. Functions that take more than one call have a handler instead
+A row describes a function as C declares it, the checks that the library makes of its arguments, and the
+method of the framework that executes it. A function that takes more than one such call has a handler instead
 (`nnburst.capi.handlers`).
 
 NNAPI: names, order and types of arguments, and levels are those of the NDK's NeuralNetworks.h and of the
@@ -37,10 +37,10 @@ class Pass(IntEnum):
 
     VALUE = 0  # a number
     POINTER = 1  # an address whose content the Python side reads or writes
-    HANDLE = 2  # a living object
-    HANDLES = 3  # an array of living objects
-    NEW_HANDLE = 4  # the room for an object that the call makes
-    RESULT = 5  # the room for another result
+    HANDLE = 2  # the handle of an object
+    HANDLES = 3  # an array of handles
+    NEW_HANDLE = 4  # the address for the handle of an object that the call makes
+    RESULT = 5  # the address for another result
 
 
 _OPAQUE: Final = re.compile(rf"(?:const )?{PREFIX}({'|'.join(kind.name for kind in HandleKind)})")
@@ -53,15 +53,15 @@ _RESULT: Final = re.compile(
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument.
+    """One argument of a function of the C interface.
 
     Attributes:
-        ctype: its type as the header has it.
+        ctype: its type in the header.
         name: its name.
         passing: how it reaches the Python side.
-        kind: of the handle, if it is one.
-        required: null is UNEXPECTED_NULL.
-        count: name of the argument that counts it: null is UNEXPECTED_NULL unless that is 0.
+        kind: the kind of the handle, if it is one.
+        required: whether null is refused as UNEXPECTED_NULL.
+        count: name of the argument with the array's length; null is UNEXPECTED_NULL unless the length is 0.
     """
 
     ctype: str
@@ -73,14 +73,14 @@ class Argument:
 
     @property
     def declaration(self) -> str:
-        """As in a prototype."""
+        """The argument's declaration in a prototype."""
         return f"{self.ctype} {self.name}"
 
 
 def parse(text: str) -> Argument:
-    """An argument from its line in the table: `TYPE NAME`, with `?`, `[count]` and `!` behind the name.
+    """Parse an argument's line in the table: `TYPE NAME`, with `?`, `[count]` and `!` behind the name.
 
-    `!` marks an array that is required even if it is counted by 0.
+    `!` marks an array that is required even if its length is 0.
     """
     ctype, _, rest = text.rpartition(" ")
     found = _NAME.fullmatch(rest)
@@ -119,16 +119,16 @@ _TYPES: Final = re.compile(
 
 @dataclass(frozen=True)
 class Function:
-    """One function.
+    """One function of the C interface.
 
     Attributes:
-        name: as C has it.
-        result: its C type.
-        level: the feature level that brought it; 0 for the calls of extensions.
-        arguments: in order.
-        summary: what it does, for the documentation.
-        method: what carries it out, with the names of C's arguments: `method(a, b)` or `attribute = a` of
-            the first argument, the value of its `attribute`, `Class(a)`, or `Class.method(a)`. If it is
+        name: its name in C.
+        result: the C type of its result.
+        level: the feature level that introduced it; 0 for the calls of extensions.
+        arguments: its arguments in order.
+        summary: a description for the documentation.
+        method: the call that executes it, with the names of C's arguments: `method(a, b)` or `attribute = a`
+            of the first argument, the value of its `attribute`, `Class(a)`, or `Class.method(a)`. If it is
             empty, the method has the function's name in snake_case, and takes all arguments but those that
             count others.
     """
@@ -153,12 +153,12 @@ class Function:
 
     @property
     def needs_device(self) -> bool:
-        """Whether it needs more than the library has by itself."""
+        """Whether the library checks and forwards the call; the other functions return a fixed answer."""
         return self.result in ("int", "void")
 
     @property
     def prototype(self) -> str:
-        """As in the header, without the semicolon."""
+        """The function's prototype in the header, without the semicolon."""
         arguments = ", ".join(argument.declaration for argument in self.arguments)
         return f"{self.result} {self.name}({arguments or 'void'})"
 

@@ -1,7 +1,7 @@
-"""Carries out the functions of the C interface that take more than one call of the framework's.
+"""Executes the functions of the C interface that take more than one call of the framework.
 
-Each handler is named after its function. For each handle it gets the object; numbers and addresses stay as
-the program has passed them.
+Each handler is named after its function. It gets the object of each handle; it gets numbers and addresses as
+the program passed them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def device_get_feature_level(device: Device, level: int) -> None:
 
 
 def _memory_preference(direction: Direction, name: str) -> Callable[[Compilation, int, int], None]:
-    """The handler that stores the alignment or the padding that devices prefer for an argument."""
+    """Make the handler that stores the alignment or the padding that devices prefer for an argument."""
 
     def store(compilation: Compilation, index: int, place: int) -> None:
         found = compilation.memory_preference(direction, index)

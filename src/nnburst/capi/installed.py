@@ -17,15 +17,15 @@ DELEGATE_LIBRARY: Final = LIBRARY_FOLDER / "libnnburst_delegate.so"
 
 
 def cflags() -> str:
-    """A compiler's flags for the headers."""
+    """The compiler flags for the headers."""
     return f"-I{INCLUDE}"
 
 
 def libs(*, client: bool = False) -> str:
-    """A linker's flags for the library, which the program then finds where it is.
+    """The linker flags for the library, with its folder as a run path.
 
     Args:
-        client: for the client of served networks, instead of NNAPI's interface.
+        client: whether to link the client of served networks instead of NNAPI's interface.
     """
     name = "nnburst" if client else "neuralnetworks"
     return f"-L{LIBRARY_FOLDER} -Wl,-rpath,{LIBRARY_FOLDER} -l{name}"

@@ -1,7 +1,7 @@
 """Reads and writes values at addresses that a C program passed, and keeps the objects behind its handles.
 
-Values are numbers, structs, strings and bytes. The library has refused nulls. That an address is valid and as
-long as announced is the program's responsibility, as in every C interface.
+Values are numbers, structs, strings and bytes. The library has already refused nulls. The program is
+responsible for valid addresses and lengths, as in every C interface.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nnburst.hal.errors import InvalidArgument, ResourceExhausted
 from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
 from nnburst.runtime.objects.operands import OperandDescription
 
-#: No list of operands or dimensions that a program passes is longer.
+#: The longest list of operands or dimensions that a program may pass.
 MOST_ENTRIES: Final = 1 << 24
 MOST_BYTES: Final = 1 << 56
 _UINT64: Final = (1 << 64) - 1
@@ -29,7 +29,7 @@ def content(address: int, length: int) -> memoryview:
     """The `length` bytes at an address, in place and writable.
 
     Raises:
-        InvalidArgument: no memory is so long.
+        InvalidArgument: the length is larger than any memory.
     """
     if length > MOST_BYTES:
         raise InvalidArgument(f"length: {length} bytes, no memory has more than {MOST_BYTES}")
@@ -58,7 +58,7 @@ def numbers(name: str, address: int, count: int) -> tuple[int, ...]:
     """`count` values of type uint32_t.
 
     Raises:
-        InvalidArgument: there are more than any call has.
+        InvalidArgument: the count is larger than any call needs.
     """
     if count > MOST_ENTRIES:
         raise InvalidArgument(f"{name}: {count} entries, the limit is {MOST_ENTRIES}")
@@ -102,7 +102,7 @@ def store_all(ctype: str, address: int, values: Sequence[int]) -> None:
         place[index] = value
 
 
-#: Strings that programs hold pointers to, as long as the process lives.
+#: Strings that programs have pointers to; they are kept until the process ends.
 _strings: Final[dict[str, Any]] = {}
 
 
@@ -117,7 +117,7 @@ def lasting_string(text: str) -> int:
 
 
 class HandleTable:
-    """Objects by handle. Thread-safe as a dict is: each call is one operation on it."""
+    """Maps handles to objects. Thread-safe: each call is one operation on a dict."""
 
     def __init__(self) -> None:
         """Begin empty; `new_handle` is set before the first object is added."""
@@ -129,7 +129,7 @@ class HandleTable:
         """The handle of an object.
 
         Raises:
-            InvalidArgument: another thread has freed it.
+            InvalidArgument: another thread has freed the object.
         """
         handle = self.find(value)
         if handle is None:
@@ -141,7 +141,7 @@ class HandleTable:
         return self._handles.get(id(value))
 
     def get(self, handle: int) -> Any:  # noqa: ANN401 - the library has checked the kind
-        """The object of a handle; None if it has ended."""
+        """The object of a handle; None if the handle was freed."""
         return self._objects.get(handle)
 
     def __getitem__(self, handle: int) -> Any:  # noqa: ANN401 - the library has checked the kind
@@ -172,10 +172,10 @@ class HandleTable:
         self._handles.clear()
 
     def add(self, kind: HandleKind, value: object) -> int:
-        """A new handle for an object.
+        """Add an object and return its new handle.
 
         Raises:
-            ResourceExhausted: the library has no more.
+            ResourceExhausted: the library has no more handles.
         """
         handle = self.reserve(kind)
         if not handle:
@@ -184,7 +184,7 @@ class HandleTable:
         return handle
 
     def reserve(self, kind: HandleKind) -> int:
-        """A new handle, which stands for no object yet; 0 if the library has no more."""
+        """Return a new handle without an object; 0 if the library has no more handles."""
         assert self.new_handle is not None
         return int(self.new_handle(int(kind)))
 
@@ -194,7 +194,7 @@ HANDLES = HandleTable()
 
 # -- arguments and results by their C types ---------------------------------------------------------
 
-#: Makes of a call's words what one argument is, given the argument's index.
+#: Converts the word of one argument, given the words of a call and the argument's index.
 Read = Callable[[Any, int], Any]
 _UNSIGNED: Final = {"size_t", "uint64_t"}
 _word_as_float: Final = ffi.new("uint32_t *")
@@ -211,7 +211,7 @@ def _objects(address: int, count: int) -> list[Any]:
 
 
 def reader(function: Function, argument: Argument) -> Read:
-    """A function that reads one argument: the object of a handle, or a number; addresses are numbers."""
+    """Make a function that reads one argument: the object of a handle, or a number (also for an address)."""
     if argument.passing is Pass.HANDLE:
         return lambda words, index: HANDLES[words[index]]
     if argument.passing is Pass.HANDLES:
@@ -230,7 +230,7 @@ def count_of(function: Function, argument: Argument) -> int:
 
 
 def value_reader(function: Function, argument: Argument) -> Read:
-    """As `reader`, but for a method of the framework, which takes what lies at an address."""
+    """As `reader`, but for a method of the framework: an address is replaced by the value that lies there."""
     read = reader(function, argument)
     ctype = argument.ctype
     if ctype == "bool":
@@ -264,7 +264,7 @@ _STORED_AS: Final = {
 
 
 def store_result(argument: Argument, address: int, value: Any) -> None:  # noqa: ANN401
-    """Store what a method of the framework has returned: a number, a string, or several numbers."""
+    """Store the result of a method of the framework: a number, a string, or several numbers."""
     ctype = argument.ctype.removesuffix("*")
     stored = _STORED_AS.get(ctype, ctype)
     if isinstance(value, str):

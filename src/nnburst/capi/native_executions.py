@@ -1,13 +1,15 @@
-"""Gives the library bound requests, which it runs for executions without the interpreter.
+"""Gives the library bound requests, so that it executes without the interpreter.
 
-Two kinds of program profit. One reuses an execution: after it has computed over a driver's burst, `FastPath`
-enters its bound request into the library under its handle (csrc/capi/fast.h). The other makes a new execution
-for each computation: `NativeExecutions` gives the library the sizes of a compilation's arguments, with which
-it makes executions of its own, and cached requests to run for them. One request serves arguments at
-addresses, which are copied; for arguments in memories there is one request for each set of places.
+Two kinds of program profit. The first kind reuses an execution: after it has computed over a driver's burst,
+`FastPath` registers its bound request with the library, under the execution's handle (csrc/capi/fast.h). The
+second kind makes a new execution for each computation: `NativeExecutions` gives the library the sizes of a
+compilation's arguments, from which the library makes native executions, and cached requests to run for them.
+One request serves all arguments at addresses, which are copied; arguments in memories need one request for
+each set of places.
 
-The library runs a request until a run ends otherwise than the one before. Then Python finishes that run as
-the framework would: shapes, fallback, a code. If a call on a native execution needs Python, Python adopts it.
+The library repeats a request as long as each run ends like the one before. If a run ends differently, Python
+finishes it as the framework would, with shapes, fallback and a code. If a call on a native execution needs
+Python, the execution becomes a Python object ("is adopted").
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from nnburst.runtime.records import ExecutionMode
 
 
 class _Offer:
-    """The library's view of an execution. It is kept as long as the handle, since C may be reading it."""
+    """A bound request that C may run for an execution. It is kept as long as the handle: C may read it."""
 
     def __init__(self, execution: Execution, bound: BoundPlan, burst: Burst, handle: int) -> None:
         self.execution: Final = execution
@@ -75,10 +77,10 @@ def _copies(bound: BoundPlan, *, into: bool) -> Any:  # noqa: ANN401 - of cffi's
 
 
 class FastPath:
-    """Bound requests of reusable executions. Thread-safe: calls for one execution come one at a time."""
+    """Registers bound requests of reusable executions. Thread-safe: an execution has one call at a time."""
 
     def __init__(self) -> None:
-        """Begin without requests; `exchange` is set before the first one."""
+        """Create the empty tables; `exchange` is set before the first request."""
         self.exchange: Any = None
         self._offers: dict[int, list[_Offer]] = {}
         self._latest: dict[int, _Offer] = {}
@@ -87,10 +89,10 @@ class FastPath:
         """Let the library repeat an execution that has computed over `burst`, if C can.
 
         Args:
-            handle: of the execution.
-            execution: which has completed.
-            burst: that it ran on.
-            burst_handle: 0 for the execution's own.
+            handle: the execution's handle.
+            execution: an execution that has completed.
+            burst: the burst that it ran on.
+            burst_handle: the burst's handle; 0 for the execution's own burst.
         """
         bound = NativeView(execution).bound_to(burst)
         if bound is None or bound.needs_python:
@@ -119,12 +121,12 @@ class FastPath:
         return offer.bound.is_current
 
     def disable(self, handle: int) -> None:
-        """Have Python carry out the next computation."""
+        """Make the library leave the next computation to Python."""
         if handle in self._latest:
             self.exchange.offer(handle, ffi.NULL)
 
     def release(self, handle: int) -> None:
-        """Drop the requests of a handle that has ended."""
+        """Drop the requests of a handle that was freed."""
         self._offers.pop(handle, None)
         self._latest.pop(handle, None)
 
@@ -146,7 +148,7 @@ class NativeExecutions:
     """The argument sizes of compilations and the cached requests of bursts, by handle. Thread-safe."""
 
     def __init__(self) -> None:
-        """Begin with nothing; `exchange` is set before the first call."""
+        """Create the empty tables; `exchange` is set before the first call."""
         self.exchange: Any = None
         self._lock: Final = threading.Lock()
         self._sizes: Final[dict[int, ArgumentSizes]] = {}
@@ -163,14 +165,14 @@ class NativeExecutions:
         """Let the library make further executions of a compilation by itself.
 
         Args:
-            compilation: its handle.
-            execution: that it has made.
+            compilation: the compilation's handle.
+            execution: an execution of the compilation.
         """
         with self._lock:
             sizes = self._sizes.get(compilation)
             if sizes is None:
                 executable = NativeView(execution).executable
-                new_burst = partial(HANDLES.reserve, HandleKind.Burst)  # one that no program has
+                new_burst = partial(HANDLES.reserve, HandleKind.Burst)  # a handle no program gets
                 sizes = ArgumentSizes(OwnBursts(executable, new_burst, self._end_burst))
                 address = _address(sizes.struct)
                 # Without a call: both or, if a signal handler raises before, none.
@@ -178,10 +180,10 @@ class NativeExecutions:
         self.exchange.offer_sizes(compilation, sizes.struct)
 
     def computed(self, execution: Execution) -> None:
-        """Give the calling thread a burst for executions like this one, for which the program named none.
+        """Open a burst for the calling thread, or cache a request on it, for executions without a burst.
 
         Args:
-            execution: that has computed, or was started.
+            execution: an execution that has computed, or was started, without a burst of the program.
         """
         view = NativeView(execution)
         if not view.is_plain or view.executable.recorder.is_on:  # C keeps no records
@@ -208,10 +210,10 @@ class NativeExecutions:
         """Cache a request for executions like this one, from the second of them on.
 
         Args:
-            handle: of the burst.
-            burst: itself.
-            execution: that has computed on it, or would have.
-            mine: of the thread whose own it is; None for one of the program's.
+            handle: the burst's handle.
+            burst: the burst.
+            execution: an execution that has computed on the burst, or could have.
+            mine: the entry of the thread for which nnburst opened the burst; None for a burst of the program.
         """
         view = NativeView(execution)
         infos = (*view.inputs.given, *view.outputs.given)
@@ -255,7 +257,7 @@ class NativeExecutions:
             self.exchange.offer_memory(handle, memory.size)
 
     def _publish(self, handle: int) -> None:
-        """Give the library the requests that it may run on a burst from now on."""
+        """Give the library the current requests of a burst, in place of the ones before."""
         with self._publishing:
             with self._lock:
                 cache = self._caches.get(handle)
@@ -280,14 +282,14 @@ class NativeExecutions:
         return next((t for t in self._sizes.values() if t.executable is executable), None)
 
     def adopt(self, handle: int, native: Any) -> Execution:  # noqa: ANN401 - a pointer of cffi's
-        """Make a native execution one of Python, under the handle that it has.
+        """Turn a native execution into a Python object under the same handle.
 
         Args:
-            handle: of the execution.
+            handle: the execution's handle.
             native: the library's `struct nnb_native_execution`.
 
         Raises:
-            NnburstError: it cannot be made.
+            NnburstError: the object cannot be made.
         """
         sizes = self._by_address[_address(native.sizes)]
         assert isinstance(sizes, ArgumentSizes)
@@ -308,13 +310,13 @@ class NativeExecutions:
         return execution
 
     def finish(self, handle: int, native: Any, struct: Any, status: int) -> bool:  # noqa: ANN401
-        """Adopt a native execution after its run of a cached request, which ended with `status`.
+        """Adopt a native execution, and finish its run of a cached request, which ended with `status`.
 
         Returns:
-            Whether outputs at addresses are still in the request's pool; if not, the program has them.
+            Whether outputs at addresses are still in the request's pool; if not, they are at their addresses.
 
         Raises:
-            NnburstError: what came of it.
+            NnburstError: the computation failed.
         """
         cached = self._by_address[_address(struct)]
         assert isinstance(cached, CachedRequest)
@@ -332,7 +334,7 @@ class NativeExecutions:
             if not cached.bound.is_current:
                 self._release_request(cached)
             if mine is not None and not ended_well:
-                mine.burst = None  # the next computations find out by themselves what there is
+                mine.burst = None  # the next computations open a new burst
         return is_in_pool
 
     def _release_request(self, cached: CachedRequest) -> None:
@@ -351,7 +353,7 @@ class NativeExecutions:
         self._close_unused()
 
     def release(self, handle: int) -> None:
-        """Remove what the library has under a handle that has ended. An interrupted call can be repeated."""
+        """Remove the sizes and requests of a freed handle. An interrupted call can be repeated."""
         with self._lock:
             cache = self._caches.get(handle)
             if cache is not None:
@@ -368,13 +370,13 @@ class NativeExecutions:
         for burst in bursts:
             self._publish(burst)
         self._close_unused()
-        with self._lock:  # last, since a second call finds by these what there is to do
+        with self._lock:  # last, since a repeated call reads these to find what is left to do
             self._caches.pop(handle, None)
             self._sizes.pop(handle, None)
             self._bound_to.pop(handle, None)
 
     def _close_unused(self) -> None:
-        """Close what has ended, unless the library still reads it; then a later call closes it."""
+        """Close ended sizes and requests that the library no longer reads; later calls close the others."""
         with self._lock:
             for each in [each for each in self._ended if not each.is_in_use]:
                 each.close()
@@ -383,7 +385,7 @@ class NativeExecutions:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether the library reads anything of it now."""
+        """Whether the library is reading any sizes or running any request."""
         with self._lock:
             return any(each.is_in_use for each in self._by_address.values())
 
@@ -403,10 +405,10 @@ def _set(
     *,
     is_done: bool,
 ) -> None:
-    """Set an argument as it is set in C; nothing if it is not set there.
+    """Copy an argument of a native execution to a Python one, if it is set.
 
     Raises:
-        InvalidArgument: its memory was freed before the execution has computed.
+        InvalidArgument: the argument's memory was freed before the execution had computed.
     """
     if place.memory and is_done and HANDLES.get(place.memory) is None:
         arguments.set_pointer(index, None, None, None, padding=False)  # it is not computed again
