@@ -1,4 +1,5 @@
 """Reaches drivers from a program: connections, models, bursts and memory.
 
-`launch` and `connect` give a `Device`, which prepares a `PreparedModel`, which executes and opens bursts.
+`launch` and `connect` return a `Device`. A device prepares a model; the `PreparedModel` executes it and opens
+bursts.
 """

@@ -1,6 +1,6 @@
-"""Checks numpy arrays against the operands of a model, and finds the places for them.
+"""Checks numpy arrays against the inputs and outputs of a model.
 
-Everything is checked here, before anything is sent; messages name the argument and the rule.
+Everything is checked here, before anything is sent; error messages name the argument and the rule.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from nnburst.compat.timing import ExecutionTiming
 
 Array = npt.NDArray[Any]
-#: Bytes offered for an output of unknown size, and where offering more ends.
+#: Bytes offered first for an output of unknown size, and the most that are offered later.
 _FIRST_GUESS: Final = 64 * 1024
 _LAST_GUESS: Final = 1 << 30
 #: Longest duration that a message carries, in seconds.
 _LONGEST: Final = 4e9
-#: Seconds that a wait has at least.
+#: Shortest wait in seconds.
 _SHORTEST: Final = 1e-3
-#: More threads than that cannot be asked for.
+#: Most threads that a program can ask for.
 _MOST_THREADS: Final = 1024
 
 E = TypeVar("E", bound=IntEnum)
@@ -44,10 +44,10 @@ class ExecutionResult(msgspec.Struct, frozen=True, eq=False):
     """The result of an execution. Immutable; its arrays are those of the request.
 
     Attributes:
-        outputs: for each output of the model its array. A `Buffer` that was given for one stands in its
-            place, although type checkers take it for an array.
-        output_shapes: one for each output; the model's if the driver left them out (which it may
-            if the model declares them all).
+        outputs: the array of each output of the model. A `Buffer` that was given for an output is returned
+            in its place, although its type is declared as an array.
+        output_shapes: one for each output; the model's shapes if the driver reports none, which it may do
+            if the model declares them all.
         timing: microseconds; NO_TIMING unless the execution was measured.
         timing_ns: nanoseconds, from fenced and reusable executions and AIDL's bursts; None from others.
     """
@@ -65,12 +65,12 @@ class Parameter:
     Attributes:
         name: `inputs[i]` or `outputs[i]`, for messages.
         type: the operand's type.
-        dtype: of its arrays; for an extension's type an opaque one of the size that the device reports,
-            for which arrays of any dtype of that size are taken. Where it is bool, arrays of uint8 are taken,
-            too, of which 0 is false.
-        dimensions: of the model; 0 is unknown.
+        dtype: the dtype of its arrays. For an extension's type it is an opaque one of the size that the
+            device reports, and arrays of any dtype of that size are accepted. If it is bool, arrays of uint8
+            are accepted, too: 0 is false.
+        dimensions: the model's dimensions; 0 is unknown.
         scalar: whether it is a scalar, whose arrays have rank 0.
-        element: what the elements are if numpy has no name for them, "bfloat16"; else empty.
+        element: the type of the elements if numpy has no name for it, "bfloat16"; else empty.
     """
 
     name: str
@@ -92,18 +92,18 @@ class Parameter:
 
     @property
     def first_room(self) -> int:
-        """Bytes to offer for an output at first: its size, or a guess if that is unknown."""
+        """Bytes to offer for an output at first: its size, or a guess if the size is unknown."""
         return self.size or _FIRST_GUESS
 
     def more_room(self, offered: int, needed: OutputShape) -> int | None:
-        """Bytes to offer if `offered` were too few for the shape `needed`; None if more cannot help."""
+        """Bytes to offer after `offered` were too few for the shape `needed`; None if more cannot help."""
         if self.known or offered >= _LAST_GUESS:
             return None
         wanted = self.dtype.itemsize * math.prod(needed.dimensions)
         return min(max(2 * offered, wanted), _LAST_GUESS)
 
     def check_input(self, value: object) -> Array:
-        """`value` itself, as an array that fits this input; a numpy scalar becomes an array of rank 0.
+        """Check that `value` fits this input, and return it; a numpy scalar becomes an array of rank 0.
 
         Raises:
             InvalidArgument: wrong type, dtype, rank, shape or layout.
@@ -113,9 +113,9 @@ class Parameter:
         return array
 
     def check_output(self, value: object) -> Array:
-        """`value` itself, as an array that can take this output.
+        """Check that `value` can hold this output, and return it.
 
-        If the model does not declare the whole shape, any shape will do: the array is room.
+        If the model does not declare the whole shape, an array of any shape may hold the output.
 
         Raises:
             InvalidArgument: wrong type, dtype, rank, shape or layout, or read-only.
@@ -174,14 +174,14 @@ class Parameter:
         return f"{name} of shape ({extents or '...'})"
 
     def extents(self, array: Array) -> tuple[int, ...]:
-        """The dimensions that a request carries for an input: empty if the model declares the whole shape."""
+        """The dimensions that a request states for an input: none if the model declares the whole shape."""
         return () if self.known else array.shape
 
     def shape_of(self, reported: OutputShape | None) -> tuple[int, ...]:
-        """The shape that an output has after an execution.
+        """The shape of an output after an execution.
 
         Raises:
-            GeneralFailure: the driver did not report it, or reported an impossible one.
+            GeneralFailure: the driver did not report the shape, or reported an impossible one.
         """
         shape = (reported.dimensions if reported else ()) or self.dimensions
         ranks_differ = bool(self.dimensions) and len(shape) != len(self.dimensions)
@@ -207,10 +207,10 @@ def parameters(
 
     Args:
         model: the model.
-        extensions: what the device reports about its extensions; called if the model uses any.
+        extensions: returns the device's extensions; called only if the model uses any.
 
     Raises:
-        InvalidArgument: the model names operands that it does not have.
+        InvalidArgument: the model lists an input or output that is no operand of it.
     """
     types = ElementTypes(model, extensions)
     main = model.main
@@ -229,10 +229,10 @@ def _parameter(model: Model, types: ElementTypes, name: str, index: int) -> Para
 
 
 def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter]) -> None:
-    """Compare the number of arrays with the model's.
+    """Check the number of arrays against the model.
 
     Raises:
-        InvalidArgument: they differ, or `given` is not a sequence.
+        InvalidArgument: the numbers differ, or `given` is not a sequence.
     """
     if not hasattr(given, "__len__"):
         raise InvalidArgument(
@@ -243,7 +243,7 @@ def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter])
 
 
 def check_timeout(timeout: float) -> float:
-    """`timeout` as a float, if it is a positive finite number of seconds; longer ones are cut to 126 years.
+    """Check that `timeout` is a positive finite number of seconds; returns a float, at most 126 years.
 
     Raises:
         InvalidArgument: it is not.
@@ -256,10 +256,10 @@ def check_timeout(timeout: float) -> float:
 
 
 def check_member(kind: type[E], value: int, name: str) -> E:
-    """`value` as a member of an enumeration (device:P3, P4).
+    """Convert `value` to a member of an enumeration (device:P3, P4).
 
     Raises:
-        InvalidArgument: it is not one; `name` is the argument's.
+        InvalidArgument: it is not a member; the message names the argument `name`.
     """
     try:
         return kind(value)
@@ -269,10 +269,10 @@ def check_member(kind: type[E], value: int, name: str) -> E:
 
 
 def check_thread_count(value: int) -> int:
-    """`value`, if so many threads can be asked for; 0 leaves it to the driver.
+    """Check a number of threads, and return it; 0 leaves the number to the driver.
 
     Raises:
-        InvalidArgument: they cannot.
+        InvalidArgument: it is not an integer from 0 to the largest number.
     """
     if not isinstance(value, int) or not 0 <= value <= _MOST_THREADS:
         raise InvalidArgument(f"num_threads: {value!r}, expected 0 to {_MOST_THREADS}")
@@ -280,7 +280,7 @@ def check_thread_count(value: int) -> int:
 
 
 def time_left(deadline: float) -> float:
-    """Seconds until a moment of `time.monotonic`, for a request that is to be sent now.
+    """Seconds until `deadline` on `time.monotonic`, for a request that is about to be sent.
 
     Raises:
         MissedDeadline: no time is left.
@@ -292,36 +292,36 @@ def time_left(deadline: float) -> float:
 
 
 def wait_left(deadline: float) -> float:
-    """Seconds until a moment of `time.monotonic`, a millisecond at least: an outcome that is there counts."""
+    """Seconds until `deadline` on `time.monotonic`; at least 1 ms, to find an outcome that has just come."""
     return max(deadline - time.monotonic(), _SHORTEST)
 
 
 def in_nanoseconds(seconds: float) -> int:
-    """A positive duration as messages have it; longer ones are cut to about 126 years."""
+    """Convert a positive duration to the nanoseconds of a message, at most about 126 years."""
     return int(min(seconds, _LONGEST) * 1e9)
 
 
 def boottime_deadline_ns(timeout: float) -> int:
-    """The moment on CLOCK_BOOTTIME that lies `timeout` seconds from now."""
+    """The time on CLOCK_BOOTTIME, in nanoseconds, that is `timeout` seconds from now."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + in_nanoseconds(timeout)
 
 
 def seconds_until(deadline_ns: int) -> float:
-    """From now to a moment on CLOCK_BOOTTIME; negative if it has passed."""
+    """Seconds from now to `deadline_ns` on CLOCK_BOOTTIME; negative if it has passed."""
     return (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
 
 
 def complete_shapes(
     parameters: Sequence[Parameter], reported: Sequence[OutputShape]
 ) -> tuple[OutputShape, ...]:
-    """Shapes of all outputs after a success: as reported, or the model's."""
+    """Shapes of all outputs after a success: the reported ones, or the model's if none were reported."""
     return tuple(reported) or tuple(OutputShape(p.dimensions, True) for p in parameters)
 
 
 def settle_truth(array: Array) -> Array:
-    """`array` itself; one of bool gets bytes of 0 and 1, whatever a driver wrote.
+    """Make each byte of a bool array 0 or 1, whatever the driver wrote; returns the array.
 
-    numpy takes it for granted that there are no others: it would count them, and index by them, wrongly.
+    numpy relies on that: with other bytes it would count and index wrongly.
     """
     if array.dtype == np.bool_:
         bytes_of = array.reshape(-1).view(np.uint8)
@@ -330,5 +330,5 @@ def settle_truth(array: Array) -> Array:
 
 
 def head(buffer: Array, shape: tuple[int, ...]) -> Array:
-    """The beginning of a contiguous buffer in another shape."""
+    """A view of the beginning of a contiguous array, in another shape."""
     return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)

@@ -1,7 +1,7 @@
-"""Keeps compilations in a directory, and computes the tokens that name them.
+"""Manages a directory of cached compilations, and computes the tokens that name them.
 
-A second start of the program finds the files of the first, and the driver compiles nothing. If anything is
-wrong with them, the model is compiled and cached anew.
+The second start of a program finds the cache files of the first, and the driver compiles nothing. If
+anything is wrong with them, the model is compiled and cached anew.
 
 NNAPI: TokenHasher.cpp, CompilationBuilder.cpp, ExecutionPlan.cpp, Manager.cpp (the framework's part).
 """
@@ -45,20 +45,20 @@ def cache_token(
     priority: Priority,
     attributes: Sequence[ExtensionAttribute] = (),
 ) -> bytes:
-    """The token that a driver gets, 32 bytes: another one for all that makes another compilation.
+    """Compute the token for the driver, 32 bytes; it depends on everything that a compilation depends on.
 
     Args:
         client: the application's token, 32 bytes, which names the model.
-        operations: source model and number of those that a step of a plan has; empty for a whole model.
-        device: its name.
-        version: its version string.
-        preference: that it is compiled for.
-        priority: likewise.
-        attributes: whatever else it is compiled with; their order does not count.
+        operations: source model and number of each operation of a plan's step; empty for a whole model.
+        device: the device's name.
+        version: the device's version string.
+        preference: the preference of the compilation.
+        priority: the priority of the compilation.
+        attributes: the attributes of the compilation; their order does not matter.
 
     Raises:
-        InvalidArgument: validation:S11: `client` has not 32 bytes; or attributes that `check_attributes`
-            refuses.
+        InvalidArgument: validation:S11: `client` does not have 32 bytes; or `check_attributes` refuses
+            `attributes`.
     """
     import hashlib  # OpenSSL: programs without a cache have no use for it
 
@@ -77,7 +77,7 @@ def cache_token(
 def cache_paths(
     folder: Path, token: bytes, needed: NumberOfCacheFiles
 ) -> tuple[list[Path], list[Path]]:
-    """Names of the model and data files of one compilation: letters of the token, kind, number."""
+    """Names of the model and data files of one compilation, from letters of the token, kind and number."""
     letters = "".join(f"{chr(65 + (byte & 15))}{chr(65 + (byte >> 4))}" for byte in token)
     return (
         [folder / f"{letters}1{at}" for at in range(needed.model_cache)],
@@ -86,7 +86,7 @@ def cache_paths(
 
 
 class Compiler(Protocol):
-    """The part of a device that caching needs."""
+    """A device, for code that caches its compilations."""
 
     @property
     def name(self) -> str:
@@ -98,7 +98,7 @@ class Compiler(Protocol):
 
     @property
     def number_of_cache_files_needed(self) -> NumberOfCacheFiles:
-        """In how many files a compilation is cached."""
+        """Numbers of files in which a compilation is cached."""
 
     def prepare_from_cache(
         self,
@@ -109,7 +109,7 @@ class Compiler(Protocol):
         attributes: Sequence[ExtensionAttribute],
         timeout: float,
     ) -> PreparedModel:
-        """The model that lies in the files."""
+        """Prepare the model that is cached in the files."""
 
     def _prepare_within(
         self,
@@ -117,7 +117,7 @@ class Compiler(Protocol):
         model: Model | CarriesPools,
         **options: Any,  # noqa: ANN401 - those of `prepare_async`
     ) -> PreparedModel:
-        """The model, compiled."""
+        """Compile the model, and return it prepared."""
 
 
 log = logging.getLogger(__name__)
@@ -132,9 +132,9 @@ class CacheFiles:
     Attributes:
         model: descriptors, opened to be read and written, as many as
             `Device.number_of_cache_files_needed.model_cache`; they stay the caller's.
-        data: likewise with `data_cache`.
+        data: the same for `data_cache`.
         token: 32 bytes that name the compilation. A driver cannot distinguish two models with the same token,
-            so it must depend on all that matters: model, options, and version of the driver.
+            so it must depend on model, options and the driver's version.
     """
 
     model: Sequence[int] = ()
@@ -143,11 +143,11 @@ class CacheFiles:
 
 
 def model_token(model: Model, pools: Iterable[Any]) -> bytes:
-    """A user token that names a model by its content: 32 bytes.
+    """Compute a token of 32 bytes that names a model by its content.
 
     Args:
-        model: all of it counts, hints too.
-        pools: arrays or pools, in the model's order; all their bytes count.
+        model: the token depends on all of it, hints included.
+        pools: arrays or pools, in the model's order; the token depends on all their bytes.
     """
     import hashlib  # OpenSSL: programs without a cache have no use for it
 
@@ -176,17 +176,17 @@ class CachedCompilation:
         """Name the files; they are not touched yet.
 
         Args:
-            device: that compiles.
+            device: the device that compiles.
             model: as for `Device.prepare`.
             folder: made if it is missing.
             token: 32 bytes that name the model; None to name it by its content.
             pools: as for `Device.prepare`.
             options: `preference`, `priority`, `num_threads` and `attributes` as for `Device.prepare`.
-            is_final: whether `token` is what the driver gets, made from all that counts.
+            is_final: whether `token` is the token for the driver already; see `cache_token`.
 
         Raises:
-            InvalidArgument: validation:S11: the token has not 32 bytes; or attributes that
-                `check_attributes` refuses.
+            InvalidArgument: validation:S11: the token does not have 32 bytes; or `check_attributes` refuses
+                the attributes.
             NnburstError: the driver does not report how many files it needs.
         """
         self._device = device
@@ -216,10 +216,10 @@ class CachedCompilation:
         self._bare = bare
 
     def prepare(self, timeout: float) -> PreparedModel:
-        """The model, from the cache if that works: see `PreparedModel.from_cache`.
+        """Prepare the model, from the cache if possible (see `PreparedModel.from_cache`), else anew.
 
         Raises:
-            NnburstError: it cannot be prepared at all; see `Device.prepare`.
+            NnburstError: it cannot be prepared in either way; see `Device.prepare`.
         """
         deadline = time.monotonic() + timeout
         left = partial(wait_left, deadline)
@@ -272,7 +272,7 @@ class CachedCompilation:
 def _opened(
     paths: tuple[Sequence[Path], Sequence[Path]], token: bytes, flags: int
 ) -> Iterator[CacheFiles | None]:
-    """The files, opened; None if one of them cannot be."""
+    """Open the files; None if one of them cannot be opened."""
     with ExitStack() as stack:
 
         def descriptor(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Finds drivers that are running, and checks that they work."""
+"""Connects to running drivers, lists them, and checks that they work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NotRunning(DeviceUnavailable):
     """No driver listens there: none was started, it has ended, or it crashed and left its socket behind."""
 
 
-#: Seconds; a socket's timeout has an end.
+#: Longest timeout of a socket, in seconds.
 _LONGEST: Final = 86_400.0
 
 
@@ -50,13 +50,13 @@ class DeviceInfo:
     """Facts about a driver that is running. Immutable.
 
     Attributes:
-        name: for `connect`.
-        version_string: the driver's own, opaque.
+        name: the name for `connect`.
+        version_string: the driver's own version, opaque.
         type: kind of hardware.
-        feature_level: version that it speaks.
+        feature_level: the feature level of its protocol.
         address: path of its socket.
-        capabilities: its speed, as it reports it.
-        cache_files: how many files a compilation is cached in.
+        capabilities: its speed, as the driver reports it.
+        cache_files: numbers of files in which a compilation is cached.
         thread_budget: threads that it can run at once.
     """
 
@@ -82,15 +82,17 @@ def connect(
     Args:
         name_or_path: name given to `nnburst serve`, or path of its socket.
         timeout: seconds until it must have answered.
-        any_user: whether a driver of another user will do, too.
-        recover: whether to connect again when the driver has died, with all that was prepared; see `launch`.
+        any_user: whether to accept a driver of another user.
+        recover: whether to connect again when the driver has died, and prepare its models again; see
+            `launch`.
 
     Returns:
-        The device, which the caller closes; the driver goes on.
+        The device, which the caller closes; that does not end the driver.
 
     Raises:
-        DeviceUnavailable: no driver serves there, it is full, of another user, or speaks another version.
-        InvalidArgument: the name, the timeout or `recover` makes no sense.
+        DeviceUnavailable: no driver serves there, it has no room for another client, belongs to another user,
+            or speaks another version.
+        InvalidArgument: the name, the timeout or `recover` is invalid.
         MissedDeadline: the driver does not answer.
     """
     seconds = check_timeout(timeout)
@@ -146,14 +148,14 @@ def _connect(path: Path, timeout: float) -> socket.socket:
 
 
 def devices(*, timeout: float = 5.0) -> list[DeviceInfo]:
-    """The drivers of this user that run and answer, sorted by name; others are left out.
+    """List the drivers of this user that run and answer, sorted by name; others are left out.
 
     Args:
-        timeout: seconds that each of them has to answer.
+        timeout: seconds that each driver has to answer.
 
     Raises:
-        InvalidArgument: the timeout makes no sense.
-        DeviceUnavailable: the directory of the drivers is not one that only this user can enter.
+        InvalidArgument: the timeout is invalid.
+        DeviceUnavailable: users other than this one can enter the directory of the drivers.
     """
     seconds = check_timeout(timeout)
     found = []
@@ -181,11 +183,11 @@ class Health(NamedTuple):
     """The result of a check of a driver's health.
 
     Attributes:
-        healthy: everything went as it should.
-        detail: what was done, or what went wrong.
-        seconds: that it took.
-        running: whether a driver listens at all. A socket of one that crashed is not a sick driver: the next
-            driver of that name takes its place.
+        healthy: whether every step succeeded.
+        detail: the steps that were made, or the failure.
+        seconds: duration of the check.
+        running: whether a driver listens at all. If it does not, its socket may be left over from a crash:
+            the next driver of that name replaces it.
     """
 
     healthy: bool
@@ -195,16 +197,16 @@ class Health(NamedTuple):
 
     @property
     def state(self) -> str:
-        """In two words at most."""
+        """The health in at most two words."""
         return "healthy" if self.healthy else "failed" if self.running else "not running"
 
 
 def check_health(connect: Callable[[], Device], *, timeout: float = 5.0) -> Health:
-    """Use a driver as a client would.
+    """Check a driver's health by using it as a client would.
 
-    It reflects the worker, not the listener in front of it: a worker is forked for this client, loads the
-    executor, prepares x + x and executes it by a burst. A device that does not support ADD is only asked
-    which operations it supports. What is computed is not compared: the null executor computes nothing.
+    This checks the worker, not only the supervisor: a worker is forked for this client, loads the executor,
+    prepares x + x and executes it by a burst. A device that does not support ADD is only asked which
+    operations it supports. The result is not compared, since the null executor computes nothing.
 
     Args:
         connect: makes the connection, which is closed again.
@@ -232,7 +234,7 @@ def _use(device: Device, timeout: float) -> str:
 
 
 def _model() -> Model:
-    """X + x."""
+    """Build a model that computes x + x."""
     builder = ModelBuilder()
     kind = OperandType.TENSOR_FLOAT32
     x, y = builder.input(kind, (4,)), builder.output(kind, (4,))

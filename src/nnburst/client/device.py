@@ -56,7 +56,7 @@ from nnburst.hal.validation import validate_memory_desc
 from nnburst.hal.validation.values import validate_capabilities
 from nnburst.tracing.slices import Layer, Phase, trace
 
-#: A use: a prepared model, and which of its inputs or outputs.
+#: A use of a buffer: a prepared model, and the number of one of its inputs or outputs.
 Use = tuple[PreparedModel, int]
 
 
@@ -67,7 +67,7 @@ def allocate_buffer(
     dimensions: Sequence[int],
     timeout: float,
 ) -> Buffer:
-    """Allocate one; see `Device.allocate_buffer`."""
+    """Allocate a buffer; see `Device.allocate_buffer`."""
     seconds = check_timeout(timeout)
     _check_uses("inputs", inputs)
     _check_uses("outputs", outputs)
@@ -112,7 +112,7 @@ def _check_uses(kind: str, uses: Sequence[Use]) -> None:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a driver gets to take a call whose outcome comes later.
+#: Seconds that a driver has to accept a call whose outcome comes later.
 _START_TIMEOUT: Final = 30.0
 
 R = TypeVar("R", bound=Message)
@@ -142,10 +142,10 @@ class Device(Closing):
         self._finalizer = weakref.finalize(self, _collected, session, process, self._owner)
 
     def _renew(self) -> Callable[[], None]:
-        """Connect once more, to the same device.
+        """Connect again to the same device.
 
         Raises:
-            InvalidDevice: what answers differs from what was there before (device:§7).
+            InvalidDevice: the device has other facts than before (device:§7).
         """
         recovery = self._recovery
         assert self._make is not None
@@ -163,22 +163,22 @@ class Device(Closing):
         self._process, self._session = new._process, session
         self._finalizer = weakref.finalize(self, _collected, session, self._process, self._owner)
         if recovery.is_closed:
-            self.close()  # meanwhile; and with it what has just been made
+            self.close()  # `close` was called meanwhile; end the new connection, too
         else:
             session.connection.on_end_weakly(recovery.connection_ended)
         return clean_up
 
     def _twin(self) -> Device:
-        """This device for the thread that makes models again: its calls do not wait for that."""
+        """A device over the same session, for the recovery's thread: its calls never wait for a recovery."""
         twin = Device(self._session)
         twin._finalizer.detach()
         return twin
 
     def _reached(self, timeout: float) -> tuple[Session, float]:
-        """The session that a call goes to, and the seconds that the call has left.
+        """Wait for a session with a live driver; returns it, and the seconds that the call has left.
 
         Raises:
-            NnburstError: the driver is not there in time; see `Recovery.reach`.
+            NnburstError: the driver is not recovered in time; see `Recovery.reach`.
         """
         seconds = check_timeout(timeout)
         if self._recovery is None or self._session.is_alive:
@@ -189,7 +189,7 @@ class Device(Closing):
 
     @property
     def recoveries(self) -> int:
-        """Times that it was connected to again because its driver had died; 0 without `recover=`."""
+        """Number of new connections after a death of the driver; 0 without `recover=`."""
         return 0 if self._recovery is None else self._recovery.count
 
     @property
@@ -224,7 +224,7 @@ class Device(Closing):
 
     @property
     def feature_level(self) -> FeatureLevel:
-        """Version that both sides speak."""
+        """Feature level that both sides speak."""
         return self._session.feature_level
 
     @property
@@ -234,19 +234,19 @@ class Device(Closing):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the driver is there and this object is open."""
+        """Whether the driver is alive and this object is open."""
         return self._session.is_alive
 
     @property
     def _ended_ns(self) -> int:
-        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        """The time at which the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
         return self._session.ended_ns
 
     def on_death(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the driver dies or the device is closed, on a thread for such callbacks.
 
-        If that has happened already, it runs at once on the calling thread, which gets what it raises. Of
-        several callbacks the one added last runs first; what one raises is logged, and the others follow.
+        If that has happened already, it runs at once on the calling thread, which gets its exception. The
+        callback added last runs first; an exception of a callback is logged, and the others still run.
         """
         self._session.notices.add(callback)
 
@@ -259,7 +259,7 @@ class Device(Closing):
 
         Raises:
             InvalidArgument: `size` is not a positive integer.
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
             Closed: the device is closed.
         """
         pool = self._session.allocate(size)
@@ -279,17 +279,17 @@ class Device(Closing):
         It is lost with the driver, unlike pools. The caller closes it.
 
         Args:
-            inputs: pairs of a prepared model of this device and the number of one of its inputs: the buffer
-                will be used as these.
+            inputs: the inputs for which the buffer will be used, as pairs of a prepared model of this device
+                and the number of an input.
             outputs: the same for outputs.
-            dimensions: of the content, if the models leave them open; what is still open then, the first
-                content decides.
+            dimensions: dimensions of the content, if the models leave them open; the first content decides
+                those that are still open.
             timeout: seconds that the driver has to answer.
 
         Raises:
             InvalidArgument: validation:D1 to D12: models, roles or dimensions do not fit each other.
-            GeneralFailure: the driver does not keep such operands.
-            ResourceExhausted: there is not so much memory, or the client has too many buffers.
+            GeneralFailure: the driver does not keep operands of this type.
+            ResourceExhausted: there is not enough memory, or the client has too many buffers.
             DeadObject, Closed, MissedDeadline: see these classes.
         """
         session, seconds = self._reached(timeout)
@@ -304,11 +304,11 @@ class Device(Closing):
         pools: Sequence[Memory] = (),
         timeout: float = 30.0,
     ) -> list[bool]:
-        """Which operations of the model's main subgraph the driver can run, in the model's order.
+        """For each operation of the model's main subgraph, in its order, whether the driver can run it.
 
         Args:
-            model: valid, but not necessarily supported; what `nnburst.load` returns is taken as it is.
-            pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
+            model: a valid model, not necessarily supported; also the result of `nnburst.load`.
+            pools: the pools of its CONSTANT_REFERENCE operands, in the model's order.
             timeout: seconds that the driver has to answer.
 
         Raises:
@@ -370,7 +370,7 @@ class Device(Closing):
         return self._cache_files
 
     def supported_extensions(self, *, timeout: float = 30.0) -> tuple[Extension, ...]:
-        """The extensions whose types and operations the driver has (NNAPI: getSupportedExtensions).
+        """The extensions whose types and operations the driver supports (NNAPI: getSupportedExtensions).
 
         Args:
             timeout: seconds that the driver has to answer; the answer is remembered.
@@ -398,31 +398,31 @@ class Device(Closing):
     ) -> PreparedModel:
         """Prepare a model for execution.
 
-        With a `cache_dir`, the driver keeps what it has compiled there, and the next start of the program
+        With a `cache_dir`, the driver stores the compiled model there, and the next start of the program
         compiles nothing; `PreparedModel.from_cache` and a log line show it. If anything is wrong with the
         files, the model is compiled and cached anew.
 
         Args:
-            model: validated by the driver; what `nnburst.load` returns is taken as it is.
-            preference: what to optimise for; LOW_POWER also keeps bursts from spinning.
+            model: the model, which the driver validates; also the result of `nnburst.load`.
+            preference: the goal of the optimisation; LOW_POWER also keeps bursts from spinning.
             priority: among the models of this client.
-            pools: those that its CONSTANT_REFERENCE operands lie in, in the model's order.
-            num_threads: most threads that an execution may use; 0 leaves it to the driver. How many
-                they are is `PreparedModel.num_threads`: never more than `thread_budget`.
+            pools: the pools of its CONSTANT_REFERENCE operands, in the model's order.
+            num_threads: most threads that an execution may use; 0 leaves it to the driver.
+                `PreparedModel.num_threads` is the actual number, never more than `thread_budget`.
             cache_dir: directory for this device's compilations; made (mode 0700) if it is missing.
             token: 32 bytes that name the model in `cache_dir`; by default a hash of its content.
                 Two models with the same token cannot be told apart.
             attributes: of vendor extensions, for the device; unknown ones are ignored.
             timeout: seconds that preparing may take.
-            bursts: whether `execute` goes over bursts of its own; see there.
+            bursts: whether `PreparedModel.execute` may open bursts by itself.
 
         Returns:
             The prepared model, which the caller closes.
 
         Raises:
             InvalidArgument: the model is not valid or not supported, the pools do not fit it, or another
-                argument makes no sense.
-            ResourceExhausted, GeneralFailure: the driver's reason.
+                argument is invalid.
+            ResourceExhausted, GeneralFailure: the driver reports this error.
             MissedDeadline: it took too long.
             DeadObject: the driver has died.
             Closed: the device or a pool is closed.
@@ -449,7 +449,7 @@ class Device(Closing):
             return made if bursts else without_own_bursts(made)
 
     def _repeated(self, work: Callable[[], T]) -> T:
-        """Call the driver; if it dies meanwhile, once more, if calls wait. No execution is called so."""
+        """Call the driver; if it dies meanwhile and calls wait, call the next one. Not for executions."""
         try:
             return work()
         except DeadObject:
@@ -463,7 +463,7 @@ class Device(Closing):
         model: Model | CarriesPools,
         **options: Any,  # noqa: ANN401 - those of `prepare_async`
     ) -> PreparedModel:
-        """`prepare_async` and its result, sent and done within so many seconds."""
+        """Prepare a model with `prepare_async`, and wait for the result; all within `seconds`."""
         deadline = time.monotonic() + seconds
         preparation = self.prepare_async(model, timeout=seconds, **options)
         return preparation._wait(wait_left(deadline))
@@ -482,28 +482,29 @@ class Device(Closing):
         callback: Callable[[Preparation], object] | None = None,
         timeout: float = _START_TIMEOUT,
     ) -> Preparation:
-        """Have a model prepared while this program goes on.
+        """Start to prepare a model, without waiting for the result.
 
         Args:
             model: as for `prepare`, and so are `preference`, `priority`, `pools` and `num_threads`.
-            preference: what to optimise for.
-            priority: among the models of this client; those of a higher one are prepared first.
+            preference: the goal of the optimisation.
+            priority: among the models of this client; models of a higher priority are prepared first.
             pools: may be closed as soon as this returns.
             num_threads: most threads that an execution may use.
-            cache: files that the driver is to keep the compilation in. If anything is wrong with them, the
+            cache: files in which the driver stores the compilation. If anything is wrong with them, the
                 driver logs it and prepares the model all the same.
-            deadline_ns: moment on CLOCK_BOOTTIME, in nanoseconds, at which the driver is to give up; None
-                for no limit.
+            deadline_ns: time on CLOCK_BOOTTIME, in nanoseconds, at which the driver is to give up; None for
+                no limit.
             attributes: as for `prepare`.
-            callback: called once with what this returns, also if it fails; see `Pending.add_done_callback`.
-            timeout: seconds that the driver has to take the call, 30 at most.
+            callback: called once with the returned preparation, also after a failure; see
+                `Pending.add_done_callback`.
+            timeout: seconds that the driver has to accept the call, 30 at most.
 
         Returns:
             A preparation, whose result is the prepared model; it can be awaited.
 
         Raises:
-            InvalidArgument: an argument makes no sense. What the driver finds wrong, `result` raises.
-            MissedDeadline: the driver does not take the call.
+            InvalidArgument: an argument is invalid. Errors that the driver finds are raised by `result`.
+            MissedDeadline: the driver does not accept the call.
             DeadObject: the driver has died.
             Closed: the device or a pool is closed.
         """
@@ -554,19 +555,19 @@ class Device(Closing):
         attributes: Sequence[ExtensionAttribute] = (),
         timeout: float = 60.0,
     ) -> PreparedModel:
-        """Prepare a model from the files that it was cached in (NNAPI: prepareModelFromCache).
+        """Prepare a model from its cache files (NNAPI: prepareModelFromCache).
 
-        What is executed is the model that was cached; preference, priority and threads are those that it was
-        prepared with. `prepare` with a `cache_dir` does all that is needed around this.
+        The cached model is executed, with the preference, priority and threads of its compilation. `prepare`
+        with a `cache_dir` calls this and manages the files.
 
         Args:
             model: the model that was cached; only types and shapes of its arguments are used.
-            cache: files and token that it was cached with.
-            preference: that it was prepared with, for its bursts.
-            deadline_ns: moment on CLOCK_BOOTTIME, in nanoseconds, at which the driver is to give up; None
-                for no limit.
-            attributes: those that it was prepared with; the token stands for them, too.
-            timeout: seconds that it may take.
+            cache: the files and the token of the compilation.
+            preference: the preference of the compilation; bursts follow it.
+            deadline_ns: time on CLOCK_BOOTTIME, in nanoseconds, at which the driver is to give up; None for
+                no limit.
+            attributes: the attributes of the compilation; the token covers them, too.
+            timeout: seconds that preparing may take.
 
         Returns:
             The prepared model, which the caller closes.
@@ -574,7 +575,7 @@ class Device(Closing):
         Raises:
             InvalidArgument: device:P5: the number of files is wrong, one is not a regular file opened to be
                 read and written, or the token does not have 32 bytes.
-            GeneralFailure: the driver caches nothing, or the files are not what it wrote for this token.
+            GeneralFailure: the driver does not cache, or it did not write these files for this token.
             MissedDeadline: it took too long.
             DeadObject: the driver has died.
             Closed: the device is closed.
@@ -608,19 +609,19 @@ class Device(Closing):
     def model(self, name: str, version: int = 0, *, timeout: float = 60.0) -> ServedModel:
         """Open a network that the service serves by name (`nnburst serve --model NAME=FILE`).
 
-        The service has read and, unless this client is very early, prepared it.
+        The service has read the network already; it prepares it soon after its start.
 
         Args:
-            name: that it is served under.
-            version: that it is served under; 0 is the newest.
-            timeout: seconds that the driver has to answer, with those to prepare it, if it has not.
+            name: the network's name.
+            version: the network's version; 0 is the newest.
+            timeout: seconds that the driver has to answer, and to prepare the network if it has not yet.
 
         Returns:
             A prepared model with the network's names and states, which the caller closes.
 
         Raises:
             InvalidArgument: no such network is served, or the executor does not support it.
-            NnburstError: the executor's reason not to prepare it.
+            NnburstError: the executor could not prepare it.
             DeadObject, Closed, MissedDeadline: see these classes.
         """
         seconds = check_timeout(timeout)
@@ -639,7 +640,7 @@ class Device(Closing):
             return prepare_by(self, open_it)
 
     def _describe(self, model: Model, pools: Sequence[Memory]) -> Model:
-        """The model with its pools as the message carries them."""
+        """Describe the model and its pools for a message."""
         if model.pools and len(model.pools) != len(pools):
             raise InvalidArgument(f"pools: {len(pools)} given, the model has {len(model.pools)}")
         declared = [pool.size for pool in model.pools] or [pool.size for pool in pools]
@@ -674,7 +675,7 @@ class Device(Closing):
             with trace(Layer.RUNTIME, Phase.TERMINATION, "close a device"):
                 try:
                     _close(self._session, self._process, self._owner)
-                except BaseException:  # an interruption; this cannot be called again for the rest
+                except BaseException:  # an interruption: the closer's thread does the rest
                     _collected(self._session, self._process, self._owner)
                     raise
 
@@ -684,15 +685,15 @@ class Device(Closing):
 
 
 def recovering_device(make: Callable[[], Device], recover: Recover) -> Device:
-    """A device that is made again by `make` whenever its driver has died.
+    """Make a device whose connection is made again by `make` whenever its driver has died.
 
     Args:
-        make: makes a device; called on a thread of its own for each driver that has died.
-        recover: what calls do meanwhile; see `nnburst.launch`.
+        make: makes a device; called now, and after each death of a driver on a thread of the recovery.
+        recover: whether calls wait meanwhile or raise; see `nnburst.launch`.
 
     Raises:
-        InvalidArgument: `recover` is no word for it.
-        NnburstError: as `make` does.
+        InvalidArgument: `recover` is not one of the allowed values.
+        NnburstError: `make` raised it.
     """
     waits = check_recover(recover)
     device = make()
@@ -709,12 +710,12 @@ def recovering_device(make: Callable[[], Device], recover: Recover) -> Device:
 
 
 def prepare_by(device: Device, prepare: Callable[[Device], P], *, waits: bool | None = None) -> P:
-    """A prepared model that `prepare` makes, now and, on another thread, for each driver after this.
+    """Prepare a model now, and again, on the recovery's thread, for each driver that replaces this one.
 
     Args:
-        device: that prepares it.
-        prepare: given `device`, or one that stands for it.
-        waits: whether calls of the model wait for the next driver; as the device's unless given.
+        device: the device that prepares it.
+        prepare: prepares the model on its argument: `device`, or a device over the same session.
+        waits: whether calls of the model wait for the next driver; as for the device unless given.
     """
     prepared = device._repeated(lambda: prepare(device))
     recovery = device._recovery
@@ -732,13 +733,13 @@ def prepare_by(device: Device, prepare: Callable[[Device], P], *, waits: bool | 
 
 
 def _close_lost(session: Session, process: DriverProcess | None, owner: int) -> None:
-    """Give back what a driver that has died left; what still uses it gets DeadObject."""
+    """Close the session and the process of a dead driver; objects that still use them raise DeadObject."""
     session.lost = True
     _close(session, process, owner)
 
 
 def _facts(device: Device) -> dict[str, object]:
-    """The facts that must not change when a service comes back."""
+    """The facts that must be the same when a service is restarted."""
     return {
         "name": device.name,
         "version_string": device.version_string,
@@ -751,9 +752,10 @@ def _facts(device: Device) -> dict[str, object]:
 
 
 def _collected(session: Session, process: DriverProcess | None, owner: int) -> None:
-    """`_close` for the garbage collector, which runs on any thread, be it one that `_close` waits for.
+    """Close a device that the garbage collector found, without a lock and without waiting.
 
-    Whatever that thread holds a lock of, this neither takes one nor waits: the rest is another thread's.
+    The collector may run on any thread, even on one that `_close` waits for or that holds a lock. So another
+    thread calls `_close`.
     """
     if os.getpid() != owner:
         return

@@ -1,4 +1,4 @@
-"""Executes in the ways of NNAPI's HAL, for code that is ported from it; public in `nnburst.hal`.
+"""Executes with fences, reusable executions and AIDL's burst, for ported HAL code; public in `nnburst.hal`.
 
     from nnburst import hal
 
@@ -63,9 +63,8 @@ _BUSY: Final = "the execution is under way: one run at a time"
 class ReusableExecution(Closing):
     """A request that the driver has bound; made by `nnburst.hal.create_reusable_execution`.
 
-    Arrays in pools are used in place; the others are copied to private memory of its own with each run,
-    and results from there. One run at a time: a second one gets BurstBusy. A context manager that closes
-    itself.
+    Arrays in pools are used in place; with each run the others are copied to private memory, and results are
+    copied from it. One run at a time: a second one gets BurstBusy. A context manager that closes itself.
     """
 
     def __init__(
@@ -102,16 +101,16 @@ class ReusableExecution(Closing):
         """Execute once and wait for the result.
 
         Args:
-            timeout: seconds; also the driver's deadline.
+            timeout: seconds that the run may take; the driver gets the same deadline.
 
         Returns:
-            Outputs, shapes and timing; `timing_ns` has it in nanoseconds.
+            Outputs, shapes and timing, also in nanoseconds as `timing_ns`.
 
         Raises:
             BurstBusy: a run is under way.
             OutputInsufficientSize: an output does not fit; its room is fixed.
-            MissedDeadline: it took too long. A driver that is not done yet refuses the next run.
-            NnburstError: the driver's reason.
+            MissedDeadline: it took too long. The driver refuses the next run until it is done with this one.
+            NnburstError: the driver reports it.
             DeadObject: the driver has died.
             Closed: this is closed.
         """
@@ -179,7 +178,7 @@ class ReusableExecution(Closing):
     def _alone(self, work: Callable[[], T]) -> T:
         if not self._finalizer.alive:
             raise Closed("the reusable execution is closed")
-        self._session.check_open()  # a forked child lacks the memory that comes next
+        self._session.check_open()  # a forked child has not mapped the memory
         me = next(entries)
         try:
             self._under_way.enter(me)
@@ -189,7 +188,7 @@ class ReusableExecution(Closing):
             leave(self._under_way.struct, me)
 
     def _finish_fenced(self) -> None:
-        """If the last run was fenced: have its result taken before its memory is used again."""
+        """If the last run was fenced, take its result before its memory is used again."""
         if self._fenced is None:
             return
         fence, reference = self._fenced
@@ -198,11 +197,11 @@ class ReusableExecution(Closing):
         fence.close()
         self._fenced, fenced = None, reference()
         if fenced is not None:
-            with contextlib.suppress(NnburstError):  # its holder gets that error
+            with contextlib.suppress(NnburstError):  # the program gets it from `fenced`
                 fenced.result()
 
     def close(self) -> None:
-        """Release it in the driver; a run under way finishes. Twice is fine, and so is a dead driver."""
+        """Release the request in the driver; a run under way finishes. Twice is fine, as is a dead driver."""
         if self._finalizer.detach() is None:
             return
         self._connection.release(self._handle)
@@ -266,7 +265,7 @@ def create_reusable_execution(
     timeout: float = 30.0,
     attributes: Sequence[ExtensionAttribute] = (),
 ) -> ReusableExecution:
-    """A request that the driver validates and binds once (NNAPI: createReusableExecution).
+    """Create a request that the driver validates and binds once (NNAPI: createReusableExecution).
 
     Args:
         model: that is executed.

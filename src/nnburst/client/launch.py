@@ -1,4 +1,4 @@
-"""Starts a driver that has no name and ends with its client."""
+"""Starts a driver for one client; the driver has no public name and ends with its client."""
 
 from __future__ import annotations
 
@@ -54,30 +54,29 @@ def launch(
         executor: "auto" for the best one that is installed ("litert", else "onnxruntime", else "reference"),
             one of these, "null", a name of the entry-point group `nnburst.executors`, `module:attribute`, or
             the path of a shared library, such as "./libfoo.so" (nnburst/executor.h).
-        name: of the device, by which a file of capabilities is looked for; the executor's unless given.
+        name: the device's name, by which its file of capabilities is found; the executor's unless given.
         cpus: numbers of the cores that the driver may run on; those of this process unless given.
         extensions: vendor extensions to serve beside those of entry points, each as `module:attribute`.
         env: variables to set or change in the driver's environment.
         timeout: seconds until it must have answered.
-        options: what the executor is opened with: one in a shared library, openvino, or litert and
+        options: options for opening the executor: one in a shared library, openvino, or litert and
             onnxruntime for plugins of vendors (docs/vendor_plugins.md).
-        device_nodes: paths of device nodes that the driver may open for writing, in spite of its sandbox.
-        recover: whether to start the driver again when it has died, with all that was prepared by `prepare`,
-            and open its bursts again: on a thread of its own, from the death on. An execution that the
-            driver died of is DeadObject, once, and is never repeated. Other calls meanwhile wait for the
-            new driver, each as long as its own timeout permits ("wait"), or raise DeadObject at once
-            ("raise"). True is "wait": a timeout says already how long a caller can do without an answer, and
-            such a program has one error for each death to handle. "raise" is for loops that have something
-            else to do until then. An event loop goes on in either case. Pools outlive the driver; buffers,
-            and what other ways to prepare and to execute have made, do not.
+        device_nodes: paths of device nodes that the sandbox lets the driver open for writing.
+        recover: whether to restart the driver when it has died, prepare again the models of `prepare`, and
+            open their bursts again; a thread of the client does that at once. An execution during which the
+            driver died raises DeadObject once and is never repeated. Other calls meanwhile wait for the new
+            driver as long as their timeouts permit ("wait", or True), or raise DeadObject at once ("raise").
+            With "wait" a program has one error to handle for each death; "raise" is for loops that have other
+            work to do until then. An event loop is never blocked. Pools outlive the driver; buffers, and
+            objects of other ways to prepare and to execute, do not.
 
     Returns:
         The device, which the caller closes; that ends the driver.
 
     Raises:
-        DeviceUnavailable: the driver does not start; the message has its last lines.
+        DeviceUnavailable: the driver does not start; the message has the last lines of its log.
         ResourceExhausted: this process may have no more descriptors, threads or children.
-        InvalidArgument: `cpus`, `timeout` or `recover` make no sense.
+        InvalidArgument: `cpus`, `timeout` or `recover` is invalid.
         MissedDeadline: the driver does not answer.
     """
     executor, seconds = chosen_executor(executor), check_timeout(timeout)
@@ -121,7 +120,7 @@ def _words(
 def _launch(
     words: Sequence[str], name: str, env: Mapping[str, str] | None, seconds: float
 ) -> Device:
-    # Python imports ten modules to find what `-m` names; the folder of a file must not be searched then (-P).
+    # A path instead of `-m`, which imports ten modules; -P keeps the file's folder out of the search path.
     file = Path(nnburst.__file__).with_name("driver") / "__main__.py"
     command = python_command(str(file), *words)
     with Scarce(f"{name}: a driver cannot be started"):
@@ -133,7 +132,7 @@ def _launch(
                 ours.close()
                 raise
         try:
-            # Needed later, and the driver is not there yet.
+            # Import this now, while the driver starts; it is needed later.
             importlib.import_module("nnburst.client.burst.burst")
             session = Session(
                 ours, f"driver {name}", lambda: DriverDied(process.ending), timeout=seconds
@@ -142,7 +141,7 @@ def _launch(
             process.close()
             raise DeviceUnavailable(f"{name}: {process.ending()}") from None
         except BaseException:
-            ours.close()  # the session has, if it got that far
+            ours.close()  # the session may not have got as far as closing it
             process.close()
             raise
         return Device(session, process)
@@ -171,10 +170,10 @@ def _start(command: list[str], fd: int, env: Mapping[str, str] | None) -> Driver
 
 
 def driver_environment() -> dict[str, str]:
-    """This process's environment, such that a driver finds this very package and no other.
+    """This process's environment, changed so that a driver finds this copy of the package and no other.
 
-    `PYTHONPATH` stays in it, since users name their executors as `module:attribute`. A setuid program hands
-    on nothing that its caller wrote, and its drivers find the package where their interpreter looks anyway.
+    `PYTHONPATH` stays in it, since users name their executors as `module:attribute`. A setuid program passes
+    on no variable of its caller; its drivers find the package where their interpreter looks by itself.
     """
     if is_privileged():
         return inherited_environment()

@@ -1,15 +1,15 @@
-"""Makes the memory that client and driver share, or adopts it from elsewhere.
+"""Makes the memory that client and driver share, or adopts memory of other programs.
 
     memory = device.allocate(4096)            # zeroed; so is Memory(4096)
-    memory = Memory.from_fd(sealed_memfd)     # what another program writes to, where it is
+    memory = Memory.from_fd(sealed_memfd)     # memory of another program, used in place
     memory = Memory.from_file("weights.bin")  # copied once
     memory = Memory.from_dlpack(tensor)       # copied once
 
 A memory is a pool that driver and client both map, with numpy views on the client's side. It belongs to no
-driver: it is attached to each that uses it, by the first call that names it.
+driver: the first call with the pool attaches it to the driver that is called.
 
-A pool never shrinks under its reader. Only the size seals of a memfd promise that, so a memfd that takes
-them becomes a pool without a copy; files, arrays and other shared memory are copied once.
+A pool must never shrink while a process reads it. Only the size seals of a memfd guarantee that, so a memfd
+that accepts them becomes a pool without a copy; files, arrays and other shared memory are copied once.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot
 
 
 def adopt_memfd(fd: int, *, seal: bool) -> tuple[SharedMemory, bool]:
-    """Take a descriptor of our own to a memfd that is sealed, or seal it first.
+    """Duplicate the descriptor of a sealed memfd; if allowed, seal it first.
 
-    Nothing is sealed if it is refused.
+    A memfd that is refused is not sealed.
 
     Args:
         fd: stays the caller's.
-        seal: whether it may be sealed.
+        seal: whether the memfd may be sealed.
 
     Returns:
         The region, and whether it can be written to.
 
     Raises:
-        InvalidArgument: it is not a memfd, is not sealed and may not or cannot be, is empty, is of huge
-            pages, or cannot be read.
+        InvalidArgument: `fd` is not a memfd, lacks seals and may not or cannot be sealed, is empty, is of
+            huge pages, or cannot be read.
     """
     own = _duplicate(fd)
     try:
@@ -77,7 +77,7 @@ def _duplicate(fd: int) -> int:
 
 
 def _check_sealed(fd: int, *, seal: bool) -> None:
-    """Add the seals that are missing, if it may; what can be refused is refused before."""
+    """Check the seals, and add the missing ones if `seal`; all other checks come first."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
@@ -131,14 +131,14 @@ def _kind(fd: int) -> str:
 
 @contextmanager
 def open_file(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
-    """A regular file and its size in bytes, at least 1.
+    """Open a regular file; returns it and its size in bytes, at least 1.
 
     Raises:
         InvalidArgument: it is not a regular file, or empty.
         OSError: it cannot be opened.
     """
 
-    # A FIFO without a writer would keep the opener waiting for ever.
+    # Without O_NONBLOCK, opening a FIFO without a writer would never return.
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NONBLOCK)
 
@@ -154,11 +154,11 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
 
 
 def read_all(file: io.FileIO, target: memoryview) -> None:
-    """Let the kernel copy the file's first bytes into `target`, which they fill.
+    """Fill `target` with the file's first bytes; the kernel copies them.
 
     Raises:
         InvalidArgument: the file became shorter.
-        ResourceExhausted: there is not so much memory.
+        ResourceExhausted: there is not enough memory.
     """
     done = 0
     while done < len(target):
@@ -178,11 +178,11 @@ def read_all(file: io.FileIO, target: memoryview) -> None:
 
 
 def readable_array(array: object) -> npt.NDArray[Any]:
-    """A view of what offers DLPack, as numpy sees it.
+    """A numpy view of an object that offers DLPack.
 
     Raises:
-        InvalidArgument: it offers no DLPack, lies in a device's memory, is of a type that numpy does not
-            have, or is empty.
+        InvalidArgument: it offers no DLPack, lies in a device's memory, has a type that numpy lacks, or is
+            empty.
     """
     refuse_masked("array", array)
     if isinstance(array, np.ndarray):
@@ -233,9 +233,9 @@ class _State:
 class Memory(Closing):
     """A pool of shared memory: a sealed memfd, mapped. Thread-safe but for the bytes. A context manager.
 
-    Made by `Device.allocate`, or by `from_fd`, `from_file` and `from_dlpack` of what exists. Arrays made
-    from it keep the mapping alive, whatever happens to this object; drivers find such arrays where they
-    lie and nothing is copied. Supports `numpy.asarray(memory)` and DLPack.
+    Made by `Device.allocate`, or from existing data by `from_fd`, `from_file` and `from_dlpack`. Arrays of
+    the pool keep the mapping alive, even after this object is closed; drivers use such arrays in place,
+    without a copy. Supports `numpy.asarray(memory)` and DLPack.
 
     Attributes:
         size: in bytes.
@@ -248,7 +248,7 @@ class Memory(Closing):
 
         Raises:
             InvalidArgument: `size` is not a positive integer.
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
         """
         try:
             size = operator.index(size)
@@ -288,18 +288,19 @@ class Memory(Closing):
 
     @staticmethod
     def from_fd(fd: int, *, seal: bool = False) -> Memory:
-        """Make a pool of an existing memfd in place: nothing is copied.
+        """Make a pool of an existing memfd in place, without a copy.
 
-        It needs the seals SHRINK, GROW and SEAL, or it could vanish under its readers. Arrays are read-only
-        if it is open for reading only or sealed against writing; such a pool holds inputs and constants.
+        The memfd needs the seals SHRINK, GROW and SEAL, since a process that reads it would crash if it
+        shrank. If it is open for reading only or sealed against writing, its arrays are read-only, and the
+        pool can hold inputs and constants only.
 
         Args:
             fd: stays the caller's, who may close it at once.
-            seal: whether to add the seals that it lacks, after which its owner can never resize it again.
+            seal: whether to add missing seals, after which nothing can resize the memfd.
 
         Raises:
-            InvalidArgument: `fd` is not a memfd, is not sealed and may not or cannot be, is empty, of huge
-                pages, or cannot be read; nothing was sealed.
+            InvalidArgument: `fd` is not a memfd, lacks seals and may not or cannot be sealed, is empty, is of
+                huge pages, or cannot be read; nothing was sealed.
             ResourceExhausted: it cannot be mapped.
         """
         shared, writable = adopt_memfd(fd, seal=seal)
@@ -307,16 +308,16 @@ class Memory(Closing):
 
     @staticmethod
     def from_file(path: str | os.PathLike[str]) -> Memory:
-        """A new pool with the bytes of a file, which the kernel copies once.
+        """Make a new pool with the bytes of a file, which the kernel copies once.
 
-        A file may shrink under its reader, which kills processes that map it; so it is never mapped.
+        The file is never mapped: if it shrank, processes that map it would crash.
 
         Args:
-            path: of a regular file.
+            path: path of a regular file.
 
         Raises:
             InvalidArgument: it is not a regular file, is empty, or became shorter meanwhile.
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
             OSError: it cannot be read.
         """
         with open_file(path) as (file, size):
@@ -330,17 +331,18 @@ class Memory(Closing):
 
     @staticmethod
     def from_dlpack(array: object) -> Memory:
-        """A new pool with the numbers of an array, in C order, which are copied once.
+        """Make a new pool with a copy of an array's elements, in C order.
 
-        `memory.array(dtype, shape)` is the array again.
+        `memory.array(dtype, shape)` views them as the same array.
 
         Args:
-            array: anything with `__dlpack__` in the CPU's memory (numpy, torch, jax, another pool), of
+            array: an object with `__dlpack__` in the CPU's memory (numpy, torch, jax, another pool), with
                 any strides.
 
         Raises:
-            InvalidArgument: it offers no DLPack, lies elsewhere, is of a type that numpy lacks, or empty.
-            ResourceExhausted: there is not so much memory.
+            InvalidArgument: it offers no DLPack, lies in a device's memory, has a type that numpy lacks, or
+                is empty.
+            ResourceExhausted: there is not enough memory.
         """
         source = readable_array(array)
         memory = Memory(source.nbytes)
@@ -356,12 +358,12 @@ class Memory(Closing):
         """A view of part of the pool, which keeps the mapping alive.
 
         Args:
-            dtype: of the elements.
-            shape: of the view; row-major, no padding.
-            offset: of its first byte.
+            dtype: dtype of the elements.
+            shape: shape of the view; row-major, no padding.
+            offset: offset of its first byte in the pool.
 
         Raises:
-            InvalidArgument: the view would not lie in the pool.
+            InvalidArgument: the view would not lie within the pool.
             Closed: the pool is closed.
         """
         self._check_open()
@@ -376,7 +378,7 @@ class Memory(Closing):
         return np.asarray(self)[offset : offset + length].view(kind).reshape(extents)
 
     def view(self) -> memoryview:
-        """All bytes, read-only if the pool is: classes have no buffer protocol in Python 3.11.
+        """A view of all bytes, read-only if the pool is; classes lack a buffer protocol in Python 3.11.
 
         Raises:
             Closed: the pool is closed.
@@ -390,7 +392,7 @@ class Memory(Closing):
         return np.asarray(self).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The CPU."""
+        """The device of the bytes in DLPack: the CPU."""
         kind, number = self._bytes.__dlpack_device__()
         return int(kind), int(number)
 
@@ -411,10 +413,10 @@ class Memory(Closing):
                 ) from error
 
     def _on_close(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(number)` once when the pool is closed or cannot be reached any more.
+        """Call `callback(number)` once when the pool is closed or garbage-collected.
 
         Raises:
-            Closed: that has happened.
+            Closed: the pool is closed.
         """
         with self._state.lock:
             self._check_open()
@@ -431,7 +433,7 @@ class Memory(Closing):
         return self._state.closed
 
     def close(self) -> None:
-        """Release descriptor and slots at once, and the mapping with its last view.
+        """Release descriptor and slots at once; the mapping goes with the last view.
 
         Live views stay valid. Twice is fine.
         """

@@ -1,4 +1,4 @@
-"""Executes a model that a driver has prepared, over the socket, and opens bursts on it."""
+"""Executes prepared models over the socket, opens bursts on them, and waits for their preparation."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ from nnburst.hal.utils import Closing
 from nnburst.hal.whole_graph import has_slots
 from nnburst.tracing.slices import Layer, Phase, trace
 
-#: Seconds that a driver gets to take a call whose outcome comes later.
+#: Seconds that a driver has to accept a call whose outcome comes later.
 _START_TIMEOUT: Final = 30.0
 
 
 class PendingExecution(Pending[ExecutionResult]):
     """An execution under way. Thread-safe; made by `PreparedModel.execute_async`.
 
-    Arrays that lie in no pool have their results once `result()` has returned. All memory of the request
-    stays until the driver has notified of it, also if it is cancelled before.
+    Arrays that lie in no pool get their results when `result()` returns. The request's memory is kept until
+    the driver has reported the outcome, even after `cancel`.
     """
 
     def __init__(
@@ -132,13 +132,13 @@ class PendingExecution(Pending[ExecutionResult]):
             self._callbacks.call(execute, list(fds), notified, self._start_timeout())
 
     def _start_timeout(self) -> float:
-        """Seconds; the driver would refuse a call that leaves after its deadline."""
+        """Seconds until the call must be sent: the driver refuses calls after their deadline."""
         return min(max(seconds_until(self._deadline_ns), 0.0), _START_TIMEOUT)
 
     def _notified(self, placed: SocketRequest, outcome: Notification | NnburstError) -> None:
         if self._grows(outcome):
             placed.private.release()
-            # Inputs are copied once more, which is nothing for the thread of the upcalls.
+            # On a thread of its own, since it copies the inputs again, which would block the upcall thread.
             try:
                 threading.Thread(target=self._again, name="nnburst execute again").start()
             except RuntimeError as error:
@@ -156,7 +156,7 @@ class PendingExecution(Pending[ExecutionResult]):
             self._fail(GeneralFailure(what), placed)
 
     def _grows(self, outcome: Notification | NnburstError) -> bool:
-        """Whether there is now more room if the driver asked for it."""
+        """Offer more room if the driver asked for it; returns whether to execute again."""
         return (
             isinstance(outcome, OutputInsufficientSize)
             and not self.done()
@@ -164,7 +164,7 @@ class PendingExecution(Pending[ExecutionResult]):
         )
 
     def _again(self) -> None:
-        with contextlib.suppress(BaseException):  # whatever it is, it is the outcome
+        with contextlib.suppress(BaseException):  # `_start` has stored it as the outcome
             self._start()
 
     def _fail(self, error: NnburstError, placed: SocketRequest | None) -> None:
@@ -176,7 +176,7 @@ class PendingExecution(Pending[ExecutionResult]):
         self._complete(error)
 
     def _release_model(self) -> None:
-        """The driver does not use the model any more for this; the second time does nothing."""
+        """End the use of the model by this execution; a second call does nothing."""
         with self._ending:
             prepared, self._prepared = self._prepared, None
         if prepared is not None:
@@ -198,7 +198,7 @@ def _claim(placed: SocketRequest, executed: Executed) -> ExecutionResult:
 
 @functools.cache
 def executes_synchronously() -> bool:
-    """Whether `PreparedModel.execute` is one call; read once from the environment.
+    """Whether `PreparedModel.execute` makes one synchronous call; read once from the environment.
 
     Raises:
         InvalidArgument: NNBURST_SYNCEXEC_HAL is neither 0 nor 1.
@@ -209,10 +209,10 @@ def executes_synchronously() -> bool:
 def _open_own_burst(
     reference: weakref.ref[PreparedModel], keep: Callable[[RingBurst], None]
 ) -> None:
-    """Open a burst for a thread of a model, unless that is gone or closed.
+    """Open a burst for a thread that executes a model, unless the model is gone or closed.
 
     Raises:
-        NnburstError: the driver refuses, or the session allows none.
+        NnburstError: the driver refuses, or the session allows no more bursts.
     """
     model = reference()
     if model is None or model.closed:
@@ -231,18 +231,18 @@ def _open_own_burst(
 
 
 def without_own_bursts(model: PreparedModel) -> PreparedModel:
-    """Have a model's `execute` always go over the socket; the model."""
+    """Make a model's `execute` always use the socket; returns the model."""
     model._own_bursts.close()
     return model
 
 
 def session_bursts(model: PreparedModel) -> OwnBursts:
-    """Those that models of its session may open by themselves."""
+    """The bursts that the models of a model's session may open by themselves."""
     return model._prepared.session.own_bursts
 
 
 def _nothing() -> None:
-    """There is nothing to give back: the driver had it."""
+    """Clean up nothing: the old model ended with its driver."""
 
 
 class _RingOptions(TypedDict):
@@ -285,25 +285,25 @@ class PreparedModel(Closing):
     def _recover_by(
         self, recovery: Recovery, make: Callable[[], PreparedModel], *, waits: bool
     ) -> None:
-        """Be prepared again by `make` for each driver after this one; whether calls wait for it."""
+        """Prepare the model again by `make` for each later driver; `waits`: whether calls wait for that."""
         self._make = make
         self._waits = waits
         self._recovery = recovery
         recovery.add(self)
 
     def _renew(self) -> Callable[[], None]:
-        """Prepare it again; see `Mortal`."""
+        """Prepare the model again; see `Mortal`."""
         assert self._make is not None
         new = self._prepared = self._make()._prepared
         if self._closed:
-            new.close()  # meanwhile
-        return _nothing  # what still uses the old one gets DeadObject
+            new.close()  # `close` was called meanwhile
+        return _nothing  # objects that still use the old model raise DeadObject
 
     def _reached(self, timeout: float) -> tuple[Prepared, float]:
-        """The model that a call executes, and the call's deadline on `time.monotonic`.
+        """Wait for a live driver; returns the driver's model, and the call's deadline on `time.monotonic`.
 
         Raises:
-            NnburstError: its driver is not there in time; see `Recovery.reach`.
+            NnburstError: the model is not prepared again in time; see `Recovery.reach`.
         """
         seconds = check_timeout(timeout)
         deadline = time.monotonic() + seconds
@@ -312,23 +312,23 @@ class PreparedModel(Closing):
         return self._prepared, deadline
 
     def _revive(self, seconds: float | None, began_ns: int | None = None) -> None:
-        """Wait until its driver is there again.
+        """Wait until the model is prepared again if its driver has died.
 
         Args:
-            seconds: that this call may wait; None for no limit.
-            began_ns: moment on CLOCK_MONOTONIC: a driver that has died since is not waited for. None waits.
+            seconds: longest wait of this call; None for no limit.
+            began_ns: time on CLOCK_MONOTONIC: if the driver died after it, do not wait; None always waits.
 
         Raises:
-            MissedDeadline: it is still being prepared.
-            DeadObject: it could not be prepared, or its driver has died since `began_ns`.
-            Closed: it is closed.
+            MissedDeadline: the model is still being prepared.
+            DeadObject: the model could not be prepared, or its driver died after `began_ns`.
+            Closed: the model is closed.
         """
         if self._recovery is not None and not self.is_alive:
             self._recovery.revive(self, seconds, began_ns, self._prepared.session.ended_ns)
 
     @property
     def recoveries(self) -> int:
-        """Times that its driver was started or connected to again; 0 without `recover=`."""
+        """Number of times that its driver was restarted or connected to again; 0 without `recover=`."""
         return 0 if self._recovery is None else self._recovery.count
 
     @property
@@ -343,7 +343,7 @@ class PreparedModel(Closing):
 
     @property
     def preference(self) -> ExecutionPreference:
-        """The goal that it was optimised for, as it was given to `Device.prepare`."""
+        """The goal of its optimisation, as given to `Device.prepare`."""
         return self._prepared.preference
 
     @property
@@ -367,10 +367,11 @@ class PreparedModel(Closing):
     ) -> ExecutionResult:
         """Execute once (NNAPI: executeSynchronously).
 
-        A thread's first call goes over the socket. From its second on a burst of its own is opened
-        behind the calls, which then cost about as much as `Burst.execute`; a burst that is not used for some
-        seconds is given up. `Device.prepare(..., bursts=False)` switches this off, and models of several
-        priorities on one device do. What a burst cannot carry (buffers, attributes) goes over the socket.
+        A thread's first call goes over the socket. With the second call, the client opens a burst for the
+        thread; later calls use it and cost about as much as `Burst.execute`. A burst that is not used for
+        some seconds is closed. No bursts are opened after `Device.prepare(..., bursts=False)`, or while a
+        device has models of several priorities. Requests with buffers or attributes always go over the
+        socket.
 
         Arrays that lie in a pool of this device are used in place; others are copied through
         a private pool. Inputs must not change until this returns.
@@ -378,11 +379,10 @@ class PreparedModel(Closing):
         Args:
             inputs: an array or a buffer (`Device.allocate_buffer`) for each input of the model; None if
                 the operation allows to omit it.
-            outputs: arrays or buffers to write to, or None for a new array each. If the model leaves
-                an output's shape open, a given array is room for it, and the result is a view of its
-                beginning.
-            measure: whether to time it.
-            timeout: seconds that it may take.
+            outputs: arrays or buffers to write to, or None for a new array for each. If the model leaves an
+                output's shape open, a given array is room for it, and the result is a view of its beginning.
+            measure: whether to time the execution.
+            timeout: seconds that the execution may take.
             attributes: of vendor extensions, for the device; unknown ones are ignored.
 
         Returns:
@@ -390,11 +390,11 @@ class PreparedModel(Closing):
 
         Raises:
             InvalidArgument: an argument does not fit the model; nothing was sent.
-            OutputInsufficientSize: a given array is too small; `output_shapes` has what is needed.
-            GeneralFailure, ResourceExhausted: the driver's reason.
+            OutputInsufficientSize: a given array is too small; `output_shapes` has the needed shapes.
+            GeneralFailure, ResourceExhausted: the driver reports this error.
             MissedDeadline: it took too long.
             DeadObject: the driver has died.
-            Closed: model or device are closed.
+            Closed: the model or the device is closed.
         """
         mine = self._thread.mine
         burst = mine.burst
@@ -403,11 +403,9 @@ class PreparedModel(Closing):
             try:
                 return burst.execute(inputs, outputs, measure=measure, timeout=timeout)
             except BurstBusy:
-                pass  # a signal handler's call in the middle of another one: it goes over the socket
+                pass  # a signal handler calls in the middle of another call: use the socket
             except GeneralFailure:
-                mine.burst = (
-                    None  # the driver may have ended it; if it has not, another one is opened
-                )
+                mine.burst = None  # the driver may have ended the burst; open another one
                 mine.calls = 0
                 raise
         return self._execute_over_socket(inputs, outputs, measure, timeout, attributes)
@@ -464,20 +462,21 @@ class PreparedModel(Closing):
         attributes: Sequence[ExtensionAttribute] = (),
         callback: Callable[[PendingExecution], object] | None = None,
     ) -> PendingExecution:
-        """Execute once while this program goes on (NNAPI: execute_1_3).
+        """Start an execution without waiting for its result (NNAPI: execute_1_3).
 
         Args:
             inputs: as for `execute`, and so are `outputs` and `measure`. Inputs in pools must not change
                 until it is done; others are copied before this returns, and once more if the driver
                 asks for larger outputs.
-            outputs: arrays outside of pools, and buffers, have the results once `result()` of what this
-                returns has returned.
-            measure: whether to time it.
+            outputs: arrays outside of pools, and buffers, have their results when `result()` of the returned
+                object has returned.
+            measure: whether to time the execution.
             timeout: seconds after which the driver is to give up.
-            deadline_ns: the same as a moment on CLOCK_BOOTTIME, in nanoseconds; counts instead of `timeout`.
+            deadline_ns: the same as a time on CLOCK_BOOTTIME, in nanoseconds; replaces `timeout`.
             loop_timeout_ns: nanoseconds after which a WHILE ends; the driver's limit is 15 s.
             attributes: of vendor extensions, for the device; unknown ones are ignored.
-            callback: called once with what this returns, also if it fails; see `Pending.add_done_callback`.
+            callback: called once with the returned object, also after a failure; see
+                `Pending.add_done_callback`.
 
         Returns:
             A pending execution, whose result is that of the execution; it can be awaited.
@@ -521,24 +520,24 @@ class PreparedModel(Closing):
             max_in_flight: requests that may be under way at once (`BoundRequest.submit`), 1 to 1,024.
             channel_length: elements of the request ring; a request needs 2 + inputs + outputs + pools +
                 given dimensions. One that does not fit goes over the socket.
-            result_channel_length: elements of the result ring; as many unless given.
-            spin_window: seconds to spin for a result before sleeping, less than 60; 0 never spins. By
-                default what the model was prepared for decides: LOW_POWER never spins.
+            result_channel_length: elements of the result ring; `channel_length` unless given.
+            spin_window: seconds to spin for a result before sleeping, less than 60; 0 never spins. The
+                default depends on the model's preference: LOW_POWER never spins.
             driver_spins: whether the driver may spin for the next request, too; False if it would take a core
                 from another driver.
-            states: pairs of an output and the input that it becomes in the next run, as
-                `ImportedModel.states` has them. They stay in pools of the client, two places each, by turns,
-                without a copy, and outlive the driver. Inputs and outputs of the burst are the others.
+            states: pairs of an output and the input that it becomes in the next run, like
+                `ImportedModel.states`. Each state has two places in pools of the client, used in turn without
+                a copy; states outlive the driver. They are not among the burst's inputs and outputs.
             recover: "wait" or "raise" for this burst, of a device that was opened with `recover=`
-                (see `nnburst.launch`); False for a burst that ends with its driver. As the
-                device has it unless given.
+                (see `nnburst.launch`); False for a burst that ends with its driver. Unless given, the burst
+                behaves as the device.
 
         Raises:
             InvalidArgument: a number is out of range, a state is not an input and output of the model, or is
-                one twice, or `recover` is given and the device is not made again.
+                listed twice, or `recover` is given for a device without `recover=`.
             DeadObject: the driver has died.
-            Closed: model or device are closed.
-            NnburstError: the driver refuses, for example since the client has too many bursts.
+            Closed: the model or the device is closed.
+            NnburstError: the driver refuses, for example because the client has too many bursts.
         """
         if states and self._has_slots:
             raise InvalidArgument("states: those of the model stay in the driver already")
@@ -574,11 +573,11 @@ class PreparedModel(Closing):
         return StatefulBurst.over(burst, states)
 
     def _open_ring_burst(self, options: _RingOptions) -> RingBurst:
-        """A burst that ends with its driver."""
+        """Open a burst that ends with its driver."""
         return RingBurst._open(self._prepared, **options)
 
     def _reached_burst(self, options: _RingOptions) -> RingBurst:
-        """The first one of a burst that is opened again."""
+        """Open the first burst of a `RecoveringBurst`; waits for a live driver."""
         prepared, _ = self._reached(_START_TIMEOUT)
         return RingBurst._open(prepared, **options)
 
@@ -589,13 +588,13 @@ class PreparedModel(Closing):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the driver is there and this object is open."""
+        """Whether the driver is alive and this object is open."""
         prepared = self._prepared
         return not prepared.closed and prepared.session.is_alive
 
     @property
     def _ended_ns(self) -> int:
-        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        """The time at which the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
         return self._prepared.session.ended_ns
 
     def close(self) -> None:
@@ -622,8 +621,8 @@ class PreparedModel(Closing):
 class Preparation(Pending[PreparedModel]):
     """A model that is being prepared. Thread-safe; made by `Device.prepare_async`.
 
-    `result()` is the prepared model, which the caller owns. One that is never fetched is released with this
-    object, and one that comes after `cancel` at once.
+    `result()` returns the prepared model, which the caller owns. A model that is never fetched is released
+    with this object; a model that comes after `cancel` is released at once.
     """
 
     def __init__(
@@ -645,10 +644,10 @@ class Preparation(Pending[PreparedModel]):
         self._from_cache = from_cache
 
     def _wait(self, timeout: float) -> PreparedModel:
-        """`result(timeout)`, or nothing: what comes later than that is released.
+        """Return `result(timeout)`, and cancel the preparation if that raises.
 
         Raises:
-            NnburstError: as `result` does.
+            NnburstError: as from `result`.
         """
         try:
             return self.result(timeout)
@@ -657,12 +656,12 @@ class Preparation(Pending[PreparedModel]):
             raise
 
     def _start(self, message: Callable[[int], Message], fds: Sequence[int], timeout: float) -> None:
-        """Send the call that prepares it.
+        """Send the call that prepares the model.
 
         Args:
             message: makes the call from the number of its callback.
-            fds: borrowed descriptors that go with it.
-            timeout: seconds until it must have left.
+            fds: borrowed descriptors that are sent with it.
+            timeout: seconds until it must be sent.
 
         Raises:
             NnburstError: it could not be sent.
@@ -680,7 +679,7 @@ class Preparation(Pending[PreparedModel]):
             return
         message = outcome
         handle: int = outcome.handle
-        # Its finalizer runs if a result is never asked for; the garbage collector must not wait.
+        # If the result is never fetched, this finalizer releases the model, without waiting.
         unclaimed = weakref.finalize(self, self._connection.release_later, handle)
         unclaimed.atexit = False
 

@@ -1,9 +1,9 @@
-"""Keeps what was bound for requests like earlier ones: by key, within bounds, until others take its place.
+"""Caches bound requests for later requests of the same kind, within bounds of entries and bytes.
 
-Many programs send the same request over and over, with other bytes of tensors. What such requests have in
-common (shapes, types, places) is the key; what was bound, prepared or read for them is the value. The socket,
-bursts, plans, the C interface and the gRPC front each have one of these caches, and this alone counts
-sightings, orders entries and decides what goes.
+Many programs send the same request over and over, with other bytes of tensors. The common properties of such
+requests (shapes, types, places) are the key; the object that was bound, prepared or read for them is the
+value. The socket, bursts, plans, the C interface and the gRPC front each have one of these caches. Only this
+class counts sightings of keys, orders entries and evicts them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-#: Keys that are counted, as a multiple of those that may have a value.
+#: Most keys whose sightings are counted, as a multiple of the values that the cache keeps.
 _SEEN_PER_ENTRY: Final = 8
-#: Sightings after which a key is never bound.
+#: The number of sightings for a key that is never wanted.
 _NEVER: Final = sys.maxsize
 
 
 class _Entry(Generic[V]):
-    """A value and what it counts for."""
+    """A value, its size, and its state."""
 
     __slots__ = ("is_taken", "size", "value", "wanted_at")
 
@@ -36,28 +36,28 @@ class _Entry(Generic[V]):
 
 
 class _Sightings(NamedTuple):
-    """The sightings of a key without a value: those so far, and the one with which it is wanted."""
+    """The sightings of a key without a value: the number so far, and the number that makes it wanted."""
 
     seen: int
     wanted_at: int
 
 
 def _nothing(_value: object) -> None:
-    """A value that goes needs no farewell."""
+    """Do nothing with an evicted value; the default of `end`."""
 
 
 class RequestCache(Generic[K, V]):
-    """Values by the keys of requests. Thread-safe.
+    """Maps keys of requests to values. Thread-safe.
 
     Some values can serve several callers at once (`find`), others one at a time (`take`, then `put` or
-    `remove`); there may be more of the latter with one key. The value used longest ago goes for another one,
-    unless it is taken. A key whose value went must be seen twice as often before it is wanted again, so a
-    program that goes round more requests than there is room for keeps most of them, and binds few anew.
+    `remove`); a key may have several values of the second kind. A new value evicts the least recently used
+    one that is not taken. A key whose value was evicted must be seen twice as often before it is wanted
+    again; so if a program cycles through more requests than fit, most stay cached and few are bound anew.
 
     Attributes:
-        most: values that are kept.
-        most_bytes: that they may have together; None without a limit.
-        bind_at: the sighting of a key with which it is wanted.
+        most: most values that are kept.
+        most_bytes: most bytes that they may have together; None without a limit.
+        bind_at: the number of sightings at which a value for a key is wanted.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RequestCache(Generic[K, V]):
         bind_at: int = 1,
         end: Callable[[V], object] = _nothing,
     ) -> None:
-        """Begin with none.
+        """Create an empty cache.
 
         Args:
             most: at least 1.
@@ -83,7 +83,7 @@ class RequestCache(Generic[K, V]):
         self._end: Final = end
         # Reentrant: a signal handler of the program may execute while its thread is in here.
         self._lock: Final = threading.RLock()
-        #: The key used longest ago comes first.
+        #: The least recently used key comes first.
         self._entries: Final[OrderedDict[K, list[_Entry[V]]]] = OrderedDict()
         self._sightings: Final[OrderedDict[K, _Sightings]] = OrderedDict()
         #: Values that have gone and have not ended.
@@ -93,21 +93,21 @@ class RequestCache(Generic[K, V]):
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Values, those that are taken among them."""
+        """Number of values, taken ones included."""
         return self._count
 
     @property
     def bytes(self) -> int:
-        """Of all values together."""
+        """Bytes of all values together."""
         return self._bytes
 
     def values(self) -> list[V]:
-        """All values, the one used longest ago first."""
+        """All values, the least recently used one first."""
         with self._lock:
             return [entry.value for _, entry in self._all()]
 
     def find(self, key: K) -> V | None:
-        """A value of a key, which others may use, too; None if it has none."""
+        """Find a value of a key that several callers may use at once; None if the key has none."""
         with self._lock:
             entries = self._entries.get(key)
             if entries is None:
@@ -116,7 +116,7 @@ class RequestCache(Generic[K, V]):
             return entries[0].value
 
     def take(self, key: K) -> V | None:
-        """A value of a key for this caller alone, until `put` or `remove`; None if none is free."""
+        """Take a value of a key for this caller only, until `put` or `remove`; None if none is free."""
         with self._lock:
             for entry in self._entries.get(key, ()):
                 if not entry.is_taken:
@@ -126,7 +126,7 @@ class RequestCache(Generic[K, V]):
         return None
 
     def put(self, key: K, value: V) -> None:
-        """Give back what was taken, or added as taken. It ends here if it went meanwhile."""
+        """Return a taken value. If it was released meanwhile, `end` is called with it."""
         with self._lock:
             entry = self._entry(key, value)
             if entry is not None:
@@ -136,9 +136,9 @@ class RequestCache(Generic[K, V]):
         self._end_gone()
 
     def remove(self, key: K, value: V) -> bool:
-        """Remove a value that is not to be used again, and does not end; whether it was here.
+        """Remove a value without calling `end`; returns whether the cache had it.
 
-        The next sighting of its key wants another one.
+        At the next sighting of its key, a new value is wanted.
         """
         with self._lock:
             entry = self._entry(key, value)
@@ -149,7 +149,7 @@ class RequestCache(Generic[K, V]):
             return True
 
     def is_wanted(self, key: K) -> bool:
-        """Count a sighting of a key for which no value was found; whether one is to be added now."""
+        """Count a sighting of a key for which no value was found; returns whether to add a value now."""
         with self._lock:
             entries = self._entries.get(key, ())
             if self._is_closed or not all(entry.is_taken for entry in entries):
@@ -163,21 +163,21 @@ class RequestCache(Generic[K, V]):
             return self._count < self.most or self._oldest() is not None
 
     def refuse(self, key: K) -> None:
-        """Do not want a value of a key again: there can be none."""
+        """Never want a value of this key again, because none can be made."""
         with self._lock:
             self._note(key, 0, _NEVER)
 
     def add(self, key: K, value: V, size: int = 0, *, is_taken: bool = False) -> bool:
-        """Keep a value; what was used longest ago goes for it, and the value that its key had.
+        """Add a value; it replaces the key's free values, and evicts the least recently used ones.
 
         Args:
-            key: others of it that are taken stay.
+            key: the key; its taken values stay.
             value: owned from here on.
-            size: its bytes.
-            is_taken: whether the caller goes on with it, as after `take`.
+            size: the value's bytes.
+            is_taken: whether the caller uses it now, as after `take`.
 
         Returns:
-            Whether there is room; if not it has ended.
+            Whether there was room; if not, `end` was called with the value.
         """
         is_kept = False
         try:
@@ -214,7 +214,7 @@ class RequestCache(Generic[K, V]):
         self._end_gone()
 
     def close(self) -> None:
-        """Release all, and keep nothing from now on. Twice is fine."""
+        """Release all values, and accept none from now on. Twice is fine."""
         self._is_closed = True
         self.release(lambda _: True)
 

@@ -1,4 +1,4 @@
-"""Opens a network that a service serves by name, without handing over a model."""
+"""Opens networks that a service serves by name; the client sends no model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nnburst.hal.model import Model, Subgraph
 
 
 class ServedName(NamedTuple):
-    """A network and one version of it that is served."""
+    """The name and version of a served network."""
 
     name: str
     version: int
@@ -52,13 +52,13 @@ class Variable:
 class ServedModel(PreparedModel):
     """A prepared model that its service keeps. Made by `Device.model`. Thread-safe, and a context manager.
 
-    Its `model` has the network's inputs and outputs and nothing else.
+    Its `model` has only the network's inputs and outputs.
 
     Attributes:
-        name: that it is served under.
-        version: likewise.
-        input_names: of every input, states included; empty strings if the file has none.
-        output_names: likewise.
+        name: the name under which it is served.
+        version: the version under which it is served.
+        input_names: the name of each input, states included; empty strings if the file has none.
+        output_names: the same for outputs.
         states: its variables, for `open_burst(states=…)`.
     """
 
@@ -85,7 +85,7 @@ class ServedModel(PreparedModel):
 def _states(
     states: tuple[ServedState, ...], inputs: list[Parameter], fds: Fds
 ) -> tuple[Variable, ...]:
-    """The variables with their values, which lie one behind the other in the only descriptor."""
+    """Read the variables; their values lie one after the other in the only descriptor."""
     with SharedMemory.adopt(fds.take(0)) as memory:
         values = memory.map(writable=False)
     found, offset = [], 0
@@ -105,7 +105,7 @@ def _states(
 
 
 def served_models(session: Session, timeout: float) -> list[ServedName]:
-    """Which networks a service has; see `Device.models`."""
+    """List the networks of a service; see `Device.models`."""
     answer, _ = session.connection.call(GetServedModels(), ServedModels, timeout=timeout)
     return [ServedName(served.name, served.version) for served in answer.models]
 

@@ -1,12 +1,11 @@
-"""Copies arrays into shared pools before an execution and out of them after it.
+"""Provides private pools for arrays that lie in no pool, and places arrays in pools.
 
 `SocketRequest` takes a private pool for each request over the socket and returns it when the execution has
 ended; the next request, of any shapes, may use it. Two other users differ:
 
-* A burst's bound request has a pool of its own as long as it is bound (`client/burst/arrays.py`): its packet
-  names the driver's slot for that pool and is sent again as it is, so nothing else may ever lie there.
-  `Layout` places its arrays, too. They are checked and copied in one loop (`client/burst/arrays.py`), since
-  an execution over a burst takes microseconds.
+* A burst's bound request keeps a pool of its own (`client/burst/arrays.py`): its packet, which is sent again
+  unchanged, names the driver's slot of that pool, so no other request may use the pool. `Layout` places its
+  arrays, too. One loop checks and copies them, since an execution over a burst takes microseconds.
 * A buffer's copy (`client/execution/buffer.py`) is not a request: one array at the beginning of one memory.
 """
 
@@ -26,7 +25,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.types import RequestArgument
 
-#: Engines want their tensors aligned like this.
+#: Alignment of tensors in bytes that inference engines expect.
 ALIGNMENT: Final = 64
 _SMALLEST: Final = 4096
 
@@ -47,10 +46,10 @@ class Layout:
 def in_new_pool(
     wanted: Sequence[tuple[np.dtype[Any], tuple[int, ...]]],
 ) -> list[npt.NDArray[Any]]:
-    """An array of each dtype and shape, zeroed, all in one new pool.
+    """Make an array of each dtype and shape, zeroed, all in one new pool.
 
     Raises:
-        ResourceExhausted: there is not so much memory.
+        ResourceExhausted: there is not enough memory.
     """
     layout = Layout()
     places = [layout.place(dtype.itemsize * math.prod(shape)) for dtype, shape in wanted]
@@ -64,7 +63,7 @@ def in_new_pool(
 
 
 class StagingPools:
-    """Pools that one execution at a time uses, kept for the next. Thread-safe."""
+    """Keeps pools for reuse; one execution at a time uses each. Thread-safe."""
 
     def __init__(self, allocate: Callable[[int], Memory]) -> None:
         """`allocate(size)` makes a pool."""
@@ -74,7 +73,7 @@ class StagingPools:
         self._closed = False
 
     def take(self, size: int) -> Memory:
-        """A pool of at least `size` bytes that is not in use; the last one used comes first."""
+        """Take a free pool of at least `size` bytes; the most recently used one comes first."""
         with self._lock:
             memory = self._free.pop() if self._free else None
         if memory is not None and memory.size >= size:
@@ -84,7 +83,7 @@ class StagingPools:
         return self._allocate(max(_SMALLEST, 1 << (size - 1).bit_length()))
 
     def release(self, memory: Memory) -> None:
-        """Keep a pool for the next execution. Not after a timeout: the driver may still write to it."""
+        """Return a pool for the next execution. Not after a timeout: the driver may still write to it."""
         with self._lock:
             if not self._closed:
                 self._free.append(memory)
@@ -104,7 +103,7 @@ class PrivatePool:
     """One request's pool of the staging pools, until the request gives it back. Thread-safe.
 
     Attributes:
-        memory: of at least so many bytes as were wanted; None if none were.
+        memory: a pool of at least the wanted size; None if that was 0.
     """
 
     def __init__(self, staging: StagingPools, size: int) -> None:
@@ -114,7 +113,7 @@ class PrivatePool:
         self._to_release = [] if self.memory is None else [self.memory]
 
     def release(self) -> None:
-        """The driver does not use it any more: the next request may have it. Twice is fine."""
+        """Return the pool, which the driver no longer uses, for the next request. Twice is fine."""
         try:
             memory = self._to_release.pop()  # in one step: two threads may find that it has ended
         except IndexError:
@@ -122,7 +121,7 @@ class PrivatePool:
         self._staging.release(memory)
 
     def keep(self) -> None:
-        """No other request ever gets it: it is in use as long as this object, or longer."""
+        """Never return the pool: the driver may use it even after this object is gone."""
         self._to_release.clear()
 
 
@@ -130,7 +129,7 @@ P = TypeVar("P")
 
 
 class RequestPools(Generic[P]):
-    """The pools of one request in order of their first use: arguments name them by that position.
+    """Collects the pools of one request in order of their first use; arguments name them by that position.
 
     Attributes:
         used: the pools.
@@ -143,7 +142,7 @@ class RequestPools(Generic[P]):
     def argument(
         self, pool: P, offset: int, length: int, dimensions: tuple[int, ...]
     ) -> RequestArgument:
-        """An argument of `length` bytes that lies `offset` bytes into a pool."""
+        """Make an argument of `length` bytes at `offset` in a pool."""
         index = next((i for i, used in enumerate(self.used) if used is pool), len(self.used))
         if index == len(self.used):
             self.used.append(pool)
@@ -151,7 +150,7 @@ class RequestPools(Generic[P]):
 
 
 class CarriesPools(Protocol):
-    """A model together with the bytes that its CONSTANT_REFERENCE operands lie in."""
+    """A model together with the contents of its pools, for its CONSTANT_REFERENCE operands."""
 
     @property
     def model(self) -> Model:
@@ -159,17 +158,17 @@ class CarriesPools(Protocol):
 
     @property
     def pools(self) -> Sequence[npt.NDArray[Any]]:
-        """The bytes of each, in the model's order."""
+        """The bytes of each pool, in the model's order."""
 
 
 @contextmanager
 def unpacked(
     model: Model | CarriesPools, pools: Sequence[Memory]
 ) -> Iterator[tuple[Model, Sequence[Memory]]]:
-    """The bare model and its pools; what it carries is copied into pools that live in the block.
+    """The bare model and its pools; pools that the model carries are copied, and closed after the block.
 
     Raises:
-        InvalidArgument: it is not a model, or `pools` are given though the model brings its own.
+        InvalidArgument: it is not a model, or `pools` are given although the model carries its own.
     """
     if isinstance(model, Model):
         yield model, pools

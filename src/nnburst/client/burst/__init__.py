@@ -1,1 +1,1 @@
-"""Executions over shared memory: a burst, its channels, its bound requests."""
+"""Executes over shared memory: bursts, their channels and their bound requests."""

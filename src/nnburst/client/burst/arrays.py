@@ -1,9 +1,9 @@
-"""Executes numpy arrays by a burst and reuses the request that was bound for arrays like them.
+"""Executes numpy arrays by a burst, and reuses a request that was bound for similar arrays.
 
-Arrays in a pool of the device are part of the request itself; for the others the request has a private
-pool, copied into before the run and out of after it. Requests with open shapes share one such pool, since
-they are copied in, run and copied out one after the other: a shape that is new then costs no pool, which the
-driver would map.
+Arrays in a pool of the device are part of the request itself. For the others the request has a private pool:
+inputs are copied into it before the run, and outputs out of it afterwards. Requests with open shapes share
+one private pool, since only one of them runs at a time; so a new shape needs no new pool, which the driver
+would have to map.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class OpenShapes:
     """The pool and the sizes that a burst's requests with open shapes share. One thread at a time.
 
     Attributes:
-        rooms: bytes to offer for each output: what is declared, or twice what was needed once.
+        rooms: bytes to offer for each output: the declared size, or twice the size that it once needed.
         is_open: whether any shape is open.
     """
 
@@ -58,14 +58,14 @@ class OpenShapes:
         outputs: Sequence[Parameter],
         allocate: Callable[[int], Memory],
     ) -> None:
-        """Begin with a guess; `allocate` makes pools."""
+        """Begin with the declared or guessed sizes of the outputs; `allocate` makes pools."""
         self.rooms = [parameter.first_room for parameter in outputs]
         self.is_open = not all(parameter.known for parameter in (*inputs, *outputs))
         self._allocate = allocate
         self._pool: Memory | None = None
 
     def memory(self, size: int) -> Memory:
-        """A pool of at least so many bytes; requests may share it."""
+        """A pool of at least `size` bytes; requests may share it."""
         if not self.is_open:
             return self._allocate(size)
         if self._pool is None or self._pool.closed or self._pool.size < size:
@@ -74,11 +74,11 @@ class OpenShapes:
         return self._pool
 
     def grow(self, sizes: Sequence[int]) -> None:
-        """Offer as much from now on."""
+        """Offer at least `sizes` bytes for the outputs from now on."""
         self.rooms = [max(pair) for pair in zip(self.rooms, sizes, strict=True)]
 
     def replace(self) -> None:
-        """Take another pool next time: a request that was given up may still be under way in this one."""
+        """Take a new pool next time: the driver may still be writing to this one for an abandoned request."""
         self._pool = None
 
 
@@ -90,11 +90,11 @@ class Repeatable(Protocol):
 
     @property
     def inputs(self) -> Sequence[Any]:
-        """Where its inputs lie."""
+        """The arrays that hold its inputs."""
 
     @property
     def outputs(self) -> Sequence[Array]:
-        """Where its outputs lie."""
+        """The arrays that hold its outputs."""
 
     @property
     def closed(self) -> bool:
@@ -110,7 +110,7 @@ def in_pool(array: Array) -> bool:
 
 
 class _ArrayPlace(NamedTuple):
-    """A view that was bound; without a shape it is the caller's own array, and no other may go there."""
+    """A view that was bound; its shape is None if it is the caller's own array and takes no copies."""
 
     view: Array
     dtype: np.dtype[Any]
@@ -122,15 +122,15 @@ class _ArrayPlace(NamedTuple):
 
 
 class LastRequest:
-    """The request that was executed last: the next one is mostly like it.
+    """Repeats the latest request, since the next one is usually similar.
 
-    Its arrays are private, or lie in a pool and are the very ones that were bound.
+    Each array is either private, and copied, or the very array in a pool that was bound.
     """
 
     __slots__ = ("_bound", "_inputs", "_outputs", "_own_outputs")
 
     def __init__(self, bound: Repeatable, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Execute `bound`, made for such arrays, whose outputs have shapes that the model declares."""
+        """Repeat `bound`, which was made for `inputs` and `outputs`; the model declares all output shapes."""
         self._bound = bound
         self._inputs = [_ArrayPlace.of(*pair) for pair in zip(bound.inputs, inputs, strict=True)]
         self._outputs = [_ArrayPlace.of(*pair) for pair in zip(bound.outputs, outputs, strict=True)]
@@ -143,13 +143,13 @@ class LastRequest:
         inputs: Sequence[Any],
         outputs: Sequence[Any],
     ) -> LastRequest | None:
-        """The request that such arrays were copied through; None if that is not all that was done.
+        """Make a `LastRequest` after a run; None if running it again takes more than copies of arrays.
 
         Args:
-            parameters: of the outputs.
-            bound: what was executed.
-            inputs: the arrays that it was executed on.
-            outputs: likewise; None for results of the burst's own.
+            parameters: type and shape of each output.
+            bound: the request that was executed.
+            inputs: the caller's input arrays.
+            outputs: the caller's output arrays; None for a result in the burst's own memory.
         """
         pairs = [*zip(bound.inputs, inputs, strict=True)]
         pairs += [p for p in zip(bound.outputs, outputs, strict=True) if p[1] is not None]
@@ -173,7 +173,7 @@ class LastRequest:
         timeout: float,
         copy: bool,
     ) -> ExecutionResult | None:
-        """Execute once; None, with nothing sent, if anything differs from before."""
+        """Execute once; None, with nothing sent, if any array differs in kind from the last ones."""
         if self._bound.closed or not (
             self._own_outputs if outputs is None else _all_fit(self._outputs, outputs)
         ):
@@ -194,7 +194,7 @@ class LastRequest:
 
 
 def _copied_in(places: Sequence[_ArrayPlace], arrays: object) -> bool:
-    """Copy arrays to their places, unless they are these; False if one is not exactly like its place."""
+    """Copy arrays to their places, unless they lie there already; False if one does not match its place."""
     if type(arrays) not in (list, tuple) or len(arrays) != len(places):  # type: ignore[arg-type]
         return False
     for (view, dtype, shape), array in zip(places, arrays, strict=True):  # type: ignore[call-overload]
@@ -213,7 +213,7 @@ def _copied_in(places: Sequence[_ArrayPlace], arrays: object) -> bool:
 
 
 def _all_fit(places: Sequence[_ArrayPlace], arrays: object) -> bool:
-    """Whether outputs are their places, or exactly like them, private and writable."""
+    """Whether each output array is its place itself, or matches it, lies in no pool and is writable."""
     if type(arrays) not in (list, tuple) or len(arrays) != len(places):  # type: ignore[arg-type]
         return False
     for (view, dtype, shape), array in zip(places, arrays, strict=True):  # type: ignore[call-overload]
@@ -279,16 +279,16 @@ def bind_with_private(
     deadline_ns: int | None = None,
     allocate: Callable[[int], Memory] | None = None,
 ) -> RingRequest:
-    """Bind with private memory for every array that lies in no pool; inputs None stay omitted.
+    """Bind with private memory for every array that lies in no pool; an input None stays omitted.
 
     Args:
-        core: of the burst.
+        core: the core of the burst.
         inputs: as in `execute`; private copies get the same shapes.
         outputs: as in `execute`.
         sizes: bytes of each output.
-        measure: whether to time it.
+        measure: whether to time each run.
         deadline_ns: as for `RingRequest`.
-        allocate: makes the pool; one of its own unless given.
+        allocate: returns the pool to use; a new pool unless given.
     """
     plan = Layout()
     spots: list[_Spot | None] = []
@@ -316,7 +316,7 @@ def _bind(
     deadline_ns: int | None = None,
     allocate: Callable[[int], Memory] | None = None,
 ) -> RingRequest:
-    """Make arrays for the spots in one pool, a new one unless given, and bind them with the given ones."""
+    """Make an array for each spot, all in one pool of `allocate`, and bind them with the given arrays."""
     memory = (allocate or core.prepared.session.allocate)(size) if size else None
     parameters = (*core.inputs, *core.outputs)
     arrays = [
@@ -343,14 +343,14 @@ def check_integer(name: str, value: int, least: int, most: int) -> None:
 
 
 class _Spot(NamedTuple):
-    """A place in a new pool."""
+    """The place of a new array in a pool."""
 
     offset: int
     shape: tuple[int, ...]
 
 
 def _spot(plan: Layout, parameter: Parameter, array: Array | None, size: int) -> _Spot | None:
-    """Room of `size` bytes for a parameter that has no array; None if it has one."""
+    """Reserve `size` bytes for a parameter without an array; None if it has one."""
     if array is not None:
         return None
     if not size:
@@ -371,14 +371,14 @@ _MOST_BYTES: Final = 256 << 20
 
 
 class _NotForBursts(Exception):
-    """A request names buffers."""
+    """Raised when an argument is a buffer, which no burst can carry."""
 
 
 class ArrayExecutor:
-    """Executes arrays by requests that it remembers. One thread at a time.
+    """Executes arrays by bound requests that it caches. One thread at a time.
 
     Attributes:
-        executing: the thread that is inside.
+        executing: the gate that lets one thread in.
     """
 
     def __init__(self, core: BurstCore) -> None:
@@ -401,8 +401,8 @@ class ArrayExecutor:
         copy: bool,
     ) -> ExecutionResult:
         """Execute once; see `Burst.execute`."""
-        # Private inputs of a remembered request are written before its run can find out that another
-        # thread's run of it is under way.
+        # A gate, since private inputs of a cached request are written before its run could find that another
+        # thread is running it.
         executing, me = self.executing, next(entries)
         try:
             executing.enter(me)
@@ -476,13 +476,13 @@ class ArrayExecutor:
         measure: bool,
         deadline: float,
     ) -> RingRequest:
-        """The request remembered for such arrays in these places, or a new one.
+        """The cached request for arrays of these types, shapes and places, or a new one.
 
-        Everything that decides whether an array fits is in the key, so arrays whose key is remembered
-        need no check.
+        The key has everything that decides whether an array fits, so arrays whose key is cached need no
+        check.
 
         Raises:
-            _NotForBursts: one of them is a buffer, which is never remembered.
+            _NotForBursts: an argument is a buffer; requests with buffers are never cached.
         """
         last = self._last
         if last is not None and last._is_of(inputs, outputs, measure):
@@ -527,11 +527,11 @@ def _room(parameter: Parameter, array: Array | None, room: int) -> int:
 
 
 def _place(array: Array | None) -> Hashable:
-    """An array's part of a request's key: where it lies, and everything that its check looks at."""
+    """An array's part of a request's key: its place, and all properties that a check looks at."""
     if array is None:
         return None
     if type(array) is not np.ndarray or not array.flags.c_contiguous:
-        return object()  # equal to nothing: to be checked
+        return object()  # equals no other key, so the array is checked
     found = None if array.base is None else find_memory(array)
     where = None if found is None else (found[0]._number, found[1])
     return (where, array.shape, array.dtype, array.flags.writeable)
@@ -543,7 +543,7 @@ def _grown(
     bound: RingRequest,
     shapes: Sequence[OutputShape],
 ) -> list[int] | None:
-    """Larger rooms, if the driver asked for more; None if that cannot help."""
+    """Larger sizes for outputs that the driver found too small; None if a repetition cannot help."""
     sizes = [array.nbytes for array in bound.outputs]
     before = list(sizes)
     for index, (parameter, array, shape) in enumerate(zip(parameters, given, shapes, strict=False)):

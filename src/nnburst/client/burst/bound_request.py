@@ -1,4 +1,4 @@
-"""Binds a request to memory once, runs it by one C call, or submits it and waits for it later."""
+"""Binds a request to memory once; runs it by one C call, or submits it and waits for the result later."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ _clock: Final = time.monotonic_ns
 
 
 class Collected(Protocol):
-    """The part of a bound request that waiting for its result needs."""
+    """A bound request, for code that waits for its result."""
 
     in_flight: bool
 
     def _collect(self, deadline_ns: int) -> ExecutionResult:
-        """Wait for its result, which must be the oldest one out."""
+        """Wait for its result, which must be the oldest one under way."""
 
 
 class SubmittedRingRequest(SubmittedRequest):
@@ -78,13 +78,13 @@ class SubmittedRingRequest(SubmittedRequest):
     def __init__(
         self, core: BurstCore, bound: Collected, deadline_ns: int = _NO_DEADLINE_NS
     ) -> None:
-        """Made by `RingRequest.submit`; no wait for it goes on after `deadline_ns`, on CLOCK_MONOTONIC."""
+        """Use `RingRequest.submit`; every wait ends at `deadline_ns`, on CLOCK_MONOTONIC."""
         self._core = core
         self._bound = bound
         self._deadline_ns = deadline_ns
-        #: The result is not wanted any more.
+        #: Whether the program gave the result up.
         self._abandoned = False
-        #: The result is not to be waited for: it has been taken out of the ring, or is overdue.
+        #: Whether no wait is needed: the result was taken out of the ring, or is overdue.
         self._taken = False
         self._outcome: ExecutionResult | BaseException | None = None
 
@@ -103,7 +103,7 @@ class SubmittedRingRequest(SubmittedRequest):
             raise
 
     def _missed(self, error: MissedDeadline) -> None:
-        """A wait was in vain; once the time of the submission is over it is the last one."""
+        """Handle a wait without a result: after the submission's own deadline, give the request up."""
         if _clock() >= self._deadline_ns and self._outcome is None:
             self.abandon()
             self._outcome = error
@@ -113,7 +113,7 @@ class SubmittedRingRequest(SubmittedRequest):
         return min(time.monotonic_ns() + int(check_timeout(timeout) * 1e9), self._deadline_ns)
 
     def _wait(self, deadline_ns: int) -> ExecutionResult:
-        """`result`, until a moment on CLOCK_MONOTONIC."""
+        """Wait like `result`, until `deadline_ns` on CLOCK_MONOTONIC."""
         pending, me = self._core.pending, next(entries)
         try:
             pending.gate.enter(me)
@@ -131,7 +131,7 @@ class SubmittedRingRequest(SubmittedRequest):
         self,
         timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
     ) -> ExecutionResult:
-        """`result`, while the event loop goes on. If it is cancelled, it may be called again."""
+        """Wait like `result`, without blocking the event loop. May be called again after a cancellation."""
         deadline_ns = self._until(timeout)
         try:
             await waiter_of(self._core).settle(self, deadline_ns)
@@ -152,12 +152,12 @@ class SubmittedRingRequest(SubmittedRequest):
             leave(pending.gate.struct, me)
 
     def _collect(self, deadline_ns: int) -> None:
-        """Fetch this request's result, which must be the oldest one out.
+        """Fetch this request's result, which must be the oldest one under way.
 
         Args:
             deadline_ns: on CLOCK_MONOTONIC.
         """
-        if self._taken:  # and a second handler came before that could be noted
+        if self._taken:  # a second signal handler raised before the outcome could be stored
             self._settle(GeneralFailure(_LOST))
             return
         client = self._core.client
@@ -165,10 +165,10 @@ class SubmittedRingRequest(SubmittedRequest):
         try:
             self._settle(self._bound._collect(deadline_ns))
         except BaseException as error:
-            if client.collected != before:  # first of all, and no call: a second handler may raise
+            if client.collected != before:  # first, and without a call: a second handler may raise
                 self._taken = True
             waiting = isinstance(error, MissedDeadline | BurstBusy)
-            # Whatever is not ours comes from a signal handler, and does not concern the request.
+            # An exception of another class comes from a signal handler, and does not concern the request.
             interrupted = not isinstance(error, NnburstError)
             if (waiting or interrupted) and not self._taken:
                 raise
@@ -177,7 +177,7 @@ class SubmittedRingRequest(SubmittedRequest):
                 raise
 
     def _settle(self, outcome: ExecutionResult | BaseException) -> None:
-        """Note the outcome, unless it is known, and leave the queue. May be interrupted and repeated."""
+        """Store the first outcome, and leave the queue. May be interrupted and repeated."""
         pending = self._core.pending
         if self._outcome is None:
             self._outcome = outcome
@@ -243,8 +243,8 @@ class RingRequest(BoundRequest):
             inputs: arrays in pools.
             outputs: arrays in pools.
             measure: whether to time every run.
-            deadline_ns: until when to wait for the driver to forget pools that were closed, on
-                CLOCK_MONOTONIC; None for the time of a control call.
+            deadline_ns: end of the wait for the driver to drop closed pools, on CLOCK_MONOTONIC; None for
+                the timeout of a control call.
         """
         places = _Places(core, deadline_ns)
         request = Request(
@@ -293,9 +293,9 @@ class RingRequest(BoundRequest):
                 return self._last  # type: ignore[return-value]
             return self._conclude(code)
         except BaseException:  # also KeyboardInterrupt, which can come right after the C call
-            # Let go of the burst if this thread's run holds it; its result is overdue then. The next
-            # one is read in full, since the last may not have been. Nothing of Python's is called: on
-            # entry to it a second handler could raise. After BUSY the request may be another thread's.
+            # Release the burst if this thread's run holds it; its result is overdue then. The next result is
+            # read in full, since this one may not have been. No Python function is called: a second handler
+            # could raise on its entry. After BUSY the request may be another thread's.
             if code != BUSY_CODE:
                 self._bound.result_count = 0
                 _abandon(self._bound)
@@ -303,7 +303,7 @@ class RingRequest(BoundRequest):
 
     @property
     def native(self) -> Any:  # noqa: ANN401 - a pointer of cffi's
-        """The `struct nnb_bound` (csrc/burst_client.h) behind it, for code in C; valid as long as it is."""
+        """The `struct nnb_bound` (csrc/burst_client.h) for code in C; valid as long as this object."""
         return self._bound
 
     def _check_running(self) -> None:
@@ -311,10 +311,10 @@ class RingRequest(BoundRequest):
         self._core.check_running()
 
     def conclude(self, code: int) -> ExecutionResult:
-        """The result of a run that C made by calling `nnb_client_run`.
+        """Return the result of a run that C code has made with `nnb_client_run`.
 
         Args:
-            code: what that call returned.
+            code: the code that `nnb_client_run` returned.
 
         Raises:
             NnburstError: as for `run`.
@@ -331,9 +331,9 @@ class RingRequest(BoundRequest):
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
     ) -> ExecutionResult:
-        """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`.
+        """Execute once without blocking the event loop; see `BoundRequest.run_async`.
 
-        A result that comes within two microseconds is taken at once, without a turn of the loop.
+        A result that comes within two microseconds is returned at once, without a turn of the loop.
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
         core = self._core
@@ -356,7 +356,7 @@ class RingRequest(BoundRequest):
             return await asyncio.to_thread(self._fall_back, began_ns + timeout_ns)
 
     def _run_at_once(self) -> tuple[ExecutionResult | None, SubmittedRingRequest | None]:
-        """The result if it comes within two microseconds, else the submission; neither if others are out."""
+        """Send; returns a result that comes within 2 µs, or the submission, or neither if not sent."""
         core, me, code = self._core, next(entries), BUSY_CODE
         queue, client = core.pending, core.client
         before = client.submitted
@@ -376,7 +376,7 @@ class RingRequest(BoundRequest):
         except BaseException:
             if code != BUSY_CODE:
                 self._bound.result_count = 0
-                if queue:  # it was sent, and no caller has its outcome
+                if queue:  # it was sent, but no caller gets its outcome
                     queue[0]._abandoned = True
                 elif client.submitted != before:
                     _forsake(client)
@@ -402,12 +402,12 @@ class RingRequest(BoundRequest):
             finally:
                 leave(queue.gate.struct, me)
         except BaseException:
-            pending._abandoned = True  # no caller has it, whether it was sent or not
+            pending._abandoned = True  # no caller gets it, whether it was sent or not
             raise
         return pending
 
     def _send(self, pending: SubmittedRingRequest) -> None:
-        """Send the request; it is queued if and only if it was sent. Inside of the queue's gate."""
+        """Send the request, and queue the submission if it was sent. The caller has entered the gate."""
         queue, client = self._core.pending, self._core.client
         before = client.submitted
         try:
@@ -417,7 +417,7 @@ class RingRequest(BoundRequest):
             self.in_flight = True
             queue.append(pending)
         except BaseException:
-            # One call of C's at the end: a second handler may raise right after it.
+            # One C call at the end: a second signal handler may raise right after it.
             if client.submitted != before and pending not in queue:
                 pending._abandoned = True
                 queue.append(pending)
@@ -435,12 +435,12 @@ class RingRequest(BoundRequest):
         )
 
     def _pool_closed(self, number: int) -> None:
-        """Note that a pool was closed; if an array lies in it, no run is possible any more."""
+        """Refuse runs from now on if an array of the request lies in the closed pool."""
         if number in self._pools:
             self._fail()
 
     def _fail(self) -> None:
-        """Refuse runs from now on; results that are out can still be waited for. Any thread, reentrant."""
+        """Refuse runs from now on; results under way can still be waited for. Any thread, reentrant."""
         self._bound.closed = 1
 
     def _collect(self, deadline_ns: int) -> ExecutionResult:
@@ -461,7 +461,7 @@ class RingRequest(BoundRequest):
 
     def _check_idle(self) -> None:
         if self.in_flight:
-            self._core.check_running()  # once the driver is dead, no waiting makes the request free
+            self._core.check_running()  # a dead driver never frees the request: raise DeadObject instead
             raise BurstBusy("this request is under way: its memory is in use")
 
     def _set_timeout(self, timeout_ns: int) -> None:
@@ -470,7 +470,7 @@ class RingRequest(BoundRequest):
         self._timeout_ns = timeout_ns
 
     def _conclude(self, code: int) -> ExecutionResult:
-        """Turn the code of a run into a result or an exception; if its time slice ended, wait on."""
+        """Turn the code of a run into a result or an exception; wait on if only the time slice has ended."""
         if code == _INTERRUPTED:
             code = self._resume(self._bound.deadline_ns)
         elif code == IN_FLIGHT:
@@ -487,7 +487,7 @@ class RingRequest(BoundRequest):
         return self._core.raise_for(code)
 
     def _resume(self, deadline_ns: int) -> int:
-        """Continue waiting in slices, so that signals are handled in between."""
+        """Wait further in time slices, so that signals are handled between them."""
         # Both clocks are CLOCK_MONOTONIC.
         while True:
             left = max(deadline_ns - time.monotonic_ns(), 1)
@@ -496,7 +496,7 @@ class RingRequest(BoundRequest):
                 return code
 
     def _run_later(self, deadline_ns: int) -> ExecutionResult:
-        """Run behind submitted requests that are out, or behind an overdue result."""
+        """Run after submitted requests that are under way, or after an overdue result."""
         core = self._core
         if core.pending:
             me = next(entries)
@@ -513,7 +513,7 @@ class RingRequest(BoundRequest):
             try:
                 return pending._wait(deadline_ns)
             except BaseException:
-                pending.abandon()  # it is unreachable, and this request is to be run again
+                pending.abandon()  # no caller can, and this request must be free for the next run
                 raise
         code = IN_FLIGHT
         while code == IN_FLIGHT:
@@ -576,7 +576,7 @@ class RingRequest(BoundRequest):
 
 
 def _truths(outputs: Sequence[Array | None]) -> Any:  # noqa: ANN401 - a cffi struct nnb_truth[]
-    """Where the truth values of outputs lie."""
+    """The places of outputs of bool, whose bytes C makes 0 or 1."""
     found = [a for a in outputs if a is not None and a.dtype == np.bool_]
     made = ffi.new("struct nnb_truth[]", len(found))
     for truth, array in zip(made, found, strict=True):
@@ -589,8 +589,8 @@ class _Places:
     """Finds pool and offset of each array of a request, and collects the pools in order of their first use.
 
     Attributes:
-        pools: the request's.
-        slots: the slot of each.
+        pools: the pools of the request.
+        slots: the slot of each pool.
     """
 
     def __init__(self, core: BurstCore, deadline_ns: int | None) -> None:
@@ -600,14 +600,14 @@ class _Places:
         self.slots: list[int] = []
 
     def input(self, parameter: Parameter, array: Array | None) -> RequestArgument:
-        """The request's argument for an input, which is checked."""
+        """Check an input, and return the request's argument for it."""
         if array is None:
             return OMITTED
         parameter.check_input(array)
         return self._argument(parameter, array, parameter.extents(array))
 
     def output(self, parameter: Parameter, array: Array | None) -> RequestArgument:
-        """The request's argument for an output, which is checked."""
+        """Check an output, and return the request's argument for it."""
         if array is None:
             raise InvalidArgument(f"{parameter.name} has no array")
         parameter.check_output(array)
@@ -624,5 +624,5 @@ class _Places:
 
 
 def connection_of(request: RingRequest) -> Connection:
-    """The connection to the driver that runs a request; its end ends the request."""
+    """The connection to the driver that runs a request."""
     return request._core.connection

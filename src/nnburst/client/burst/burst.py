@@ -34,7 +34,9 @@ from nnburst.tracing.slices import Layer, Phase, trace
 
 @functools.cache
 def _default_spin_window() -> float:
-    """Seconds that the client spins: more than the driver, since a wake-up costs more than that; read once.
+    """Seconds that the client spins by default: longer than the driver, since a wake-up costs more.
+
+    Read once from the environment.
 
     Raises:
         InvalidArgument: NNBURST_BURST_CONTROLLER_POLLING_WINDOW is not a number of its range.
@@ -61,7 +63,7 @@ class RingBurst(Burst):
         spin_window: float | None = None,
         driver_spins: bool = True,
     ) -> Self:
-        """Open a burst on a prepared model, which is open; see `PreparedModel.open_burst`."""
+        """Open a burst on a prepared model that is open; see `PreparedModel.open_burst`."""
         if result_channel_length is None:
             result_channel_length = channel_length
         lengths = (channel_length, result_channel_length)
@@ -102,7 +104,7 @@ class RingBurst(Burst):
 
     @property
     def _ended_ns(self) -> int:
-        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        """The time at which the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
         return self._core.connection.ended_ns
 
     @property
@@ -133,7 +135,7 @@ class RingBurst(Burst):
             return bind(self._core, inputs, outputs, measure=measure, output_bytes=output_bytes)
 
     def _has(self, bound: RingRequest) -> bool:
-        """Whether a bound request is one of this burst's."""
+        """Whether a bound request belongs to this burst."""
         return self._core.has(bound)
 
     def execute(
@@ -145,7 +147,7 @@ class RingBurst(Burst):
         timeout: float = 30.0,
         copy: bool = True,
     ) -> ExecutionResult:
-        """Execute once on numpy arrays; see `Burst.execute`. Buffers are arguments, too."""
+        """Execute once on numpy arrays or buffers; see `Burst.execute`."""
         return self._arrays.execute(inputs, outputs, measure, timeout, copy)
 
     def function(
@@ -195,7 +197,7 @@ class RingBurst(Burst):
             self._arrays.close()
 
     def _abandon(self) -> None:
-        """Close it because another burst replaces it; threads that still use it get DeadObject."""
+        """Close this burst because another one replaces it; threads that still use it get DeadObject."""
         self._core.lost = True
         self.close()
 

@@ -1,4 +1,4 @@
-"""Keeps the state of one burst: its channels, its slots, its submitted requests, and how it ends.
+"""Keeps the state of one burst: its channels, its slots, its submitted requests, and the reason of its end.
 
 A slot is the number by which the driver refers to a pool of the client (burst:§6.1).
 """
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # -- slots -----------------------------------------------------------------------------------------
 
 
-#: Slots that the driver has not dropped yet, at most, when another pool gets one: far below its quota.
+#: Most retired slots that the driver has not dropped yet when a pool gets a new one: far below its quota.
 MAX_BACKLOG: Final = 64
 
 
@@ -108,7 +108,7 @@ class SlotTable:
             return slot
 
     def release(self, slot: int) -> None:
-        """Make a retired slot free, since the driver has dropped it."""
+        """Make a retired slot free after the driver has dropped it."""
         with self._lock:
             self._free.append(slot)
 
@@ -138,7 +138,7 @@ class SlotReleaser:
         self._thread: DaemonThread | None = None
 
     def start(self) -> None:
-        """Start the thread, which `close` or `abandon` ends: also one whose start was interrupted.
+        """Start the thread; `close` or `abandon` ends it, even if its start was interrupted.
 
         Raises:
             ResourceExhausted: the process may have no more threads.
@@ -146,7 +146,7 @@ class SlotReleaser:
         self._thread = DaemonThread(self._serve)
 
     def release(self, slot: int) -> None:
-        """Have the thread free a retired slot. Reentrant."""
+        """Queue a retired slot for the thread to free. Reentrant."""
         self._queue.put(slot)
 
     def keep_up(self, timeout: float) -> None:
@@ -156,7 +156,7 @@ class SlotReleaser:
             timeout: seconds.
 
         Raises:
-            MissedDeadline: it still is.
+            MissedDeadline: the driver is still further behind.
         """
         deadline = time.monotonic() + timeout
         while self._queue.qsize() > MAX_BACKLOG:
@@ -193,7 +193,7 @@ class SlotReleaser:
             try:
                 self._free_memory(slot)
             except NnburstError:
-                continue  # the driver still holds the slot, or is gone: never use its number again
+                continue  # the driver has the slot still, or is gone: never use the number again
             self._slots.release(slot)
         if self._clean_up is not None:
             self._clean_up()
@@ -203,17 +203,17 @@ class SlotReleaser:
 
 
 class InFlight(Protocol):
-    """A request that can be under way."""
+    """A bound request that may be under way."""
 
     in_flight: bool
 
 
 class Submission(Protocol):
-    """A request that was sent and whose result is out.
+    """A request that is under way: it was sent, and its result was not collected yet.
 
     Attributes:
-        _abandoned: the program does not want its result any more.
-        _taken: no wait for its result is needed: it has been taken out of the ring, or is overdue.
+        _abandoned: whether the program gave the result up.
+        _taken: whether no wait is needed: the result was taken out of the ring, or is overdue.
     """
 
     _abandoned: bool
@@ -224,27 +224,27 @@ class Submission(Protocol):
         """The request."""
 
     def _collect(self, deadline_ns: int) -> None:
-        """Fetch its result, until a moment on CLOCK_MONOTONIC; it must be the oldest one out."""
+        """Wait for its result until `deadline_ns` on CLOCK_MONOTONIC; it must be the oldest one under way."""
 
 
 class SubmissionQueue(deque[Submission]):
-    """The submitted requests of a burst whose results are out, oldest first.
+    """The submitted requests of a burst that are under way, oldest first.
 
     Signal handlers may raise anywhere, several in a row. So the state of a request is derived from the
-    counters of the C side, and noted without a call before anything else is done about it.
+    counters of the C side, and stored without a function call before any other step.
 
     Attributes:
-        gate: keeps other threads out, since results are matched with requests by their order alone.
+        gate: lets one thread in at a time, since results are matched with requests by their order alone.
     """
 
     def __init__(self, client: nnb_client) -> None:
-        """Count against `client`."""
+        """Create the empty queue of the burst with the struct `client`."""
         super().__init__()
         self._client = client
         self.gate: Final = Gate()
 
     def skip_abandoned(self) -> None:
-        """Count abandoned requests at the front as overdue. Inside of `gate`."""
+        """Count abandoned requests at the front as overdue. The caller is inside `gate`."""
         client = self._client
         while self and self[0]._abandoned:
             first = self[0]
@@ -252,7 +252,7 @@ class SubmissionQueue(deque[Submission]):
                 before = client.collected
                 try:
                     lib.nnb_client_forsake(client)
-                finally:  # no call: a second handler may raise
+                finally:  # without a call: a second handler may raise
                     if client.collected != before:
                         first._taken = True
                 if not first._taken:
@@ -278,7 +278,7 @@ _UNBOUND: Final = int(lib.NNB_CLIENT_UNBOUND)
 
 
 class Bindable(Protocol):
-    """The part of a bound request that a burst's core calls."""
+    """A bound request, as the core of its burst calls it."""
 
     def _pool_closed(self, number: int) -> None:
         """Note that a pool was closed."""
@@ -288,10 +288,10 @@ class Bindable(Protocol):
 
 
 class BurstCore:
-    """The state that a burst shares with its requests: channels, slots, and how it ended.
+    """The state that a burst shares with its requests: channels, slots, and the reason of its end.
 
-    A burst and its requests keep it alive; it keeps none of them alive. When nothing refers to it any more,
-    it is closed.
+    A burst and its requests refer to the core; it refers to them weakly or not at all. It is closed when
+    the last reference to it goes.
 
     Attributes:
         prepared: the model that the burst executes.
@@ -300,9 +300,9 @@ class BurstCore:
         client: the struct nnb_client.
         channels: the two queues.
         slots: the numbers by which the driver refers to pools.
-        pending: the requests that were submitted and are out.
+        pending: the submitted requests that are under way.
         closed: whether `close` was called.
-        lost: it was closed because its driver has died and another burst is in its place.
+        lost: whether it was closed because its driver had died and another burst replaced it.
         waiter: waits for results in an event loop; None before the first such wait.
     """
 
@@ -321,7 +321,7 @@ class BurstCore:
         self.waiter: Any = None
         self._forked_from = 0
         self._reason: str = ""
-        # A plain set: it is looked through, in one step, while other threads bind.
+        # A plain set of weak references: it is copied in one step while other threads bind.
         self._bound: set[weakref.ref[Bindable]] = set()
         self.pending = SubmissionQueue(self.client)
         self._lock = threading.Lock()
@@ -331,12 +331,12 @@ class BurstCore:
         self._releaser = SlotReleaser(channels.free_memory, slots)
         clean_up = partial(abandon_burst, self.connection, channels, self._stop)
         self._finalizer = weakref.finalize(self, self._releaser.abandon, clean_up)
-        self._finalizer.atexit = False  # the process ends, and with it all that it has
+        self._finalizer.atexit = False  # the end of the process releases everything
         self._releaser.start()
         _cores.add(self)
 
     def watch(self, ended: BurstEnded) -> None:
-        """End all waits once the driver is gone, or ends the burst."""
+        """End all waits when the driver dies or ends the burst."""
         self.connection.on_end(self._stop)
         ended.tell(weakly(self.fail))
 
@@ -365,13 +365,13 @@ class BurstCore:
 
         Args:
             array: the array.
-            name: of its parameter.
-            deadline_ns: until when to wait for the driver to forget closed pools, on CLOCK_MONOTONIC; None
-                for the time of a control call.
+            name: the name of its parameter, for messages.
+            deadline_ns: end of the wait for the driver to drop closed pools, on CLOCK_MONOTONIC; None for
+                the timeout of a control call.
 
         Raises:
-            InvalidArgument: it lies in no pool, or in one of another device.
-            MissedDeadline: the driver does not forget pools that were closed before.
+            InvalidArgument: the array lies in no pool, or in one of another device.
+            MissedDeadline: the driver does not drop pools that were closed before.
         """
         found = find_memory(array)
         if found is None:
@@ -380,7 +380,7 @@ class BurstCore:
             )
         memory, offset = found
         if not self.slots.has(memory):
-            memory._on_close(self._on_pool_closed)  # first, so that no slot is without it
+            memory._on_close(self._on_pool_closed)  # before the slot exists, so that none lacks it
         slot, new = self.slots.slot_of(memory)
         if memory.closed:
             self.pool_closed(memory._number)
@@ -412,7 +412,7 @@ class BurstCore:
             raise Closed(f"the burst belongs to process {self._forked_from}, which forked")
 
     def stopped_error(self) -> NnburstError:
-        """The error of a run that was stopped."""
+        """The exception to raise for a run that was stopped."""
         if self.closed and not self.lost:
             return Closed("the burst was closed while it ran")
         return GeneralFailure(self._reason) if self._reason else self.connection.end_error()
@@ -494,14 +494,14 @@ class BurstCore:
             memory._remove_callback(self._on_pool_closed)
         self._releaser.close()
         self.channels.close()
-        self._finalizer.detach()  # last: after a handler that raised it does what is left to do
+        self._finalizer.detach()  # last: if a signal handler raises before, it does the rest
 
 
 class NoRoom(GeneralFailure):
-    """The packet cannot be sent, now or ever."""
+    """Raised when a packet is too large to be sent over the ring, now or later."""
 
 
-#: All bursts of this process, for a child that it may fork.
+#: The cores of all bursts of this process; a forked child abandons them.
 _cores: Final[weakref.WeakSet[BurstCore]] = weakref.WeakSet()
 
 

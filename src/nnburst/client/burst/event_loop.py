@@ -1,13 +1,12 @@
-"""Runs of a burst in an event loop: nothing blocks, no thread is used.
+"""Runs requests of a burst in an event loop, without blocking it and without a thread.
 
     run_async:  submit ─► arm: is the result there? ── yes ─► collect
                                     │ no: the driver will send a byte
                                     ▼
                       the loop watches the socket ─► arm again
 
-Several tasks may run requests of one burst at once; those that find `max_in_flight` of them out wait for
-their turn. A task that is cancelled, or whose time is up, leaves its result overdue: it is dropped when it
-comes.
+Several tasks may run requests of one burst at once; while `max_in_flight` of them are under way, further
+tasks wait for their turn. If a task is cancelled or its time is up, its result is dropped when it comes.
 """
 
 from __future__ import annotations
@@ -24,45 +23,45 @@ from nnburst.client.session.gate import entries, leave
 from nnburst.client.session.pending import wake_waiter
 from nnburst.hal.errors import BurstBusy, MissedDeadline
 
-#: Results that come at once need no loop; it gets its turn at least so often all the same.
+#: Nanoseconds after which the event loop gets a turn although all results came at once.
 _TURN_NS: Final = 1_000_000
-#: How long the end of the socket may come before the word that the driver is dead, and how often to look.
+#: After the socket's end: nanoseconds until the driver's death must be known, and seconds between two looks.
 _PATIENCE_NS: Final = 1_000_000_000
 _STEP: Final = 0.001
 
 
 class Outcome(Protocol):
-    """A submitted request, as far as a task needs it."""
+    """A submitted request, for a task that waits for it."""
 
     @property
     def settled(self) -> bool:
         """Whether the outcome is known."""
 
     def result(self) -> ExecutionResult:
-        """The result, or what went wrong."""
+        """Return the result, or raise the error."""
 
     def abandon(self) -> None:
-        """Do without the result."""
+        """Give the result up."""
 
 
 class Submittable(Protocol):
-    """A bound request, as far as a task needs it."""
+    """A bound request, for a task that runs it."""
 
     def submit(self) -> Outcome:
-        """Send it."""
+        """Send the request."""
 
 
 class ResultWaiter:
-    """Waits for the results of one burst, in one event loop at a time; it may change when no task waits.
+    """Waits for the results of one burst, in one event loop at a time; another may follow once no task waits.
 
-    Keeps no burst alive: tasks do.
+    It holds no reference to the burst: tasks do.
 
     Attributes:
-        turn_due_ns: on CLOCK_MONOTONIC; from then on a result that comes at once waits for the loop's turn.
+        turn_due_ns: time on CLOCK_MONOTONIC; after it, even a result that came at once gives the loop a turn.
     """
 
     def __init__(self, core: BurstCore) -> None:
-        """Wait for what `core` has submitted."""
+        """Wait for results of the burst with `core`."""
         self._core = core
         self._client = core.client
         self._pending = core.pending
@@ -75,13 +74,13 @@ class ResultWaiter:
     async def run(
         self, bound: Submittable, pending: Outcome | None, deadline_ns: int
     ) -> ExecutionResult:
-        """Wait for the result of `pending`; without one, first send `bound`, as soon as there is room."""
+        """Wait for the result of `pending`; if it is None, first submit `bound` as soon as there is room."""
         if pending is None:
             await self._until(self._has_room, deadline_ns)
             pending = bound.submit()
         try:
             await self.settle(pending, deadline_ns)
-        except BaseException:  # above all: the task was cancelled
+        except BaseException:  # mostly the task's cancellation
             pending.abandon()
             raise
         return pending.result()
@@ -90,14 +89,14 @@ class ResultWaiter:
         """Wait until the outcome of `pending` is known.
 
         Raises:
-            MissedDeadline: it is not in time.
+            MissedDeadline: the result did not come in time.
         """
         await self._until(lambda: pending.settled, deadline_ns)
         if time.monotonic_ns() > self.turn_due_ns:
             await self.take_turn()
 
     async def take_turn(self) -> None:
-        """Let the loop go on with what else it has."""
+        """Give the event loop a turn."""
         await asyncio.sleep(0)
         self.turn_due_ns = time.monotonic_ns() + _TURN_NS
 
@@ -105,7 +104,11 @@ class ResultWaiter:
         return int(self._client.in_flight) < int(self._client.max_in_flight)
 
     async def _until(self, condition: Callable[[], bool], deadline_ns: int) -> None:
-        """Settle what is there until `condition` holds."""
+        """Collect results as they come, until `condition` holds.
+
+        Raises:
+            MissedDeadline: it did not hold in time.
+        """
         while not condition():
             self._take()
             if condition():
@@ -119,7 +122,7 @@ class ResultWaiter:
                 self.turn_due_ns = time.monotonic_ns() + _TURN_NS
 
     def _take(self) -> None:
-        """Settle every request whose result is there; a later one comes with a byte."""
+        """Collect all results that have come; for a later one the driver will send a byte."""
         self._core.check_process()
         me = next(entries)
         try:
@@ -135,7 +138,7 @@ class ResultWaiter:
             leave(self._pending.gate.struct, me)
 
     async def _wakeup(self, deadline_ns: int) -> None:
-        """Wait for the byte, the end, or the deadline."""
+        """Wait for a byte of the driver, the socket's end, or the deadline."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         left = (deadline_ns - time.monotonic_ns()) * 1e-9
@@ -147,18 +150,18 @@ class ResultWaiter:
                 await future
             finally:
                 self._leave(future)
-        finally:  # twice: a signal handler may have interrupted the first
+        finally:  # again, since a signal handler may have interrupted the first call
             self._leave(future)
             timer.cancel()
 
     def _leave(self, future: asyncio.Future[None]) -> None:
-        """Let a task wait no more; nothing if it does not."""
+        """End the wait of a task; does nothing if it has ended."""
         self._waiting.discard(future)
         if not self._waiting:
             self._unwatch()
 
     async def _ending(self) -> None:
-        """The driver has closed the socket. Mostly it is dead, and that will be known in a moment."""
+        """Wait a moment after the socket's end: usually the driver has died, which is reported soon."""
         await asyncio.sleep(_STEP)
         if time.monotonic_ns() - self._ended_ns > _PATIENCE_NS:
             self._core.raise_failed("the burst has ended: the driver has closed its socket")
@@ -178,7 +181,7 @@ class ResultWaiter:
         self._wakeup_socket.release()
 
     def _woken(self) -> None:
-        """Wake all: the first one settles what is there."""
+        """Wake all waiting tasks; the first one collects the results."""
         if not self._wakeup_socket.drain():
             self._ended_ns = self._ended_ns or time.monotonic_ns()
         for future in self._waiting:

@@ -1,11 +1,11 @@
-"""Declares the interface of all bursts: of one driver, of a driver that is started again, of a plan.
+"""Declares the interface of every burst: on one driver, on a driver that is restarted, or on a plan.
 
     with prepared.open_burst() as burst:         # or compiled.open_burst(), or of a device with recover=True
         bound = burst.bind()
         bound.inputs[0][...] = x
         y = bound.run(timeout=0.004).outputs[0]
 
-What a burst cannot do is refused when it is opened, with the name of the argument.
+An option that a burst does not support is refused when the burst is opened; the error names the argument.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from nnburst.client.staging import in_new_pool
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.utils import Closing, NotPicklable
 
-#: Seconds that a call has by itself.
+#: Timeout of a call in seconds, unless the caller gives one.
 DEFAULT_TIMEOUT: Final = 30.0
 
-#: Whether a driver that has died is replaced, and what calls do until then; see `nnburst.launch`.
+#: Whether a dead driver is replaced, and whether calls wait for it or raise; see `nnburst.launch`.
 Recover = bool | Literal["wait", "raise"]
 
 
@@ -37,7 +37,7 @@ class State(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the variable."""
+        """The variable's name."""
 
     @property
     def input_index(self) -> int:
@@ -85,7 +85,7 @@ class SubmittedRequest(NotPicklable, ABC):
         self,
         timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
     ) -> ExecutionResult:
-        """`result`, while the event loop goes on. If it is cancelled, it may be called again."""
+        """Wait like `result`, without blocking the event loop. May be called again after a cancellation."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -95,7 +95,7 @@ class SubmittedRequest(NotPicklable, ABC):
 class BoundRequest(NotPicklable, ABC):
     """A request that is bound to its arrays; made by `Burst.bind`. Usable by the thread that uses the burst.
 
-    With `states=` each bound request is a stream of its own: what one run leaves is what the next one finds.
+    With `states=` each bound request is a stream of its own: a run begins with the states of the run before.
     """
 
     __slots__ = ()
@@ -107,14 +107,14 @@ class BoundRequest(NotPicklable, ABC):
     def inputs(self) -> tuple[Array, ...]:
         """Arrays that every run reads, None if omitted; those of states are not among them.
 
-        Write them before a run, not during it. An assignment is numpy's: of a masked array, which all else
-        refuses, it takes what lies under the mask.
+        Write them before a run, not during it. Assignment follows numpy: of a masked array, which all other
+        calls refuse, it copies the data under the mask.
         """
 
     @property
     @abstractmethod
     def outputs(self) -> tuple[Array, ...]:
-        """Arrays that every run writes, but those of states.
+        """Arrays that every run writes; those of states are not among them.
 
         If the model leaves the shape open, an array is room, and results are views of its beginning.
         """
@@ -134,7 +134,7 @@ class BoundRequest(NotPicklable, ABC):
         """Execute once and wait for the result.
 
         Args:
-            timeout: seconds that the call may take, whatever happens; 30 unless given.
+            timeout: seconds that the call may take, a recovery included; 30 unless given.
 
         Returns:
             The outputs (views, overwritten by the next run), shapes and timing.
@@ -143,9 +143,9 @@ class BoundRequest(NotPicklable, ABC):
             MissedDeadline: no result in time. The burst stays usable: the next run first waits for the
                 late result and drops it.
             OutputInsufficientSize: an array is too small; `output_shapes` has what is needed.
-            InvalidArgument, GeneralFailure, ResourceExhausted: what the driver answered.
+            InvalidArgument, GeneralFailure, ResourceExhausted: the driver answered with this error.
             BurstBusy: this request was submitted and is under way, or another thread is using the burst.
-            DeadObject: the driver has died. A run that a driver died of is never repeated.
+            DeadObject: the driver has died. A run during which the driver died is never repeated.
             Closed: the burst, or a pool, was closed.
         """
 
@@ -154,47 +154,48 @@ class BoundRequest(NotPicklable, ABC):
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
     ) -> ExecutionResult:
-        """Execute once; the event loop goes on meanwhile, also while a driver is made again.
+        """Execute once without blocking the event loop, even while a driver is restarted.
 
-        If `max_in_flight` requests are out, this one waits for its turn. Cancelling it is fine: the burst
-        stays usable, and the result is dropped when it comes. All else is as for `run`.
+        If `max_in_flight` requests are under way, this one waits for its turn. It may be cancelled: the burst
+        stays usable, and the result is dropped when it comes. Everything else is as for `run`.
         """
 
     @abstractmethod
     def submit(self, timeout: float | None = None) -> SubmittedRequest:
         """Send the request without waiting for its result; results come in the order of submission.
 
-        Inputs must not change, and outputs mean nothing, until its result was collected.
+        Until the result is collected, inputs must not change and outputs are undefined.
 
         Args:
-            timeout: seconds that it may take from now on; unless given, only `result` limits the wait. A
-                plan's has 30 s then.
+            timeout: seconds that the request may take from now on; unless given, only `result` limits the
+                wait, and a plan's request has 30 s.
 
         Raises:
-            BurstBusy: `max_in_flight` requests are out, this one is, or another thread is using the burst.
-            MissedDeadline: its driver was not there again in time.
+            BurstBusy: `max_in_flight` requests are under way, this one is one of them, or another thread is
+                using the burst.
+            MissedDeadline: the driver was not restarted in time.
             GeneralFailure: the request does not fit the channel.
             DeadObject, Closed: as for `run`.
         """
 
     @property
     def states(self) -> Mapping[str, Array]:
-        """The places that the next run reads, by name of the state; writing them sets the state.
+        """The arrays of the states that the next run reads, by name; writing them sets the state.
 
-        Empty without `states=`. A run that fails, and one that a driver dies of, leaves them as they were.
+        Empty without `states=`. A run that fails, or during which the driver dies, leaves them as they were.
         """
         return {}
 
     def reset(self) -> None:
-        """Go back to the states before the first run; nothing without `states=`."""
+        """Set the states to their initial values; does nothing without `states=`."""
 
 
 class _Closed(Protocol):
-    """A request, or its struct."""
+    """A bound request, or its struct, which know whether they are closed."""
 
     @property
     def closed(self) -> int:
-        """Not 0 if so."""
+        """True or not 0 if it is closed."""
 
 
 class BurstFunction(NotPicklable):
@@ -270,7 +271,7 @@ class BurstFunction(NotPicklable):
         executing, me = self._executing, next(entries)
         try:
             executing.enter(me)
-            if self._struct.closed:  # in a forked child there is nothing to copy to
+            if self._struct.closed:  # a forked child has not mapped the memory
                 self._run()
             if len(arrays) != self._count:
                 check_count("inputs", arrays, self._parameters)
@@ -303,7 +304,7 @@ class BurstFunction(NotPicklable):
         self._bound.reset()
 
     def _copy_in(self, at: int, array: Any) -> None:  # noqa: ANN401 - anything, until checked
-        """Copy an argument that is not quite like its place, if it fits."""
+        """Copy an argument whose type or layout differs from its place, if the argument fits."""
         view, parameter = self.inputs[at], self._parameters[at]
         if view is None or array is None:
             if view is not array:
@@ -336,7 +337,7 @@ class Burst(Closing, ABC):
     @property
     @abstractmethod
     def is_alive(self) -> bool:
-        """Whether what executes is there now and this object is open."""
+        """Whether the drivers that execute are alive now and this object is open."""
 
     @property
     @abstractmethod
@@ -362,21 +363,21 @@ class Burst(Closing, ABC):
         measure: bool = False,
         output_bytes: Sequence[int | None] | None = None,
     ) -> BoundRequest:
-        """Bind a request: arrays are used in place, what is sent is made once.
+        """Bind a request: arrays are used in place, and the packet is written once.
 
         Args:
             inputs: arrays in pools (`Device.allocate(...).array(...)`), None for an omitted one; new arrays
-                in one new pool unless given. A plan takes arrays outside of pools, too, and copies them.
+                in one new pool unless given. A plan also takes arrays outside of pools, and copies them.
             outputs: arrays in pools, None for a new one; all new unless given. If the model leaves a shape
                 open, an array is room, and the result is a view of its beginning.
-            measure: whether to time every execution; a plan is timed if it has one step.
+            measure: whether to time every execution; a plan is timed only if it has one step.
             output_bytes: for each output the bytes of a new array whose shape the model leaves open, or None.
 
         Raises:
             InvalidArgument: an array does not fit the model, or does not lie in a pool.
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
             MissedDeadline: the driver does not release pools that were closed before.
-            Closed: the burst, its device or a pool is closed. A dead driver shows in the first run.
+            Closed: the burst, its device or a pool is closed. A dead driver is reported by the first run.
         """
 
     @abstractmethod
@@ -391,17 +392,17 @@ class Burst(Closing, ABC):
     ) -> ExecutionResult:
         """Execute once on numpy arrays.
 
-        Arrays that lie in a pool are used in place; others are copied through a private pool. Requests
-        are remembered, so the same arrays again cost only their run. Arguments may be buffers of the device,
-        but for a plan's; such a request goes over the socket, since bursts cannot carry their tokens.
+        Arrays that lie in a pool are used in place; others are copied through a private pool. Requests are
+        cached, so calls with the same arrays cost only their run. Except for plans, arguments may be buffers
+        of the device; such a request goes over the socket, since bursts cannot carry the tokens of buffers.
 
         Args:
             inputs: one for each input; None if the operation allows to omit it.
-            outputs: arrays to write to; None for results of the burst's own.
-            measure: whether to time it.
-            timeout: seconds that the call may take, whatever happens.
-            copy: with `outputs` None: whether results are copies, or views that the next `execute` with
-                private results overwrites.
+            outputs: arrays to write to; None to return new arrays, or views of the burst's own memory.
+            measure: whether to time the execution.
+            timeout: seconds that the call may take, a recovery included.
+            copy: with `outputs` None: whether results are copies, or views that the next `execute` without
+                `outputs` overwrites.
 
         Returns:
             Outputs, shapes and timing.
@@ -419,11 +420,11 @@ class Burst(Closing, ABC):
         copy: bool = False,
         timeout: float = 30.0,
     ) -> BurstFunction:
-        """A function of arrays, for which a request is bound once: the quickest way from array to array.
+        """Make a function of arrays over one bound request: the quickest way to execute arrays.
 
         Args:
-            inputs: arrays like those that it will be called with, needed if the model leaves shapes open or
-                inputs are omitted (None); of the model's shapes unless given.
+            inputs: arrays with the types and shapes of later arguments, needed if the model leaves shapes
+                open or inputs are omitted (None); otherwise the model's shapes are used.
             copy: whether results are copies, or views that the next call overwrites.
             timeout: seconds that each call may take.
 
@@ -434,22 +435,22 @@ class Burst(Closing, ABC):
 
     @property
     def states(self) -> Mapping[str, Array]:
-        """The states of `execute`, as `BoundRequest.states`; each bound request and function has its own."""
+        """The states of `execute`; see `BoundRequest.states`. Bound requests and functions have their own."""
         return {}
 
     def reset(self) -> None:
-        """Take `execute` back to the states before its first run; nothing without `states=`."""
+        """Set the states of `execute` to their initial values; does nothing without `states=`."""
 
     def slot(self) -> Burst:
-        """A sequence of its own, of a graph whose states stay in the driver (`nnburst.load(resident=True)`).
+        """Open a new sequence of a graph whose states stay in the driver (`nnburst.load(resident=True)`).
 
-        All that is done with it goes on from one state: `execute`, bound requests of any shape and functions.
-        Its `reset` begins anew. Closing it gives its memory in the driver back; so does the end of the burst
-        or the client. One thread at a time, as for the burst.
+        All calls on the returned burst share one state: `execute`, bound requests of any shape and functions.
+        Its `reset` sets the state to zeros. Closing it frees its memory in the driver; so does the end of the
+        burst or the client. One thread at a time, as for the burst.
 
         Raises:
             InvalidArgument: the burst has no states in its driver.
-            ResourceExhausted: the client has as many slots as it may, or memory is short.
+            ResourceExhausted: the client has as many slots as it may have, or memory is short.
             DeadObject: the driver has died.
         """
         raise InvalidArgument("slot: the model has no states that stay in the driver")
@@ -457,11 +458,11 @@ class Burst(Closing, ABC):
     def statistics(self) -> dict[str, int]:
         """Counters of the client's side since the burst was opened, by name; empty for a plan.
 
-        After a recovery they are those of the burst as it is now.
+        A recovery sets them to zero, since it opens a new burst.
 
         * `executions`, and late results that were `dropped`.
-        * How it waited: `sleeps`, nanoseconds of spinning (`spun_ns`), times that a spinner lost its core
-          (`descheduled`) and that spinning stopped because cores were scarce (`crowded`).
+        * Waits: `sleeps`, nanoseconds of spinning (`spun_ns`), and how often a spinner lost its core
+          (`descheduled`) or stopped because cores were scarce (`crowded`).
         * The learned period of the results: `period_ns` (0 if there is no period), results met awake and
           asleep (`met_awake`, `met_asleep`; those that come within two microseconds do not count),
           `outliers` that did not change the period, and how often one was `rhythm_found` and
@@ -473,7 +474,7 @@ class Burst(Closing, ABC):
 def arrays_like(
     parameters: Sequence[Parameter], arrays: Sequence[Array | None] | None
 ) -> list[Array | None]:
-    """Private arrays like the given ones, or as the model declares; None stays None.
+    """Make private arrays like the given ones, or as the model declares; None stays None.
 
     Raises:
         InvalidArgument: an array does not fit the model, or is not given for a shape that is open.
@@ -492,7 +493,7 @@ def arrays_like(
 
 
 def new_inputs(parameters: Sequence[Parameter]) -> list[Array]:
-    """An array for each input, all in one new pool.
+    """Make an array for each input, all in one new pool.
 
     Raises:
         InvalidArgument: the shape of an input is open.
@@ -506,7 +507,7 @@ def new_inputs(parameters: Sequence[Parameter]) -> list[Array]:
 def bind_function(
     burst: Burst, inputs: Sequence[Array | None] | None, *, copy: bool, timeout: float
 ) -> BurstFunction:
-    """`Burst.function` of a burst of any kind."""
+    """Implement `Burst.function` for a burst of any kind."""
     seconds = check_timeout(timeout)
     likes = arrays_like(burst.inputs, inputs)
     made = iter(in_new_pool([(like.dtype, like.shape) for like in likes if like is not None]))
@@ -522,10 +523,10 @@ def _strided(array: object) -> bool:
 
 
 def check_recover(recover: object) -> bool:
-    """Whether calls wait until a driver is there again.
+    """Check `recover`, and return whether calls wait until the driver is restarted.
 
     Raises:
-        InvalidArgument: `recover` is no word for it.
+        InvalidArgument: `recover` is not one of the allowed values.
     """
     if recover is True or recover == "wait":
         return True

@@ -1,10 +1,10 @@
-"""Executes by a burst that outlives its driver, with the same arrays in the same pools.
+"""Opens a burst again after its driver has died, with the same arrays in the same pools.
 
 An execution that was under way when the driver died raises DeadObject once and is never repeated, since it
 could kill the next driver, too.
 
-NNAPI: utils/common ResilientBurst.cpp. DEVIATES: there a call recovers and repeats itself; here a thread
-recovers beside the calls, whose timeouts hold.
+NNAPI: utils/common ResilientBurst.cpp. DEVIATES: there a call recovers and repeats itself; here a thread of
+its own recovers, so the timeouts of calls hold.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class RecoveringBurst(Burst):
         """Own `first`.
 
         Args:
-            recovery: of the device.
-            first: the burst as it is now.
-            make: opens another one, once the model is prepared again.
+            recovery: the recovery of the device.
+            first: the current burst.
+            make: opens a new burst after the model was prepared again.
             waits: whether calls wait for a recovery; else they raise DeadObject.
         """
         self._recovery: Final = recovery
@@ -50,7 +50,7 @@ class RecoveringBurst(Burst):
         recovery.add(self)
 
     def _renew(self) -> Callable[[], None]:
-        """Open it again; see `Mortal`."""
+        """Open the burst again; see `Mortal`."""
         old, self.ring = self.ring, self._make()
         if self._closed:
             self.ring.close()  # meanwhile
@@ -61,15 +61,15 @@ class RecoveringBurst(Burst):
         return self.ring._ended_ns
 
     def _revive(self, seconds: float | None, began_ns: int | None = None) -> None:
-        """Wait until it is open again; see `PreparedModel._revive`."""
+        """Wait until the burst is open again; see `PreparedModel._revive`."""
         if not self.is_alive:
             self._recovery.revive(self, seconds, began_ns, self.ring._ended_ns)
 
     def _reached(self, deadline_ns: int) -> RingBurst:
-        """The burst as it is now, alive when looked at.
+        """Return the current burst, after waiting for it if its driver has died.
 
         Raises:
-            NnburstError: it is not there in time; see `Recovery.reach`.
+            NnburstError: it is not open in time; see `Recovery.reach`.
         """
         if not self.ring.is_alive:
             self._check_open()
@@ -82,7 +82,7 @@ class RecoveringBurst(Burst):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the driver is there now and this object is open."""
+        """Whether the driver is alive now and this object is open."""
         return self.ring.is_alive
 
     @property
@@ -113,7 +113,7 @@ class RecoveringBurst(Burst):
         measure: bool = False,
         output_bytes: Sequence[int | None] | None = None,
     ) -> RecoveringRequest:
-        """Bind a request; see `Burst.bind`. Its arrays stay the same whatever happens to the driver."""
+        """Bind a request; see `Burst.bind`. Its arrays stay the same when the driver is replaced."""
         while True:
             ring = self.ring
             try:
@@ -153,7 +153,7 @@ class RecoveringBurst(Burst):
         return bind_function(self, inputs, copy=copy, timeout=timeout)
 
     def statistics(self) -> dict[str, int]:
-        """Counters of the burst as it is now; see `Burst.statistics`."""
+        """Counters of the current burst; see `Burst.statistics`."""
         return self.ring.statistics()
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ class RecoveringRequest(BoundRequest):
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
     ) -> ExecutionResult:
-        """Execute once; the event loop goes on meanwhile, during a recovery, too."""
+        """Execute once without blocking the event loop, even during a recovery."""
         if self._connection.is_alive:
             return await self._bound.run_async(timeout)
         burst, deadline_ns = self._burst, _deadline_ns(timeout)
@@ -251,16 +251,16 @@ class RecoveringRequest(BoundRequest):
 
 
 def _deadline_ns(timeout: float | None) -> int:
-    """When a call that begins now must have ended, on CLOCK_MONOTONIC."""
+    """The end of a call that begins now, on CLOCK_MONOTONIC."""
     seconds = DEFAULT_TIMEOUT if timeout is None else check_timeout(timeout)
     return time.monotonic_ns() + int(seconds * 1e9)
 
 
 def _left(deadline_ns: int) -> float:
-    """Seconds until then.
+    """Seconds until `deadline_ns`.
 
     Raises:
-        MissedDeadline: that was before now.
+        MissedDeadline: it has passed.
     """
     left = (deadline_ns - time.monotonic_ns()) * 1e-9
     if left <= 0:

@@ -1,7 +1,7 @@
-"""Bursts on a graph whose states stay in the driver: slots, each with the states of one sequence.
+"""Executes graphs whose states stay in the driver, in slots: each slot has the states of one sequence.
 
-A request carries the number of its slot and how many runs that has had, so a driver that has another state,
-or none since it is another one, answers that instead of a result.
+A request carries the number of its slot and the number of runs that the slot has had. A driver whose state
+differs from that, or that has none because it was restarted, answers with an error instead of a result.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ class _Pending(Protocol):
     """An execution over the socket."""
 
     def result(self, timeout: float = DEFAULT_TIMEOUT) -> ExecutionResult:
-        """Wait for it."""
+        """Wait for the result."""
 
 
 class _Executes(Protocol):
-    """A prepared model, for what opens and closes slots."""
+    """A prepared model, for the executions that open and close slots."""
 
     def execute_async(
         self, inputs: Sequence[Array], *, timeout: float = DEFAULT_TIMEOUT
     ) -> _Pending:
-        """Execute over the socket, which carries every status and a message, as no burst does."""
+        """Execute over the socket, which carries every status and a message; a burst carries neither."""
 
 
 class _SharedBurst:
-    """The burst behind all slots, and the memory for orders. Any thread opens and closes slots with it.
+    """The burst behind all slots, and the memory for commands that open and close slots. Thread-safe.
 
     Attributes:
-        burst: that executes, with the slot as the last input.
-        inputs: the caller's.
+        burst: the burst that executes; its last input is the slot.
+        inputs: the caller's inputs.
     """
 
     def __init__(self, burst: Burst, prepared: _Executes) -> None:
@@ -80,7 +80,7 @@ class _SharedBurst:
         #: Memory for the next order; None while an order runs, or if one was not seen to end.
         self._word: Array | None = None
         self._ordering = threading.Lock()
-        # Nothing is sent: an execution that opens or closes a slot reads its word alone.
+        # Placeholders: an execution that opens or closes a slot reads only its word.
         self._nothing = in_new_pool(
             [(p.dtype, tuple(extent or 1 for extent in p.dimensions) or (1,)) for p in self.inputs]
         )
@@ -107,18 +107,18 @@ class _SharedBurst:
 
 
 class _Slot:
-    """One sequence: its number, and how many runs it has had. Used by the thread that uses the burst.
+    """The client's view of one slot: its number, and the count of its runs. For the burst's thread alone.
 
     Attributes:
-        word: both, in a pool; the last input of each of its requests.
+        word: both numbers, in a pool; the last input of each of the slot's requests.
         closed: whether `close` was called.
     """
 
     def __init__(self, shared: _SharedBurst) -> None:
-        """Open it in the driver.
+        """Open a slot in the driver.
 
         Raises:
-            ResourceExhausted: the client has as many as it may, or memory is short.
+            ResourceExhausted: the client has as many slots as it may have, or memory is short.
         """
         self.shared = shared
         self.closed = False
@@ -133,7 +133,7 @@ class _Slot:
         self._finalizer.atexit = False
 
     def reset(self, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Begin anew, with states of zeros."""
+        """Set the states to zeros."""
         if self.closed:
             raise Closed("the slot is closed")
         self.settle()
@@ -143,10 +143,10 @@ class _Slot:
         self._steps = 0
 
     def begin(self) -> None:
-        """A run begins.
+        """Write the slot's word for a run that begins.
 
         Raises:
-            StateLost: the state is not known, or not there.
+            StateLost: the driver lost the state, or a failed run left it unknown.
         """
         if self.closed:
             raise Closed("the slot is closed")
@@ -158,23 +158,23 @@ class _Slot:
         self.word[1] = self._steps
 
     def ran(self) -> None:
-        """It has ended well."""
+        """Count a run that has succeeded."""
         self._steps += 1
 
     def failed(self, error: BaseException) -> BaseException:
-        """It has ended otherwise; what to raise."""
+        """Handle a run that has failed with `error`; returns the exception to raise."""
         if isinstance(error, OutputInsufficientSize | InvalidArgument | BurstBusy):
-            return error  # the state is as it was
+            return error  # the state has not changed
         self._is_lost = True
         if isinstance(error, DeadObject | DeviceUnavailable):
             return StateLost(f"{_LOST} ({error})")
         return error
 
     def settle(self) -> None:
-        """Take the outcome of a submission whose result is there, also if it was not asked for.
+        """Collect the outcome of the latest submission, even if the program has not asked for it.
 
         Raises:
-            BurstBusy: it is under way.
+            BurstBusy: the submission is under way.
         """
         pending = self.pending
         if pending is None:
@@ -186,7 +186,7 @@ class _Slot:
         self.pending = None
 
     def close(self) -> None:
-        """Have the driver forget it; a dead one has."""
+        """Close the slot in the driver; does nothing if the driver is dead."""
         if self.closed:
             return
         self.closed = True
@@ -196,10 +196,10 @@ class _Slot:
 
 
 class ResidentBurst(Burst):
-    """A burst on a graph whose states stay in the driver; made by `PreparedModel.open_burst`, and `slot`.
+    """A burst on a graph whose states stay in the driver; made by `PreparedModel.open_burst` and by `slot`.
 
-    `execute` goes on where it ended, and so does each bound request and function; with a slot, all of them
-    go on from one state.
+    `execute`, each bound request and each function continue from states of their own; in a burst made by
+    `slot`, all of them share one state.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class ResidentBurst(Burst):
         """Use `over` and `slot`."""
         self._shared = shared
         self._own = slot
-        #: Kept open as long as a slot of it is there.
+        #: The burst that `slot` was called on; it stays open as long as this one exists.
         self._owner = owner
         self._slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
 
@@ -218,13 +218,13 @@ class ResidentBurst(Burst):
         return cls(_SharedBurst(burst, prepared))
 
     def slot(self) -> ResidentBurst:
-        """A sequence of its own; see `Burst.slot`."""
+        """Open a new sequence; see `Burst.slot`."""
         return ResidentBurst(self._shared, self._opened(), self)
 
     def beside(self, slot: ResidentBurst) -> ResidentBurst:
-        """A slot of another burst of the same prepared model, for requests that this one sends.
+        """Use the slot of another burst of the same prepared model in requests of this burst.
 
-        One thread at a time uses a slot, by whichever burst.
+        Only one thread at a time may use a slot, even through several bursts.
         """
         return ResidentBurst(self._shared, slot._mine(), self)
 
@@ -240,7 +240,7 @@ class ResidentBurst(Burst):
 
     @property
     def is_alive(self) -> bool:
-        """Whether what executes is there now and this object is open."""
+        """Whether the driver is alive now and this object is open."""
         return self._shared.burst.is_alive and not (self._own is not None and self._own.closed)
 
     @property
@@ -255,7 +255,7 @@ class ResidentBurst(Burst):
 
     @property
     def max_in_flight(self) -> int:
-        """Requests that may be under way at once; one of each slot."""
+        """Requests that may be under way at once, at most one for each slot."""
         return self._shared.burst.max_in_flight
 
     def bind(
@@ -311,7 +311,7 @@ class ResidentBurst(Burst):
         return bind_function(self, inputs, copy=copy, timeout=timeout)
 
     def reset(self) -> None:
-        """Begin anew; see `Burst.reset`."""
+        """Reset the states of `execute`; see `Burst.reset`."""
         self._mine().reset()
 
     def statistics(self) -> dict[str, int]:
@@ -319,7 +319,7 @@ class ResidentBurst(Burst):
         return self._shared.burst.statistics()
 
     def close(self) -> None:
-        """End the burst, or the slot alone. Twice is fine, and so is a dead driver. Arrays stay usable."""
+        """End the burst, or only the slot. Twice is fine, and so is a dead driver. Arrays stay usable."""
         if self._owner is not None and self._own is not None:
             self._own.close()
             return
@@ -384,7 +384,7 @@ class ResidentRequest(BoundRequest):
         return self._slot.closed or self._bound.closed
 
     def reset(self) -> None:
-        """Begin anew; see `BoundRequest.reset`."""
+        """Reset the states; see `BoundRequest.reset`."""
         self._slot.reset()
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
@@ -395,7 +395,7 @@ class ResidentRequest(BoundRequest):
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
     ) -> ExecutionResult:
-        """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`."""
+        """Execute once without blocking the event loop; see `BoundRequest.run_async`."""
         slot = self._slot
         slot.begin()
         try:
@@ -417,7 +417,7 @@ class ResidentRequest(BoundRequest):
 
 
 class _Submission(SubmittedRequest):
-    """A request on the states of a slot that was sent."""
+    """A submitted request on the states of a slot."""
 
     __slots__ = ("_bound", "_is_taken", "_slot", "_submitted")
 
@@ -434,7 +434,7 @@ class _Submission(SubmittedRequest):
 
     @property
     def in_flight(self) -> bool:
-        """Whether it is out."""
+        """Whether it is under way."""
         return self._bound.in_flight
 
     def result(self, timeout: float = DEFAULT_TIMEOUT) -> ExecutionResult:
@@ -450,7 +450,7 @@ class _Submission(SubmittedRequest):
         self,
         timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - as for `result`
     ) -> ExecutionResult:
-        """`result`, while the event loop goes on."""
+        """Wait like `result`, without blocking the event loop."""
         try:
             result = await self._submitted.result_async(timeout)
         except BaseException as error:

@@ -1,7 +1,7 @@
-"""Networks with state: what one execution leaves is what the next one finds, without a copy.
+"""Keeps the states of a network in pools of the client: each run reads the states that the last one wrote.
 
-Each state has two places in a pool of the client's. An execution reads one and writes the other; if it ends
-well they change roles. One that fails, or that a driver dies of, leaves the place that it has read as it was.
+Nothing is copied: each state has two places in a pool. An execution reads one and writes the other; after a
+success they change roles. After a failure, or the driver's death, the place that was read is unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from nnburst.hal.errors import BurstBusy, InvalidArgument, NnburstError
 
 
 class _Roles:
-    """Which inputs and outputs of a model are states, and which are the caller's.
+    """Divides the inputs and outputs of a model into states and arguments of the caller.
 
     Attributes:
         states: the states.
-        inputs: the caller's, by index.
-        outputs: the caller's, by index.
+        inputs: indexes of the caller's inputs.
+        outputs: indexes of the caller's outputs.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class _Roles:
         """Check the states.
 
         Raises:
-            InvalidArgument: one is not an input and output of the model, or is one twice.
+            InvalidArgument: a state is not an input and output of the model, or is listed twice.
         """
         read = [state.input_index for state in states]
         written = [state.output_index for state in states]
@@ -65,7 +65,7 @@ class _Roles:
     def merged(
         self, given: Sequence[Array | None], places: Sequence[Array], *, outputs: bool
     ) -> list[Array | None]:
-        """All arguments of a kind: the caller's and the states'."""
+        """All inputs or all outputs in the model's order: the caller's arrays and the places of states."""
         mine = self.outputs if outputs else self.inputs
         arrays: list[Array | None] = [None] * (len(mine) + len(places))
         for index, array in zip(mine, given, strict=True):
@@ -85,14 +85,14 @@ class _Roles:
 
 
 class _StatePlaces:
-    """The two places of each state. One is read next, which the turn decides.
+    """The two places of each state.
 
     Attributes:
-        turn: 0 or 1.
+        turn: 0 or 1: the number of the place that the next execution reads.
     """
 
     def __init__(self, roles: _Roles) -> None:
-        """Make them, with the initial values."""
+        """Allocate the places and write the initial values."""
         self._states = roles.states
         initial = [np.asarray(state.initial) for state in roles.states]
         wanted = [(array.dtype, array.shape) for array in initial]
@@ -102,12 +102,12 @@ class _StatePlaces:
         self.reset()
 
     def read(self, turn: int) -> Sequence[Array]:
-        """Those that an execution of this turn reads; those of the other turn it writes."""
+        """The places that an execution of this turn reads; it writes the places of the other turn."""
         return self._both[turn]
 
     @property
     def by_name(self) -> Mapping[str, Array]:
-        """Those that the next execution reads."""
+        """The places that the next execution reads, by name of the state."""
         now = self._both[self.turn]
         return {state.name: place for state, place in zip(self._states, now, strict=True)}
 
@@ -118,7 +118,7 @@ class _StatePlaces:
 
 
 class StatefulBurst(Burst):
-    """A burst with `states=` over any other one, which it owns."""
+    """A burst that adds states to any other burst, which it owns."""
 
     def __init__(self, burst: Burst, states: Sequence[State]) -> None:
         """Use `over`."""
@@ -130,10 +130,10 @@ class StatefulBurst(Burst):
 
     @classmethod
     def over(cls, burst: Burst, states: Sequence[State]) -> Burst:
-        """`burst` itself if there are no states; it is closed if this fails.
+        """Add states to `burst`; returns `burst` itself if `states` is empty. Closes it on an error.
 
         Raises:
-            InvalidArgument: a state is not an input and output of the model, or is one twice.
+            InvalidArgument: a state is not an input and output of the model, or is listed twice.
         """
         if not states:
             return burst
@@ -145,7 +145,7 @@ class StatefulBurst(Burst):
 
     @property
     def is_alive(self) -> bool:
-        """Whether what executes is there now and this object is open."""
+        """Whether the drivers that execute are alive now and this object is open."""
         return self._burst.is_alive
 
     @property
@@ -222,7 +222,7 @@ class StatefulBurst(Burst):
         return self._own_places().by_name
 
     def reset(self) -> None:
-        """Take `execute` back to the states before its first run."""
+        """Set the states of `execute` to their initial values."""
         self._own_places().reset()
 
     def _own_places(self) -> _StatePlaces:
@@ -246,7 +246,7 @@ class StatefulBurst(Burst):
 class StatefulRequest(BoundRequest):
     """A request with states; made by `StatefulBurst.bind`.
 
-    It is bound twice: one request reads the first places and writes the second, and one the other way round.
+    It is bound twice: one request reads the first places and writes the second; the other does the reverse.
     """
 
     __slots__ = ("_inputs", "_outputs", "_places", "_requests", "_roles", "_seen", "_submitted")
@@ -260,7 +260,7 @@ class StatefulRequest(BoundRequest):
         rooms: Sequence[int | None],
         measure: bool,
     ) -> None:
-        """Bind both, to the same arrays of the caller's."""
+        """Bind both requests to the same arrays of the caller."""
         places = _StatePlaces(roles)
         count = len(burst.outputs)
         all_rooms: list[int | None] = [None] * count
@@ -312,7 +312,7 @@ class StatefulRequest(BoundRequest):
         return self._places.by_name
 
     def reset(self) -> None:
-        """Go back to the states before the first run."""
+        """Set the states to their initial values."""
         self._take_submitted()
         self._places.reset()
 
@@ -327,7 +327,7 @@ class StatefulRequest(BoundRequest):
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - as for `run`
     ) -> ExecutionResult:
-        """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`."""
+        """Execute once without blocking the event loop; see `BoundRequest.run_async`."""
         self._take_submitted()
         turn = self._places.turn
         return self._took(turn, await self._requests[turn].run_async(timeout))
@@ -340,7 +340,7 @@ class StatefulRequest(BoundRequest):
         return self._submitted
 
     def _took(self, turn: int, result: ExecutionResult) -> ExecutionResult:
-        """A run of `turn` has ended well: what the caller gets of it."""
+        """Swap the places after a successful run of `turn`; returns the result without the states."""
         self._places.turn = 1 - turn
         seen = self._seen[turn]
         if seen is None or seen[0] is not result:
@@ -348,10 +348,10 @@ class StatefulRequest(BoundRequest):
         return seen[1]
 
     def _take_submitted(self) -> None:
-        """Take the outcome of a submission whose result is there, also if it was not asked for.
+        """Collect the outcome of the latest submission, even if the program has not asked for it.
 
         Raises:
-            BurstBusy: it is still under way.
+            BurstBusy: the submission is still under way.
         """
         submitted = self._submitted
         if submitted is not None:
@@ -361,7 +361,7 @@ class StatefulRequest(BoundRequest):
 
 
 class StatefulSubmission(SubmittedRequest):
-    """A request with states that was sent; made by `StatefulRequest.submit`."""
+    """A submitted request with states; made by `StatefulRequest.submit`."""
 
     __slots__ = ("_abandoned", "_request", "_submitted", "_turn", "_visible")
 
@@ -386,11 +386,11 @@ class StatefulSubmission(SubmittedRequest):
         self,
         timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
     ) -> ExecutionResult:
-        """`result`, while the event loop goes on."""
+        """Wait like `result`, without blocking the event loop."""
         return self._took(await self._submitted.result_async(timeout))
 
     def abandon(self) -> None:
-        """Give up the result, and the states that it has left."""
+        """Give up the result, and the states that the run wrote."""
         self._abandoned = self._visible is None
         self._submitted.abandon()
 
@@ -401,7 +401,7 @@ class StatefulSubmission(SubmittedRequest):
         return self._visible
 
     def _take(self) -> None:
-        """Note the outcome, which is known."""
+        """Swap the places if the run, whose outcome is known, has succeeded."""
         self._request._submitted = None
         if not self._abandoned and self._visible is None:
             try:

@@ -1,4 +1,4 @@
-"""BoundSteps: requests that run in order, by one call of C's, as the steps of a plan do."""
+"""Runs the bound requests of a plan's steps in order, by one C call."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from nnburst.hal.errors import BurstBusy, MissedDeadline
 
 #: Longer deadlines are cut to this, about 146 years.
 _LONGEST_NS: Final = 2**62
-#: Runs all steps of a `BoundSteps.struct`: 0 if each ended as before, `BUSY_CODE` if another thread is inside
-#: of the gate, else the status of step `at`, which `BoundSteps.conclude` is to finish. As a partial it would
-#: cost 20 ns more.
+#: Runs all steps of a `BoundSteps.struct`. Returns 0 if each step ended as before, `BUSY_CODE` if another
+#: thread is inside the gate, else the status of step `at`, which is passed to `BoundSteps.conclude`. It is a
+#: plain function, since a `partial` would cost 20 ns more.
 run_steps: Final[Callable[[Any], int]] = lib.nnb_steps_run
 
 
@@ -28,20 +28,20 @@ class InProcess(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it cannot be run any more."""
+        """Whether the step can no longer run."""
 
     def compute(self, seconds: float) -> bool:
-        """Compute; whether that ended well. What it raises reaches who called C."""
+        """Compute, and return whether that succeeded. An exception reaches the Python code that called C."""
 
     def run(self, timeout: float) -> Any:  # noqa: ANN401 - as its maker has it
-        """Compute and return what it came to."""
+        """Compute and return the outcome."""
 
     def result(self) -> Any:  # noqa: ANN401 - as its maker has it
         """The outcome of the latest `compute` that returned."""
 
 
 class _InProcessSteps:
-    """The context with which C enters Python: this process's steps, and what the latest of them raised."""
+    """The context that C passes to Python: the steps in this process, and the latest exception of one."""
 
     __slots__ = ("raised", "requests")
 
@@ -51,17 +51,16 @@ class _InProcessSteps:
 
 
 class BoundSteps:
-    """Bound requests in the order of a plan's steps. Usable by one thread at a time.
+    """The bound requests of a plan's steps, in order. Usable by one thread at a time.
 
-    Those of bursts need no Python between them; a step of this process enters it from the same C call.
-
-    A step ends as it did before, or its status comes back to be finished by `conclude`.
+    Steps on bursts run without Python between them; for a step in this process, the C call enters Python.
+    If a step ends otherwise than before, the C call returns its status, and `conclude` finishes the run.
 
     Attributes:
-        requests: of each step.
-        in_process: whether a step is computed by this process.
-        struct: its struct nnb_steps, for `run_steps`, valid as long as this object.
-        abandon: gives the calling thread's run up, if it has one. Not for after `BUSY_CODE`.
+        requests: the request of each step.
+        in_process: whether this process computes any step itself.
+        struct: the struct nnb_steps for `run_steps`, valid as long as this object.
+        abandon: gives up the calling thread's run, if it has one. Must not be called after `BUSY_CODE`.
     """
 
     __slots__ = (
@@ -79,11 +78,11 @@ class BoundSteps:
     def __init__(
         self, requests: Sequence[RingRequest | InProcess], gate: Gate, timeout: float
     ) -> None:
-        """Run `requests` in order.
+        """Fill in the struct for `requests`, in order.
 
         Args:
-            requests: each of an open burst, or of this process.
-            gate: of those bursts.
+            requests: one for each step: of an open burst, or computed in this process.
+            gate: the gate that a run enters.
             timeout: seconds for all steps together.
         """
         self.requests: Final = tuple(requests)
@@ -109,7 +108,7 @@ class BoundSteps:
 
     @property
     def at(self) -> int:
-        """The step of the latest status that `conclude` has to do with."""
+        """The number of the step whose status the latest run returned."""
         return int(self.struct.at)
 
     @property
@@ -118,30 +117,30 @@ class BoundSteps:
         return any(request.closed for request in self.requests)
 
     def set_timeout(self, timeout_ns: int) -> None:
-        """Nanoseconds for all steps of a run together."""
+        """Set the nanoseconds that all steps of a run may take together."""
         self.struct.timeout_ns = min(timeout_ns, _LONGEST_NS)
 
     @property
     def seconds_left(self) -> float:
-        """Of the latest run that did not end as the one before."""
+        """Seconds until the deadline of the latest run whose result changed."""
         only = self.requests[0] if len(self.requests) == 1 else None
         timed = only.native if isinstance(only, RingRequest) else self.struct
         return max(int(timed.deadline_ns) - time.monotonic_ns(), 0) * 1e-9
 
     def conclude(self, code: int, accept: Callable[[int, Any], bool]) -> bool:
-        """Finish a run that ended with `code`, going on behind each step whose result is accepted.
+        """Finish a run that ended with `code`; runs the next steps after each result that is accepted.
 
         Args:
-            code: what `run_steps` returned.
+            code: the status that `run_steps` returned.
             accept: gets number and result of each step that ended otherwise than before; returns whether the
-                steps behind it are to run.
+                following steps are to run.
 
         Returns:
-            Whether all steps have run; if not, step `at` was not accepted, and nothing was sent behind it.
+            Whether all steps have run; if not, step `at` was not accepted, and no later step was sent.
 
         Raises:
-            BurstBusy: another thread is inside of the gate; nothing was sent.
-            NnburstError: what step `at` came to, as from `RingRequest.run`; nothing was sent behind it.
+            BurstBusy: another thread is inside the gate; nothing was sent.
+            NnburstError: the error of step `at`, as from `RingRequest.run`; no later step was sent.
         """
         if code == BUSY_CODE:
             for request in self.requests:
@@ -161,7 +160,7 @@ class BoundSteps:
         return True
 
     def _concluded(self, request: RingRequest | InProcess, code: int) -> ExecutionResult | Any:  # noqa: ANN401
-        """The outcome of a step that did not end as before."""
+        """The outcome of a step that ended otherwise than before."""
         if isinstance(request, RingRequest):
             return request.conclude(code)
         if code == lib.NNB_CLIENT_TIMED_OUT:
@@ -173,14 +172,14 @@ class BoundSteps:
 
 
 def _keep(_kind: object, error: BaseException, traceback: TracebackType) -> None:
-    """Keep what `_compute` raised, be it right at its beginning, where a signal's handler may raise."""
+    """Keep an exception of `_compute`, also one that a signal handler raised right at its beginning."""
     context = traceback.tb_frame.f_locals["context"]
     cast("_InProcessSteps", ffi.from_handle(context)).raised = error
 
 
 @ffi.def_extern(name="nnb_steps_compute", error=lib.NNB_CLIENT_RESULT, onerror=_keep)
 def _compute(context: Any, step: int, timeout_ns: int) -> int:  # noqa: ANN401 - a pointer of cffi's
-    """Compute a step of this process: SAME if it ended well, else RESULT, whatever it came to."""
+    """Compute a step in this process; returns SAME if it succeeded, else RESULT."""
     own = cast("_InProcessSteps", ffi.from_handle(context))
     own.raised = None  # of a run that was given up
     request = cast("InProcess", own.requests[step])

@@ -1,4 +1,4 @@
-"""Opens and closes the channels of a burst, and finds out how a burst has ended."""
+"""Opens and closes the channels of a burst, and ends its waits when the burst or its driver ends."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from nnburst._native import nnb_client
 
 
-#: More than a driver ever sends before the loop looks: one byte for each wait that began.
+#: More bytes than a driver ever sends between two reads: it sends one for each wait that began.
 _ENOUGH: Final = 4096
 
 
 class WakeupSocket:
-    """The client's end; readable after a wakeup and after the end. Thread-safe."""
+    """A socketpair by which a driver wakes the client's event loop; readable also at the end. Thread-safe."""
 
     def __init__(self) -> None:
-        """Make both ends; the driver's stays until `release_their_fd`.
+        """Make both ends; the driver's end stays open here until `release_their_fd`.
 
         Raises:
             ResourceExhausted: this process may have no more descriptors.
@@ -45,7 +45,7 @@ class WakeupSocket:
         with Scarce("a burst cannot be opened"):
             self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
-        # A burst that is never closed gives its descriptors back with its channels, as its queues do.
+        # If a burst is never closed, the garbage collector closes these descriptors with its channels.
         for end in (self._socket, self._theirs):
             weakref.finalize(self, end.close).atexit = False
         self._lock = threading.Lock()
@@ -54,19 +54,19 @@ class WakeupSocket:
 
     @property
     def their_fd(self) -> int:
-        """The driver's end; borrowed, for one message."""
+        """The descriptor of the driver's end; borrowed, to be sent in one message."""
         return self._theirs.fileno()
 
     def release_their_fd(self) -> None:
-        """Close the driver's end here: its end of the message is what counts."""
+        """Close this process's copy of the driver's end, after the driver has received its own."""
         self._theirs.close()
 
     def fileno(self) -> int:
-        """For an event loop."""
+        """The descriptor of the client's end, for an event loop."""
         return self._socket.fileno()
 
     def drain(self) -> bool:
-        """Take the wakeups that have come; False after the end."""
+        """Read the wakeups that have come; returns False after the end."""
         try:
             return bool(self._socket.recv(_ENOUGH))
         except BlockingIOError:
@@ -75,10 +75,10 @@ class WakeupSocket:
             return False
 
     def hold(self) -> None:
-        """An event loop watches the descriptor from now on: `close` leaves it to `release`.
+        """Note that an event loop watches the descriptor: `close` then leaves it open until `release`.
 
         Raises:
-            Closed: `close` was called; there is nothing to watch any more.
+            Closed: `close` was called before.
         """
         with self._lock:
             if not self._closed:
@@ -87,7 +87,7 @@ class WakeupSocket:
         raise Closed("the burst is closed")
 
     def release(self) -> None:
-        """No event loop watches it any more."""
+        """Note that no event loop watches the descriptor any more; closes it if `close` was called."""
         with self._lock:
             self._in_use = False
             if self._closed:
@@ -99,7 +99,7 @@ class WakeupSocket:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End, and close both ends as soon as they are not watched; twice is fine."""
+        """Wake all waiters, and close both ends as soon as no event loop watches them; twice is fine."""
         self.fail()
         with self._lock:
             self._closed = True
@@ -108,7 +108,7 @@ class WakeupSocket:
                 self._socket.close()
 
     def abandon_in_child(self) -> None:
-        """In a forked child: close the descriptors, which are the parent's to use."""
+        """Close the descriptors in a forked child: only the parent uses them."""
         self._theirs.close()
         self._socket.close()
 
@@ -123,9 +123,9 @@ class BurstChannels:
     Attributes:
         requests: written by this process.
         results: read by this process.
-        wakeup_socket: socket with a byte for each result that an event loop awaits.
+        wakeup_socket: receives a byte for each result that an event loop awaits.
         handle: the driver's number for the burst.
-        may_spin: both sides can run at the same moment.
+        may_spin: whether both sides can run at the same time.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class BurstChannels:
         """Allocate the queues and have the driver open them.
 
         Args:
-            prepared: an open one.
-            callback: what the driver may call.
+            prepared: a prepared model that is open.
+            callback: the functions that the driver may call.
             lengths: elements of the request and of the result queue.
             max_in_flight: requests that may be under way at once.
             preference: LOW_POWER keeps the driver from spinning.
@@ -150,7 +150,7 @@ class BurstChannels:
             ResourceExhausted: this process may have no more descriptors, or no memory is left.
             NnburstError: the driver refuses.
         """
-        # A released model and a closed device are refused before there is anything to give back.
+        # Refuse a released model and a closed device first, while there is nothing to release yet.
         handle = prepared.handle
         self._connection = prepared.session.connection
         self._upcalls = prepared.session.upcalls
@@ -193,11 +193,11 @@ class BurstChannels:
         return opened
 
     def call(self, message: Message) -> None:
-        """Make a control call about the burst and wait for it."""
+        """Make a control call about the burst, and wait for the answer."""
         self._connection.call(message, Nothing, timeout=_TIMEOUT)
 
     def free_memory(self, slot: int) -> None:
-        """Have the driver forget a slot (NNAPI: IBurstContext::freeMemory)."""
+        """Make the driver drop a slot (NNAPI: IBurstContext::freeMemory)."""
         self.call(FreeMemory(self.handle, slot))
 
     def abandon(self) -> None:
@@ -206,7 +206,7 @@ class BurstChannels:
         self._release()
 
     def close(self) -> None:
-        """Release the driver's end and this one; fine with a dead driver."""
+        """Release the burst in the driver and here; fine with a dead driver."""
         try:
             self._connection.release(self.handle)
         finally:
@@ -220,7 +220,7 @@ class BurstChannels:
 
 
 class BurstStop:
-    """Ends every wait of a burst. Keeps its queues mapped, and not the burst itself."""
+    """Ends every wait of a burst. It keeps the queues mapped, but holds no reference to the burst."""
 
     def __init__(self, client: nnb_client, channels: BurstChannels) -> None:
         """End the waits of `client`, whose queues are `channels`."""
@@ -228,7 +228,7 @@ class BurstStop:
         self._channels = channels
 
     def __call__(self) -> None:
-        """End them, now and from now on. Any thread."""
+        """End all waits, current and later ones. Any thread."""
         lib.nnb_client_stop(self._client)
         self._channels.wakeup_socket.fail()
 
@@ -240,23 +240,23 @@ def abandon_burst(connection: Connection, channels: BurstChannels, stop: BurstSt
 
 
 class BurstEnded:
-    """The driver's word that a burst has ended, which can come before the burst object is there."""
+    """Passes on that the driver has ended a burst, even if that comes before the burst object exists."""
 
     def __init__(self) -> None:
-        """It goes on."""
+        """Start without an end and without a listener."""
         self._lock = threading.Lock()
         self._reason = ""
         self._listener: Callable[[str], None] | None = None
 
     def set(self, reason: str) -> None:
-        """The driver has ended the burst."""
+        """Note that the driver has ended the burst, and call the listener."""
         with self._lock:
             self._reason, listener = f"the driver has ended the burst: {reason}", self._listener
         if listener is not None:
             listener(self._reason)
 
     def tell(self, listener: Callable[[str], None]) -> None:
-        """Whom to notify, now or later."""
+        """Set the listener; it is called at once if the burst has ended already."""
         with self._lock:
             self._listener, reason = listener, self._reason
         if reason:

@@ -1,1 +1,1 @@
-"""Executes over the socket: at once, later, fenced, reusable, by AIDL's burst."""
+"""Executes over the socket: synchronously, asynchronously, with fences, reusably, or by AIDL's burst."""

@@ -1,6 +1,6 @@
-"""AIDL's burst over the socket, and the results of AIDL's ways to execute.
+"""Executes by AIDL's burst over the socket, and makes results with timing in nanoseconds.
 
-For what HIDL's burst over message queues cannot carry: deadlines, buffers, timing in nanoseconds.
+It carries what HIDL's burst over message queues cannot: deadlines, buffers, timing in nanoseconds.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _NO_NANOSECONDS: Final = ExecutionTiming(None, None)
 
 
 def precise(device: int, driver: int) -> ExecutionTiming:
-    """A timing of a message in nanoseconds; 2**64 - 1 means unknown."""
+    """A timing in nanoseconds from a message's fields; 2**64 - 1 means unknown."""
     both = (None if value == NO_TIMING else value for value in (device, driver))
     return ExecutionTiming(*both)
 
 
 def rounded(timing: ExecutionTiming) -> Timing:
-    """The same in microseconds, as HIDL has it."""
+    """Convert a timing to HIDL's microseconds."""
     hidl = to_hal(timing, FeatureLevel.V1_3)
     return hidl if isinstance(hidl, Timing) else Timing()
 
@@ -63,7 +63,7 @@ def rounded(timing: ExecutionTiming) -> Timing:
 def with_timing(
     outputs: list[Any], shapes: tuple[OutputShape, ...], timing: Timing
 ) -> ExecutionResult:
-    """A result whose timing came in nanoseconds: both are there."""
+    """Make a result from a timing in nanoseconds; it has both units."""
     if timing == _NOT_MEASURED:
         return ExecutionResult(outputs, shapes, _NOT_MEASURED, _NO_NANOSECONDS)
     nanoseconds = precise(timing.time_on_device, timing.time_in_driver)
@@ -71,27 +71,27 @@ def with_timing(
 
 
 def in_microseconds(placed: SocketRequest, executed: Executed) -> ExecutionResult:
-    """The result of an execution whose timing came in nanoseconds: both are there."""
+    """Make the result of an execution whose timing came in nanoseconds; it has both units."""
     result = placed.result(executed)
     return with_timing(result.outputs, result.output_shapes, result.timing)
 
 
 #: Seconds that a control call about the burst may take.
 _CALL_TIMEOUT: Final = 30.0
-#: Pools whose numbers are given to the driver; further ones are sent each time.
+#: Most pools that get a number in the driver; others are sent with each request.
 _REMEMBERED: Final = 64
 _NO_IDENTITY: Final = -1
 
 
 class _Identities:
-    """Which number stands for which pool in the driver; numbers are never used again. Takes no locks."""
+    """Maps pools to the numbers that name them in the driver, each used only once. Takes no locks."""
 
     def __init__(self, connection: Connection, handle: int) -> None:
         self._connection = connection
         self._handle = handle
         self._numbers = itertools.count()
-        self._identifiers: dict[int, int] = {}  # by the pool's number
-        self._memories: dict[int, weakref.ref[Memory]] = {}  # likewise
+        self._identifiers: dict[int, int] = {}  # by the pool's number in this process
+        self._memories: dict[int, weakref.ref[Memory]] = {}  # by the same number
         self._sent: set[int] = set()
         self._on_close = weakly(self.pool_closed)  # a pool outlives many bursts
 
@@ -107,11 +107,11 @@ class _Identities:
         return found, found in self._sent
 
     def sent(self, identifiers: Sequence[int]) -> None:
-        """The driver has answered a request with these, so it holds them."""
+        """Note that the driver has the memory of these numbers, since it has answered their request."""
         self._sent.update(i for i in identifiers if i != _NO_IDENTITY)
 
     def take(self, number: int) -> int | None:
-        """Forget a pool; its number, if the driver may hold one."""
+        """Forget a pool; returns its number in the driver, if it has one."""
         found = self._identifiers.pop(number, None)
         self._memories.pop(number, None)
         if found is not None:
@@ -119,19 +119,19 @@ class _Identities:
         return found
 
     def release(self, memory: Memory) -> int | None:
-        """Forget a pool that is still there; its number, if the driver may hold one."""
+        """Forget a pool that is open; returns its number in the driver, if it has one."""
         memory._remove_callback(self._on_close)
         return self.take(memory._number)
 
     def close(self) -> None:
-        """No pool needs to report that it is gone any more."""
+        """Remove the callbacks from all pools."""
         for reference in list(self._memories.values()):
             memory = reference()
             if memory is not None:
                 memory._remove_callback(self._on_close)
 
     def pool_closed(self, number: int) -> None:
-        """A pool is gone: the driver learns of it before the next call. May run anywhere."""
+        """Forget a closed pool; the driver is asked to release it before the next call. May run anywhere."""
         found = self.take(number)
         if found is not None and self._connection.is_alive:
             self._connection.post_later(ReleaseMemoryResource(self._handle, found))
@@ -144,7 +144,7 @@ class AidlBurst(Closing):
     """
 
     def __init__(self, prepared: Prepared) -> None:
-        """Open it.
+        """Open the burst in the driver.
 
         Raises:
             NnburstError: the driver refuses.
@@ -172,7 +172,7 @@ class AidlBurst(Closing):
         """Execute once; arguments and errors are those of `PreparedModel.execute`.
 
         Returns:
-            Outputs, shapes and timing; `timing_ns` has it in nanoseconds.
+            Outputs, shapes and timing, also in nanoseconds as `timing_ns`.
 
         Raises:
             BurstBusy: an execution is under way.
@@ -218,7 +218,7 @@ class AidlBurst(Closing):
         return executed
 
     def _identified(self, placed: SocketRequest) -> tuple[Request, tuple[int, ...], list[Memory]]:
-        """The request, the number of each of its pools, and the memory that the driver has not got yet."""
+        """The request, the number of each of its pools, and the memories that the driver still lacks."""
         identifiers: list[int] = []
         unknown: list[Memory] = []
         pools: list[MemoryPool | BufferToken] = []

@@ -38,8 +38,8 @@ from nnburst.hal.whole_graph import array_dtype
 class Buffer(Closing):
     """Memory that the driver keeps. Made by `Device.allocate_buffer`. A context manager that closes itself.
 
-    Its calls may come from any thread; two executions that use it at once race in the driver, and what it
-    holds afterwards is undefined, as with any memory.
+    Thread-safe, but two executions that use it at once race in the driver, and its content is undefined
+    afterwards, as for any memory.
     """
 
     def __init__(self, session: Session, allocated: Allocated, operand: Operand) -> None:
@@ -57,14 +57,14 @@ class Buffer(Closing):
         self._finalizer = weakref.finalize(self, session.connection.release_later, allocated.handle)
 
     def _check_session(self, session: Session, name: str) -> None:
-        """Refuse a buffer of another device: drivers share none.
+        """Refuse a buffer of another device: drivers share no buffers.
 
         Args:
-            session: of the device that is to use it.
-            name: of the argument, for the message.
+            session: the session of the device that is to use the buffer.
+            name: the argument's name, for the message.
 
         Raises:
-            InvalidArgument: it was allocated elsewhere.
+            InvalidArgument: the buffer was allocated on another device.
         """
         if self._session is not session:
             raise InvalidArgument(
@@ -74,28 +74,28 @@ class Buffer(Closing):
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Dimensions of what it holds, or those that it was allocated for; 0 is unknown."""
+        """Dimensions of its content, or, while it is empty, those of its allocation; 0 is unknown."""
         return self._dimensions
 
     @property
     def _open_handle(self) -> int:
-        """The driver's number for it.
+        """The driver's number for the buffer.
 
         Raises:
-            Closed: it was closed.
+            Closed: the buffer was closed.
         """
         if self._closed:
             raise Closed("the buffer is closed")
         return self._handle
 
     def _input_extents(self, parameter: Parameter) -> tuple[int, ...]:
-        """The dimensions that a request carries for an input that is this buffer.
+        """The dimensions that a request states for an input that is this buffer.
 
         Raises:
-            GeneralFailure: that is to be what it holds, and it holds nothing.
-            Closed: it was closed.
+            GeneralFailure: they depend on the content, and the buffer is empty.
+            Closed: the buffer was closed.
         """
-        self._open_handle  # noqa: B018 - checks that it is open
+        self._open_handle  # noqa: B018 - checks that the buffer is open
         if parameter.known:
             return ()
         if not self._is_known:
@@ -103,16 +103,16 @@ class Buffer(Closing):
         return self._dimensions
 
     def _holds(self, dimensions: tuple[int, ...] | None) -> None:
-        """Note the dimensions of what an execution has written; None if it has failed."""
+        """Note the dimensions that an execution has written; None if the execution has failed."""
         with self._lock:
             self._dimensions = self._parameter.dimensions if dimensions is None else dimensions
 
     def copy_from(self, array: Array, *, timeout: float = 30.0) -> None:
-        """Fill it (NNAPI: IBuffer::copyFrom). If that fails, it holds nothing.
+        """Fill the buffer (NNAPI: IBuffer::copyFrom). If that fails, the buffer is empty.
 
         Args:
-            array: of the buffer's dtype; its shape becomes that of the content. Used in place if a pool
-                begins with it, else copied once more.
+            array: of the buffer's dtype; its shape becomes the content's. It is used in place if it lies at
+                the beginning of a pool, else copied once more.
             timeout: seconds that the driver has to answer.
 
         Raises:
@@ -132,10 +132,10 @@ class Buffer(Closing):
         self._holds(source.shape)
 
     def copy_to(self, array: Array | None = None, *, timeout: float = 30.0) -> Array:
-        """Copy what it holds out (NNAPI: IBuffer::copyTo).
+        """Copy the content to an array (NNAPI: IBuffer::copyTo).
 
         Args:
-            array: to write to, of the buffer's dtype and the content's shape; a new one unless given.
+            array: the target, of the buffer's dtype and the content's shape; a new array unless given.
             timeout: seconds that the driver has to answer.
 
         Returns:
@@ -143,7 +143,7 @@ class Buffer(Closing):
 
         Raises:
             InvalidArgument: the array does not fit.
-            GeneralFailure: it holds nothing.
+            GeneralFailure: the buffer is empty.
             MissedDeadline, DeadObject, Closed: see these classes.
         """
         seconds = check_timeout(timeout)
@@ -175,7 +175,7 @@ class Buffer(Closing):
         return self._closed
 
     def close(self) -> None:
-        """Release it; executions under way finish first. Twice is fine, and so is a dead driver."""
+        """Release the buffer; executions under way finish first. Twice is fine, and so is a dead driver."""
         with self._lock:
             if self._closed:
                 return
@@ -190,7 +190,7 @@ class Buffer(Closing):
 
 
 class _Shared:
-    """Shared memory that begins with an array's bytes: its own pool, or one for the moment."""
+    """Shared memory that begins with an array's bytes: the array's own pool, or a temporary one."""
 
     def __init__(self, session: Session, array: Array) -> None:
         found = find_memory(array)
@@ -226,7 +226,7 @@ class _Shared:
 
 
 def refuse_buffers(kind: str, values: Sequence[object]) -> None:
-    """Refuse buffers on behalf of what cannot carry them.
+    """Refuse buffers as arguments of calls that cannot carry them.
 
     Raises:
         InvalidArgument: one of the arguments is a buffer.

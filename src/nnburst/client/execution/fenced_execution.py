@@ -1,4 +1,4 @@
-"""Executes once fences have signalled, and signals a fence of its own."""
+"""Executes after given fences have signalled, and signals a fence when the execution is done."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ExecutionInfo(msgspec.Struct, frozen=True):
         status: NONE if it succeeded.
         launched: durations in nanoseconds, counted from the call; both None if they were not measured.
         fenced: the same, counted from the last fence; never longer.
-        reason: why it failed, for people; empty if it succeeded.
+        reason: readable reason of a failure; empty if it succeeded.
     """
 
     status: ErrorStatus
@@ -56,11 +56,12 @@ class ExecutionInfo(msgspec.Struct, frozen=True):
 class FencedExecution(Closing):
     """An execution that begins when fences have signalled; made by `nnburst.hal.execute_fenced`.
 
-    Inputs in pools must not change, and outputs mean nothing, until `fence` has signalled; other inputs were
+    Until `fence` has signalled, inputs in pools must not change and outputs are undefined; other inputs were
     copied before. Thread-safe. A context manager that closes itself.
 
     Attributes:
-        fence: signals when it is done; in the error state if it failed or the driver died. Closed with this.
+        fence: signals when the execution is done; it is in the error state if the execution failed or the
+            driver died. Closed with this object.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class FencedExecution(Closing):
         placed: SocketRequest,
         answered: tuple[Fenced, Fds],
     ) -> None:
-        """Own what the driver answered.
+        """Own the descriptors of the driver's answer.
 
         Args:
-            session: of the driver.
-            placed: its request, released once the driver uses its memory no more.
+            session: the session of the driver.
+            placed: the request; released when the driver no longer uses its memory.
             answered: the driver's answer.
         """
         answer, fds = answered
@@ -90,8 +91,8 @@ class FencedExecution(Closing):
         except InvalidArgument as error:
             self._connection.post(Release(self._handle))
             raise GeneralFailure(f"the driver answered with {error}") from error
-        # At once when the driver dies: by itself the kernel closes a driver's descriptors only after it has
-        # taken all its memory apart.
+        # When the driver dies, the fence fails at once: the kernel closes a driver's descriptors only after
+        # it has freed all its memory.
         self._connection.on_end_weakly(self.fence._fail)
         self._finalizer = weakref.finalize(self, self._connection.release_later, self._handle)
         self._finalizer.atexit = False
@@ -111,10 +112,10 @@ class FencedExecution(Closing):
             timeout: seconds that the driver has to answer.
 
         Raises:
-            GeneralFailure: it has not completed.
+            GeneralFailure: the execution has not completed.
             MissedDeadline: the driver does not answer.
             DeadObject: the driver has died.
-            Closed: this was closed before the driver was asked for the first time.
+            Closed: this object was closed before the first call of `info`.
         """
         self._session.check_process()
         if self._info is None:
@@ -129,16 +130,16 @@ class FencedExecution(Closing):
         return self._info
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
-        """Wait until it is done; outputs, shapes, and timing counted from the call. May be called again.
+        """Wait for outputs, shapes, and timing counted from the call. May be called again.
 
         Args:
-            timeout: seconds.
+            timeout: seconds to wait.
 
         Raises:
-            MissedDeadline: it is not done in time; or its own deadline has passed, which `info` then has.
+            MissedDeadline: it is not done in time; or it failed at its own deadline, as `info` then reports.
             DeadObject: the driver has died.
-            Closed: this is closed, or another thread closed it meanwhile, before it was done.
-            NnburstError: the driver's reason.
+            Closed: this object was closed, perhaps by another thread, before the execution was done.
+            NnburstError: the driver reports it.
         """
         deadline = time.monotonic() + check_timeout(timeout)
         self._session.check_process()
@@ -182,7 +183,7 @@ def execute_fenced(
     timeout: float,
     attributes: Sequence[ExtensionAttribute] = (),
 ) -> FencedExecution:
-    """Start; see `nnburst.hal.execute_fenced`."""
+    """Start a fenced execution; see `nnburst.hal.execute_fenced`."""
     duration_ns, hints = duration_in_ns(duration), prepared.session.hints(attributes)
     placed = SocketRequest(arguments)
     placed.stage()
@@ -204,7 +205,7 @@ def execute_fenced(
 
 
 def check_fences(wait_for: Sequence[SyncFence]) -> list[SyncFence]:
-    """`wait_for` itself, if it is a sequence of fences.
+    """Check that `wait_for` is a sequence of fences, and return it.
 
     Raises:
         InvalidArgument: it is not.
@@ -219,7 +220,7 @@ def check_fences(wait_for: Sequence[SyncFence]) -> list[SyncFence]:
 
 
 def duration_in_ns(duration: float | None) -> int | None:
-    """A duration in seconds as a message has it.
+    """Convert a duration in seconds to the nanoseconds of a message.
 
     Raises:
         InvalidArgument: it is not positive and finite.

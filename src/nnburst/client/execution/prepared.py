@@ -1,6 +1,6 @@
-"""Holds what executions need of a prepared model, and reuses requests that were bound before.
+"""Keeps the client's state of a prepared model, and reuses requests that the driver has bound.
 
-Requests over the same shapes: bound once by the driver, which their private pools stay with (ADR 25).
+The driver binds a request over arrays of the same shapes once, and keeps its private pool mapped (ADR 25).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class StagedRequest:
         inputs: Sequence[Array | None],
         outputs: Sequence[Array | None],
     ) -> None:
-        """Copy to `inputs` and from `outputs`; None for what lies in a pool of the caller's, or is omitted.
+        """Use the views `inputs` and `outputs`; None for an argument in a pool of the caller, or omitted.
 
         Args:
-            parameters: of the outputs, whose shapes the model declares.
-            inputs: views of the private pool, as their arrays are.
-            outputs: likewise.
+            parameters: type and shape of each output; the model declares all shapes.
+            inputs: views of the private pool, with dtype and shape of the callers' arrays.
+            outputs: the same for outputs.
         """
         self._parameters = parameters
         self._staged = inputs
@@ -63,7 +63,7 @@ class StagedRequest:
         self._complete: tuple[OutputShape, ...] = ()
 
     def stage(self, arrays: Sequence[Any]) -> None:
-        """Copy the inputs, which fit."""
+        """Copy the inputs, which were checked before, to the private pool."""
         for staged, array in zip(self._staged, arrays, strict=True):
             if staged is not None:
                 staged[...] = array
@@ -72,7 +72,7 @@ class StagedRequest:
         """The shapes of all outputs.
 
         Raises:
-            GeneralFailure: the driver reports what cannot be.
+            GeneralFailure: the driver reports an impossible shape.
         """
         reported = executed.output_shapes
         if reported != self._shapes:
@@ -81,13 +81,13 @@ class StagedRequest:
                     f"the driver reports {len(reported)} shapes for {len(self._parameters)} outputs"
                 )
             for parameter, shape in zip(self._parameters, reported, strict=False):
-                parameter.shape_of(shape)  # what the model declares, or it raises
+                parameter.shape_of(shape)  # raises if it differs from the model's
             self._complete = complete_shapes(self._parameters, reported)
             self._shapes = reported
         return self._complete
 
     def outputs(self, given: Sequence[Any]) -> list[Any]:
-        """The outputs where they belong: in the given arrays, or in new ones."""
+        """Copy the outputs to the given arrays or to new ones, and return them."""
         found: list[Any] = []
         for staged, array in zip(self._outputs, given, strict=True):
             if array is None:
@@ -103,11 +103,11 @@ class StagedRequest:
 # -- requests that are bound already ---------------------------------------------------------------
 
 
-#: Requests of one model that the driver keeps bound.
+#: Most requests of one model that the driver keeps bound.
 _MOST: Final = 8
-#: The execution on arrays of the same shapes that has them bound.
+#: The number of executions on arrays of the same shapes after which the driver binds a request.
 _BINDS_AT: Final = 2
-#: Bytes of a private pool; if more is copied, being bound saves little.
+#: Most bytes of a bound request's private pool; if more is copied, binding saves little.
 LARGEST: Final = 256 * 1024
 _NOT_MEASURED: Final = Timing()
 
@@ -138,16 +138,15 @@ RememberedRequests: TypeAlias = RequestCache[Hashable, RememberedRequest]
 
 
 def _release(connection: Connection, request: RememberedRequest) -> None:
-    """Let the driver forget a request; its pool is free. Takes no call."""
+    """Free a request's pool, and tell the driver, with the next call, to release the request."""
     connection.release_later(request.handle)
     request.private.release()
 
 
 def request_key(inputs: object, outputs: object, measure: bool) -> Hashable | None:
-    """The key of a request over private arrays: all that it depends on. None for any other request.
+    """The key of a request over arrays that lie in no pool; None for any other request.
 
-    Everything that decides whether an array fits is in the key, so arrays whose key is remembered need no
-    check.
+    The key has everything that decides whether an array fits, so arrays whose key is cached need no check.
     """
     if type(inputs) not in (list, tuple) or type(outputs) not in (list, tuple, type(None)):
         return None
@@ -166,7 +165,7 @@ def request_key(inputs: object, outputs: object, measure: bool) -> Hashable | No
 
 
 def _in_microseconds(timing: Timing) -> Timing:
-    """Nanoseconds as HIDL's ways to execute have them: microseconds, rounded up."""
+    """Convert a timing in nanoseconds to HIDL's microseconds, rounded up."""
     both = (timing.time_on_device, timing.time_in_driver)
     return Timing(*(value if value == NO_TIMING else -(-value // 1000) for value in both))
 
@@ -175,14 +174,14 @@ def _in_microseconds(timing: Timing) -> Timing:
 
 
 class Prepared:
-    """The driver's handle of a prepared model, and what a client remembers of it. Thread-safe.
+    """The driver's handle of a prepared model, and the client's state of it. Thread-safe.
 
     Attributes:
-        session: of the driver.
-        model: as it was given.
-        preference: as it was given.
-        inputs: what each input must look like.
-        outputs: what each output must look like.
+        session: the session with the driver.
+        model: the model that was prepared.
+        preference: as given to `Device.prepare`.
+        inputs: type and shape of each input.
+        outputs: type and shape of each output.
         staging: private pools for arrays that lie in no pool.
         remembered: requests that the driver keeps bound.
     """
@@ -198,11 +197,11 @@ class Prepared:
         """Own `handle` from here on.
 
         Args:
-            session: of the driver that prepared it.
+            session: the session with the driver that prepared it.
             handle: the driver's number for it.
-            model: what was prepared.
+            model: the model that was prepared.
             preference: as given to `Device.prepare`.
-            note: of its priority, kept until it is closed; noted here as an unknown one unless given.
+            note: the note of its priority, kept until it is closed; unless given, one of unknown priority.
         """
         self.session = session
         self.model = model
@@ -224,10 +223,10 @@ class Prepared:
 
     @property
     def handle(self) -> int:
-        """The driver's number for it.
+        """The driver's number for the model.
 
         Raises:
-            Closed: it was released.
+            Closed: the model was released.
         """
         if self._closed:
             raise Closed("the prepared model is released")
@@ -239,10 +238,10 @@ class Prepared:
         return self._closed
 
     def hold(self) -> int:
-        """The driver's number for it, which stays valid until `release`.
+        """Begin an execution; returns the driver's number for the model, which stays valid until `release`.
 
         Raises:
-            Closed: it was released.
+            Closed: the model was released.
         """
         with self._lock:
             handle = self.handle
@@ -250,7 +249,7 @@ class Prepared:
         return handle
 
     def release(self) -> None:
-        """An execution under way has ended; after `close` the last one releases the model."""
+        """End an execution; after `close`, the last one releases the model in the driver."""
         with self._lock:
             self._pending -= 1
             last = self._closed and not self._pending
@@ -258,7 +257,7 @@ class Prepared:
             self._connection.post(Release(self._handle))
 
     def close(self) -> None:
-        """Release it; executions under way go on. Twice is fine, and so is a dead driver."""
+        """Release the model; executions under way go on. Twice is fine, and so is a dead driver."""
         with self._lock:
             if self._closed:
                 return
@@ -277,7 +276,7 @@ class Prepared:
 def _abandon(
     connection: Connection, handle: int, staging: StagingPools, remembered: RememberedRequests
 ) -> None:
-    """Release what was never closed: the driver gets the word with the next call."""
+    """Release a model that was never closed; the driver is told with the next call."""
     remembered.close()
     staging.close()
     connection.release_later(handle)

@@ -56,7 +56,7 @@ from nnburst.hal.types import OutputShape, Request, RequestArgument
 
 @dataclass(slots=True)
 class ArgumentPlace:
-    """Where one input or output lies: in a pool or buffer of the caller's, or (None) in the private pool."""
+    """The place of an argument: in a pool or buffer of the caller, or (`memory` None) in the private pool."""
 
     parameter: Parameter
     array: Array | None
@@ -68,12 +68,12 @@ class ArgumentPlace:
 
 
 class SocketArguments:
-    """The arguments of one execution, and where they lie. `SocketRequest` gives them memory.
+    """The arguments of one execution, and their places. `SocketRequest` gives them memory.
 
     Attributes:
-        prepared: what is executed.
-        inputs: where each input lies.
-        outputs: where each output lies.
+        prepared: the prepared model that is executed.
+        inputs: the place of each input.
+        outputs: the place of each output.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class SocketArguments:
         inputs: Sequence[Array | Buffer | None],
         outputs: Sequence[Array | Buffer | None] | None,
     ) -> None:
-        """Check all arrays and buffers; without `outputs`, each gets a new array.
+        """Check all arrays and buffers; without `outputs`, each output gets a new array.
 
         Raises:
             InvalidArgument: one does not fit, or is a buffer of another device.
             Closed: the device or a buffer is closed.
         """
-        prepared.session.check_open()  # a closed device counts before anything else
+        prepared.session.check_open()  # first: a closed device is reported before any other error
         check_count("inputs", inputs, prepared.inputs)
         given = [None] * len(prepared.outputs) if outputs is None else outputs
         check_count("outputs", given, prepared.outputs)
@@ -106,7 +106,7 @@ class SocketArguments:
                 place.memory._check_session(prepared.session, place.parameter.name)
 
     def grow(self, shapes: Sequence[OutputShape]) -> bool:
-        """Offer more room if the driver asked for it; False if that cannot help."""
+        """Offer more room for outputs that the driver found too small; False if a repetition cannot help."""
         short = [
             (place, shape)
             for place, shape in zip(self.outputs, shapes, strict=False)
@@ -120,7 +120,7 @@ class SocketArguments:
         return bool(short)
 
     def lay_out(self) -> int:
-        """Give everything outside of the caller's pools an offset in the private one; its size."""
+        """Place each argument that lies in no pool of the caller in the private one; returns its size."""
         layout = Layout()
         for place in (*self.inputs, *self.outputs):
             if place.memory is None and not place.omitted:
@@ -129,11 +129,11 @@ class SocketArguments:
 
     @property
     def arrays(self) -> tuple[list[Array | None], list[Array | None]]:
-        """The inputs' arrays and the outputs', as they were given."""
+        """The arrays of the inputs and of the outputs, as they were given."""
         return [place.array for place in self.inputs], [place.array for place in self.outputs]
 
     def fail(self) -> None:
-        """Note that it has failed: buffers that it was to write hold nothing any more."""
+        """Note that the execution has failed: its output buffers are empty."""
         for place in self.outputs:
             if isinstance(place.memory, Buffer):
                 place.memory._holds(None)
@@ -153,7 +153,7 @@ def _output_place(parameter: Parameter, value: Array | Buffer | None) -> Argumen
     if value is None:
         return ArgumentPlace(parameter, None, parameter.first_room)
     if isinstance(value, Buffer):
-        value._open_handle  # noqa: B018 - one that is closed is refused before anything is sent
+        value._open_handle  # noqa: B018 - refuses a closed buffer before anything is sent
         return ArgumentPlace(parameter, None, 0, value)
     array = parameter.check_output(value)
     memory, offset = find_memory(array) or (None, 0)
@@ -167,13 +167,13 @@ M = TypeVar("M", bound=Message)
 
 
 class SocketRequest:
-    """One execution as it is sent: what lies in no pool has its place in a private one.
+    """One execution as it is sent; arguments that lie in no pool are copied through a private one.
 
     Attributes:
-        arguments: checked.
-        private: comes from the prepared model, and goes back there once the execution has ended.
-        request: what a message has of it.
-        memories: the pools that go along with the request.
+        arguments: the checked arguments.
+        private: taken from the prepared model's pools, and returned when the execution has ended.
+        request: the request for a message.
+        memories: the pools that are sent with the request.
     """
 
     def __init__(self, arguments: SocketArguments) -> None:
@@ -206,9 +206,9 @@ class SocketRequest:
                 staged.view(place.array.dtype)[...] = place.array
 
     def staged(self) -> StagedRequest | None:
-        """The `StagedRequest` for later executions, which may differ in their contents alone.
+        """The `StagedRequest` for later executions that differ only in the contents of their arrays.
 
-        None if more than that may differ: an output's shape is open, or a buffer is named.
+        None if more may differ: the shape of an output is open, or an argument is a buffer.
         """
         arguments = self.arguments
         places = (*arguments.inputs, *arguments.outputs)
@@ -232,16 +232,16 @@ class SocketRequest:
         timeout: float,
         wait_for: Sequence[SyncFence] = (),
     ) -> tuple[M, Fds]:
-        """Make a call that brings all its memory, and after it the fences; see `Connection.call`."""
+        """Make a call that sends the request's memory, then the fences; see `Connection.call`."""
         connection = self.arguments.prepared.session.connection
         with Fds.duplicates([*self.memories, *wait_for]) as fds:
             return connection.call(message, expected, list(fds), timeout=timeout)
 
     def result(self, executed: Executed) -> ExecutionResult:
-        """The result, with outputs copied from the private pool to where they belong.
+        """Copy outputs from the private pool to the caller's or new arrays, and return the result.
 
         Raises:
-            GeneralFailure: the driver reports what cannot be.
+            GeneralFailure: the driver reports an impossible shape.
         """
         places = self.arguments.outputs
         shapes: Sequence[OutputShape | None] = executed.output_shapes or [None] * len(places)
@@ -254,10 +254,9 @@ class SocketRequest:
         return ExecutionResult(cast("list[Array]", outputs), complete, executed.timing)
 
     def fail(self, error: BaseException) -> None:
-        """It ended with `error`: buffers that it was to write hold nothing any more.
+        """End a failed execution: its output buffers are empty, and its private pool is released.
 
-        After a timeout or an interruption the driver may still write to the private pool, so it is not used
-        again.
+        After a timeout or an interruption the driver may still write to the pool, so it is not used again.
         """
         self.arguments.fail()
         known = isinstance(error, NnburstError)
@@ -266,7 +265,7 @@ class SocketRequest:
         self.private.release()
 
     def _view(self, place: ArgumentPlace, shape: tuple[int, ...]) -> Array:
-        """A view of what lies in the private pool."""
+        """A view of an argument in the private pool."""
         if self.private.memory is None:
             raise InvalidArgument(f"{place.parameter.name} has no memory")
         return self.private.memory.array(place.parameter.dtype, shape, place.offset)
@@ -278,7 +277,7 @@ class SocketRequest:
         return staged if place.array is None else staged.view(place.array.dtype)
 
     def _output(self, place: ArgumentPlace, reported: OutputShape | None) -> Array | Buffer:
-        """The array or buffer that an output ends up in."""
+        """Copy an output to the caller's or a new array, and return that, or the output's buffer."""
         parameter, given = place.parameter, place.array
         shape = parameter.shape_of(reported)
         if isinstance(place.memory, Buffer):
@@ -300,11 +299,11 @@ class SocketRequest:
 def run_placed(
     arguments: SocketArguments, run: Callable[[SocketRequest], ExecutionResult]
 ) -> ExecutionResult:
-    """Execute and wait; once more with more room if the driver asks for it and that can help.
+    """Execute and wait; repeat with more room for outputs if the driver asks for it and that can help.
 
     Args:
-        arguments: of the execution.
-        run: stages and sends what it is given; raises what the caller shall see.
+        arguments: the execution's arguments.
+        run: stages and sends the request, and returns the result; its exceptions reach the caller.
     """
     while True:
         placed = SocketRequest(arguments)
@@ -330,14 +329,14 @@ def execute_synchronously(
     deadline: float,
     attributes: Sequence[ExtensionAttribute] = (),
 ) -> ExecutionResult:
-    """Execute once by a request that is sent whole; see `PreparedModel.execute`.
+    """Execute once, sending the whole request; see `PreparedModel.execute`.
 
     Args:
-        prepared: what is executed.
+        prepared: the prepared model.
         inputs: checked here.
-        outputs: likewise.
-        measure: whether to time it.
-        deadline: on `time.monotonic`.
+        outputs: checked here.
+        measure: whether to time the execution.
+        deadline: time on `time.monotonic`.
         attributes: of vendor extensions.
     """
     handle = prepared.handle
@@ -357,7 +356,7 @@ def execute_synchronously(
 
 
 def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferToken, ...]:
-    """The pools as a request names them; descriptors are counted by the memories alone."""
+    """Describe the pools for a request; only memories count as descriptors, buffers have tokens."""
     described: list[MemoryPool | BufferToken] = []
     memories = 0
     for pool in pools:
@@ -375,11 +374,11 @@ def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferTok
 def _bind(
     arguments: SocketArguments, key: Hashable, measure: bool, deadline: float
 ) -> RememberedRequest | None:
-    """Have the driver bind a request; None if that cannot be, or is not worth it.
+    """Make the driver bind a request; None if it cannot be bound or is too large for that.
 
     Raises:
         DeadObject: the driver has died.
-        MissedDeadline: it did not answer in time.
+        MissedDeadline: the driver did not answer in time.
     """
     remembered = arguments.prepared.remembered
     if arguments.lay_out() > LARGEST:
@@ -398,7 +397,7 @@ def _bind(
 
 
 def _bound(placed: SocketRequest, measure: bool, deadline: float) -> int | None:
-    """The driver's number for a request; None if it refuses it: sent whole, it is refused with the reason."""
+    """The driver's number for a bound request; None if refused: sent whole, it then fails with the reason."""
     model = placed.arguments.prepared.handle
     message = CreateReusableExecution(model, placed.request, measure)
     try:
@@ -417,17 +416,17 @@ def execute_again(
     measure: bool,
     deadline: float,
 ) -> ExecutionResult | None:
-    """Execute what the driver has bound: contents are copied to its pool, and a handle is sent (ADR 25).
+    """Execute a request that the driver has bound: copy the inputs to its pool, send its handle (ADR 25).
 
-    When such arrays come for the second time, the driver is asked to bind a request for them. None if the
-    request is to be sent whole.
+    When arrays of the same shapes come for the second time, the driver is asked to bind a request for them.
+    Returns None if the whole request must be sent.
     """
     prepared.hold()
     try:
         key = request_key(inputs, outputs, measure)
         if key is None:
             return None
-        prepared.session.check_open()  # a closed device counts before anything else
+        prepared.session.check_open()  # first: a closed device is reported before any other error
         remembered = prepared.remembered
         request = remembered.take(key)
         if request is None and remembered.is_wanted(key):
@@ -442,11 +441,11 @@ def execute_again(
             executed, _ = prepared.session.connection.call(message, Executed, timeout=left)
             result = request.result(executed, given)
         except BaseException:
-            # Its execution may be under way still, so its pool is not used again.
+            # The execution may still be under way, so its pool is not used again.
             if remembered.remove(key, request):
                 prepared.session.connection.release_later(request.handle)
             raise
         remembered.put(key, request)
         return result
     finally:
-        prepared.release()  # behind the requests that ended here
+        prepared.release()  # last: bound requests are released before their model

@@ -1,4 +1,4 @@
-"""Makes fences, which an execution waits for or signals at its end.
+"""Makes fences: an execution can wait for some, and signals one at its end.
 
     fence, signaller = SyncFence.create()
     fenced = hal.execute_fenced(prepared, [x], wait_for=[fence])
@@ -30,8 +30,8 @@ from nnburst.hal.errors import Closed, MissedDeadline, ResourceExhausted
 from nnburst.hal.utils import Closing, polled
 from nnburst.tracing.slices import Layer, Phase, trace
 
-#: Seconds until a wait looks whether another thread has closed the fence. Nothing wakes it then: shutting the
-#: socket down would put the duplicates that other executions wait for into the error state.
+#: Seconds between two looks of a wait at whether another thread has closed the fence. Closing cannot wake the
+#: wait: a shutdown of the socket would put duplicates, for which other executions wait, into the error state.
 _LOOK_AGAIN: Final = 0.1
 
 
@@ -42,17 +42,17 @@ class SyncFence(Closing):
     """
 
     def __init__(self, fd: int) -> None:
-        """Own `fd`, a fence made elsewhere, from here on.
+        """Own `fd`, the descriptor of a fence.
 
         Raises:
-            InvalidArgument: it is not a fence; closed.
+            InvalidArgument: `fd` is not a fence; it is closed.
         """
         self._socket: socket.socket = adopt_fence(fd)
         weakref.finalize(self, self._socket.close)
 
     @classmethod
     def create(cls) -> tuple[Self, Signaller]:
-        """A new fence and what signals it, both of which the caller closes.
+        """Make a new fence and its signaller; the caller closes both.
 
         Raises:
             ResourceExhausted: this process may have no more descriptors.
@@ -71,10 +71,10 @@ class SyncFence(Closing):
         return fence_status(self._socket)
 
     def wait(self, timeout: float = 30.0) -> FenceStatus:
-        """Wait until it is not ACTIVE any more, and return its state.
+        """Wait until the fence is no longer ACTIVE, and return its state.
 
         Args:
-            timeout: seconds.
+            timeout: seconds to wait.
 
         Raises:
             MissedDeadline: it is still ACTIVE after that time.
@@ -118,11 +118,11 @@ class SyncFence(Closing):
             ) from error
 
     def _fail(self) -> None:
-        """Its signaller is gone: the error state, unless it was signalled before."""
+        """Put the fence into the error state, unless it was signalled before: its signaller is gone."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # closed, or the end of the socket was quicker
+            pass  # it is closed, or the other end was closed first
 
     def close(self) -> None:
         """Close the descriptor. Twice is fine."""

@@ -1,1 +1,1 @@
-"""Keeps the connection to a driver: handshake, upcalls, callbacks, the driver's process and its end."""
+"""Connects to a driver: handshake, upcalls, callbacks, the driver's process, and recovery after its death."""

@@ -1,7 +1,7 @@
-"""Lets one caller at a time into a burst; a second one is refused, and a signal handler's error frees it.
+"""Lets one caller at a time into a burst; a second one is refused. An error of a signal handler is safe.
 
-`Gate` is csrc/gate.h, which C enters by itself. A signal handler may raise right after any call and right at
-the beginning of any function of Python's, so one call of a function of C's ends an entry, in a `finally`.
+`Gate` wraps csrc/gate.h, whose gate C code can enter, too. A signal handler may raise after any call and at
+the beginning of any Python function; therefore a single C call, in a `finally`, leaves the gate.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from nnburst._native import nnb_gate
 
 BUSY: Final = "another thread is using this burst: one thread at a time"
-#: A number for each entry of Python's; odd, since those of C's are addresses.
+#: Makes a number for each entry from Python. The numbers are odd: entries from C use (even) addresses.
 entries: Final[Iterator[int]] = itertools.count(1, 2)
-#: Ends an entry; nothing if it is not inside.
+#: Leaves a gate; does nothing if the entry is not inside.
 leave: Final[Callable[[nnb_gate, int], None]] = lib.nnb_gate_leave
 _enter: Final = lib.nnb_gate_enter
 
@@ -34,8 +34,8 @@ class Gate:
         finally:
             leave(gate.struct, me)
 
-    A lock that is taken with `acquire`, or by a context manager of Python's, would not do: an exception
-    between taking it and the `try` would leave it taken for ever.
+    A lock taken with `acquire`, or a context manager in Python, would not work: an exception between taking
+    the lock and the `try` would leave it taken for ever.
 
     Attributes:
         struct: the struct nnb_gate, valid as long as this object.
@@ -44,12 +44,12 @@ class Gate:
     __slots__ = ("_busy", "struct")
 
     def __init__(self, busy: str = BUSY) -> None:
-        """`busy` is the message of a refusal."""
+        """Create a gate that refuses with the message `busy`."""
         self.struct: Final = ffi.new("struct nnb_gate *")
         self._busy: Final = busy
 
     def enter(self, me: int) -> None:
-        """Go in; `me` is new and stands for this call, since a handler's may come in its middle.
+        """Enter the gate; `me` is a new number for this call: a signal handler may call in its middle.
 
         Raises:
             BurstBusy: another caller is inside.

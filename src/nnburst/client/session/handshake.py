@@ -1,4 +1,4 @@
-"""Makes a session of a connected socket by Hello and Welcome."""
+"""Makes a session from a connected socket by exchanging the messages Hello and Welcome."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ from nnburst.hal.validation.values import validate_extensions
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that the driver has for a call that only asks.
+#: Seconds that the driver has to answer a query.
 _CALL_TIMEOUT: Final = 30.0
 
 
 class Session:
-    """A connection to a driver that both sides agreed to: what every object of a device uses of it.
+    """An established connection to a driver, shared by all objects of a device.
 
     Thread-safe. Not usable in a process forked from the one that made it.
 
     Attributes:
-        welcome: the driver's answer to this client's greeting.
-        feature_level: version that both sides speak.
+        welcome: the driver's Welcome, the answer to this client's Hello.
+        feature_level: feature level that both sides speak.
         pidfd: descriptor of the driver's process; borrowed, valid until `close`.
         closed: whether its device was closed.
-        lost: it was closed because its driver has died and another session is in its place.
-        notices: what a program wants to have run when the driver dies: on a thread of its own, so that
-            it can delay neither DeadObject nor `close`.
-        callbacks: what the driver may notify.
+        lost: whether it was closed because its driver had died and another session replaced it.
+        notices: a program's callbacks for the driver's death; they run on a thread of their own, so that
+            they can delay neither DeadObject nor `close`.
+        callbacks: the callbacks that the driver may notify.
         callback_thread: runs a program's own callbacks.
-        upcalls: where bursts register what the driver may ask.
-        own_bursts: those that models open by themselves.
+        upcalls: the server on which bursts register callbacks for the driver.
+        own_bursts: the bursts that models open by themselves.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class Session:
         *,
         timeout: float,
     ) -> None:
-        """Introduce this client.
+        """Exchange Hello and Welcome with the driver.
 
         Args:
             connected: SEQPACKET socket; owned from here on.
-            name: of the driver, for messages.
+            name: the driver's name, for messages.
             dead: makes the error of calls after the driver's death.
             timeout: seconds until the driver must have answered.
 
         Raises:
-            DeviceUnavailable: protocol or feature level do not fit, or the driver's own reason.
+            DeviceUnavailable: protocol or feature level do not fit, or the driver refused with a reason.
             ResourceExhausted: this process may have no more descriptors or threads.
             NnburstError: the driver died or did not answer.
         """
@@ -130,7 +130,7 @@ class Session:
                 raise
 
     def hints(self, attributes: Sequence[ExtensionAttribute]) -> Hints | msgspec.UnsetType:
-        """Attributes as they are sent; none, with a log line, to a driver of a version without them.
+        """Convert attributes for a message; if the driver's version has none, log that and return none.
 
         Raises:
             InvalidArgument: two have the same extension and code, or a code has more than 16 bits.
@@ -167,12 +167,12 @@ class Session:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the driver is there and the device is open."""
+        """Whether the driver is alive and the device is open."""
         return not self.closed and self._connection.is_alive
 
     @property
     def ended_ns(self) -> int:
-        """When the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        """The time at which the driver's end was noticed, on CLOCK_MONOTONIC; 0 before."""
         return self._connection.ended_ns
 
     @property
@@ -219,7 +219,7 @@ class Session:
         return self._extensions
 
     def abandon(self) -> None:
-        """End the connection without waiting and without a lock; `close` has the rest to do."""
+        """End the connection without waiting and without a lock; `close` must still be called."""
         self._connection.abandon()
 
     def ending(self, patience: float = PATIENCE) -> str:
@@ -227,10 +227,10 @@ class Session:
         return self._ending or how_it_ended(self.pidfd, patience)
 
     def close(self) -> None:
-        """End it; twice is fine."""
+        """End the session; twice is fine."""
         self.closed = True
         if not self._connection.is_alive and self.pidfd >= 0:
-            self._ending = self.ending(0)  # for those who look at an error after this
+            self._ending = self.ending(0)  # for errors whose message is read later
         if self._death_watch is not None:
             self._death_watch.close()
         self._connection.close()
@@ -245,7 +245,7 @@ _sessions: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
 
 
 def _abandon_in_child() -> None:
-    """In a forked child: the driver must see the parent's death, however long the child lives."""
+    """Close all connections in a forked child: else the driver would not see the parent's death."""
     for session in list(_sessions):
         session._connection.abandon_in_child()
         session.upcalls.abandon_in_child()
@@ -256,7 +256,7 @@ os.register_at_fork(after_in_child=_abandon_in_child)
 
 def _run_apart(notices: EndCallbacks) -> None:
     if not notices:
-        notices.run()  # those that are added from now on run at once
+        notices.run()  # callbacks added from now on run at once
         return
     thread = threading.Thread(target=notices.run, name="nnburst death notices", daemon=True)
     try:

@@ -1,8 +1,8 @@
-"""Gives each thread that executes arrays again and again a burst of its own, if its session may open one.
+"""Opens a burst for each thread that executes arrays repeatedly, if its session may open one.
 
-`PreparedModel.execute` and `CompiledModel.execute` are the plainest calls, and go over the socket the first
-time. With the second call of a thread a burst is opened behind it; once that is open, the thread's calls go
-over it. A burst that was not used for some seconds is closed, and so is one whose thread has ended.
+`PreparedModel.execute` and `CompiledModel.execute` go over the socket at first. With a thread's second call,
+a burst is opened in the background; as soon as it is open, the thread's calls use it. A burst that was not
+used for some seconds is closed, and so is one whose thread has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nnburst.hal.utils import DaemonThread
 
 B = TypeVar("B")
 
-#: Such bursts of one session: a quarter of what the driver's quota allows a client.
+#: Most bursts that a session opens by itself: a quarter of the driver's quota for a client.
 MOST_BURSTS: Final = 64
 
 
@@ -28,14 +28,14 @@ class BurstUser(Protocol):
     """An object that may have opened bursts of its own."""
 
     def release(self) -> None:
-        """Give all of them up; calls that are inside of one end there."""
+        """Close all of them; calls under way on them end."""
 
 
 class PriorityNote:
-    """Stands for a prepared model as long as it is open.
+    """The priority of a prepared model; it is kept as long as the model is open.
 
     Attributes:
-        priority: its own; this object, which equals no other, if only the driver has it.
+        priority: the priority; if only the driver has it, this object, which equals no other.
     """
 
     __slots__ = ("__weakref__", "priority")
@@ -48,9 +48,9 @@ class PriorityNote:
 class OwnBursts:
     """Counts the bursts that models of a session open by themselves. Thread-safe.
 
-    The driver runs executions over the socket by priority, HIGH before MEDIUM before LOW, and each burst on a
-    thread of its own as soon as a request comes. So while models of a session have different priorities,
-    their executions go over the socket.
+    The driver runs executions over the socket by priority, HIGH before MEDIUM before LOW; it runs those of
+    bursts as soon as they come, each burst on its own thread. So while models of a session have different
+    priorities, all their executions go over the socket.
     """
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class OwnBursts:
         self._users: Final[weakref.WeakSet[BurstUser]] = weakref.WeakSet()
 
     def note_priority(self, priority: Priority | None) -> PriorityNote:
-        """One more model is prepared; it counts as long as it keeps what this returns.
+        """Count a prepared model and its priority, as long as the returned note exists.
 
         Args:
-            priority: its own; None if only the driver has it, which counts as one that no other has.
+            priority: the model's priority; None if only the driver has it: it counts as a different one.
         """
         note = PriorityNote(priority)
         with self._lock:
@@ -83,12 +83,12 @@ class OwnBursts:
         """Open a burst for `user`, if one more is allowed.
 
         Args:
-            open_burst: keeps it where `user.release` finds it, and returns it.
-            user: whose `release` is called once none is allowed any more.
+            open_burst: opens a burst, stores it where `user.release` finds it, and returns it.
+            user: its `release` is called as soon as the session may have no such bursts any more.
 
         Raises:
-            ResourceExhausted: there are too many, or models of several priorities.
-            NnburstError: it cannot be opened.
+            ResourceExhausted: the session has too many bursts, or models of several priorities.
+            NnburstError: the burst cannot be opened.
         """
         with self._lock:
             self._users.add(user)
@@ -99,7 +99,7 @@ class OwnBursts:
         with self._lock:
             self._bursts.add(burst)
         try:
-            self._check_priorities()  # a model of another priority may have come meanwhile
+            self._check_priorities()  # a model of another priority may be new
         except ResourceExhausted:
             user.release()
             raise
@@ -113,13 +113,13 @@ class OwnBursts:
 logger = logging.getLogger(__name__)
 
 
-#: The call of a thread with which its burst is opened.
+#: The number of a thread's call that opens its burst.
 _OPENS_AT: Final = 2
-#: Calls of a thread after which it asks again, if its burst could not be opened.
+#: Number of calls until the next try, if a thread's burst could not be opened.
 _ASKS_AGAIN: Final = 1000
-#: Threads that may have a burst of one model.
+#: Most threads that may have a burst of one model.
 MOST_THREADS: Final = 16
-#: Seconds between looks at which bursts were used.
+#: Seconds after which an unused burst is closed.
 _LOOK: Final = 5.0
 
 
@@ -130,7 +130,7 @@ class ThreadBurst(Generic[B]):
         burst: None while it has none.
         is_used: set by each call over the burst.
         is_wanted: whether it is being opened.
-        calls: over the socket that gave a result.
+        calls: number of calls over the socket that returned a result.
     """
 
     __slots__ = ("__weakref__", "burst", "calls", "is_used", "is_wanted")
@@ -146,7 +146,7 @@ class ThreadBurst(Generic[B]):
 class _Registry(Generic[B]):
     """The bursts of one model, held weakly, and the thread that opens them. Thread-safe.
 
-    That thread keeps the model as little alive as this does.
+    The thread refers to the model weakly, too.
     """
 
     def __init__(self, open_burst: Callable[[Callable[[B], None]], None]) -> None:
@@ -166,7 +166,7 @@ class _Registry(Generic[B]):
             return [*self._all]
 
     def want(self, mine: ThreadBurst[B]) -> None:
-        """Have a burst opened for a thread."""
+        """Queue the opening of a burst for a thread."""
         with self._lock:
             in_use = sum(each.burst is not None or each.is_wanted for each in self._all)
             if self.is_closed or in_use >= MOST_THREADS:
@@ -178,11 +178,11 @@ class _Registry(Generic[B]):
                 try:
                     DaemonThread(self._serve)
                 except ResourceExhausted:
-                    return  # the next thread that wants one tries again
+                    return  # the next thread that wants a burst tries again
                 self._has_thread = True
 
     def abandon(self) -> None:
-        """End the thread, soon. Takes no lock and does not wait."""
+        """End the opening thread soon. Takes no lock and does not wait."""
         self.is_closed = True
         self._wanted.put(None)
 
@@ -231,7 +231,7 @@ class _Registry(Generic[B]):
 
 
 class _Local(threading.local, Generic[B]):
-    """The calling thread's own."""
+    """The `ThreadBurst` of the calling thread, as `mine`."""
 
     def __init__(self, registry: _Registry[B]) -> None:
         self.mine: Final[ThreadBurst[B]] = ThreadBurst()
@@ -242,37 +242,37 @@ class ThreadBursts(Generic[B]):
     """The bursts of a model's threads. Thread-safe.
 
     Attributes:
-        local: `local.mine` is the calling thread's.
+        local: `local.mine` is the `ThreadBurst` of the calling thread.
     """
 
     def __init__(self, open_burst: Callable[[Callable[[B], None]], None]) -> None:
-        """Open none yet.
+        """Create the table without opening a burst.
 
         Args:
-            open_burst: opens one and passes it on to its argument; called on a thread of this object's, which
-                keeps it alive, so it must not hold the model. It raises NnburstError if there can be none.
+            open_burst: opens a burst and passes it to its argument, or raises NnburstError. It is called on a
+                thread of this object and kept by it, so it must not refer to the model.
         """
         self._registry: Final = _Registry(open_burst)
         self.local: Final = _Local(self._registry)
         weakref.finalize(self, self._registry.abandon).atexit = False
 
     def add(self, mine: ThreadBurst[B]) -> None:
-        """Have one more thread, which the caller knows, in place of `local.mine`; it is held weakly."""
+        """Add a thread's entry that the caller keeps, instead of `local.mine`; it is referred to weakly."""
         self._registry.add(mine)
 
     def is_opening(self, mine: ThreadBurst[B]) -> bool:
-        """A call of the calling thread over the socket begins; whether its burst is being opened."""
+        """Note that a call over the socket begins; returns whether the thread's burst is being opened."""
         if mine.calls >= _OPENS_AT - 1 and not mine.is_wanted and not self._registry.is_closed:
             self._registry.want(mine)
         return mine.is_wanted
 
     def release(self) -> None:
-        """Give all bursts up; calls that are inside of one end there, later ones count anew."""
+        """Close all bursts; calls under way on them end, and later calls are counted anew."""
         for each in self._registry.all():
             each.burst = None
             each.calls = 0
 
     def close(self) -> None:
-        """Give all bursts up, and open no more. Twice is fine."""
+        """Close all bursts, and open no more. Twice is fine."""
         self._registry.abandon()
         self.release()

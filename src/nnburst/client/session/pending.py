@@ -24,18 +24,18 @@ logger = logging.getLogger(__name__)
 class CallbackThread:
     """Runs a program's own callbacks, one after the other: they may block, and delay only each other.
 
-    Thread-safe. The thread starts with the first one.
+    Thread-safe. The thread starts with the first callback.
     """
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Create the queue, without starting the thread."""
         self._lock = threading.Lock()
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._started = False
         self._closed = False
 
     def run(self, callback: Callable[[], None]) -> None:
-        """Run `callback` soon; after `close`, at once."""
+        """Queue `callback` for the thread; after `close`, run it at once."""
         with self._lock:
             closed = self._closed
             if not closed:
@@ -45,7 +45,7 @@ class CallbackThread:
             _attempt(callback)
 
     def _start(self) -> bool:
-        """Start the thread; False if the process may have no more, and the next callback tries again."""
+        """Start the thread; False if the process may have no more threads. The next callback tries again."""
         try:
             threading.Thread(target=self._serve, name="nnburst callbacks", daemon=True).start()
         except RuntimeError as error:
@@ -56,7 +56,7 @@ class CallbackThread:
         return True
 
     def close(self) -> None:
-        """Run what waits, and end; does not wait for that. Twice is fine."""
+        """End the thread after the callbacks that are queued; does not wait for that. Twice is fine."""
         with self._lock:
             self._closed = True
         self._waiting.put(None)
@@ -76,21 +76,20 @@ def _attempt(callback: Callable[[], None]) -> None:
 
 T = TypeVar("T")
 
-#: Seconds that `result` waits at a time: no wait is without a deadline.
+#: Longest single wait of `result` in seconds: every wait has a deadline.
 _LONG: Final = 3600.0
 
 
 class Pending(NotPicklable, Generic[T]):
     """A result that comes later, for threads, callbacks and event loops (`await`). Thread-safe.
 
-    It is done once: with a result, with an error, or because it was cancelled. A result that comes after
-    that is released.
+    It is completed once: by a result, an error, or a cancellation. A later result is released.
     """
 
     _instead = "pickle its result instead"
 
     def __init__(self, what: str, thread: CallbackThread) -> None:
-        """`what` names it in messages; callbacks run on `thread`."""
+        """Create a pending result, called `what` in error messages; callbacks run on `thread`."""
         self._what = what
         self._thread = thread
         self._owner = os.getpid()
@@ -115,12 +114,12 @@ class Pending(NotPicklable, Generic[T]):
         """Wait for the outcome; may be called again.
 
         Args:
-            timeout: seconds; None to wait until the driver answers or dies.
+            timeout: seconds to wait; None to wait until the driver answers or dies.
 
         Raises:
-            MissedDeadline: it is not there in time; it may come yet.
+            MissedDeadline: the outcome did not come in time; it may still come.
             Closed: it was cancelled.
-            NnburstError: the driver's reason, or DeadObject.
+            NnburstError: the driver reports it; DeadObject if the driver died.
         """
         seconds = None if timeout is None else check_timeout(timeout)
         self._check_process()
@@ -132,16 +131,16 @@ class Pending(NotPicklable, Generic[T]):
         return self._outcome()
 
     def cancel(self) -> bool:
-        """Cancel it; False if it is done already.
+        """Give the result up; returns False if it is done already.
 
-        The driver finishes what it has begun, and memory that it uses is kept until then.
+        The driver still finishes its work, and the memory that it uses is kept until then.
         """
         return self._complete(Closed(f"{self._what} was cancelled"), cancelled=True)
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
-        """Call `callback(self)` once it is done: on a thread for callbacks, or at once if it is done already.
+        """Call `callback(self)` once this is done: on a thread for callbacks, or now if it is done already.
 
-        Callbacks of one device run one after the other; what they raise on their thread is logged.
+        Callbacks of one device run one after the other; their exceptions on that thread are logged.
         """
 
         def call() -> None:
@@ -151,7 +150,7 @@ class Pending(NotPicklable, Generic[T]):
             call()
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Wait in an event loop. A task that is cancelled meanwhile cancels this, too."""
+        """Wait in an event loop. If the task is cancelled meanwhile, this is cancelled, too."""
         import asyncio
 
         self._check_process()
@@ -177,7 +176,7 @@ class Pending(NotPicklable, Generic[T]):
             raise Closed(f"{self._what} belongs to process {self._owner}, which forked")
 
     def _wake_later(self, waker: Callable[[], None]) -> bool:
-        """Run `waker` when it is done; False if it is already."""
+        """Run `waker` when this is done; returns False if it is done already."""
         with self._changed:
             if self._done:
                 return False
@@ -187,12 +186,12 @@ class Pending(NotPicklable, Generic[T]):
     def _complete(
         self, outcome: Callable[[Any], T] | NnburstError, *, cancelled: bool = False
     ) -> bool:
-        """Be done; whether this was the first outcome.
+        """Complete this with an outcome; returns False if it was complete already.
 
         Args:
-            outcome: an error, or what makes the result from this object: run once, for the first caller
-                first. It must not refer to this object by itself: one that is never asked would live on.
-            cancelled: whether it is not wanted any more.
+            outcome: an error, or a function that makes the result from this object. The first caller of
+                `result` runs it, once. It must not refer to this object: such a cycle would keep it alive.
+            cancelled: whether the program gave the result up.
         """
         with self._changed:
             if self._done:
@@ -217,7 +216,7 @@ class Pending(NotPicklable, Generic[T]):
                 except NnburstError as error:
                     self._error = _again(error)
                     raise
-                except BaseException as error:  # Ctrl-C, say, which is raised once
+                except BaseException as error:  # such as Ctrl-C, which is raised once
                     self._error = GeneralFailure(f"an interruption lost the result: {error!r}")
                     raise
         if self._error is not None:
@@ -230,7 +229,7 @@ class Pending(NotPicklable, Generic[T]):
 
 
 def wake_waiter(future: asyncio.Future[None]) -> None:
-    """End the wait for a future, in its event loop; nothing if that has ended already."""
+    """End the wait for a future, in its event loop; does nothing if the wait has ended already."""
     if not future.done():
         future.set_result(None)
 
@@ -240,7 +239,7 @@ def _slice(deadline: float) -> float:
 
 
 def _again(error: NnburstError) -> NnburstError:
-    """The same error without its traceback, which grows with each raise and refers to its frames."""
+    """Copy an error without its traceback, which would grow with each raise and keep frames alive."""
     kind = type(error)
     again = kind.__new__(kind)
     again.args, again.__cause__ = error.args, error.__cause__

@@ -24,14 +24,14 @@ from nnburst.hal import vlog
 from nnburst.hal.errors import DeadObject
 from nnburst.hal.utils import polled, start_thread
 
-#: Seconds that a message waits for what it is about to be known.
+#: Seconds that a message about a driver's end waits until the kernel reports it.
 PATIENCE: Final = 0.2
-#: linux/pidfd.h: PIDFD_GET_INFO, PIDFD_INFO_EXIT, and where struct pidfd_info has the exit code.
+#: linux/pidfd.h: PIDFD_GET_INFO, PIDFD_INFO_EXIT, and the offset of the exit code in struct pidfd_info.
 _GET_INFO: Final = 0xC040FF0B
 _INFO_EXIT: Final = 1 << 3
 _INFO_BYTES: Final = 64
 _EXIT_CODE_OFFSET: Final = 60
-#: proc(5): where /proc/PID/stat has the flags and the exit code, counted after the name; linux/sched.h.
+#: proc(5): the fields of flags and exit code in /proc/PID/stat, counted after the name; linux/sched.h.
 _FLAGS: Final = 6
 _STAT_EXIT_CODE: Final = 49
 _PF_EXITING: Final = 4
@@ -39,13 +39,13 @@ _STEP: Final = 0.002
 
 
 class DriverDied(DeadObject):
-    """DeadObject that finds out how the driver ended when its message is read.
+    """A DeadObject that determines how the driver ended only when its message is read.
 
-    It is raised at once; the kernel may still be taking a large process apart then.
+    So it can be raised at once, while the kernel may still be freeing the memory of a large process.
     """
 
     def __init__(self, how: Callable[[], str]) -> None:
-        """`how` gives the message."""
+        """Create the error; `how` returns the message."""
         super().__init__("the driver has died")
         self._how: Callable[[], str] | None = how
 
@@ -53,13 +53,13 @@ class DriverDied(DeadObject):
         return super().__str__() if self._how is None else self._how()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The message as it is now: another process cannot find out more."""
+        """Pickle the message as it is now: another process cannot determine more."""
         restore, (kind, _, state) = super().__reduce__()
         return restore, (kind, (str(self),), {**state, "_how": None})
 
 
 def describe(code: int) -> str:
-    """An exit code as `subprocess` has it, in words."""
+    """Describe an exit code of `subprocess` in words."""
     if code >= 0:
         return f"ended with exit status {code}"
     try:
@@ -71,7 +71,7 @@ def describe(code: int) -> str:
 def how_it_ended(pidfd: int, patience: float = PATIENCE) -> str:
     """Describe how the process behind a pidfd ended, whether or not it is a child of this one.
 
-    Waits up to `patience` seconds if it cannot be known yet.
+    Waits up to `patience` seconds if the kernel does not report it yet.
     """
     pid = _pid_of(pidfd)
     if pid is None:
@@ -87,10 +87,10 @@ def how_it_ended(pidfd: int, patience: float = PATIENCE) -> str:
 
 
 def dying_exit_code(pid: int) -> int | None:
-    """Exit code of a process that is being taken apart or waits for its parent; None if unknown.
+    """Exit code of a dying process or one that waits for its parent; None if unknown.
 
-    That takes a large process long after its death is decided. The kernel also answers 0 to those
-    who may not read it, so it counts as unknown.
+    Freeing the memory of a large process takes long. The kernel also reports 0 if the caller may not read the
+    exit code, so 0 counts as unknown.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -103,13 +103,13 @@ def dying_exit_code(pid: int) -> int | None:
 
 def _exit_code(pidfd: int, pid: int) -> int | None:
     code = dying_exit_code(pid) if pid > 0 else None
-    if code is not None and _pid_of(pidfd) == pid:  # so the number still meant this process
+    if code is not None and _pid_of(pidfd) == pid:  # so the number was still this process's
         return code
     return _reaped_exit_code(pidfd)
 
 
 def _pid_of(fd: int) -> int | None:
-    """The process of a pidfd, -1 once reaped; None if a driver sent something else."""
+    """The process of a pidfd, -1 once reaped; None if the driver sent another kind of descriptor."""
     try:
         info = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
     except OSError:
@@ -134,34 +134,34 @@ def _reaped_exit_code(pidfd: int) -> int | None:
 #: Lines and bytes of a driver's log that are kept.
 _LAST_LINES: Final = 20
 _LINE_BYTES: Final = 512
-#: Seconds that a process gets to end after its socket was closed, and after SIGTERM.
+#: Seconds that a process has to end after its socket was closed, and again after SIGTERM.
 _GRACE: Final = 2.0
-#: Seconds that the lines which a process has written take at most to be read.
+#: Most seconds to wait until the last lines of an ended process are read.
 _LAST_WORDS: Final = 0.1
 
 
 class Child:
-    """A process that this one has started, with what `subprocess.Popen` has of one. Thread-safe.
+    """A started child process, with the interface of `subprocess.Popen`. Thread-safe.
 
-    `Popen` keeps the interpreter's lock until the new process runs its program: 0.3 ms on an idle machine,
-    and as long as that waits for a core on a busy one. Here the lock is free meanwhile.
+    `Popen` holds the interpreter's lock until the new process runs its program: 0.3 ms on an idle machine,
+    and on a busy one until the process gets a core. This class releases the lock meanwhile.
 
     Attributes:
-        pid: its number.
+        pid: number of the process.
     """
 
     def __init__(
         self, command: Sequence[str], fds: Mapping[int, int], environment: Mapping[str, str]
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
             command: path of the program, and its arguments.
-            fds: descriptors of this process by what they are in the new one, which has no others.
-            environment: all of it.
+            fds: number of each descriptor in the new process to the descriptor here; it gets no others.
+            environment: the whole environment of the new process.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the process cannot be started.
         """
         words = [ffi.new("char[]", os.fsencode(word)) for word in command]
         variables = [
@@ -170,7 +170,7 @@ class Child:
         inherited = [fd for fd in _inheritable_fds() if fd not in fds]
         above = max(fds, default=2) + 1
         with ExitStack() as stack:
-            sources = []  # above the targets, which a source must not be one of
+            sources = []  # above the targets: no source may be a target
             for fd in fds.values():
                 sources.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above))
                 stack.callback(os.close, sources[-1])
@@ -191,7 +191,7 @@ class Child:
         self._reaping: Final = threading.Lock()
 
     def poll(self) -> int | None:
-        """Its exit code as `subprocess` has it; None while it runs."""
+        """The exit code as in `subprocess`; None while the process runs."""
         with self._reaping:
             if self._code is None:
                 try:
@@ -203,7 +203,7 @@ class Child:
             return self._code
 
     def wait(self, timeout: float) -> int:
-        """Its exit code, once it has ended.
+        """Wait for the process to end, and return its exit code.
 
         Raises:
             TimeoutExpired: that takes longer than `timeout` seconds.
@@ -224,13 +224,13 @@ class Child:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal to the process, unless it has ended."""
         with self._reaping:
             if self._code is None:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the process."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -243,7 +243,7 @@ def _await_end(child: Child, pidfd: int, deadline: float) -> None:
 
 
 def _inheritable_fds() -> list[int]:
-    """Descriptors that a new process would have: other libraries make some."""
+    """Descriptors that a new process would inherit: other libraries may open some."""
     found = []
     try:
         names: Iterable[str | int] = os.listdir("/proc/self/fd")  # noqa: PTH208 - names alone, and quicker
@@ -257,10 +257,10 @@ def _inheritable_fds() -> list[int]:
 
 
 class DriverProcess:
-    """A started driver. Thread-safe."""
+    """The process of a started driver, and the end of its log. Thread-safe."""
 
     def __init__(self, process: Child | subprocess.Popen[bytes], log: IO[bytes]) -> None:
-        """Own `process` and `log`, a pipe with what it writes to stderr; it is killed if this fails.
+        """Own `process` and `log`, a pipe from its stderr; the process is killed if this fails.
 
         Raises:
             ResourceExhausted: this process may have no more threads.
@@ -280,7 +280,7 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Number of the process."""
         return self._process.pid
 
     def _read(self, stderr: IO[bytes]) -> None:
@@ -288,13 +288,13 @@ class DriverProcess:
             while line := stderr.readline(_LINE_BYTES):
                 text = line.decode(errors="replace").rstrip()
                 if text.startswith(vlog.MARK):
-                    vlog.write_line(text)  # asked for; its last words are something else
+                    vlog.write_line(text)  # the user asked for these lines; they are no error
                 else:
                     self._lines.append(text)
 
     @property
     def last_lines(self) -> list[str]:
-        """The end of its log."""
+        """The last lines of its log."""
         return list(self._lines)
 
     def ending(self, patience: float = PATIENCE) -> str:
@@ -307,7 +307,7 @@ class DriverProcess:
         return f"the driver (pid {self.pid}) {how}" + (f"; its last lines:{lines}" if lines else "")
 
     def _exit_code(self, patience: float) -> int | None:
-        """The code that it has ended or will end with, once that is known; None if it is not in time."""
+        """The exit code of the process, which may still be ending; None if it is not known in time."""
         deadline = time.monotonic() + patience
         while True:
             code = self._process.poll()
@@ -318,7 +318,7 @@ class DriverProcess:
             time.sleep(_STEP)
 
     def close(self) -> None:
-        """Wait for it to end after its socket was closed; make it end if it does not."""
+        """Wait for the process to end after its socket was closed; terminate it if it does not."""
         if os.getpid() != self._owner:
             return  # a forked child has no children of this process
         for nudge in (None, signal.SIGTERM, signal.SIGKILL):

@@ -1,11 +1,11 @@
-"""Connects again after a driver has died, and prepares again all that was prepared on it.
+"""Connects again after a driver has died, and prepares its models and opens its bursts again.
 
-A thread recovers the connection. It begins when the driver dies and ends with the recovery; there is never
-more than one, and no caller's thread does its work. Calls wait meanwhile as long as their timeouts allow, or
-fail at once.
+A thread does this; it starts when the driver dies and ends with the recovery. There is never more than one,
+and no thread of a caller does its work. Meanwhile calls wait as long as their timeouts allow, or fail at
+once.
 
-A driver that dies within a second of its start is started again only by the next call, so that a driver that
-cannot run is not started over and over.
+A driver that dies within a second of its start is restarted only by the next call, so that a driver that
+cannot run is not restarted over and over.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from nnburst.hal.utils import DaemonThread
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a driver must have lived to be made again before something calls it.
+#: Seconds that a driver must have run to be restarted at once when it dies, not only by the next call.
 _LIFE: Final = 1.0
 #: Longest single wait, in seconds.
 _LONGEST: Final = 86_400.0
 
 
 class InvalidDevice(GeneralFailure):
-    """The service that came back is another one than before; it is not used (NNAPI: InvalidDevice)."""
+    """The restarted service has other facts than before, so it is not used (NNAPI: InvalidDevice)."""
 
 
 def check_same(before: Mapping[str, object], now: Mapping[str, object]) -> None:
-    """Raise InvalidDevice if a device has come back with other facts than before."""
+    """Raise InvalidDevice if the facts of a restarted device differ from those before."""
     for name, fact in before.items():
         if now[name] != fact:
             raise InvalidDevice(
@@ -44,36 +44,36 @@ def check_same(before: Mapping[str, object], now: Mapping[str, object]) -> None:
 
 
 class Mortal(Protocol):
-    """An object that is lost with its driver and can be made again."""
+    """An object that is lost with its driver and can be made again: a device, a model or a burst."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be used."""
+        """Whether the object can be used."""
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, and is not to be made again."""
+        """Whether the object was closed; then it is not made again."""
 
     def _renew(self) -> Callable[[], None]:
-        """Make it again; what gives back what is left of the old one, once all are there.
+        """Make the object again; returns a function that cleans up the old one after the whole recovery.
 
         Raises:
-            NnburstError: it cannot be made.
+            NnburstError: the object cannot be made.
         """
 
 
 class Recovery:
-    """Makes a connection again whenever it ends, and what was made over it, in the order of their making.
+    """Makes a connection again whenever it ends, then the objects that were made over it, in their old order.
 
-    Thread-safe. It keeps none of them alive.
+    Thread-safe. It refers to all of them weakly.
 
     Attributes:
         count: how often the connection was made again.
-        waits: whether calls wait unless they say otherwise.
+        waits: whether calls wait by default.
     """
 
     def __init__(self, waits: bool) -> None:
-        """Begin with a connection that lives; `add` it first."""
+        """Begin with a live connection; `add` its device first."""
         self.count = 0
         self.waits: Final = waits
         self._changed: Final = threading.Condition()
@@ -83,17 +83,17 @@ class Recovery:
         self._error: NnburstError | None = None
         self._is_closed = False
         self._began = time.monotonic()
-        #: Of event loops: called at each change, with the lock held.
+        #: Functions that wake event loops: called at each change, with the lock held.
         self._listeners: set[Callable[[], None]] = set()
 
     def add(self, mortal: Mortal) -> None:
-        """Make it again, too, from now on; the connection itself comes first."""
+        """Include an object in later recoveries; the device with the connection is added first."""
         with self._changed:
             self._mortals = [held for held in self._mortals if held() is not None]
             self._mortals.append(weakref.ref(mortal))
 
     def connection_ended(self) -> None:
-        """The driver has died: begin, unless it did not live long. Does not block."""
+        """Start a recovery after the driver's death, unless it ran only briefly. Does not block."""
         with self._changed:
             soon = time.monotonic() - self._began < _LIFE
             final = self._is_closed or isinstance(self._error, InvalidDevice)
@@ -107,17 +107,17 @@ class Recovery:
             self._tell()
 
     def reach(self, mortal: Mortal, deadline_ns: int, *, waits: bool | None = None) -> None:
-        """Wait until something is alive.
+        """Wait until an object is alive.
 
         Args:
-            mortal: what is needed.
-            deadline_ns: until when, on CLOCK_MONOTONIC.
-            waits: False to raise DeadObject at once; None for what the device was made with.
+            mortal: the object.
+            deadline_ns: end of the wait, on CLOCK_MONOTONIC.
+            waits: False to raise DeadObject at once; None to do as the device's `recover=` says.
 
         Raises:
-            MissedDeadline: it is still being made; that goes on.
-            DeadObject: it is not waited for, or could not be made; the next call tries again.
-            InvalidDevice: what came back is another device; final.
+            MissedDeadline: the object is still being made; the recovery goes on.
+            DeadObject: the call does not wait, or the object could not be made; the next call tries again.
+            InvalidDevice: the restarted device has other facts; no later call tries again.
             Closed: the device was closed.
         """
         with self._changed:
@@ -131,16 +131,16 @@ class Recovery:
     def revive(
         self, mortal: Mortal, seconds: float | None, began_ns: int | None, ended_ns: int
     ) -> None:
-        """`reach` for the framework, which decides by itself how long it waits, and for which deaths.
+        """Do `reach` for the framework, which decides how long it waits, and after which deaths.
 
         Args:
-            mortal: what is needed.
-            seconds: that this call may wait; None for no limit.
-            began_ns: moment on CLOCK_MONOTONIC: a driver that has died since is not waited for. None waits.
-            ended_ns: when its driver died.
+            mortal: the object.
+            seconds: longest wait of this call; None for no limit.
+            began_ns: time on CLOCK_MONOTONIC: if the driver died after it, do not wait; None always waits.
+            ended_ns: the time of the driver's death.
 
         Raises:
-            DeadObject: its driver has died since `began_ns`.
+            DeadObject: the driver died after `began_ns`.
             NnburstError: as for `reach`.
         """
         if began_ns is not None and ended_ns > began_ns:
@@ -153,7 +153,7 @@ class Recovery:
     async def reach_async(
         self, mortal: Mortal, deadline_ns: int, *, waits: bool | None = None
     ) -> None:
-        """`reach`, while the event loop goes on."""
+        """Do `reach` without blocking the event loop."""
         loop = asyncio.get_running_loop()
         attempts = self._attempts
         while True:
@@ -179,21 +179,21 @@ class Recovery:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is made again any more."""
+        """Whether `close` was called."""
         return self._is_closed
 
     def close(self) -> None:
-        """Make nothing again; who waits gets Closed. Twice is fine."""
+        """End all recoveries; waiting calls raise Closed. Twice is fine."""
         with self._changed:
             self._is_closed = True
             self._tell()
 
     def _is_there(self, mortal: Mortal, attempts: int, waits: bool | None) -> bool:
-        """Whether it is alive; if not, see that it is being made. With the lock held.
+        """Whether an object is alive; if not, start a recovery unless one is running. With the lock held.
 
         Args:
-            mortal: what is needed.
-            attempts: how many had ended when the caller came.
+            mortal: the object.
+            attempts: number of recoveries that had ended when the call began.
             waits: as for `reach`.
         """
         if self._is_closed:
@@ -215,7 +215,7 @@ class Recovery:
         return False
 
     def _start(self) -> None:
-        """Begin on a thread; with the lock held."""
+        """Start a recovery on a thread; with the lock held."""
         DaemonThread(self._run)
         self._is_running = True
 
@@ -224,7 +224,7 @@ class Recovery:
         error: NnburstError | None = None
         try:
             error = self._renew_all(leftovers)
-        except Exception as unexpected:  # else callers would wait for ever
+        except Exception as unexpected:  # callers must not wait for ever
             logger.exception("making a driver again failed; the next call tries again")
             error = GeneralFailure(f"making it again failed: {unexpected!r}")
         finally:
@@ -243,7 +243,7 @@ class Recovery:
                 )
 
     def _renew_all(self, leftovers: list[Callable[[], None]]) -> NnburstError | None:
-        """Make all that is dead again, in order; the first error, after which only what is left is tried."""
+        """Make all dead objects again, in order; goes on after most errors, and returns the first one."""
         first: NnburstError | None = None
         with self._changed:
             mortals = list(self._mortals)
@@ -269,7 +269,7 @@ class Recovery:
         return first
 
     def _tell(self) -> None:
-        """Something has changed; with the lock held."""
+        """Wake all waiting calls after a change; with the lock held."""
         self._changed.notify_all()
         for listener in self._listeners:
             listener()
@@ -288,7 +288,7 @@ class Revivable(Protocol):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be used."""
+        """Whether the object can be used."""
 
     @property
     def _ended_ns(self) -> int: ...
@@ -301,23 +301,23 @@ class _Reachable(Protocol):
 
 
 def died_ns(mortal: Revivable) -> int | None:
-    """When the end of its driver was noticed, on CLOCK_MONOTONIC; None while it can be used."""
+    """The time at which its driver's end was noticed, on CLOCK_MONOTONIC; None while it can be used."""
     return None if mortal.is_alive else mortal._ended_ns
 
 
 def revive(mortal: Revivable) -> None:
-    """Wait until it is made again if its driver has died, for as long as that takes.
+    """Wait, without a limit, until an object is made again if its driver has died.
 
     Raises:
-        NnburstError: the driver does not come back.
+        NnburstError: the recovery has failed.
     """
     mortal._revive(None)
 
 
 def reach(device: _Reachable, timeout: float) -> None:
-    """Wait `timeout` seconds at most until a device's driver is there.
+    """Wait at most `timeout` seconds until a device's driver is alive.
 
     Raises:
-        NnburstError: it is not there in time.
+        NnburstError: the driver is not recovered in time.
     """
     device._reached(timeout)

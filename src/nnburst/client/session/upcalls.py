@@ -1,7 +1,8 @@
 """Answers the driver's calls: requests for the pools of bursts, and notifications of outcomes.
 
-Each callback of an asynchronous call runs exactly once, whatever happens. What comes first counts: the
-driver's notification, its refusal of the call, or its death. Later ones are released. (NNAPI: TransferValue.)
+Each callback of an asynchronous call runs exactly once: at the driver's notification, its refusal of the
+call, or its death, whichever comes first. A model that a later notification brings is released. (NNAPI:
+TransferValue.)
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, er
 from nnburst.hal.utils import start_thread
 
 Notification = NotifyPrepared | NotifyExecuted
-#: What a callback gets: the driver's word, or why it will not come. Runs on a thread that must go on.
+#: Receives the driver's notification, or the reason why none will come. It must not block its thread.
 Listener = Callable[[Notification | NnburstError], None]
 
 
 class Interrupted(GeneralFailure):
-    """An interruption fell into an asynchronous call: it is unknown whether the driver has got it."""
+    """An asynchronous call was interrupted: it is unknown whether the driver has received it."""
 
 
 class Callback:
     """One callback (NNAPI: IPreparedModelCallback, IExecutionCallback). Thread-safe.
 
     Attributes:
-        number: what messages call it.
+        number: the number that names it in messages.
     """
 
     def __init__(
@@ -65,18 +66,18 @@ class Callback:
         return True
 
     def notify_as_dead_object(self) -> None:
-        """The driver has died, or the connection was closed: the listener gets the reason."""
+        """Notify the listener that the driver has died, or that the connection was closed."""
         self.notify(self._ended(self))
 
 
 class Callbacks:
-    """All callbacks that one driver may notify, protected against its death. Thread-safe.
+    """All callbacks that one driver may notify; its death notifies them, too. Thread-safe.
 
-    A callback, and the memory that it holds, stays here until the driver can have no use for it any more.
+    A callback, and the memory that it refers to, is kept until the driver no longer needs it.
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Expect notifications from the driver behind `connection`."""
+        """Create the callbacks for the driver behind `connection`."""
         self._connection = connection
         self._callbacks: dict[int, Callback] = {}
         self._numbers = itertools.count(1)
@@ -92,15 +93,15 @@ class Callbacks:
 
         Args:
             message: makes the call from the number of its callback.
-            fds: borrowed descriptors that go with it.
-            listener: gets what becomes of it, exactly once, also if this raises; of an exception that is
-                no NnburstError it gets an Interrupted.
-            timeout: seconds until the call must have left.
+            fds: borrowed descriptors that are sent with it.
+            listener: receives the outcome exactly once, even if this method raises; for an exception that is
+                not an NnburstError it receives an Interrupted.
+            timeout: seconds until the call must be sent.
 
         Raises:
-            MissedDeadline: the driver does not take it.
+            MissedDeadline: the driver does not accept the call.
             DeadObject: the driver has died.
-            InvalidArgument: it is too large, or brings too many descriptors.
+            InvalidArgument: the call is too large, or has too many descriptors.
         """
         callback = self.open(listener)
 
@@ -119,14 +120,14 @@ class Callbacks:
             raise
 
     def open(self, listener: Listener) -> Callback:
-        """A callback that notifies `listener`; its number goes into the call."""
+        """Make a callback that notifies `listener`; its number goes into the call."""
         callback = Callback(next(self._numbers), listener, self._ended)
         self._callbacks[callback.number] = callback
         self._connection.on_end(callback.notify_as_dead_object)
         return callback
 
     def notified(self, message: Notification) -> None:
-        """The driver notifies: run the callback, or dispose of what comes too late."""
+        """Handle a notification of the driver: run the callback, or release a model that came too late."""
         callback = self._callbacks.get(message.callback)
         outcome: Notification | NnburstError = message
         if message.status != ErrorStatus.NONE:
@@ -136,11 +137,11 @@ class Callbacks:
             self.release_unwanted(message)
 
     def refused(self, callback: Callback, error: NnburstError) -> None:
-        """The call failed: the driver will not notify, or has done so."""
+        """End a callback whose call failed: the driver will not notify it, or has done so already."""
         self._finish(callback, error)
 
     def release_unwanted(self, message: Notification) -> None:
-        """Release what an unwanted notification brings."""
+        """Release the prepared model of a notification that no call awaits."""
         if isinstance(message, NotifyPrepared) and message.handle is not None:
             self._connection.post(Release(message.handle))
 
@@ -158,8 +159,8 @@ class BurstCallback(NamedTuple):
     """The functions that a driver may call about one burst (NNAPI: IBurstCallback).
 
     Attributes:
-        get_memories: pools behind slots, in order; raises InvalidArgument for one not in use.
-        closed: the driver has ended the burst, for this reason.
+        get_memories: returns the pools of slots, in order; raises InvalidArgument for a slot not in use.
+        closed: called with the reason when the driver has ended the burst.
     """
 
     get_memories: Callable[[Sequence[int]], Sequence[Memory]]
@@ -178,9 +179,9 @@ class UpcallServer:
         """Own `channel` from here on and start the thread.
 
         Args:
-            channel: connected.
-            notified: is given the notifications of asynchronous calls; must not block.
-            ended: the driver does not call any more; runs on this thread, last.
+            channel: connected to the driver.
+            notified: called with each notification of an asynchronous call; must not block.
+            ended: called last, on this thread, when the driver makes no more calls.
 
         Raises:
             ResourceExhausted: this process may have no more threads; `channel` is closed.
@@ -194,17 +195,17 @@ class UpcallServer:
         start_thread(self._thread, channel)
 
     def register(self, callback: BurstCallback) -> int:
-        """Let the driver call back; the number goes into `OpenBurst.callback`."""
+        """Register a burst's callback; returns its number, for `OpenBurst.callback`."""
         number = next(self._numbers)
         self._callbacks[number] = callback
         return number
 
     def release(self, number: int) -> None:
-        """The driver may not ask any more; unknown numbers are ignored."""
+        """Remove a burst's callback; unknown numbers are ignored."""
         self._callbacks.pop(number, None)
 
     def abandon_in_child(self) -> None:
-        """Leave the upcalls to the parent of this forked process."""
+        """Stop serving upcalls in a forked child: the parent serves them."""
         self._channel.abandon_in_child()
 
     def close(self) -> None:
@@ -220,7 +221,7 @@ class UpcallServer:
         except ProtocolError:
             self._channel.shutdown()
         finally:
-            self._ended()  # who waits for a notification would wait for ever
+            self._ended()  # else threads would wait for notifications for ever
 
     def _answer(self, call: Message, _fds: Fds) -> Answer:
         if isinstance(call, GetMemories):
