@@ -1,1 +1,1 @@
-"""Prepares and executes models for clients, in a process of its own."""
+"""Prepares and executes models for clients, in a separate process."""

@@ -12,7 +12,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
 if __name__ == "__main__":
-    # Importing makes objects that stay: looking through them again and again takes a tenth of the start. The
+    # Imports make objects that stay; collecting garbage among them would take a tenth of the start. The
     # supervisor and each worker switch collections on again.
     gc.disable()
     from nnburst.driver.service.main import main

@@ -1,4 +1,4 @@
-"""Serves one burst on a thread of its own and recognises requests that it bound before.
+"""Serves one burst on its own thread, and recognises requests that were bound before.
 
     request ring ─► C loop ─ known packet, native ──────────────► result ring
                       │ MISS: decode, resolve slots, validate, bind, run ─► reply
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from nnburst._native import nnb_server
 
 
-# -- Requests that were decoded, validated and bound before, found again by their bytes ------------
+# -- Bound requests, found by the bytes of their packets -------------------------------------------
 
 
 CAPACITY: Final = int(lib.NNB_MAX_BINDINGS)
@@ -71,10 +71,10 @@ class BurstReply(msgspec.Struct):
     """A result packet to send.
 
     Attributes:
-        packet: its bytes, a cffi buffer; stays valid while this object does.
-        count: elements.
-        device_ns: how long the executor took, as in an `Outcome`.
-        driver_ns: how long the driver took; MEASURED is the time since the request was taken.
+        packet: its bytes, a cffi buffer; valid as long as this object.
+        count: number of elements.
+        device_ns: duration in the executor, as in an `Outcome`.
+        driver_ns: duration in the driver; MEASURED stands for the time since the request was read.
     """
 
     packet: Any
@@ -89,18 +89,18 @@ def reply_with(
     device_ns: int = 0,
     driver_ns: int = MEASURED,
 ) -> BurstReply:
-    """The reply for an outcome; timing is filled in when it is sent."""
+    """Make the reply for an outcome; its timing is filled in when it is sent."""
     packet = serialize_result_bytes(status, shapes)
     count = len(packet) // DATUM_BYTES
     return BurstReply(ffi.from_buffer("uint8_t[]", packet), count, device_ns, driver_ns)
 
 
 def success_of(execution: Execution, *, shapes_vary: bool) -> BurstReply | None:
-    """The reply of every success of an execution; None if each one has its own.
+    """The reply for every success of an execution; None if the replies differ.
 
     Args:
-        execution: bound.
-        shapes_vary: the model leaves an output's shape open, so results must report shapes.
+        execution: the bound execution.
+        shapes_vary: whether the model leaves an output's shape open, so that results must report shapes.
     """
     if not shapes_vary:
         return reply_with(ErrorStatus.NONE)
@@ -114,9 +114,9 @@ class RequestBinding(msgspec.Struct):
     """One bound request.
 
     Attributes:
-        execution: runs it.
-        slots: slots whose memory it uses.
-        success: the packet of every success; None if its shapes are known only after each run.
+        execution: executes the request.
+        slots: the slots of the memory that it uses.
+        success: the reply for every success; None if shapes are known only after each run.
     """
 
     execution: Execution
@@ -141,7 +141,7 @@ class BindingTable:
     """The bindings of one burst. Used by the burst's thread only."""
 
     def __init__(self, server: nnb_server) -> None:
-        """Fill the table of `server`."""
+        """Manage the table in the struct `server`."""
         self._server = server
         self._bindings: dict[int, RequestBinding] = {}
         self._requests: dict[int, Any] = {}  # the C side compares with these copies
@@ -154,7 +154,7 @@ class BindingTable:
         return self._bindings[index]
 
     def add(self, packet: bytes, binding: RequestBinding) -> None:
-        """Remember a binding under its packet; the oldest one goes when the table is full."""
+        """Add a binding under its packet; if the table is full, the oldest binding is dropped."""
         index = self._hand
         self._hand = (self._hand + 1) % CAPACITY
         self._remove(index)
@@ -195,16 +195,16 @@ class BindingTable:
         binding.execution.close()
 
 
-# -- The channels that a client sends --------------------------------------------------------------
+# -- Channels from a client ------------------------------------------------------------------------
 
 
 class BurstChannels(NamedTuple):
     """The channels of a burst.
 
     Attributes:
-        requests: from the client.
-        results: to it.
-        wakeup_socket: where a byte shows a client in an event loop that a result is there; None without one.
+        requests: the queue from the client.
+        results: the queue to the client.
+        wakeup_socket: receives a byte for each result that a client's event loop awaits; None without one.
     """
 
     requests: MessageQueue
@@ -212,7 +212,7 @@ class BurstChannels(NamedTuple):
     wakeup_socket: socket.socket | None = None
 
     def close(self) -> None:
-        """Let go of all."""
+        """Close all channels."""
         self.requests.close()
         self.results.close()
         if self.wakeup_socket is not None:
@@ -228,8 +228,8 @@ def adopt_channels(call: OpenBurst, fds: Fds) -> BurstChannels:
 
     Raises:
         InvalidArgument: a descriptor does not describe a fresh synchronized queue of datums with an event
-            flag in its region, or the third one is not such a socket.
-        ResourceExhausted: the client has as much memory as it may.
+            flag in its region, or the third one is not a socket for wakeups.
+        ResourceExhausted: the client has as much memory as it may have.
     """
     if len(fds) not in (2, 3):
         raise InvalidArgument(
@@ -257,7 +257,7 @@ def _open_both(call: OpenBurst, fds: Fds) -> tuple[MessageQueue, MessageQueue]:
 
 
 def _adopt_wakeup_socket(fd: int) -> socket.socket:
-    """The client's socket for wakeups; a byte is only ever sent to it without waiting."""
+    """Check and own the client's socket for wakeups; bytes are only sent to it, and never block."""
     try:
         wakeup_socket = socket.socket(fileno=fd)
     except OSError as error:
@@ -273,7 +273,7 @@ def _adopt_wakeup_socket(fd: int) -> socket.socket:
 
 
 def _keeps_something(wakeup_socket: socket.socket) -> bool:
-    """Whether descriptors may lie in its queue, which is never read; from here on nothing gets there."""
+    """Shut the socket down for reading; returns whether its queue, which is never read, has bytes already."""
     try:
         wakeup_socket.shutdown(socket.SHUT_RD)
         return bool(wakeup_socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
@@ -315,14 +315,14 @@ def _open_channel(name: str, encoded: msgspec.Raw, fd: int) -> MessageQueue:
 
 logger = logging.getLogger(__name__)
 
-#: How long the driver spins for the next request before a rhythm is known, in microseconds.
+#: Microseconds that the driver spins for the next request as long as no rhythm is known.
 _POLLING_WINDOW: Final = POLLING_WINDOW.read()
-#: How long a result may wait for room before the burst ends. Promised are 2 s
-#: (docs/promises.md, P11): the rest is for waking up on a busy machine and for notifying the client.
+#: Longest wait of a result for room in the queue before the burst ends. The promise is 2 s (docs/promises.md,
+#: P11); the difference is for waking up on a busy machine and for notifying the client.
 _STUCK_NS: Final = 1_500_000_000
-#: File descriptors that one reply can carry.
+#: Most file descriptors that one reply can carry.
 _SLOTS_PER_CALL: Final = 64
-#: How long freeMemory and close wait for the execution that is under way.
+#: Longest wait of freeMemory and close for the execution under way.
 _COMMAND_TIMEOUT: Final = 30.0
 
 _ENDINGS: Final = {
@@ -331,7 +331,7 @@ _ENDINGS: Final = {
     int(lib.NNB_SERVER_LOST): "a packet boundary was lost",
 }
 
-#: The getMemories upcall: one region for each slot, in order, within so many seconds.
+#: The getMemories upcall: returns one region for each slot, in order; takes a timeout in seconds.
 MemoriesOfSlots = Callable[[Sequence[int], float], list[SharedMemory]]
 
 
@@ -340,9 +340,9 @@ class BurstClient(NamedTuple):
 
     Attributes:
         get_memories: the upcall that resolves slots.
-        closed: notifies that the burst has ended by itself, without waiting.
-        released: called once when the burst's thread uses nothing any more, its model included; not if it
-            could not be opened.
+        closed: notifies the client, without waiting, that the driver has ended the burst.
+        released: called once when the burst's thread no longer uses any object, its model included; not if
+            the burst could not be opened.
     """
 
     get_memories: MemoriesOfSlots
@@ -356,14 +356,14 @@ def start_burst(
     """Open a burst on `prepared` (NNAPI: configureExecutionBurst).
 
     Args:
-        prepared: outlives the burst.
-        call: descriptors of the two channels and the client's wishes; hostile until checked here.
+        prepared: must outlive the burst.
+        call: descriptors of the two channels, and the client's options; hostile until checked here.
         fds: see `adopt_channels`.
         client: its callbacks.
 
     Raises:
         InvalidArgument: see `adopt_channels`.
-        ResourceExhausted: the client has as much memory as it may, or there is no thread.
+        ResourceExhausted: the client has as much memory as it may have, or no thread can be started.
     """
     channels = adopt_channels(call, fds)
     try:
@@ -374,21 +374,21 @@ def start_burst(
 
 
 class SlotCache:
-    """Slots to mapped pools; entries live until freed. Used by the burst's thread only."""
+    """Maps slots to mapped pools, until they are freed. Used by the burst's thread only."""
 
     def __init__(self, get_memories: MemoriesOfSlots) -> None:
         self._get_memories = get_memories
         self._pools: dict[int, Pool] = {}
 
     def resolve(self, slots: Sequence[int]) -> list[Pool]:
-        """The pools behind `slots`, asking the client for all unknown ones at once.
+        """Return the pools of `slots`; one upcall asks the client for all unknown ones.
 
-        The question is sorted and names each slot once; nothing is asked if all are known.
-        DEVIATES: more than 64 unknown slots are asked for 64 at a time, as many fds as a message takes. The
-        client has one deadline for all of them.
+        The upcall names each unknown slot once, sorted; it is left out if all are known.
+        DEVIATES: of more than 64 unknown slots, each upcall asks for 64, the most descriptors that a message
+        carries. One deadline holds for all of them.
 
         Raises:
-            NnburstError: the client does not have a slot, or what it sent is not usable memory.
+            NnburstError: the client does not have a slot, or it sent no usable memory.
         """
         unknown = iter(sorted({slot for slot in slots if slot not in self._pools}))
         deadline = time.monotonic() + UPCALL_TIMEOUT
@@ -411,17 +411,17 @@ class SlotCache:
 
 
 class _Command(NamedTuple):
-    """A function that a burst's thread shall run, and the future that its caller waits for."""
+    """A function for the burst's thread, and the event that is set when the thread has run it."""
 
     run: Callable[[], bool]
     done: threading.Event
 
 
 class BurstContext:
-    """IBurstContext of the driver: `free_memory` and `close` from any thread, one thread that serves.
+    """Serves one burst on its own thread (IBurstContext); other threads may call `free_memory` and `close`.
 
     Attributes:
-        reply: numbers for the client: whether the two sides may spin.
+        reply: the answer to the client, with whether the two sides may spin.
     """
 
     def __init__(
@@ -431,7 +431,7 @@ class BurstContext:
         channels: BurstChannels,
         client: BurstClient,
     ) -> None:
-        """Start serving, and own the channels if that succeeds."""
+        """Start the thread; if that succeeds, own the channels."""
         requests, results, wakeup_socket = channels
         spin = may_spin(call.cpus) if call.cpus else False
         self.reply = {"may_spin": int(spin)}
@@ -462,7 +462,7 @@ class BurstContext:
             raise
 
     def free_memory(self, slot: int) -> None:
-        """Forget `slot` once the execution under way is finished (NNAPI: freeMemory).
+        """Forget `slot` after the execution under way (NNAPI: freeMemory).
 
         Raises:
             GeneralFailure: that execution takes longer than any client waits.
@@ -476,17 +476,17 @@ class BurstContext:
         self._command(free)
 
     def close(self) -> None:
-        """Finish the execution under way and end."""
+        """End the thread after the execution under way."""
         self._command(lambda: False)
         self._thread.join(_COMMAND_TIMEOUT)
 
     def _command(self, command: Callable[[], bool]) -> None:
-        """Have the burst's thread run `command`; it goes on serving if that returns True."""
+        """Run `command` on the burst's thread, which goes on serving if it returns True."""
         posted = _Command(command, threading.Event())
         self._commands.put(posted)
         lib.nnb_server_call(self._server)
         if self._ended.is_set():
-            return  # nothing is left to be freed; the thread may have gone without looking
+            return  # everything is freed; the thread may have ended without running it
         if not posted.done.wait(_COMMAND_TIMEOUT):
             raise GeneralFailure("the burst's execution under way does not end")
 
@@ -511,7 +511,7 @@ class BurstContext:
                 command.done.set()
 
     def _release_all(self) -> None:
-        """Free everything, even if closing one object fails."""
+        """Free all resources, even if closing one object fails."""
         self._prepared.counters.give_row(self._counters)
         steps = [self._bindings.clear, self._slots.close]
         steps += [held.close for held in self._channels if held is not None]
@@ -524,7 +524,7 @@ class BurstContext:
                 )
 
     def _loop(self) -> str:
-        """Serve until stopped; the reason if it ends by itself."""
+        """Serve until stopped; returns the reason if the burst ends by itself."""
         reply: BurstReply | None = None
         while True:
             if reply is None:
@@ -564,13 +564,13 @@ class BurstContext:
                 yield self._commands.get_nowait()
 
     def _miss(self) -> BurstReply:
-        """Decode, resolve, validate, bind and run a request that is not known."""
+        """Decode, resolve, validate, bind and run a request that is not bound yet."""
         with trace(Layer.DRIVER, Phase.INPUTS_AND_OUTPUTS, "burst: bind a request"):
             bound = self._bind_request()
         return bound if isinstance(bound, BurstReply) else bound.run()
 
     def _bind_request(self) -> RequestBinding | BurstReply:
-        """The binding of the packet at hand, remembered; or why it has none, as a reply."""
+        """Bind the current packet's request and add it to the table; returns a reply if that fails."""
         packet = ffi.buffer(self._packet, self._server.packet_count * DATUM_BYTES)[:]
         try:
             request, slots, _ = deserialize_request(packet)
@@ -580,7 +580,7 @@ class BurstContext:
             pools = self._slots.resolve(slots)
             execution = self._prepared.bind(request, pools)
         except NnburstError as error:
-            # A packet has room for the status alone; the log has the reason.
+            # A packet has room for the status only; the reason is logged.
             by_client = isinstance(error, InvalidArgument | DeadObject)
             level = logging.INFO if by_client else logging.WARNING
             logger.log(level, "a request is not executed: %s", error)
@@ -613,17 +613,17 @@ def _new_server(requests: MessageQueue, results: MessageQueue, max_in_flight: in
 def get_memories(
     upcalls: Connection, callback: int, slots: Sequence[int], timeout: float
 ) -> list[SharedMemory]:
-    """IBurstCallback::getMemories: the pools behind slots of one burst, which the caller owns.
+    """Ask a client for the pools of slots, which the caller owns (IBurstCallback::getMemories).
 
     Args:
-        upcalls: to the client.
-        callback: of the burst.
+        upcalls: the connection for upcalls to the client.
+        callback: the number of the burst's callback.
         slots: at most 64.
-        timeout: seconds that the client has.
+        timeout: seconds that the client has to answer.
 
     Raises:
-        GeneralFailure: burst:§6.2: it answers with a wrong count.
-        NnburstError: the client's reason, or its silence.
+        GeneralFailure: burst:§6.2: the client answers with a wrong count.
+        NnburstError: the client reports it, or does not answer.
     """
     message = GetMemories(callback, tuple(slots))
     found, fds = upcalls.call(message, Memories, timeout=timeout)

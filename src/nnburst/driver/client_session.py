@@ -1,8 +1,8 @@
-"""Holds everything that a worker has for its client, waits for its sync fences, and unbinds what idles.
+"""Keeps a client's objects, sends its notifications, waits for its fences, and unbinds its idle requests.
 
-The outcome of each asynchronous call is sent exactly once, however slowly the client reads: a call is checked
-and then left to the scheduler; notifications that do not fit into the socket are kept, and their number is
-bounded.
+The outcome of each asynchronous call is sent exactly once, however slowly the client reads: a call is
+checked, then the scheduler runs it; notifications that do not fit into the socket are kept, and their number
+is bounded.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from nnburst.hal.utils import start_thread
 
 logger = logging.getLogger(__name__)
 
-#: Called with the end of a wait: SIGNALLED, ERROR, or ACTIVE if its deadline has passed. Must not block.
+#: Called with the result of a wait: SIGNALLED, ERROR, or ACTIVE if its deadline has passed. Must not block.
 Done = Callable[[FenceStatus], None]
-#: Seconds that the thread sleeps at most: no wait is without a deadline.
+#: Longest sleep of the thread in seconds: every wait has a deadline.
 _SLICE: Final = 60.0
-#: Seconds before another attempt to send if memory or descriptors were short.
+#: Seconds until the next attempt to send, after memory or descriptors were short.
 _PAUSE: Final = 0.05
 
 
 class Outbox:
     """Sends one-way upcalls in order and keeps those that do not fit into the socket. Thread-safe.
 
-    The number of messages is bounded, since each needs a ticket before the work that it reports begins. A
-    thread runs only while the client does not keep up. It ends with the connection.
+    The number of messages is bounded: each needs a ticket, taken before the work that it reports begins. A
+    thread runs only while the client reads too slowly; it ends with the connection.
     """
 
     def __init__(self, upcalls: Connection, limit: int = MAX_NOTIFICATIONS) -> None:
-        """Post to the peer of `upcalls`; at most `limit` tickets are out at once."""
+        """Post to the peer of `upcalls`; at most `limit` tickets exist at once."""
         self._upcalls = upcalls
         self._limit = limit
         self._lock = threading.Lock()
@@ -62,10 +62,10 @@ class Outbox:
         self._sending = False
 
     def ticket(self) -> Ticket:
-        """The right to post one message.
+        """Take a ticket, the right to post one message.
 
         Raises:
-            ResourceExhausted: as many are out as may, counting those whose message has not left.
+            ResourceExhausted: all tickets are taken; a ticket is free again when its message was sent.
         """
         with self._lock:
             if self._tickets >= self._limit:
@@ -76,7 +76,7 @@ class Outbox:
         return Ticket(self)
 
     def post(self, message: Message) -> None:
-        """Send or keep a message; for tickets only."""
+        """Send a message, or keep it until it can be sent; called by tickets only."""
         with self._lock:
             if not self._waiting and self._leaves(message, 0):
                 self._tickets -= 1
@@ -95,7 +95,7 @@ class Outbox:
                 self._sending = False
 
     def release(self) -> None:
-        """A ticket will not be used."""
+        """Return a ticket that will not be used."""
         with self._lock:
             self._tickets -= 1
 
@@ -113,7 +113,7 @@ class Outbox:
                     self._tickets -= 1
 
     def _leaves(self, message: Message, timeout: float) -> bool:
-        """Whether a message has left, or there is no client any more that could miss it."""
+        """Send a message; returns whether it was sent, or the client is gone."""
         try:
             self._upcalls.notify(message, timeout)
         except TimeoutError:
@@ -129,7 +129,7 @@ class Outbox:
 
 
 class Ticket:
-    """The right to post one message. Thread-safe: the first one wins, later ones are dropped."""
+    """The right to post one message. Thread-safe: the first message is posted, later ones are dropped."""
 
     def __init__(self, outbox: Outbox) -> None:
         """Use `Outbox.ticket`."""
@@ -145,7 +145,7 @@ class Ticket:
         return True
 
     def cancel(self) -> None:
-        """Never notify; fine after `post`."""
+        """Return the ticket without a message; does nothing after `post`."""
         outbox = self._take()
         if outbox is not None:
             outbox.release()
@@ -157,17 +157,17 @@ class Ticket:
 
 
 class AsyncCall(Protocol):
-    """Something that has been checked and can be done. Either `run` or `cancel` is called, once."""
+    """The work of an asynchronous call that has been checked. Either `run` or `cancel` is called, once."""
 
     @property
     def priority(self) -> Priority:
-        """Among the client's work."""
+        """Its priority among the client's work."""
 
     def run(self) -> Message:
-        """Do it; the notification of its success. Raises what the client gets as its answer otherwise."""
+        """Do the work, and return the notification of success. Its exceptions are sent to the client."""
 
     def cancel(self) -> None:
-        """It will not be done: free its resources."""
+        """Free the resources of work that will not be done."""
 
 
 def start_async_call(
@@ -177,20 +177,20 @@ def start_async_call(
     check: Callable[[], AsyncCall],
     failed: Callable[[Reply], Message],
 ) -> Answer:
-    """Check a call's arguments and leave the rest to the scheduler.
+    """Check a call's arguments, and submit its work to the scheduler.
 
-    If that fails the callback is notified of the same status before the call is answered with it.
+    After a failure, the callback is notified of the status before the call is answered with the same status.
 
     Args:
-        outbox: of the client whose call it is.
-        scheduler: likewise.
-        work: which lanes it runs on.
-        check: the part that the caller waits for.
-        failed: the notification of a failure.
+        outbox: the outbox of the client that calls.
+        scheduler: the scheduler of the client that calls.
+        work: the scheduler's lanes that the work runs on.
+        check: checks the arguments, while the client waits, and returns the work.
+        failed: makes the notification of a failure.
 
     Raises:
-        ResourceExhausted: too many notifications are to come; then only the answer reports it.
-        NnburstError: whatever `check` raises, or device:P9.
+        ResourceExhausted: too many notifications are outstanding; then only the answer reports it.
+        NnburstError: `check` raised it, or device:P9.
     """
     ticket = outbox.ticket()
 
@@ -218,10 +218,10 @@ class _Wait(msgspec.Struct, eq=False):
     """All fences of one execution.
 
     Attributes:
-        active: those that have not signalled, by descriptor.
-        deadline_ns: on CLOCK_BOOTTIME.
-        done: called once.
-        charge: for all fences.
+        active: the fences that have not signalled, by descriptor.
+        deadline_ns: time on CLOCK_BOOTTIME.
+        done: called once, with the result.
+        charge: the charge for all fences.
     """
 
     active: dict[int, socket.socket]
@@ -233,8 +233,8 @@ class _Wait(msgspec.Struct, eq=False):
 class FenceWaiter:
     """Waits for sets of fences to signal. Thread-safe. Its thread starts with the first wait.
 
-    Fences are hostile: each is only looked at, and one that is readable without a byte to look at is in the
-    error state.
+    Fences are hostile: they are only peeked at, and a fence that is readable without a byte is in the error
+    state.
     """
 
     def __init__(self, limit: int = MAX_CALLS) -> None:
@@ -250,11 +250,11 @@ class FenceWaiter:
 
         Args:
             fences: closed by this object in any case.
-            deadline_ns: on CLOCK_BOOTTIME.
+            deadline_ns: time on CLOCK_BOOTTIME.
             done: called with the result; must be quick.
 
         Raises:
-            ResourceExhausted: too many sets are being waited for, or too many fences, or there is no thread.
+            ResourceExhausted: there are too many waits or fences, or the thread cannot be started.
         """
         try:
             charge = HELD_FDS.charge(len(fences))
@@ -281,7 +281,7 @@ class FenceWaiter:
             self._new.append(wait)
 
     def _start(self) -> None:
-        """Start the thread, or leave everything as it was; the lock is held."""
+        """Start the thread; after a failure everything is as before. With the lock held."""
         wake = -1
         try:
             wake = self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -376,28 +376,28 @@ def _close(wait: _Wait) -> None:
 
 
 class Idling(Protocol):
-    """Holds something of an executor's that it can take again."""
+    """A bound request whose memory in the executor can be released while it is idle, and taken again."""
 
     def idles_at_ns(self) -> int:
-        """When it has idled long enough to be unbound (time.monotonic_ns), as things are now."""
+        """The time (time.monotonic_ns) at which it may be unbound if no run comes until then."""
         ...
 
     def unbind_if_idle(self) -> bool:
-        """Give up the executor's share if it has idled for long; whether nothing is bound now."""
+        """Unbind the request if it was idle for long; returns whether it is unbound now."""
         ...
 
 
 class IdleWatch:
-    """Unbinds what a client has not used for long. Thread-safe. Its thread ends when nothing is bound."""
+    """Unbinds requests that a client has not used for long. Thread-safe. Its thread ends if none is bound."""
 
     def __init__(self) -> None:
-        """Watch nothing yet."""
+        """Create an empty watch."""
         self._bound: set[Idling] = set()
         self._lock = threading.Lock()
         self._is_running = False
 
     def add(self, idling: Idling) -> None:
-        """Watch what has something bound. Twice is fine. Without a thread for it, it stays bound."""
+        """Watch a bound request. Twice is fine. If the thread cannot be started, the request stays bound."""
         with self._lock:
             self._bound.add(idling)
             if self._is_running:
@@ -410,13 +410,13 @@ class IdleWatch:
             self._is_running = True
 
     def release(self, idling: Idling) -> None:
-        """Watch it no longer; one that is not watched is fine."""
+        """Stop watching a request; does nothing if it is not watched."""
         with self._lock:
             self._bound.discard(idling)
 
     def _serve(self) -> None:
         while (due_ns := self._due_ns()) is not None:
-            # Of those that come meanwhile none is due before that.
+            # Requests that are added meanwhile are due later.
             time.sleep(min(max(due_ns - time.monotonic_ns(), 0) * 1e-9, _SLICE))
             for each in self._watched():
                 self._look(each)
@@ -426,7 +426,7 @@ class IdleWatch:
             return list(self._bound)
 
     def _due_ns(self) -> int | None:
-        """When the next one may have idled long enough; None if the thread is to end."""
+        """The earliest time at which a request may be unbound; None if the thread is to end."""
         with self._lock:
             if not self._bound:
                 self._is_running = False
@@ -434,7 +434,7 @@ class IdleWatch:
             return min(each.idles_at_ns() for each in self._bound)
 
     def _look(self, idling: Idling) -> None:
-        # Not watched while it is looked at: it may be bound again, and come back, at once.
+        # Removed first: a run may bind the request again at once, which adds it again.
         self.release(idling)
         try:
             is_bound = not idling.unbind_if_idle()
@@ -450,12 +450,12 @@ class ModelSession:
     """One client's device and objects. Thread-safe.
 
     Attributes:
-        device: whose calls it makes.
-        objects: those behind its handles.
-        buffers: those of them that requests name by tokens.
-        shared_bytes: what its pools, once mapped, are charged to.
-        idle: unbinds what it has not used for long.
-        counter_page: where its executions are counted; None if there is no supervisor to read it.
+        device: the device that the client calls.
+        objects: the client's objects by handle.
+        buffers: the client's buffers by token.
+        shared_bytes: the quota for mapped bytes of its pools.
+        idle: unbinds requests that the client has not used for long.
+        counter_page: counts its executions; None if there is no supervisor to read it.
     """
 
     def __init__(
@@ -464,7 +464,7 @@ class ModelSession:
         counter_page: CounterPage | None = None,
         shared_bytes: Quota = SHARED_BYTES,
     ) -> None:
-        """Hold objects of `device`; see the attributes."""
+        """Create a session without objects on `device`; see the attributes."""
         self.device: Final = device
         self.counter_page: Final = counter_page
         self.shared_bytes: Final = shared_bytes
@@ -474,14 +474,14 @@ class ModelSession:
 
 
 class ClientSession(ModelSession):
-    """One client's device, objects and upcalls, of a process that serves no other. Thread-safe.
+    """One client's device, objects and upcalls, in a process that serves only this client. Thread-safe.
 
     Attributes:
-        upcalls: the socket on which the driver calls the client.
-        scheduler: runs its work.
-        outbox: notifications that are still to be sent.
-        fences: waits for its sync fences.
-        served_models: what it may open by name.
+        upcalls: the connection on which the driver calls the client.
+        scheduler: runs the client's work.
+        outbox: sends notifications, and keeps those that are still to be sent.
+        fences: waits for the client's sync fences.
+        served_models: the networks that the client may open by name.
     """
 
     def __init__(

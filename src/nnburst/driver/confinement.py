@@ -1,15 +1,15 @@
-"""Confines the workers of clients: to a share of the machine, and to the rights that executors need.
+"""Limits the resources and the rights of workers to those that serving a client and executing needs.
 
-A worker serves one client, so the limits of the process are the limits of the client; counts are in
-`nnburst.control.channel`. A driver's owner may also have its workers run before other programs, and keep
-their memory in place (`nnburst serve --realtime`, `--lock-memory`).
+A worker serves one client, so the limits of the process are the limits of the client; limits of counts are in
+`nnburst.control.channel`. A driver's administrator may also let workers run before other programs, and lock
+their memory (`nnburst serve --realtime`, `--lock-memory`).
 
-Before a worker reads from its client it enters a sandbox, so a client that takes it over gains little. It
-keeps what executors need, which cannot be listed: memory, threads, clocks, reading files. It loses new
-privileges and, if the kernel has Landlock and seccomp, writing and making files (but for the key of the
-compilation caches, until that is made once), other programs, other processes' memory, sockets, and kernel
-interfaces that no computation needs. Device nodes that the driver's owner has named can still be opened for
-writing and be sent ioctls. Descriptors that are open already, such as cache files, stay usable.
+Before a worker reads from its client it enters a sandbox, so a client that takes it over gains little. The
+worker keeps the rights that executors need: memory, threads, clocks, reading files. It loses new privileges
+and, if the kernel has Landlock and seccomp, the right to write and create files (except the key of the
+compilation caches, until it exists), to run other programs, to access other processes' memory, sockets, and
+kernel interfaces that no computation needs. It can still open device nodes that the administrator has named
+for writing, and send them ioctls. Descriptors that are open already, such as cache files, stay usable.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhauste
 
 logger = logging.getLogger(__name__)
 
-#: NNBURST_SANDBOX=0 leaves workers as they are, for executors that need more (a GPU's driver, say).
+#: NNBURST_SANDBOX=0 switches the sandbox off, for executors that need more rights (such as a GPU's driver).
 _IS_WANTED: Final = SANDBOX.read()
 #: Device nodes that workers may open for writing; set once, before this process forks.
 _nodes: list[str] = []
-#: Share of the machine's memory that one worker may have for itself; pools, which it shares, do not count.
+#: Share of the machine's memory that one worker may use privately; pools, which it shares, do not count.
 _MEMORY_SHARE: Final = 0.5
-#: Without runs for so long a burst, or a request that is kept, frees what an executor holds for it (D21 in
+#: Time without runs after which a burst or a reusable request frees its memory in the executor (D21 in
 #: docs/features.md).
 IDLE_NS: Final = 10_000_000_000
-#: Descriptors that no quota counts by themselves: rings, fences that are signalled, what executors open.
+#: Descriptors that no quota counts one by one: rings, signalled fences, files that executors open.
 _OTHER_FDS: Final = 3072
 
 
 class Quota:
-    """So much of something that the client may have at once. Thread-safe.
+    """A limit on the amount of a resource that the client may have at once. Thread-safe.
 
     Attributes:
-        limit: how much.
+        limit: the largest amount.
     """
 
     def __init__(self, name: str, limit: int) -> None:
-        """Allow `limit`; `name` is its name in messages."""
+        """Allow `limit`; `name` names the resource in error messages."""
         self.limit = limit
         self._name = name
-        # Reentrant: the garbage collector may give a charge back in the middle of taking another.
+        # Reentrant: the garbage collector may return a charge in the middle of taking another one.
         self._lock = threading.RLock()
         self._taken = 0
 
@@ -72,7 +72,7 @@ class Quota:
         return self._taken
 
     def charge(self, amount: int = 1) -> Charge:
-        """Take `amount` until the charge is closed, or it cannot be reached any more.
+        """Take `amount` until the charge is closed or garbage-collected.
 
         Raises:
             ResourceExhausted: the client has too much already.
@@ -89,7 +89,7 @@ class Quota:
         )
 
     def release(self, amount: int) -> None:
-        """For `Charge`."""
+        """Return `amount`; called by `Charge` only."""
         with self._lock:
             self._taken -= amount
 
@@ -98,7 +98,7 @@ class Charge:
     """Part of a quota that is in use.
 
     Attributes:
-        amount: how much.
+        amount: the amount in use.
     """
 
     __slots__ = ("_quota", "amount")
@@ -109,7 +109,7 @@ class Charge:
         self.amount = 0
 
     def close(self) -> None:
-        """Give it back; the second time does nothing."""
+        """Return the amount; a second call does nothing."""
         amount, self.amount = self.amount, 0
         if amount:
             self._quota.release(amount)
@@ -119,15 +119,15 @@ class Charge:
 
 
 def machine_memory() -> int:
-    """Bytes of memory that the machine has."""
+    """Bytes of the machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
 
 
-#: Pools of which the driver holds the descriptor.
+#: Quota for pools whose descriptor the driver keeps.
 POOLS: Final = Quota("pools", MAX_POOLS)
-#: Descriptors of fences and cache files that outlive the call which brought them.
+#: Quota for descriptors of fences and cache files that are kept after their call.
 HELD_FDS: Final = Quota("descriptors of fences and cache files", MAX_HELD_FDS)
-#: Bytes mapped of pools, rings and buffers: as much as the machine has, over all charges.
+#: Quota for mapped bytes of pools, rings and buffers: all charges together at most the machine's memory.
 SHARED_BYTES: Final = Quota("bytes of pools, rings and buffers", machine_memory())
 
 
@@ -138,26 +138,26 @@ def call_budget() -> CallBudget:
 
 
 def _spare(files: int) -> int:
-    """Descriptors for each of three quotas, if the process may have `files`."""
+    """Descriptors for each of three quotas, if the process may open `files` descriptors."""
     return max(64, (files - _OTHER_FDS) // 3)
 
 
 def memory_quota() -> int:
-    """Bytes of private memory that a worker may take beyond what it starts with."""
+    """Bytes of private memory that a worker may allocate after its start."""
     return int(machine_memory() * _MEMORY_SHARE)
 
 
 def _in_use() -> int:
-    """Bytes that count against the limit already: a sanitizer's are more than any machine has."""
+    """Bytes that already count against the limit; a sanitizer maps more than any machine has."""
     # No regular expression: compiling one touches a hundred pages of a process that has just been forked.
     _, found, rest = Path("/proc/self/status").read_text().partition("\nVmData:")
     return int(rest.split(None, 1)[0]) * 1024 if found else 0
 
 
 def limit_this_process() -> None:
-    """Keep this process and its threads within the quotas; a lower limit that is in force stays.
+    """Set the resource limits of this process; a lower limit that is already set stays.
 
-    A larger allocation is a MemoryError there, and RESOURCE_EXHAUSTED for the client.
+    An allocation beyond them raises MemoryError here, and the client gets RESOURCE_EXHAUSTED.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
@@ -174,24 +174,24 @@ def limit_this_process() -> None:
 
 #: Bit of CapEff: the process may lock more memory than RLIMIT_MEMLOCK.
 _IPC_LOCK: Final = 1 << 14
-#: Priority of SCHED_FIFO that workers have while they serve a client (0 for none), and whether their memory
-#: is locked; set once, before this process forks.
+#: Priority under SCHED_FIFO of workers that serve a client (0 for none), and whether their memory is locked;
+#: set once, before this process forks.
 _realtime: list[int] = [0, 0]
 
 
 def ask_for_realtime(priority: int | None, lock_memory: bool) -> None:
-    """Have the workers that this process forks run before other programs, or stay in memory.
+    """Set realtime scheduling and memory locking for the workers that this process forks.
 
-    They begin when they have a client. Tried here and taken back, so that a driver does not start which could
-    not keep to it.
+    They take effect when a worker has a client. Both are tried here and undone, so that a driver that may not
+    use them does not start.
 
     Args:
-        priority: of SCHED_FIFO, 1 to 99; None leaves the scheduling as it is.
+        priority: priority under SCHED_FIFO, 1 to 99; None leaves the scheduling as it is.
         lock_memory: whether pages stay in memory from their first use on.
 
     Raises:
         InvalidArgument: there is no such priority.
-        GeneralFailure: the system does not permit it; the message names the limit that is in the way.
+        GeneralFailure: the system does not permit it; the message names the limit to raise.
     """
     lowest, highest = (
         of(os.SCHED_FIFO) for of in (os.sched_get_priority_min, os.sched_get_priority_max)
@@ -233,12 +233,12 @@ def _locked(on: int) -> None:
 
 
 def begin_realtime() -> None:
-    """Do what was asked for, for every thread that this process has and will start.
+    """Apply `ask_for_realtime` to every thread that this process has and will start.
 
-    A worker that waits for a client ahead of need has none of it: its rehearsal must not run before others.
+    Not called in a spare worker before it has a client: its rehearsal must not run before other programs.
 
     Raises:
-        OSError, GeneralFailure: the system does not permit it any more.
+        OSError, GeneralFailure: the system no longer permits it.
     """
     priority, lock_memory = _realtime
     if priority:
@@ -249,10 +249,10 @@ def begin_realtime() -> None:
 
 
 def admit_nodes(paths: Sequence[str]) -> None:
-    """Let workers that this process forks, or becomes, open these for writing, and send them ioctls.
+    """Allow this process and the workers that it forks to open device nodes for writing and send them ioctls.
 
     Raises:
-        InvalidArgument: one is no file, or is a directory.
+        InvalidArgument: a path does not exist, or is a directory.
     """
     for path in paths:
         if not Path(path).exists() or Path(path).is_dir():
@@ -261,7 +261,7 @@ def admit_nodes(paths: Sequence[str]) -> None:
 
 
 class Sandbox(IntFlag):
-    """Steps that are in force (csrc/sandbox.h)."""
+    """The steps of the sandbox that are in force (csrc/sandbox.h)."""
 
     NO_NEW_PRIVILEGES = 1
     LANDLOCK = 2
@@ -272,13 +272,13 @@ def enter_sandbox(writable: Path | None = None) -> Sandbox:
     """Put this process into the sandbox for good. Call it before a second thread starts.
 
     Args:
-        writable: directory below which files may still be written; made if it is not there.
+        writable: directory below which files may still be written; made if it is missing.
 
     Returns:
-        The steps that this kernel has.
+        The steps that this kernel supports.
 
     Raises:
-        GeneralFailure: the kernel has a step and refuses it.
+        GeneralFailure: the kernel supports a step and refuses it.
     """
     if not _IS_WANTED:
         return Sandbox(0)

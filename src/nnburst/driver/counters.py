@@ -1,6 +1,6 @@
-"""Counts executions in shared memory: written by workers, read by the supervisor.
+"""Counts executions in shared memory, which workers write and the supervisor reads.
 
-The supervisor makes a page for each worker, sealed in size; the worker counts in it.
+The supervisor makes a page for each worker, sealed in size, in which the worker counts.
 
     header | row | row | ...      each as long as a `struct nnb_counters`
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 #: The name of a page as the kernel shows it.
 PAGE_NAME: Final = "nnburst counters"
 ROW_BYTES: Final = int(ffi.sizeof("struct nnb_counters"))
-#: Rows beside the header: 256 KiB, of which the kernel provides only the written part.
+#: Rows after the header: 256 KiB, of which the kernel provides only the written part.
 ROWS: Final = 511
 #: Models of one worker that are counted separately; all others are counted as one.
 MODELS: Final = 32
-#: Read numbers are cut off here: floats count exactly no further.
+#: Largest number that is read, others are cut to it: floats are exact up to here.
 _MOST: Final = 1 << 53
 
 #: Words of the header.
@@ -48,10 +48,10 @@ Words: TypeAlias = "npt.NDArray[np.float64]"
 
 
 class CounterPage:
-    """A worker's side. Thread-safe."""
+    """A worker's view of its page. Thread-safe."""
 
     def __init__(self, memory: SharedMemory) -> None:
-        """Map `memory`, which stays its owner's."""
+        """Map `memory`; the caller still owns it."""
         self._bytes: Final = memory.map(writable=True)
         self._header: Final = self._bytes[:ROW_BYTES].view(np.uint64)
         self._lock = threading.Lock()
@@ -60,11 +60,11 @@ class CounterPage:
 
     @staticmethod
     def create() -> SharedMemory:
-        """Memory for a page, all zero."""
+        """Allocate the memory of a page, all zero."""
         return SharedMemory.create((1 + ROWS) * ROW_BYTES, PAGE_NAME)
 
     def known(self, model: int) -> int:
-        """`model` itself, or 0 if too many are counted separately already."""
+        """The number under which `model` is counted: itself, or 0 after too many different ones."""
         with self._lock:
             if model not in self._models:
                 if len(self._models) == MODELS:
@@ -73,7 +73,7 @@ class CounterPage:
             return model
 
     def add_row(self, model: int) -> nnb_counters | None:
-        """A new row; None if the page is full."""
+        """Add a row for `model`; None if the page is full."""
         with self._lock:
             if self._rows == ROWS:
                 return None
@@ -87,13 +87,13 @@ class CounterPage:
         return row
 
     def note_cache(self, *, hit: bool) -> None:
-        """A model was prepared from cache files, or they were refused."""
+        """Count a model that was prepared from cache files (`hit`), or whose cache files were refused."""
         with self._lock:
             self._header[_CACHE_HITS if hit else _CACHE_MISSES] += np.uint64(1)
 
 
 class PageReading:
-    """The counts in a page, which a worker may have written at will: only numbers, and bounded.
+    """The counts of a page as bounded numbers, whatever a hostile worker wrote.
 
     Attributes:
         cache_hits: models prepared from cache files.
@@ -102,7 +102,7 @@ class PageReading:
     """
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Create a reading with all counts 0."""
         self.cache_hits = 0
         self.cache_misses = 0
         self.models: dict[int, Words] = {}
@@ -111,7 +111,7 @@ class PageReading:
     def of(cls, memory: SharedMemory) -> Self:
         """Read a page that another process may be writing."""
         found = cls()
-        # TRUST: whatever it has, it is cut off; models beyond what an honest worker has count as one.
+        # TRUST: each number is cut to a maximum; models beyond the number of an honest worker count as one.
         header = _read(memory, 0, 1)[0]
         hits_and_misses = _clamped(header[[_CACHE_HITS, _CACHE_MISSES]])
         found.cache_hits, found.cache_misses = map(int, hits_and_misses)
@@ -146,23 +146,23 @@ def _clamped(words: npt.NDArray[Any]) -> Words:
 
 
 class CountedExecution:
-    """One execution that has begun; call `note_outcome` once. Also a context, whose error is the status.
+    """One execution that has begun; call `note_outcome` once. As a context, it notes the status of its error.
 
     Attributes:
-        device_ns: how long the executor took, once that is known.
+        device_ns: duration in the executor, set when it is known.
     """
 
     __slots__ = ("_began_ns", "_row", "_timed", "device_ns")
 
     def __init__(self, row: nnb_counters, *, measure: bool) -> None:
-        """Count it in `row`; its durations count if it is to `measure`, or is one that is sampled."""
+        """Count an execution in `row`; its durations are counted if `measure`, or for a sample."""
         self._timed = lib.nnb_counters_note_begin(row) != 0 or measure
         self._row = row
         self.device_ns = 0
         self._began_ns = time.perf_counter_ns()
 
     def note_outcome(self, status: ErrorStatus) -> None:
-        """It has ended, before its client learns of it."""
+        """Count the end of the execution; called before the client gets the result."""
         if self._timed:
             driver_ns = time.perf_counter_ns() - self._began_ns
             lib.nnb_counters_time(self._row, self.device_ns, driver_ns)
@@ -184,18 +184,18 @@ class ModelCounters:
     """Rows of one model: one for executions over the socket, one for each burst. Thread-safe."""
 
     def __init__(self, page: CounterPage | None = None, model: int = 0) -> None:
-        """Count in `page`, under the number `model`; without a page only for itself."""
+        """Count in `page`, under the number `model`; without a page in private memory."""
         self._page: Final = page
         self._model: Final = model
         self._lock = threading.Lock()
         self._free: list[nnb_counters] = []
-        #: Rows that the page had no room for; what they have counted is added when they are given back.
+        #: Rows that did not fit into the page; their counts are added to it when they are returned.
         self._unseen: list[Any] = []
         self._row = self._new_row()
 
     @classmethod
     def of(cls, model: Model, page: CounterPage) -> Self:
-        """Count the executions of `model` in `page`, under the number that both sides know it by."""
+        """Count the executions of `model` in `page`, under the number that client and driver use for it."""
         return cls(page, page.known(model_id(model)))
 
     def execution(self, *, measure: bool) -> CountedExecution:
@@ -203,12 +203,12 @@ class ModelCounters:
         return CountedExecution(self._row, measure=measure)
 
     def take_row(self) -> nnb_counters:
-        """A row for a burst, whose thread alone writes it until `give_row`."""
+        """Take a row for a burst; only the burst's thread writes it until `give_row`."""
         with self._lock:
             return self._free.pop() if self._free else self._new_row()
 
     def give_row(self, row: nnb_counters) -> None:
-        """The burst has ended."""
+        """Return the row of a burst that has ended."""
         lib.nnb_counters_settle(row)
         with self._lock:
             if row in self._unseen:
@@ -225,7 +225,7 @@ class ModelCounters:
         return row
 
 
-#: Models that are told apart, so that the number of series is bounded; later ones count as one.
+#: Most models that are counted separately, to bound the number of series; later ones count as one.
 MAX_MODELS: Final = 64
 
 _STATUSES: Final = int(lib.NNB_COUNTED_STATUSES)
@@ -233,21 +233,21 @@ _BUCKETS: Final = int(lib.NNB_DURATION_BUCKETS)
 
 
 class CounterBook:
-    """Pages of workers by pid. Used by the supervisor's only thread."""
+    """Collects the counts of all workers' pages, by pid. Used by the supervisor's only thread."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
+        """Create a book with all counts 0."""
         self._pages: dict[int, SharedMemory] = {}
         self._ended = PageReading()
         self._models: set[int] = set()
 
     @staticmethod
     def make_page() -> SharedMemory:
-        """For the worker that is forked next."""
+        """Make the page of the worker that is forked next."""
         return CounterPage.create()
 
     def open(self, pid: int, page: SharedMemory) -> None:
-        """Worker `pid` counts in `page`, which is owned from here on."""
+        """Add the page of worker `pid`, and own it."""
         self._pages[pid] = page
 
     def keep_last(self, pid: int) -> None:
@@ -258,7 +258,7 @@ class CounterBook:
                 self._ended.include(self._shortened(PageReading.of(page)))
 
     def abandon_in_child(self) -> None:
-        """Close the pages of other workers, in a newly forked one."""
+        """Close all pages, in a newly forked worker."""
         for page in self._pages.values():
             page.close()
         self._pages.clear()
@@ -279,7 +279,7 @@ class CounterBook:
         )
 
     def _shortened(self, reading: PageReading) -> PageReading:
-        """With 0 for each model beyond those that are counted separately."""
+        """Count models beyond the first `MAX_MODELS` under the number 0."""
         found = PageReading()
         found.cache_hits, found.cache_misses = reading.cache_hits, reading.cache_misses
         for model, words in reading.models.items():
@@ -290,7 +290,7 @@ class CounterBook:
 
 
 def _model_counts(model: int, words: Words) -> ModelCounts:
-    """The words of a row, in the order of `struct nnb_counters`."""
+    """Convert the words of a row, which are in the order of `struct nnb_counters`."""
     next_word: Callable[[], float] = iter(words[1:]).__next__
 
     def durations() -> DurationCounts:

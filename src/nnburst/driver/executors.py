@@ -1,4 +1,4 @@
-"""Finds an executor by name: built in, by entry point, as `module:attribute`, or a library by its path."""
+"""Finds executors by name (built in, entry point, `module:attribute`, path of a library) and makes them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ExecutorFactory = Callable[[], Executor]
 GROUP: Final = "nnburst.executors"
 #: The methods that a driver calls, with the arguments that it passes by position.
 _CALLED: Final = {"supported": ("model",), "prepare": ("model", "pools", "options")}
-#: What executors are opened with if they take options; set once, before this process forks.
+#: Options for executors that take any; set once, before this process forks.
 _options: dict[str, str] = {}
 
 
 def set_options(pairs: Sequence[str]) -> None:
-    """Set what executors that take options are opened with by this process and those that it forks.
+    """Set the options for executors that this process, or a process that it forks, makes.
 
     Args:
-        pairs: each as `key=value`; a key that comes again counts anew.
+        pairs: each as `key=value`; the last value of a key counts.
 
     Raises:
         InvalidArgument: one is not of this form.
@@ -41,13 +41,13 @@ def set_options(pairs: Sequence[str]) -> None:
 
 
 def find_executor(name: str) -> ExecutorFactory:
-    """The function or class that makes the executor called `name`.
+    """Find the function or class that makes the executor called `name`.
 
     Args:
-        name: of a built-in executor, of an entry point, `module:attribute`, or the path of a library.
+        name: the name of a built-in executor or an entry point, `module:attribute`, or the path of a library.
 
     Raises:
-        DeviceUnavailable: it is unknown, or cannot be imported.
+        DeviceUnavailable: the executor is unknown, or cannot be imported.
     """
     library = executor_library(name)
     if library is not None:
@@ -73,7 +73,7 @@ def _load(library: Path) -> Executor:
 
 
 def begin_executor(name: str) -> Callable[[], object]:
-    """Begin the work that executor `name` can do while this process imports the rest of a driver.
+    """Begin to load executor `name` while this process imports the rest of a driver.
 
     Returns:
         A function that waits for it: call it before this process forks or gives up writing files.
@@ -89,7 +89,7 @@ def begin_executor(name: str) -> Callable[[], object]:
 def import_executor(name: str) -> None:
     """Import the modules of executor `name` without making it, so that forked processes share them.
 
-    Facts that an executor finds out once for all its processes are found out, too.
+    Facts that are the same for all processes are determined here, too.
 
     Raises:
         DeviceUnavailable: it is unknown, or cannot be imported.
@@ -105,7 +105,7 @@ def import_executor(name: str) -> None:
 
 
 def import_engine(name: str) -> None:
-    """Import the module of executor `name` itself, if it is built in, with everything that it imports."""
+    """Import the module of a built-in executor `name`, with all that it imports; does nothing for others."""
     try:
         for module in MODULES.get(name, ())[:1]:
             importlib.import_module(module)
@@ -116,11 +116,11 @@ def import_engine(name: str) -> None:
 
 
 def make_executor(name: str) -> Executor:
-    """The executor called `name`, checked to have the methods that a driver calls.
+    """Make the executor called `name`, and check that it has the methods that a driver calls.
 
     Raises:
         DeviceUnavailable: it is unknown, or cannot be imported or used; the message names what it lacks.
-        NnburstError: it refuses to be made.
+        NnburstError: the executor's constructor raised it.
     """
     executor = find_executor(name)()
     own = getattr(executor, "name", None)

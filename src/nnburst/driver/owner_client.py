@@ -1,12 +1,12 @@
-"""Makes a worker's executor of a device that another process owns (`nnburst serve --exclusive`).
+"""Implements a worker's executor for a device that another process owns (`nnburst serve --exclusive`).
 
     worker (one per client)                                   owner (`nnburst.driver.owner_server`)
       OwnedExecutor  ── model, constants as sealed copies ──►   executor.prepare
       OwnedPrepared  ── request, descriptors of its pools ──►   bind
       OwnedExecution ── run, deadline ──────────────────────►   waits for its turn, runs
 
-The worker has parsed and validated everything before; the owner does so again, since a client may have taken
-its worker over. Most messages are those of the control channel.
+The worker parses and validates everything first; the owner does so again, since a client may have taken over
+its worker. Most messages are those of the control channel.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ R = TypeVar("R", bound=Message)
 
 #: Seconds that a device may take to warm up.
 _WARM_UP: Final = 120.0
-#: Seconds that a preparation, or an execution with all that wait before it, may take. A request's deadline
-#: ends its wait in the owner. This one is for requests without a deadline, as all of bursts are, and for an
-#: owner that is there and does not answer; the end of an owner is noticed at once. It is long because the
-#: memory of a run is the owner's until it has answered.
+#: Seconds that a preparation, or an execution with its wait for others, may take. A request's own deadline
+#: ends its wait in the owner. This limit is for requests without a deadline, such as those of bursts, and for
+#: an owner that runs but does not answer; the end of an owner is noticed at once. It is long, since the owner
+#: uses the memory of a run until it has answered.
 _LONG: Final = 3600.0
 #: Seconds that other calls may take.
 _SHORT: Final = 30.0
@@ -77,15 +77,15 @@ _ALIGNMENT: Final = 64
 
 
 class Attach(Message, frozen=True):
-    """The first call of a worker; answered by a Welcome once the device is warm."""
+    """The first call of a worker; answered by a Welcome when the device is ready."""
 
 
 class RunBound(Message, frozen=True):
-    """Run what `CreateReusableExecution` has bound; answered by an Executed.
+    """Run a request that `CreateReusableExecution` has bound; answered by an Executed.
 
     Attributes:
-        handle: of it.
-        deadline_ns: CLOCK_BOOTTIME at which the result is useless.
+        handle: the handle of the bound request.
+        deadline_ns: time on CLOCK_BOOTTIME after which the result is useless.
         loop_timeout_ns: limit of a WHILE.
     """
 
@@ -98,7 +98,7 @@ class _Owner:
     """The connection to the owner. Thread-safe."""
 
     def __init__(self, connected: socket.socket, ended: Callable[[], None]) -> None:
-        """Own `connected`; `ended` is called when the owner is gone, on any thread, maybe more than once."""
+        """Own `connected`; `ended` is called when the owner has ended, on any thread, perhaps repeatedly."""
         self._ended = ended
         self._channel = Channel(connected)
         self._connection = Connection(self._channel, "the owner of the device")
@@ -107,13 +107,13 @@ class _Owner:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the owner is there, looked at now."""
+        """Whether the owner is running; checks its socket now."""
         poller = select.poll()
         poller.register(self._channel.fileno(), 0)  # its end is shown without being asked for
         return self._connection.is_alive and not poller.poll(0)
 
     def attach(self) -> Welcome:
-        """Wait until the device is warm. Once."""
+        """Wait until the device is ready. Call it once."""
         welcome, fds = self._call(Attach(), Welcome, timeout=_WARM_UP)
         with fds:
             if welcome.death_word:
@@ -127,10 +127,10 @@ class _Owner:
     def call(
         self, message: Message, expected: type[R], fds: Sequence[int] = (), timeout: float = _SHORT
     ) -> R:
-        """Call the owner; see `Connection.call`. An answer brings no descriptors that are of use.
+        """Call the owner; see `Connection.call`. Descriptors in the answer are ignored.
 
         If the owner has died, `ended` is called before the error is raised. It ends a worker that has a
-        client, which then gets DeadObject, not the failure of one call.
+        client; so the client gets DeadObject instead of the failure of one call.
         """
         answer, received = self._call(message, expected, fds, timeout)
         received.close()
@@ -146,7 +146,7 @@ class _Owner:
             raise
 
     def release(self, handle: int) -> None:
-        """Have the owner drop a handle; does not wait for that."""
+        """Ask the owner to drop a handle, without waiting."""
         self._connection.post(Release(handle))
 
     def close(self) -> None:
@@ -165,20 +165,20 @@ def _nothing() -> None:
 class OwnedExecutor(Executor):
     """The executor of a worker whose device another process owns. Thread-safe.
 
-    DEVIATES: nothing is cached, and buffers lie in the worker's memory.
+    DEVIATES: it does not support compilation caches, and buffers lie in the worker's memory.
     """
 
     def __init__(self, connected: socket.socket, ended: Callable[[], None]) -> None:
-        """Wait until the device is warm.
+        """Wait until the device is ready.
 
         Args:
-            connected: to its owner; owned from here on.
-            ended: called when the owner is gone.
+            connected: a socket to the owner; owned from here on.
+            ended: called when the owner has ended.
 
         Raises:
-            DeviceUnavailable: the owner cannot have the device; the message has the reason.
-            MissedDeadline: it does not get warm.
-            DeadObject: the owner is gone.
+            DeviceUnavailable: the owner could not open the device; the message has the reason.
+            MissedDeadline: the device is not ready in time.
+            DeadObject: the owner has ended.
         """
         self._owner = _Owner(connected, ended)
         welcome = self._owner.attach()
@@ -194,7 +194,7 @@ class OwnedExecutor(Executor):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the owner is there, looked at now."""
+        """Whether the owner is running; checks its socket now."""
         return self._owner.is_alive
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class OwnedExecutor(Executor):
         return self._extensions
 
     def supported_with(self, model: Model, pools: Sequence[Bytes]) -> list[bool]:
-        """Which operations of the main subgraph the device can run; see `executor.base.ReadsConstants`."""
+        """For each operation, whether the device can run it; see `executor.base.ReadsConstants`."""
         with contextlib.ExitStack() as stack:
             described, fds = _copies(pools, stack)
             message = GetSupportedOperations(msgspec.structs.replace(model, pools=described))
@@ -217,7 +217,7 @@ class OwnedExecutor(Executor):
     def prepare(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> OwnedPrepared:
-        """Have the owner prepare a model; see `nnburst.executor.base.Executor`."""
+        """Prepare a model in the owner; see `nnburst.executor.base.Executor`."""
         with contextlib.ExitStack() as stack:
             described, fds = _copies(pools, stack)
             message = PrepareModel(
@@ -245,7 +245,7 @@ class OwnedPrepared(Prepared):
     def bind_request(
         self, request: Request, pools: Sequence[Pool], attributes: Sequence[ExtensionAttribute]
     ) -> OwnedExecution:
-        """Hand the request and its memory over; see `driver.model.prepared_model.RequestBinder`."""
+        """Bind the request in the owner, which gets its memory; see `prepared_model.RequestBinder`."""
         described = tuple(MemoryPool(pool.size or 0, index) for index, pool in enumerate(pools))
         message = CreateReusableExecution(
             self._handle,
@@ -258,7 +258,7 @@ class OwnedPrepared(Prepared):
         return OwnedExecution(self._owner, opened.handle)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> CopiedExecution:
-        """Bind memory of this process, which is copied at each run."""
+        """Bind arguments in memory of this process, which is copied at each run."""
         return self.bind_with(inputs, outputs, ())
 
     def bind_with(
@@ -299,12 +299,12 @@ class OwnedPrepared(Prepared):
         return CopiedExecution(execution, pairs[:count], pairs[count:])
 
     def close(self) -> None:
-        """Have the owner forget the model."""
+        """Release the model in the owner."""
         self._owner.release(self._handle)
 
 
 class OwnedExecution(Execution):
-    """A request that is bound in the owner, which looks by itself whether it idles."""
+    """A request that is bound in the owner, which checks by itself whether it is idle."""
 
     keeps_memory = False
 
@@ -320,7 +320,7 @@ class OwnedExecution(Execution):
     ) -> Outcome:
         """Execute when it is this client's turn; see `nnburst.executor.base.Execution`.
 
-        The time on the device is the owner's word, the driver's includes the wait.
+        The owner reports the time on the device; the time in the driver includes the wait.
         """
         message = RunBound(self._handle, deadline_ns, loop_timeout_ns)
         executed = self._owner.call(message, Executed, timeout=_LONG)
@@ -331,12 +331,12 @@ class OwnedExecution(Execution):
         )
 
     def close(self) -> None:
-        """Have the owner forget the request, and unmap its memory."""
+        """Release the request in the owner, which unmaps its memory."""
         self._owner.release(self._handle)
 
 
 class CopiedExecution(Execution):
-    """A request over memory that stays in the worker: device buffers, and more pools than a message takes."""
+    """A request over memory of the worker (device buffers), or over more pools than a message carries."""
 
     def __init__(
         self,
@@ -349,7 +349,7 @@ class CopiedExecution(Execution):
         Args:
             execution: bound to the copies; owned from here on.
             inputs: each argument, and its place in the copies.
-            outputs: likewise.
+            outputs: the same for outputs.
         """
         self._execution = execution
         self._inputs = inputs
@@ -376,7 +376,7 @@ class CopiedExecution(Execution):
 def _copies(
     pools: Sequence[Bytes], stack: contextlib.ExitStack
 ) -> tuple[tuple[MemoryPool, ...], list[int]]:
-    """Copies of a model's pools, which no client can change any more; `stack` closes them."""
+    """Copy a model's pools, so that no client can change them any more; `stack` closes the copies."""
     described: list[MemoryPool] = []
     fds: list[int] = []
     for index in range(len(pools)):

@@ -1,19 +1,18 @@
-"""Owns a device for all workers of a service: one process opens it once and runs what they have bound.
+"""Owns a device for all workers of a service: one process opens it and runs the requests of all workers.
 
-Each worker has a connection of its own, with its own handles; no message names another's. A connection has
-a thread that receives, which binds and releases too, one that looks at models and prepares them, and one for
-each priority of the executions that it asks for. These wait for their turns (`FairTurns`), so one execution
-at a time has the device.
+Each worker has its own connection, with its own handles; no message can name another worker's handle. A
+connection has one thread that receives, binds and releases, one that checks and prepares models, and one for
+each priority of its executions. Executions wait for their turns (`FairTurns`): one at a time uses the device.
 
-Users have equal shares of the device's time. Among the clients of one user those whose work has the highest
-priority go first, and among these each has an equal share. Shares are of time, not of executions, so that
-long ones do not take more. A client that was idle has saved nothing up. This is start-time fair queueing:
-what waits has a start tag, the least one is served, and its next start tag lies behind it by the time that it
-took.
+Users have equal shares of the device's time. Among the clients of one user, work of the highest priority goes
+first, and clients with work of that priority have equal shares. Shares are of time, not of executions, so
+that long executions get no advantage. A client gains no credit while it is idle. This is start-time fair
+queueing: waiting work has a start tag, the smallest tag is served first, and the client's next start tag is
+later by the duration of the work.
 NNAPI: priority is relative among the clients of one application.
 
-A worker may have been taken over by its client: its messages, models, requests and memory are checked here as
-a worker checks its client's.
+A client may have taken over its worker: the worker's messages, models, requests and memory are checked here
+as a worker checks those of its client.
 """
 
 from __future__ import annotations
@@ -88,19 +87,20 @@ logger = logging.getLogger(__name__)
 
 #: The user of a worker's client, as the supervisor sends it with the worker's socket.
 USER_BYTES: Final = 8
-#: The resources of one connection's calls in progress: descriptors are few, and all share them.
+#: Limits of one connection's calls in progress: all connections share the descriptors of this process.
 _BUDGET: Final = Cost(1024, 128, MAX_CALL_BYTES)
-#: Seconds that an owner without its device answers with the reason before it ends, and the next one tries.
+#: Seconds for which an owner that cannot open the device answers with the reason; then it ends, and the next
+#: owner tries.
 _REFUSING: Final = 2.0
 
 
 class _Share:
-    """One that competes: a user with other users, or a client with the user's other clients.
+    """A competitor for the device: a user among all users, or a client among the clients of a user.
 
     Attributes:
-        tag: when its service began, or is to begin, in the virtual time of those that compete.
-        finish: the tag that work has which comes next.
-        waiting: pieces of work that wait.
+        tag: start tag of its current or next service, in the virtual time of its competitors.
+        finish: start tag for its next work.
+        waiting: number of executions that wait.
     """
 
     def __init__(self) -> None:
@@ -109,13 +109,13 @@ class _Share:
         self.waiting = 0
 
     def begin_waiting(self, now: float) -> None:
-        """One more piece of work has come; `now` is virtual."""
+        """Count one more waiting execution, at the virtual time `now`."""
         if not self.waiting:
             self.tag = max(now, self.finish)
         self.waiting += 1
 
     def charge(self, seconds: float) -> None:
-        """It was served for so long."""
+        """Count a service of `seconds`."""
         self.finish = self.tag + seconds
         self.tag = max(self.tag, self.finish)
 
@@ -125,7 +125,7 @@ class _User(_Share):
 
     Attributes:
         now: the virtual time of its clients.
-        clients: how many there are.
+        clients: number of clients.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class _User(_Share):
 
 
 class _Waiter:
-    """A thread that waits for its turn, and the lock that it sleeps on."""
+    """A thread that waits for its turn, and the lock that it sleeps on (`bell`)."""
 
     def __init__(self, client: TurnTaker, priority: Priority) -> None:
         self.client = client
@@ -155,36 +155,36 @@ class TurnTaker(_Share):
 
     @property
     def is_free(self) -> bool:
-        """Whether no client had the device, or waited for it, when looked at."""
+        """Whether no client is using the device or waiting for it at this moment."""
         return not self._turns.is_busy
 
     def turn(
         self, priority: Priority, deadline_ns: int | None = None
     ) -> contextlib.AbstractContextManager[None]:
-        """A context in which this client alone has the device; waits for its turn before.
+        """Wait for this client's turn, and use the device alone in the returned context.
 
         Args:
-            priority: of the work, among the work of all clients of the user.
-            deadline_ns: until which it waits, on CLOCK_BOOTTIME; None for as long as the others take.
+            priority: priority of the work among the work of all clients of the user.
+            deadline_ns: end of the wait, on CLOCK_BOOTTIME; None to wait as long as the others take.
 
         Raises:
-            MissedDeadline: the deadline has passed, and it was not its turn (device:E4).
+            MissedDeadline: the turn did not come before the deadline (device:E4).
         """
         return self._turns.hold(self, priority, deadline_ns)
 
     def close(self) -> None:
-        """The client is gone; none of its threads waits any more."""
+        """Remove the client, which is gone; none of its threads may be waiting."""
         self._turns.leave(self)
 
 
 class FairTurns:
-    """A device that one execution has at a time. Thread-safe."""
+    """Lets one execution at a time use a device, in fair turns. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """No client has it.
+        """Create turns without clients.
 
         Args:
-            clock: seconds that the device is used.
+            clock: returns seconds; measures the use of the device.
         """
         self._clock = clock
         self._lock = threading.Lock()
@@ -195,7 +195,7 @@ class FairTurns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a client has it."""
+        """Whether a client is using the device."""
         return self._busy
 
     @property
@@ -204,14 +204,14 @@ class FairTurns:
         return len(self._waiters)
 
     def join(self, user: int) -> TurnTaker:
-        """A client of `user` comes."""
+        """Add a client of `user`."""
         with self._lock:
             known = self._users.setdefault(user, _User())
             known.clients += 1
         return TurnTaker(self, known)
 
     def leave(self, client: TurnTaker) -> None:
-        """For `TurnTaker.close`."""
+        """Implement `TurnTaker.close`."""
         with self._lock:
             client.user.clients -= 1
             self._users = {user: known for user, known in self._users.items() if known.clients}
@@ -220,7 +220,7 @@ class FairTurns:
     def hold(
         self, client: TurnTaker, priority: Priority, deadline_ns: int | None
     ) -> Iterator[None]:
-        """For `TurnTaker.turn`."""
+        """Implement `TurnTaker.turn`."""
         waiter = _Waiter(client, priority)
         with self._lock:
             self._waiters.append(waiter)
@@ -241,10 +241,10 @@ class FairTurns:
                 self._pass_on()
 
     def _miss(self, waiter: _Waiter) -> None:
-        """Wait no longer, unless it is the waiter's turn by now.
+        """End a wait at its deadline, unless the waiter's turn has come meanwhile.
 
         Raises:
-            MissedDeadline: it is not.
+            MissedDeadline: it has not come.
         """
         with self._lock:
             if waiter not in self._waiters:
@@ -258,14 +258,14 @@ class FairTurns:
         )
 
     def _pass_on(self) -> None:
-        """Give the device to the next one, if there is one; the lock is held."""
+        """Give the device to the next waiter, if any; the lock is held."""
         self._busy = bool(self._waiters)
         if not self._waiters:
             return
         user = min((w.client.user for w in self._waiters), key=lambda share: share.tag)
         of_user = [w for w in self._waiters if w.client.user is user]
         highest = max(w.priority for w in of_user)
-        # Of equal ones `min` takes the first, which is the one that came first.
+        # Of equal tags `min` takes the first, which is the waiter that came first.
         chosen = min((w for w in of_user if w.priority == highest), key=lambda w: w.client.tag)
         self._waiters.remove(chosen)
         client = chosen.client
@@ -277,7 +277,7 @@ class FairTurns:
 
 
 def _seconds_until(deadline_ns: int | None) -> float:
-    """As a lock takes it: -1 for no end."""
+    """The timeout for a lock: -1 without a deadline."""
     if deadline_ns is None:
         return -1.0
     left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
@@ -298,7 +298,7 @@ _decode: Final[Callable[[bytes], _Call]] = msgspec.msgpack.Decoder(_Call).decode
 
 
 def own_device(supervisor: socket.socket, executor: str) -> NoReturn:
-    """Open the device, then serve workers until the supervisor is gone; then end this process.
+    """Open the device, serve workers until the supervisor has ended, and end this process.
 
     Args:
         supervisor: sends the sockets of workers, each with its client's user.
@@ -331,7 +331,7 @@ def _opened(executor: str) -> Device:
 
 
 def _serve_all(supervisor: socket.socket, device: Device | NnburstError) -> None:
-    """Serve each worker whose socket comes, on threads of its own, until no more can come."""
+    """Serve each worker whose socket arrives, on threads of its own, until the supervisor has ended."""
     turns = FairTurns()
     while True:
         try:
@@ -357,7 +357,7 @@ class OwnedWorker:
     def __init__(
         self, connected: socket.socket, device: Device | NnburstError, taker: TurnTaker
     ) -> None:
-        """Own `connected` and `taker`; `device` may be the reason why there is no device."""
+        """Own `connected` and `taker`; `device` is an error if the device could not be opened."""
         self._channel = Channel(connected)
         self._refusal = device if isinstance(device, NnburstError) else None
         self._taker = taker
@@ -371,11 +371,11 @@ class OwnedWorker:
 
     @property
     def held(self) -> int:
-        """The number of models and requests that it holds."""
+        """The number of models and requests of the worker."""
         return 0 if self._refusal is not None else len(self._session.objects)
 
     def serve(self) -> None:
-        """Answer calls until the worker is gone; then free what it had."""
+        """Answer calls until the worker has ended; then free its objects."""
         service = Service[_Call](
             self._channel, _decode, self._handle, self._submit, CallBudget(_BUDGET)
         )
@@ -387,7 +387,7 @@ class OwnedWorker:
             self.close()
 
     def close(self) -> None:
-        """Let go of everything, when nothing is done for it any more."""
+        """Free everything, after all work for the worker has ended."""
         self._ended = True
         self._channel.shutdown()
         for queue in self._queues.values():
@@ -419,7 +419,7 @@ class OwnedWorker:
         return None
 
     def _queue(self, key: Priority | None) -> SimpleQueue[Job | None]:
-        """The queue of executions of a priority, or of what is to be prepared; its thread runs."""
+        """The queue of executions of a priority (None: of preparations), with a running thread."""
         if key not in self._queues:
             queue: SimpleQueue[Job | None] = SimpleQueue()
             thread = threading.Thread(

@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 Job = Callable[[], None]
 
-#: Jobs of one kind that may wait.
+#: Most jobs of one kind that may wait.
 _CAPACITY: Final = MAX_NOTIFICATIONS
-#: Seconds without a job after which a thread ends, unless it is the last of its kind.
+#: Seconds without a job after which a thread ends, unless it is the last one of its kind.
 _REST: Final = 10.0
-#: How much a thread of LOW work yields to the others; a tenth of their share of a core.
+#: Increase of niceness of a thread for LOW work: it gets a tenth of the others' share of a core.
 NICER: Final = 10
 
 
@@ -51,18 +51,18 @@ class Work(Enum):
 
 
 class Scheduler:
-    """Runs one client's jobs. Thread-safe. It has no end but its process's.
+    """Runs one client's jobs. Thread-safe. It ends only with its process.
 
-    `submit(job, model.priority)` is for executions. HIGH goes before MEDIUM before LOW among those that
-    wait; a running job is never interrupted. LOW ones run on threads that are nice.
+    `submit(job, model.priority)` is for executions. Of the waiting jobs, HIGH ones run before MEDIUM, and
+    those before LOW; a running job is never interrupted. LOW jobs run on threads with higher niceness.
     """
 
     def __init__(self, lanes: int | None = None) -> None:
-        """Start no thread yet.
+        """Create the lanes without starting a thread.
 
         Args:
-            lanes: executions that run side by side, LOW ones not counted; by default as many as compute
-                at once, and four at least, since an executor may wait for a device.
+            lanes: most executions that run at once, without LOW ones; by default as many as can compute at
+                once, and at least four, since an executor may wait for a device.
         """
         cores = thread_budget()
         executions = lanes or max(4, cores)
@@ -81,8 +81,8 @@ class Scheduler:
 
         Args:
             job: reports its failures by itself.
-            priority: of the prepared model that it is about.
-            work: its kind.
+            priority: the priority of the prepared model.
+            work: the kind of the job.
 
         Raises:
             ResourceExhausted: too many jobs of its kind are waiting.
@@ -91,7 +91,7 @@ class Scheduler:
         self._lanes[work].submit(job, priority)
 
     def waiting(self, work: Work) -> bool:
-        """Whether jobs of a kind wait for their turn, as seen from the thread that submits them."""
+        """Whether jobs of a kind are waiting; exact only for the thread that submits them."""
         return self._lanes[work].waiting
 
 
@@ -100,9 +100,9 @@ def _with_low(work: Work, lanes: int) -> Lanes:
 
 
 def be_nice() -> None:
-    """Let others go first, from now on: an unprivileged thread cannot take that back.
+    """Raise the niceness of the calling thread; an unprivileged thread cannot lower it again.
 
-    Linux keeps niceness per thread, so this concerns the calling one only.
+    Linux keeps niceness per thread, so other threads are not affected.
     """
     os.setpriority(
         os.PRIO_PROCESS,
@@ -114,19 +114,19 @@ def be_nice() -> None:
 class Lanes:
     """A bounded queue of jobs and the threads that run them. Thread-safe.
 
-    A job starts when no more urgent one is waiting; among equals the first comes first. LOW jobs have
-    threads of their own, which are nice to all others. Threads start when needed. The one that had a job last
-    gets the next, so that those which a busy moment needed find no more, and end; the last one stays.
+    A job starts when no job of a higher priority is waiting; jobs of one priority start in order. LOW jobs
+    have their own threads, with higher niceness. Threads start when needed. The most recently busy thread
+    gets the next job, so that surplus threads stay idle and end; the last thread stays.
     """
 
     def __init__(self, name: str, lanes: int, *, low_lanes: int = 0, capacity: int) -> None:
         """Run at most `lanes` jobs at once.
 
         Args:
-            name: of the threads.
-            lanes: threads for all jobs, or for all but the LOW ones.
-            low_lanes: threads for LOW jobs; 0 to run them with the others.
-            capacity: jobs that may wait.
+            name: the name of the threads.
+            lanes: most threads for all jobs, or for all except LOW ones.
+            low_lanes: most threads for LOW jobs; 0 to run them with the others.
+            capacity: most jobs that may wait.
         """
         self._name = name
         self._capacity = capacity
@@ -138,15 +138,15 @@ class Lanes:
         self._low = _Crew(low_lanes) if low_lanes else self._usual
 
     def submit(self, job: Job, priority: Priority = Priority.MEDIUM) -> None:
-        """Run `job` on one of the threads, some time.
+        """Queue `job` for one of the threads.
 
         Args:
-            job: reports its failures by itself; whatever it raises is only logged.
-            priority: among the jobs here.
+            job: reports its failures by itself; its exceptions are only logged.
+            priority: priority among the queued jobs.
 
         Raises:
-            ResourceExhausted: as many jobs wait as may.
-            GeneralFailure: device:P9: there is no thread for it.
+            ResourceExhausted: the queue is full.
+            GeneralFailure: device:P9: no thread can be started.
         """
         crew = self._crew(priority)
         with self._lock:
@@ -155,7 +155,7 @@ class Lanes:
                     f"{self._capacity} jobs are waiting for a {self._name}, as many as may wait"
                 )
             self._waiting[priority].append(job)
-            # Those that were woken count as idle until they run, so it is the jobs that are counted.
+            # Woken threads count as idle until they run, so compare the number of jobs with the idle threads.
             grow = self._jobs_of(crew) > crew.idle and crew.threads < crew.limit
             crew.threads += grow
             crew.wake()
@@ -174,7 +174,7 @@ class Lanes:
             with self._lock:
                 crew.threads -= 1
                 if crew.threads or job not in self._waiting[priority]:
-                    return  # the others will come to it
+                    return  # another thread will run it
                 self._waiting[priority].remove(job)
             raise GeneralFailure(f"device:P9: cannot start a thread: {error}") from error
 
@@ -185,18 +185,18 @@ class Lanes:
         while (job := self._next(crew, bell)) is not None:
             try:
                 job()
-            except BaseException:  # SystemExit too: a thread that it ended would still be counted
+            except BaseException:  # SystemExit too: an ended thread would still be counted
                 logger.exception("a job raised; its lane goes on with the next")
-            del job  # with all that it holds, before the next one comes
+            del job  # free its objects before the next job comes
 
     def _next(self, crew: _Crew, bell: threading.Semaphore) -> Job | None:
-        """The next job; None if there has been none for so long that the thread is to end."""
+        """Wait for the next job; returns None if the thread is to end, after a time without jobs."""
         while True:
             with self._lock:
                 if queue := self._foremost(crew):
                     job = queue.popleft()
                     if self._waiting[Priority.LOW]:
-                        self._low.wake()  # it may have waited for this one
+                        self._low.wake()  # its jobs may have waited for this one
                     return job
                 crew.idle += 1
                 crew.resting.append(bell)
@@ -207,7 +207,7 @@ class Lanes:
                 if rung:
                     continue
                 if bell not in crew.resting:
-                    bell.acquire()  # it rang after all
+                    bell.acquire()  # woken just after the timeout
                     continue
                 crew.resting.remove(bell)
                 if crew.threads > 1:
@@ -223,7 +223,7 @@ class Lanes:
         return self._low if priority == Priority.LOW else self._usual
 
     def _foremost(self, crew: _Crew) -> deque[Job] | None:
-        """The queue of the most urgent jobs, if they are this crew's."""
+        """The queue of the waiting jobs with the highest priority, if they are for this crew."""
         for priority, queue in self._waiting.items():
             if queue:
                 return queue if self._crew(priority) is crew else None
@@ -231,13 +231,13 @@ class Lanes:
 
 
 class _Crew:
-    """Threads that are alike."""
+    """A group of threads that run the same kinds of jobs."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.threads = 0
         self.idle = 0
-        #: Bells of the threads that sleep, the latest last.
+        #: The semaphores of the sleeping threads; that of the thread which fell asleep last comes last.
         self.resting: list[threading.Semaphore] = []
 
     def wake(self) -> None:

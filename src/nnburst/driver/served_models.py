@@ -1,8 +1,8 @@
-"""Networks that a service prepares from their files and serves by name.
+"""Prepares the networks that a service reads from files and serves by name.
 
-The supervisor reads each file once. What is large of it lies in sealed memory that every worker maps. A
-worker that is forked ahead of need prepares all networks before its client comes; any other one prepares what
-it is asked for.
+The supervisor reads each file once, and keeps its large parts in sealed memory that every worker maps. A
+spare worker prepares all networks before its client comes; any other worker prepares the networks that its
+client opens.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class ServedNetwork:
     """One network that was read, for all workers. Immutable.
 
     Attributes:
-        name: that it is served under.
-        version: likewise.
-        model: the network; its pools are those of `views`.
+        name: the name under which it is served.
+        version: the version under which it is served.
+        model: the network; its pools are `views`.
         states: its variables, without their values.
-        input_names: of every input, states included.
-        output_names: likewise.
-        initial: the states' values, one behind the other; None without states.
+        input_names: names of all inputs, states included.
+        output_names: names of all outputs, states included.
+        initial: the states' initial values, one after the other; None without states.
     """
 
     def __init__(self, source: NamedSource) -> None:
         """Read the network.
 
         Raises:
-            NnburstError: it cannot be read, or cannot be served.
+            NnburstError: the file is invalid, or the network cannot be served.
             OSError: the file cannot be read.
         """
         imported = source.load()
@@ -73,7 +73,7 @@ class ServedNetwork:
 
 
 def _sealed(arrays: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]) -> SharedMemory:
-    """Memory with the bytes of arrays, which nothing can change any more."""
+    """Copy arrays to sealed memory, which no process can change any more."""
     fd = memory_file("model", *(array.reshape(-1).view(np.uint8).data for array in arrays))
     seal(fd)
     return SharedMemory.adopt(fd)
@@ -82,16 +82,16 @@ def _sealed(arrays: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.generic]]])
 def read_networks(
     options: Sequence[tuple[str, str]], *, with_front: bool = False
 ) -> tuple[ServedNetwork, ...]:
-    """The networks of `--model` options and those that belong to them.
+    """Read the networks of `--model` options and of the options that belong to them.
 
     Args:
         options: each with its value, in order.
-        with_front: whether a front serves them, too, and reports what is wrong with each: one that cannot
-            be read is left out then, and the others are served.
+        with_front: whether a front serves them, too, and reports the errors of each: a network that cannot
+            be read is then left out, and the others are served.
 
     Raises:
-        NnburstError: one cannot be read; the message names it.
-        InvalidArgument: a name and version come twice.
+        NnburstError: a network cannot be read; the message names it.
+        InvalidArgument: a name and version are used twice.
     """
     if not options:
         return ()
@@ -114,10 +114,10 @@ def read_networks(
 
 
 def engine_of_all(networks: Sequence[ServedNetwork]) -> str | None:
-    """The executor that runs the whole files among networks; None if all are models of operations.
+    """The executor for networks that one engine runs as whole files; None if there are no such networks.
 
     Raises:
-        InvalidArgument: no one executor runs them all.
+        InvalidArgument: these networks need different executors.
     """
     found: dict[str, ServedNetwork] = {}
     for network in networks:
@@ -136,9 +136,9 @@ class OpenServed(NamedTuple):
     """A network that is prepared.
 
     Attributes:
-        prepared: stays the worker's.
-        description: for clients; its handle is yet to come.
-        initial: the states' values, one behind the other; None without states.
+        prepared: the prepared model, which the worker owns.
+        description: its description for clients, without a handle.
+        initial: the states' initial values, one after the other; None without states.
     """
 
     prepared: PreparedModel
@@ -160,7 +160,7 @@ class ServedModels:
     """The service's networks as one worker prepares them. Thread-safe."""
 
     def __init__(self, networks: Sequence[ServedNetwork] = ()) -> None:
-        """Nothing of the service's `networks` is prepared yet."""
+        """Serve `networks`, none of which is prepared at first."""
         self._entries = {(network.name, network.version): _Entry(network) for network in networks}
 
     @property
@@ -169,7 +169,7 @@ class ServedModels:
         return tuple(ServedName(name, version) for name, version in sorted(self._entries))
 
     def prepare_all(self, device: Device) -> None:
-        """Prepare all. One that cannot be is tried again for the client that opens it."""
+        """Prepare all networks. After a failure, the network is prepared again when a client opens it."""
         for key, entry in self._entries.items():
             try:
                 self._prepare(entry, device)
@@ -179,17 +179,17 @@ class ServedModels:
     def open(
         self, name: str, version: int, device: Device, counter_page: CounterPage | None = None
     ) -> OpenServed:
-        """A network for a client, prepared if it is not yet.
+        """Open a network for a client; prepare it if it is not prepared yet.
 
         Args:
-            name: that it is served under.
-            version: 0 is the newest.
-            device: that prepares it.
-            counter_page: where its executions are counted from now on.
+            name: the network's name.
+            version: the network's version; 0 is the newest.
+            device: the device that prepares it.
+            counter_page: the page that counts its executions from now on.
 
         Raises:
             InvalidArgument: no such model is served, or the executor does not support it.
-            NnburstError: the executor's reason not to prepare it.
+            NnburstError: the executor could not prepare it.
         """
         newest = max((v for n, v in self._entries if n == name), default=0)
         key = name, version or newest
@@ -225,12 +225,12 @@ def describe(
     prepared: PreparedModel,
     extensions: Sequence[Extension],
 ) -> OpenedServedModel:
-    """The description of a network that clients get; its handle is yet to come.
+    """Describe a network for clients, without a handle.
 
     Args:
-        network: as it was read; one that is served has a name, and its states.
-        prepared: what was made of it.
-        extensions: whose types its arguments may have.
+        network: the network that was read; a served one has a name and states.
+        prepared: the prepared model of the network.
+        extensions: the extensions whose types its arguments may have.
     """
     main = network.model.main
     types = ElementTypes(network.model, lambda: extensions)

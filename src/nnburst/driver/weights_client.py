@@ -29,12 +29,12 @@ from nnburst.hal.validation import validate_model
 
 
 def seal(fd: int) -> None:
-    """Seal a memfd against any change; OSError if it is no memfd, or is mapped for writing."""
+    """Seal a memfd against any change; OSError if it is not a memfd, or is mapped for writing."""
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, CONTENT_SEALS)
 
 
 def read_only(fd: int) -> int:
-    """A second descriptor of the same file, by which it cannot be mapped for writing."""
+    """Open a second descriptor of the same file that does not permit writing."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -60,8 +60,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         model: as the client described it.
         preference: as in `PrepareOptions`.
-        priority: likewise.
-        num_threads: likewise.
+        priority: as in `PrepareOptions`.
+        num_threads: as in `PrepareOptions`.
     """
 
     model: Model
@@ -170,9 +170,9 @@ class WeightsClient(Closing):
         """Memory files of packed weights while the context lasts; empty if none are available.
 
         Args:
-            model: checked.
+            model: the checked model.
             pools: its pools, with their present bytes.
-            options: that it is prepared with.
+            options: the options of its preparation.
         """
         files: list[int] = []
         if constant_bytes(model, pools) >= SMALLEST:

@@ -54,7 +54,7 @@ def pack(executor: Executor, pack_request: int, result: socket.socket) -> NoRetu
     Args:
         executor: loaded, not used before.
         pack_request: sealed memory file.
-        result: where the files go.
+        result: the socket that the files are sent to.
     """
     status = 1
     try:
@@ -104,8 +104,8 @@ class Packed(NamedTuple):
     """Memory files of one model.
 
     Attributes:
-        files: sealed, read-only; none if the model has nothing to share.
-        size: bytes of all.
+        files: sealed, read-only descriptors; none if the model has nothing to share.
+        size: bytes of all files together.
     """
 
     files: tuple[int, ...] = ()
@@ -192,7 +192,7 @@ class _Packing:
 
 
 def keep_weights(supervisor: socket.socket, executor: str) -> NoReturn:
-    """Serve weights until the supervisor is gone, then end this process.
+    """Serve weights until the supervisor has ended, then end this process.
 
     Args:
         supervisor: sends the sockets of workers, each with its owner.
@@ -232,7 +232,7 @@ class _WeightsServer:
         self._poller.register(supervisor, select.POLLIN)
 
     def step(self) -> bool:
-        """Wait for something to happen; False if the supervisor is gone."""
+        """Wait for the next event and handle it; False if the supervisor has ended."""
         packing = self._packing
         wait = _REAPING if self._given_up else None
         if packing is not None:
@@ -263,7 +263,7 @@ class _WeightsServer:
         return bool(data)
 
     def _receive(self, worker: _Worker) -> None:
-        """One message of a worker, which its client may have taken over."""
+        """Receive one message of a worker, which its client may have taken over."""
         try:
             # TRUST: a number that goes back as it is, and a file of which only the hash counts.
             data, fds, flags, _ = socket.recv_fds(

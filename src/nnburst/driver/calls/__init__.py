@@ -1,6 +1,6 @@
-"""Answers the calls of a client, by the interface of the HAL that has them, as in `nnburst.control.messages`.
+"""Answers the calls of a client, in a module for each HAL interface, as in `nnburst.control.messages`.
 
-Each function answers the message of its name. Importing this package registers them all.
+Each function answers the message of its name. Importing this package registers all of them.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ from nnburst.hal.validation.values import (
 
 @answers(GetCapabilities)
 def get_capabilities(session: ModelSession, _call: GetCapabilities, _fds: Fds) -> Answer:
-    """The device's reported speed."""
+    """Answer with the device's reported speed."""
     return DeviceCapabilities(session.device.capabilities), Fds()
 
 
@@ -79,7 +79,7 @@ def get_number_of_cache_files_needed(
     """Answer with the number of files of each kind in which a compilation is cached."""
     cache = session.device.compilation_cache
     with contextlib.suppress(ResourceExhausted):
-        # This client is about to cache, and has to hash its model first: there is time.
+        # The client will cache, and hashes its model first; use that time to load what caching needs.
         session.scheduler.submit(cache.warm_up, Priority.MEDIUM, Work.INQUIRY)
     return NumberOfCacheFiles(*cache.files_needed), Fds()
 
@@ -88,7 +88,7 @@ def get_number_of_cache_files_needed(
 def get_supported_extensions(
     session: ModelSession, _call: GetSupportedExtensions, _fds: Fds
 ) -> Answer:
-    """The extensions that models may use."""
+    """Answer with the extensions that models may use."""
     return SupportedExtensions(session.device.supported_extensions()), Fds()
 
 
@@ -96,7 +96,7 @@ def get_supported_extensions(
 def get_supported_operations(
     session: ModelSession, call: GetSupportedOperations, fds: Fds
 ) -> Answer:
-    """Which operations of the main subgraph the device can run."""
+    """Answer with whether the device can run each operation of the main subgraph."""
     pools = adopt_pools(call.model.pools, fds, "M4")
     try:
         supported = session.device.supported_operations(call.model, pools)
@@ -132,7 +132,7 @@ def _start_preparation(
 
 
 class Preparation:
-    """A model to be prepared that has passed device:P2 to P8; P9 is the scheduler's.
+    """A model to be prepared whose call has passed device:P2 to P8; the scheduler checks P9.
 
     Attributes:
         priority: among the client's models.
@@ -142,14 +142,14 @@ class Preparation:
         """Check a call's arguments, in the order of the HAL.
 
         Args:
-            session: whose call it is.
+            session: the session of the client that calls.
             call: hostile until checked here.
             fds: the model's pools, then its cache files.
 
         Raises:
             InvalidArgument: the model breaks a rule of validation (device:P2), there is no such preference or
-                priority (device:P3, P4), deadline, token or hints make no sense (device:P5), or an operation
-                is not supported (device:P8).
+                priority (device:P3, P4), deadline, token or hints are invalid (device:P5), or an operation is
+                not supported (device:P8).
             MissedDeadline: device:P6: the deadline has passed (PERSISTENT).
             GeneralFailure: device:P7: a pool cannot be mapped.
         """
@@ -179,12 +179,12 @@ class Preparation:
         self._files = CacheFiles(fds, len(pools), call.model_cache, call.data_cache)
 
     def run(self) -> NotifyPrepared:
-        """Prepare the model; the notification has its handle.
+        """Prepare the model; returns the notification with its handle.
 
         Raises:
-            MissedDeadline: it passed before the model was prepared (TRANSIENT).
-            ResourceExhausted: the client holds as many objects as it may.
-            NnburstError: the executor's reason.
+            MissedDeadline: the deadline passed before the model was prepared (TRANSIENT).
+            ResourceExhausted: the client has as many objects as it may have.
+            NnburstError: the executor raised it.
         """
         try:
             prepared = self._prepare()
@@ -210,15 +210,15 @@ class Preparation:
         return in_time(prepared, call.deadline_ns)
 
     def cancel(self) -> None:
-        """Let go of the cache files; beside them only mappings are held."""
+        """Close the cache files; apart from them this has only mappings."""
         self._files.close()
 
 
 def opened(session: ModelSession, callback: int, prepared: PreparedModel) -> NotifyPrepared:
-    """The notification of a prepared model, which its client owns from here on.
+    """Make the notification of a prepared model, which its client owns from here on.
 
     Raises:
-        ResourceExhausted: the client holds as many objects as it may.
+        ResourceExhausted: the client has as many objects as it may have.
     """
     fields = {"num_threads": prepared.num_threads}
     if session.counter_page is not None:
@@ -228,7 +228,7 @@ def opened(session: ModelSession, callback: int, prepared: PreparedModel) -> Not
 
 
 def in_time(prepared: PreparedModel, deadline_ns: int | None) -> PreparedModel:
-    """`prepared` itself; closed if its deadline has passed (MissedDeadline, TRANSIENT)."""
+    """Return `prepared`; if its deadline has passed, close it and raise MissedDeadline (TRANSIENT)."""
     try:
         check_in_time(deadline_ns)
     except MissedDeadline:
@@ -238,10 +238,10 @@ def in_time(prepared: PreparedModel, deadline_ns: int | None) -> PreparedModel:
 
 
 class CachedPreparation:
-    """A model to be prepared from cache files that have passed device:P5 and P6.
+    """A model to be prepared from cache files whose call has passed device:P5 and P6.
 
     Attributes:
-        priority: the model's is not known yet.
+        priority: a fixed one: the model's own priority is not known yet.
     """
 
     priority: Final = Priority.MEDIUM
@@ -250,9 +250,9 @@ class CachedPreparation:
         """Check a call's arguments.
 
         Raises:
-            InvalidArgument: device:P5: deadline, token, hints, number of files or a descriptor make no sense.
+            InvalidArgument: device:P5: deadline, token, hints, number of files or a descriptor is invalid.
             MissedDeadline: device:P6: the deadline has passed (PERSISTENT).
-            GeneralFailure: the device caches nothing.
+            GeneralFailure: the device does not cache.
         """
         self._session = session
         self._call = call
@@ -268,12 +268,12 @@ class CachedPreparation:
             raise
 
     def run(self) -> NotifyPrepared:
-        """Prepare the model; the notification has its handle.
+        """Prepare the model; returns the notification with its handle.
 
         Raises:
-            MissedDeadline: it passed before the model was prepared (TRANSIENT).
-            GeneralFailure: the files are not those that this driver wrote for this token.
-            NnburstError: the executor's reason.
+            MissedDeadline: the deadline passed before the model was prepared (TRANSIENT).
+            GeneralFailure: this driver did not write these files for this token.
+            NnburstError: the executor raised it.
         """
         call, files = self._call, self._files
         cache = self._session.device.compilation_cache
@@ -295,7 +295,7 @@ class CachedPreparation:
             self._session.counter_page.note_cache(hit=hit)
 
     def cancel(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._files.close()
 
 
@@ -351,7 +351,7 @@ def copy_to(session: ClientSession, call: CopyTo, fds: Fds) -> Answer:
 
 @answers(CopyFrom)
 def copy_from(session: ClientSession, call: CopyFrom, fds: Fds) -> Answer:
-    """Fill a buffer from the client's memory; if that fails it holds nothing."""
+    """Fill a buffer from the client's memory; after a failure it is uninitialised."""
     with session.objects.acquire(call.handle, DeviceBuffer) as buffer:
         try:
             source = _adopt(call.size, fds)
@@ -366,7 +366,7 @@ def copy_from(session: ClientSession, call: CopyFrom, fds: Fds) -> Answer:
 
 
 def _adopt(size: int, fds: Fds) -> Pool:
-    """The memory of a copy; GENERAL_FAILURE if it cannot be mapped (device:§6)."""
+    """Adopt the client's memory for a copy; GENERAL_FAILURE if it cannot be mapped (device:§6)."""
     try:
         return Pool(SharedMemory.adopt(fds.take(0), size), size)
     except InvalidArgument as error:
@@ -387,13 +387,13 @@ def _roles(kind: str, roles: Sequence[BufferRole], models: Sequence[PreparedMode
 
 @answers(GetServedModels)
 def get_served_models(session: ClientSession, _call: GetServedModels, _fds: Fds) -> Answer:
-    """Which networks are served by name."""
+    """Answer with the networks that are served by name."""
     return ServedModels(session.served_models.names), Fds()
 
 
 @answers(OpenServedModel)
 def open_served_model(session: ClientSession, call: OpenServedModel, _fds: Fds) -> Answer:
-    """Open a network that is served; it is prepared already, unless the client came before that."""
+    """Open a network that is served; prepare it if it is not prepared yet."""
     served = session.served_models.open(
         call.name, call.version, session.device, session.counter_page
     )
@@ -408,7 +408,7 @@ def open_served_model(session: ClientSession, call: OpenServedModel, _fds: Fds) 
 
 @answers(PrepareGraph, Work.PREPARATION)
 def prepare_graph(session: ClientSession, call: PrepareGraph, fds: Fds) -> Answer:
-    """Prepare a file as one operation, which the engine of the executor computes as it is."""
+    """Prepare a whole model file as one operation, which the executor's engine computes directly."""
     from nnburst.importer.load import load_graph  # which few clients need
 
     if len(set(call.files)) < len(call.files):
@@ -419,7 +419,7 @@ def prepare_graph(session: ClientSession, call: PrepareGraph, fds: Fds) -> Answe
         for index in range(len(fds)):
             pools.append(Pool(SharedMemory.adopt(fds.take(index))))
             stack.callback(pools[-1].close)
-        # TRUST: the file is copied before it is read; others are when the executor takes the graph
+        # TRUST: the file is copied before it is read; other files when the executor prepares the graph
         content = bytes(pools[0].readable)
         others = [pool.readable for pool in pools[1:]]
     network = load_graph(content, dict(zip(call.files, others, strict=True)))

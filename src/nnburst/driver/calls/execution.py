@@ -1,10 +1,10 @@
 """Executes, opens bursts (IPreparedModel, IBurstContext), and serves AIDL's bursts (IBurst).
 
-An AIDL burst executes over the control channel, and its memory has numbers (burst:§12). A request brings its
-pools and a number for each. If a number is known, the pool that first came with it is used, and the one that
-was sent now is ignored, so each pool is mapped once.
+An AIDL burst executes over the control channel, and numbers name its memory (burst:§12). A request has its
+pools and a number for each. If a number is known already, the pool that came with it first is used, and the
+pool in this request is ignored; so each pool is mapped once.
 
-DEVIATES: a pool whose number is known may come without its descriptor, which saves sending it.
+DEVIATES: a pool whose number is known may be sent without its descriptor.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhauste
 from nnburst.hal.model import BufferToken, MemoryPool
 from nnburst.hal.validation.values import validate_duration
 
-#: Numbers that one burst remembers; each costs a descriptor.
+#: Most numbers that one burst remembers; each needs a descriptor.
 MAX_IDENTIFIERS: Final = 256
 
 
 class AidlBurst:
-    """One execution at a time; a second one is GENERAL_FAILURE. `release` comes from any thread.
+    """An AIDL burst. One execution at a time; a second one is GENERAL_FAILURE. Any thread may call `release`.
 
     Attributes:
-        priority: of its model.
-        latency: of its executions.
+        priority: the priority of its model.
+        latency: the latency of its executions.
     """
 
     def __init__(self, model: PreparedModel, buffers: BufferTracker, cleanup: ExitStack) -> None:
-        """Execute `model`; `cleanup` lets go of it."""
+        """Execute `model`, which `cleanup` releases."""
         self.priority = model.priority
         self._model = model
         self._buffers = buffers
@@ -83,14 +83,14 @@ class AidlBurst:
 
         Args:
             call: hostile until checked here.
-            fds: of the pools that come with one.
+            fds: the descriptors of the pools that are sent with one.
 
         Raises:
             GeneralFailure: an execution is under way.
-            InvalidArgument: the numbers do not fit the pools, or one is not known and comes without
-                memory; or the request is not valid for the model.
-            ResourceExhausted: more numbers than a burst remembers.
-            NnburstError: with the status that the client shall see (device:E2 to E9).
+            InvalidArgument: the numbers do not fit the pools, an unknown number comes without memory, or the
+                request is not valid for the model.
+            ResourceExhausted: there are more numbers than a burst remembers.
+            NnburstError: with the status for the client (device:E2 to E9).
         """
         called = time.perf_counter_ns()
         if not self._busy.acquire(blocking=False):
@@ -113,9 +113,9 @@ class AidlBurst:
             self._busy.release()
 
     def release(self, identifier: int) -> None:
-        """Forget a number; -1 and unknown ones are fine (NNAPI: releaseMemoryResource).
+        """Forget a number; -1 and unknown numbers are ignored (NNAPI: releaseMemoryResource).
 
-        An execution under way keeps the mapping as long as it needs it.
+        An execution under way keeps the mapping until it ends.
         """
         with self._lock:
             pool = self._known.pop(identifier, None)
@@ -123,7 +123,7 @@ class AidlBurst:
                 pool.close()
 
     def close(self) -> None:
-        """Forget all. No execution is under way."""
+        """Forget all numbers. No execution may be under way."""
         with self._lock:
             close_pools(list(self._known.values()))
             self._known.clear()
@@ -148,7 +148,7 @@ class AidlBurst:
         passing: list[RequestPool],
         cleanup: ExitStack,
     ) -> list[RequestPool]:
-        """The pools of a request; new ones are remembered only if all are fine."""
+        """Find or adopt the pools of a request; new ones are remembered only if all are valid."""
         if len(identifiers) != len(described):
             raise InvalidArgument(
                 f"memory_identifiers: {len(identifiers)} for {len(described)} pools"
@@ -187,7 +187,7 @@ def _choose(
     new: dict[int, Pool],
     passing: list[RequestPool],
 ) -> Pool:
-    """The pool to use: a remembered one before the one that was sent."""
+    """Choose the pool to use: the remembered one, else the one that was sent."""
     if known is not None:
         if brought is not None:
             brought.close()
@@ -238,25 +238,25 @@ def execute(session: ClientSession, call: Execute, fds: Fds) -> Answer:
 
 
 class AsyncExecution:
-    """A request that is bound and waits for its turn.
+    """A bound request that waits for its turn.
 
     Attributes:
-        priority: its model's.
+        priority: the priority of its model.
     """
 
     def __init__(self, session: ClientSession, call: Execute, fds: Fds) -> None:
         """Check a request and bind it to its memory.
 
         Args:
-            session: whose call it is.
+            session: the session of the client that calls.
             call: hostile until checked here.
             fds: the request's pools.
 
         Raises:
             InvalidArgument: the request is not valid for the model (device:E2), its deadline or loop timeout
-                makes no sense (device:E3), or a buffer was not allocated for its use (device:E6).
+                is invalid (device:E3), or a buffer was not allocated for its use (device:E6).
             GeneralFailure: device:E5: a pool cannot be mapped.
-            NnburstError: the executor's reason not to bind it.
+            NnburstError: the executor cannot bind it.
         """
         self._called = time.perf_counter_ns()
         self._call = call
@@ -281,10 +281,10 @@ class AsyncExecution:
             self._cleanup = cleanup.pop_all()
 
     def run(self) -> NotifyExecuted:
-        """Execute; the notification of success.
+        """Execute, and return the notification of success.
 
         Raises:
-            NnburstError: with the status that the client shall see (device:E4, E7 to E9).
+            NnburstError: with the status for the client (device:E4, E7 to E9).
         """
         call = self._call
         with self._cleanup:
@@ -303,7 +303,7 @@ class AsyncExecution:
         )
 
     def cancel(self) -> None:
-        """It will not run."""
+        """Release the request, which will not run."""
         self._cleanup.close()
 
 
@@ -337,14 +337,14 @@ def open_burst(session: ClientSession, call: OpenBurst, fds: Fds) -> Answer:
 
 @answers(FreeMemory)
 def free_memory(session: ClientSession, call: FreeMemory, _fds: Fds) -> Answer:
-    """Forget a slot; answered when it is forgotten."""
+    """Forget a slot, and answer after that."""
     with session.objects.acquire(call.handle, _OpenBurst) as burst:
         burst.target.context.free_memory(call.slot)
     return nothing()
 
 
 class _OpenBurst:
-    """A burst; it holds its prepared model, which may be released before it, until its thread ends."""
+    """A burst; it keeps its prepared model until its thread ends, even if the client releases the model."""
 
     per_client: ClassVar = MAX_BURSTS
 

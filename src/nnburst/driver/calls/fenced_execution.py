@@ -1,9 +1,9 @@
-"""Answers fenced executions and executions that are bound once and run often.
+"""Answers calls for fenced executions, and for reusable executions, which are bound once and run often.
 
-    fences ─► FenceWaiter ─► scheduler ─► run ─► memory is released ─► information is there ─► signal
+    fences ─► FenceWaiter ─► scheduler ─► run ─► memory is released ─► information is ready ─► signal
 
 NNAPI: IPreparedModel::executeFenced, IExecution::executeFenced, IFencedExecutionCallback (device:F1 to F10).
-DEVIATES: the sample waits and runs before it answers; here the answer comes at once.
+DEVIATES: the sample waits and runs before it answers; here the answer is sent at once.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class FencedRun(msgspec.Struct, frozen=True):
     """An execution that waits for its fences, with its limits.
 
     Attributes:
-        execution: bound; outputs have known dimensions (device:F1).
-        counters: of its model; executions that are refused before they are launched do not count.
-        priority: of its model.
+        execution: the bound execution; its outputs have known dimensions (device:F1).
+        counters: the counters of its model; executions refused before their launch do not count.
+        priority: the priority of its model.
         measure: whether its client wants its timing.
-        deadline_ns: on CLOCK_BOOTTIME.
-        duration_ns: how long it may take from the last fence on.
+        deadline_ns: time on CLOCK_BOOTTIME.
+        duration_ns: longest duration after the last fence.
         loop_timeout_ns: limit of a WHILE.
         cleanup: releases the execution and everything that it uses.
     """
@@ -121,13 +121,13 @@ class FencedRun(msgspec.Struct, frozen=True):
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS
 
     def cancel(self) -> None:
-        """It will not run: buffers that it was to write hold nothing any more (device:§6)."""
+        """Release the execution, which will not run; its output buffers become uninitialised (device:§6)."""
         _note_failure(self.execution)
         self.cleanup.close()
 
 
 def adopt_fences(fds: Fds, first: int) -> list[socket.socket]:
-    """The fences of a call, which are its descriptors from `first` on; the caller closes them.
+    """Adopt the fences of a call: its descriptors from `first` on; the caller closes them.
 
     Raises:
         InvalidArgument: device:F2, one is not a fence; device:F4, one is in the error state.
@@ -149,7 +149,7 @@ def adopt_fences(fds: Fds, first: int) -> list[socket.socket]:
 
 
 def close_fences(fences: Sequence[socket.socket]) -> None:
-    """Close each."""
+    """Close all fences."""
     for fence in fences:
         fence.close()
 
@@ -161,12 +161,12 @@ class FencedExecution:
     """
 
     def __init__(self, session: ClientSession, run: FencedRun, called_ns: int) -> None:
-        """Not begun yet: use `start`.
+        """Create the execution; `start` begins it.
 
         Args:
-            session: whose call it is.
+            session: the session of the client that calls.
             run: the execution with its limits.
-            called_ns: when the call came (perf_counter_ns).
+            called_ns: the time of the call (perf_counter_ns).
         """
         self._session = session
         self._run = run
@@ -178,13 +178,13 @@ class FencedExecution:
         self._fence, self._signaller = create_fence()
 
     def start(self, fences: Sequence[socket.socket]) -> int:
-        """Run when all `fences`, which are its own from here on, have signalled.
+        """Run when all `fences`, which this owns from here on, have signalled.
 
         Returns:
-            The descriptor of the execution's own fence, which is the caller's.
+            The descriptor of the execution's own fence; the caller owns it.
 
         Raises:
-            ResourceExhausted: too many are waiting; `cancel` is still to be called.
+            ResourceExhausted: too many executions are waiting; the caller must still call `cancel`.
         """
         self._counted = self._run.counters.execution(measure=self._run.measure)
         try:
@@ -195,13 +195,13 @@ class FencedExecution:
         return self._fence.detach()
 
     def cancel(self) -> None:
-        """It will not run."""
+        """Release the execution, which will not run."""
         self._run.cancel()
         self._signaller.close()
         self._fence.close()
 
     def info(self) -> ExecutionInfo:
-        """Its outcome and its times (NNAPI: getExecutionInfo).
+        """The outcome and the times of the execution (NNAPI: getExecutionInfo).
 
         Raises:
             GeneralFailure: device:F8: it is not complete.
@@ -239,7 +239,7 @@ class FencedExecution:
         self._finish(outcome, time.perf_counter_ns() - started)
 
     def _finish(self, outcome: Outcome, took: int) -> None:
-        """Let go of all memory, then notify (device:F10)."""
+        """Release all memory, then signal the fence (device:F10)."""
         run = self._run
         try:
             run.cleanup.close()
@@ -265,11 +265,11 @@ class FencedExecution:
             self._signaller.fail()
 
     def close(self) -> None:
-        """It will not be asked any more. It goes on, and signals."""
+        """Release the client's handle; the execution goes on, and signals its fence."""
 
 
 def _note_failure(execution: Execution) -> None:
-    """Buffers that it was to write hold nothing any more (device:§6)."""
+    """Mark the output buffers of a failed execution as uninitialised (device:§6)."""
     if isinstance(execution, BufferedExecution):
         execution.cancel()
 
@@ -308,7 +308,7 @@ def start_fenced(
     return Fenced(handle), Fds([fd])
 
 
-# -- Executions that are bound once and run often (IExecution) -------------------------------------
+# -- Reusable executions, bound once and run often (IExecution) ------------------------------------
 
 
 @answers(CreateReusableExecution, Work.START)
@@ -320,7 +320,7 @@ def create_reusable_execution(
         model = cleanup.enter_context(session.objects.acquire(call.handle, PreparedModel)).target
         pools = adopt_request_pools(call.request.pools, fds, session.buffers, session.shared_bytes)
         cleanup.callback(close_pools, pools)
-        # Mappings stay with the pools, so that it can be bound again without their descriptors.
+        # The pools keep their mappings, so the request can be bound again without their descriptors.
         reusable = ReusableExecution(model, call, pools, session.idle)
         cleanup.callback(reusable.unbind)
         close_descriptors(pools)
@@ -363,20 +363,20 @@ def execute_reusable_fenced(
 
 
 class ReusableExecution:
-    """IExecution: one run at a time; a second one is refused. Mappings stay from run to run.
+    """A request that is bound once and run often (IExecution). One run at a time; a second one is refused.
 
-    Without runs for some seconds the executor's share is given up, and the next run binds the request again
-    (D21 in docs/features.md).
+    Its memory stays mapped between runs. After some seconds without runs, the executor's bound form is
+    released, and the next run binds the request again (D21 in docs/features.md).
 
     NNAPI: IPreparedModel::createReusableExecution (AIDL v4; device:§5.4).
 
     Attributes:
-        priority: of its model.
+        priority: the priority of its model.
         measure: whether runs are timed, in nanoseconds.
         loop_timeout_ns: limit of a WHILE.
-        fenced_too: no output has unknown dimensions, so that it can be fenced (device:F1).
-        counters: of its model.
-        latency: of its runs.
+        fenced_too: whether all outputs have known dimensions, so that fenced runs are possible (device:F1).
+        counters: the counters of its model.
+        latency: the latency of its runs.
     """
 
     def __init__(
@@ -386,13 +386,13 @@ class ReusableExecution:
         pools: Sequence[RequestPool],
         watch: IdleWatch,
     ) -> None:
-        """Bind a request, and have it watched.
+        """Bind a request, and add it to the watch that unbinds idle ones.
 
         Args:
-            model: that is executed.
+            model: the model to execute.
             call: hostile until checked here.
-            pools: of the request.
-            watch: that unbinds it when it idles.
+            pools: the pools of the request.
+            watch: unbinds the request when it is idle.
 
         Raises:
             NnburstError: see `PreparedModel.bind`.
@@ -413,12 +413,12 @@ class ReusableExecution:
         self._be_watched(self._execution)
 
     def own(self, cleanup: contextlib.ExitStack) -> None:
-        """Release everything that `cleanup` releases when it closes."""
+        """Own `cleanup`, which `close` closes."""
         self._cleanup = cleanup
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[contextlib.ExitStack]:
-        """Refuse other runs while this context lasts, or longer if its stack is moved elsewhere.
+        """Refuse other runs until this context ends, or, if its stack is moved elsewhere, until that closes.
 
         Raises:
             BurstBusy: a run is under way.
@@ -440,10 +440,10 @@ class ReusableExecution:
             self._busy = False
 
     def execution(self) -> Execution:
-        """The bound request, for a caller that is alone.
+        """The bound request; only for a caller inside `alone`.
 
         Raises:
-            NnburstError: it was unbound while it idled, and cannot be bound again.
+            NnburstError: it was unbound while it was idle, and cannot be bound again.
         """
         execution = self._execution
         if execution is None:
@@ -459,12 +459,12 @@ class ReusableExecution:
         """Execute once (NNAPI: IExecution::executeSynchronously); timing in nanoseconds.
 
         Args:
-            deadline_ns: on CLOCK_BOOTTIME.
-            loop_timeout_ns: limit of a WHILE; its own unless given.
+            deadline_ns: time on CLOCK_BOOTTIME.
+            loop_timeout_ns: limit of a WHILE; the object's own limit unless given.
 
         Raises:
             BurstBusy: a run is under way.
-            NnburstError: with the status that the client shall see (device:E4, E7 to E9).
+            NnburstError: with the status for the client (device:E4, E7 to E9).
         """
         called = time.perf_counter_ns() if self.measure else None
         loops_ns = self.loop_timeout_ns if loop_timeout_ns is None else loop_timeout_ns
@@ -478,12 +478,12 @@ class ReusableExecution:
                 self._leave()
 
     def idles_at_ns(self) -> int:
-        """When it has idled long enough to be unbound (time.monotonic_ns), as things are now."""
+        """The time (time.monotonic_ns) at which it may be unbound if no run comes until then."""
         with self._lock:
             return (time.monotonic_ns() if self._busy else self._used_ns) + IDLE_NS
 
     def unbind_if_idle(self) -> bool:
-        """Give up the executor's share if no run was under way for long; whether nothing is bound now."""
+        """Unbind the request if it was idle for long; returns whether it is unbound now."""
         with self._lock:
             if self._busy or time.monotonic_ns() < self._used_ns + IDLE_NS:
                 return False
@@ -491,7 +491,7 @@ class ReusableExecution:
         return True
 
     def unbind(self) -> None:
-        """Give up the executor's share. No run is under way."""
+        """Release the executor's bound form. No run may be under way."""
         self._watch.release(self)
         with self._lock:  # the watch may be closing it
             self._unbind()
@@ -502,5 +502,5 @@ class ReusableExecution:
             execution.close()
 
     def close(self) -> None:
-        """Let go of the memory. No run is under way."""
+        """Release the memory. No run may be under way."""
         self._cleanup.close()

@@ -1,4 +1,4 @@
-"""Maps each call to the function that answers it, and has the checks that several of them share."""
+"""Maps each call to the function that answers it, and defines checks that several functions share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from nnburst.hal.types import has_passed
 from nnburst.tracing.slices import Layer, Phase, trace
 
 M = TypeVar("M", bound=Message)
-#: The session that a handler needs: any, or one with upcalls.
+#: The kind of session that a handler needs: any, or one with upcalls.
 S = TypeVar("S", ModelSession, ClientSession)
 
-#: The function for each type of call; it borrows the descriptors and raises the client's answer.
+#: The function for each type of call; it borrows the descriptors, and its exceptions are sent to the client.
 HANDLERS: Final[dict[type[Message], Callable[[ClientSession, Any, Fds], Answer]]] = {}
 #: The kind of work of each call.
 WORK: Final[dict[type[Message], Work]] = {}
@@ -29,12 +29,12 @@ WORK: Final[dict[type[Message], Work]] = {}
 def answers(
     kind: type[M], work: Work = Work.CALL
 ) -> Callable[[Callable[[S, M, Fds], Answer]], Callable[[S, M, Fds], Answer]]:
-    """Register the decorated function for calls of type `kind`; each type has one.
+    """Register the decorated function for calls of type `kind`; each type has one function.
 
     Args:
-        kind: of the calls.
-        work: which of the scheduler's lanes it runs on. An EXECUTION or START runs with the priority
-            of the object behind the call's `handle`.
+        kind: the type of the calls.
+        work: the scheduler's lanes that it runs on. An EXECUTION or START runs with the priority of the
+            object that the call's `handle` names.
     """
 
     def register(
@@ -51,7 +51,7 @@ def answers(
 
 @contextlib.contextmanager
 def naming(rule: str) -> Iterator[None]:
-    """Add the device's rule to messages, which begin with the rule of validation that is broken."""
+    """Prefix messages of errors, which begin with the broken rule of validation, with the device's rule."""
     try:
         yield
     except (InvalidArgument, GeneralFailure) as error:
@@ -60,7 +60,7 @@ def naming(rule: str) -> Iterator[None]:
 
 
 def check_deadline(rule: str, deadline_ns: int | None) -> None:
-    """Raise MissedDeadline, which names `rule`, if a deadline had passed when the call came."""
+    """Raise MissedDeadline, with `rule` in its message, if a deadline had passed when the call came."""
     if has_passed(deadline_ns):
         raise MissedDeadline(
             f"device:{rule}: the deadline has passed", status=ErrorStatus.MISSED_DEADLINE_PERSISTENT

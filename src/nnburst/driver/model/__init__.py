@@ -1,1 +1,1 @@
-"""Keeps a driver's device, its prepared models, its buffers and the memory of requests."""
+"""Implements a driver's device, its prepared models, its buffers and the memory of requests."""

@@ -30,7 +30,7 @@ from nnburst.hal.validation.request import combine_dimensions
 from nnburst.hal.validation.values import Broken
 
 Shape = tuple[int, ...]
-#: A use of a buffer: the prepared model, "input" or "output", and which.
+#: A use of a buffer: the prepared model, "input" or "output", and the index.
 Role = tuple["weakref.ref[object]", str, int]
 #: memoryview offered for an output of unknown size.
 _FIRST_GUESS: Final = 64 * 1024
@@ -38,14 +38,14 @@ _LAST_GUESS: Final = 1 << 30
 
 
 class Room:
-    """The driver's memory of a buffer for one content. Zeroed when it is made; freed with its last view.
+    """Memory of the driver for one content of a buffer. Zeroed when it is made; freed with its last view.
 
     Attributes:
-        nbytes: how much it is.
+        nbytes: its size.
     """
 
     def __init__(self, size: int) -> None:
-        """Map `size` bytes and a page behind them, which engines may read.
+        """Map `size` bytes and a page behind them, since engines may read beyond the end.
 
         Raises:
             ResourceExhausted: too little memory is left.
@@ -77,17 +77,17 @@ class Room:
 
 
 class DeviceRoom:
-    """The device's memory of a buffer for one content.
+    """Memory of the device for one content of a buffer.
 
     Attributes:
-        nbytes: how much it is.
+        nbytes: its size.
     """
 
     def __init__(self, memory: DeviceMemory) -> None:
         """Own `memory`.
 
         Raises:
-            ResourceExhausted: the client has as much memory as it may.
+            ResourceExhausted: the client has as much memory as it may have.
         """
         self._charge = SHARED_BYTES.charge(memory.nbytes)
         self.nbytes: Final = memory.nbytes
@@ -102,16 +102,16 @@ class DeviceRoom:
         return self._memory
 
     def copy_in(self, source: memoryview) -> None:
-        """Fill the first bytes; raises what the executor raises."""
+        """Fill the first bytes; passes on the executor's exceptions."""
         self._memory.copy_in(source)
 
     def copy_out(self, target: memoryview) -> None:
-        """Copy the first bytes out; raises what the executor raises."""
+        """Copy the first bytes out; passes on the executor's exceptions."""
         self._memory.copy_out(target)
 
 
 class DeviceBuffer:
-    """One buffer. Thread-safe but for the bytes: two executions that use it at once race.
+    """One buffer. Thread-safe except for its bytes: two executions that use it at once race.
 
     Attributes:
         token: names it in requests.
@@ -128,15 +128,15 @@ class DeviceBuffer:
         forget: Callable[[], None],
         allocate: Callable[[Shape, int], DeviceMemory | None] = lambda _dimensions, _size: None,
     ) -> None:
-        """Allocate it.
+        """Allocate the buffer.
 
         Args:
-            token: its name in requests.
+            token: the number that names it in requests.
             operand: type and dimensions, as from `validate_memory_desc`.
             roles: the uses that are allowed.
             forget: called once when it is closed.
-            allocate: gives memory of the device for a content of these dimensions and so many bytes, or None
-                if it is to lie in the driver's.
+            allocate: allocates memory of the device, given dimensions and bytes of a content; returns None if
+                the driver's memory is to be used.
 
         Raises:
             GeneralFailure: the elements of the type have no size.
@@ -167,7 +167,7 @@ class DeviceBuffer:
         return Room(size) if memory is None else DeviceRoom(memory)
 
     def size_of(self, dimensions: Shape) -> int | None:
-        """Memoryview of a content with these dimensions; None if they are not all known."""
+        """Bytes of a content with these dimensions; None if they are not all known."""
         if self._is_scalar:
             return self._element_bytes
         if not dimensions or 0 in dimensions:
@@ -175,7 +175,7 @@ class DeviceBuffer:
         return self._element_bytes * math.prod(dimensions)
 
     def check_role(self, model: object, kind: str, index: int) -> None:
-        """Refuse a use that was not declared when it was allocated.
+        """Refuse a use that was not declared at the allocation.
 
         Raises:
             InvalidArgument: device:§6.
@@ -189,7 +189,7 @@ class DeviceBuffer:
         """Its content, read-only, for an input of these dimensions.
 
         Raises:
-            GeneralFailure: it holds nothing.
+            GeneralFailure: the buffer is uninitialised.
             InvalidArgument: its content has other dimensions.
         """
         with self._lock:
@@ -199,7 +199,7 @@ class DeviceBuffer:
             return self._room.input(self._content_bytes)
 
     def check_output(self, dimensions: Shape) -> Shape:
-        """The dimensions of an output of `dimensions` in this buffer, as far as both give them.
+        """Combine the dimensions of an output with those of the buffer, as far as either is known.
 
         Raises:
             InvalidArgument: they contradict each other.
@@ -207,9 +207,9 @@ class DeviceBuffer:
         return self._combine(self.dimensions, dimensions)
 
     def space(self, dimensions: Shape) -> memoryview | DeviceMemory:
-        """Memory to write an output of these dimensions to; all there is if they are not all known.
+        """Memory to write an output of these dimensions to; the whole buffer if they are not all known.
 
-        From here on it holds nothing, until `fill`.
+        The buffer is uninitialised from here until `fill`.
 
         Raises:
             ResourceExhausted: too little memory is left.
@@ -227,7 +227,7 @@ class DeviceBuffer:
         """Make room for an output that did not fit; False if the buffer's size is fixed.
 
         Args:
-            needed: dimensions as far as the execution has found them out.
+            needed: the output's dimensions as far as the execution has determined them.
 
         Raises:
             ResourceExhausted: too little memory is left.
@@ -263,7 +263,7 @@ class DeviceBuffer:
             self._initialised = True
 
     def invalidate(self) -> None:
-        """Note that it holds nothing any more: an execution that was to write it has failed."""
+        """Mark the buffer as uninitialised, after an execution that was to write it has failed."""
         with self._lock:
             self._clear()
 
@@ -275,12 +275,12 @@ class DeviceBuffer:
         """Copy the content out (NNAPI: IBuffer::copyTo).
 
         Args:
-            target: maps where to.
-            size: bytes there.
+            target: maps the target and returns it.
+            size: bytes of the target.
 
         Raises:
-            InvalidArgument: `size` is not the content's.
-            GeneralFailure: it holds nothing, or `target` fails so.
+            InvalidArgument: `size` is not the size of the content.
+            GeneralFailure: the buffer is uninitialised, or `target` raised it.
         """
         with self._lock:
             wanted = self._content_bytes
@@ -291,16 +291,16 @@ class DeviceBuffer:
             self._room.copy_out(target())
 
     def copy_from(self, source: Callable[[], memoryview], size: int, dimensions: Shape) -> None:
-        """Fill it (NNAPI: IBuffer::copyFrom); if that fails it holds nothing.
+        """Fill the buffer (NNAPI: IBuffer::copyFrom); after a failure it is uninitialised.
 
         Args:
-            source: maps where from.
-            size: bytes there.
-            dimensions: of the content; empty if the buffer's are all known.
+            source: maps the source and returns it.
+            size: bytes of the source.
+            dimensions: dimensions of the content; empty if those of the buffer are all known.
 
         Raises:
             InvalidArgument: size or dimensions do not fit.
-            GeneralFailure: `source` fails so.
+            GeneralFailure: `source` raised it.
             ResourceExhausted: too little memory is left.
         """
         with self._lock:
@@ -343,7 +343,7 @@ class DeviceBuffer:
             raise InvalidArgument(f"device:E6: buffer {self.token}: {broken.message}") from None
 
     def close(self) -> None:
-        """Free memory and token; nothing uses it any more."""
+        """Free memory and token. No execution may be using the buffer."""
         self._room = None
         self._forget()
 
@@ -353,9 +353,9 @@ class DeviceBuffer:
 
 
 class BufferTracker:
-    """Tokens to buffers. Thread-safe. A token is known as long as the handle of its buffer is.
+    """Maps tokens to buffers. Thread-safe. A token is valid as long as the handle of its buffer.
 
-    It is handed out again when the last execution that uses the buffer is done, too.
+    It is given to a new buffer only after the last execution with the old one has ended.
     """
 
     def __init__(self, objects: ObjectTable) -> None:
@@ -367,14 +367,14 @@ class BufferTracker:
         self._issued = 0
 
     def add(self, make: Callable[[int, Callable[[], None]], DeviceBuffer]) -> tuple[int, int]:
-        """Handle and token of a new buffer.
+        """Add a new buffer, and return its handle and token.
 
         Args:
-            make: allocates it, given its token and the function to call when it is closed.
+            make: allocates the buffer, given its token and the function to call when it is closed.
 
         Raises:
-            ResourceExhausted: the client holds as many as it may.
-            NnburstError: `make` raises it.
+            ResourceExhausted: the client has as many buffers as it may have.
+            NnburstError: `make` raised it.
         """
         token = self._take()
         try:

@@ -1,11 +1,11 @@
-"""Stores prepared models in a client's cache files, sealed by a key of the user.
+"""Stores prepared models in a client's cache files, sealed with a key of the user.
 
-A model that was compiled once is thus prepared again in another process without compiling. Saving is best
-effort: a failure of files, key or disk is logged, and the model is prepared all the same (device:§2). Loading
-trusts nothing that others could have written.
+So another process can prepare a model that was compiled once without compiling it. Saving is best effort: a
+failure of files, key or disk is logged, and the model is prepared all the same (device:§2). Loading checks
+everything that others could have written.
 
-A token names an entry, and the client chooses it: a driver cannot distinguish two models with the same token
-(device:§3). If a client gives two models one token, it gets the one that was saved last.
+The client chooses the token that names an entry: a driver cannot distinguish two models with the same token
+(device:§3). If a client uses one token for two models, it gets the one that was saved last.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nnburst.tracing.slices import Layer, Phase, trace
 # -- A client's cache files as descriptors ---------------------------------------------------------
 # They are regular files, opened to be read and written. Another process may write to a file, truncate it
 # or replace its content at any time. So a file is copied once, by reading (a mapping of a file that shrinks
-# would end the process), and only the copy is looked at.
+# would crash the process), and only the copy is used.
 
 #: Longest cache file that is read.
 MAX_CACHE_BYTES: Final = 1 << 30
@@ -50,7 +50,7 @@ _CHUNK: Final = 1 << 20
 
 
 class CacheFiles:
-    """The cache files that came with a call, taken from it.
+    """The cache files that were sent with a call; this object owns them.
 
     Attributes:
         model: descriptors of the model cache, in order.
@@ -61,7 +61,7 @@ class CacheFiles:
         """Own `model` and then `data` descriptors of a message, from the one numbered `first` on.
 
         Raises:
-            ResourceExhausted: the client has too many descriptors here already; none is taken.
+            ResourceExhausted: the driver has too many descriptors of the client already; none is taken.
         """
         self._charge = HELD_FDS.charge(model + data)
         self._fds = Fds(fds.take(first + at) for at in range(model + data))
@@ -76,7 +76,7 @@ class CacheFiles:
 
 
 def check_cache_file(fd: int, name: str) -> None:
-    """Refuse a descriptor that no cache file may have; `name` is for the message.
+    """Refuse a descriptor that cannot be a cache file; `name` is for the message.
 
     Raises:
         InvalidArgument: it is not a regular file that was opened to be read and written.
@@ -88,10 +88,10 @@ def check_cache_file(fd: int, name: str) -> None:
 
 
 def read_copy(fd: int, name: str) -> bytearray:
-    """A private copy of a whole file, whatever the descriptor's offset is.
+    """Copy a whole file to private memory, whatever the descriptor's offset is.
 
     Raises:
-        GeneralFailure: it is longer than MAX_CACHE_BYTES, or cannot be read.
+        GeneralFailure: the file is longer than MAX_CACHE_BYTES, or cannot be read.
     """
     try:
         size = os.fstat(fd).st_size
@@ -109,10 +109,10 @@ def read_copy(fd: int, name: str) -> bytearray:
 
 
 def overwrite(fd: int, content: bytes | bytearray) -> None:
-    """Make `content` all that a file has, whatever was in it and whatever the descriptor's offset is.
+    """Replace the content of a file, whatever the descriptor's offset is.
 
     Raises:
-        OSError: it cannot be written; the file is then empty, as far as that can be done.
+        OSError: the file cannot be written; it is then emptied if that is possible.
     """
     os.ftruncate(fd, 0)
     try:
@@ -126,7 +126,7 @@ def overwrite(fd: int, content: bytes | bytearray) -> None:
 
 
 # -- The format of cache files, as pure functions --------------------------------------------------
-# The data cache is the constants and nothing else. The model cache is a header and a payload:
+# The data cache has only the constants. The model cache has a header and a payload:
 #
 #     offset  bytes
 #     0       8      magic
@@ -135,11 +135,11 @@ def overwrite(fd: int, content: bytes | bytearray) -> None:
 #     16      8      bytes of the payload, which ends the file
 #     24      8      bytes of the data cache
 #     32      32     SHA-256 of the data cache
-#     64      32     HMAC-SHA-256 with the user's key of all that steers: the writer, the token, the header
-#                    up to here, the payload
+#     64      32     HMAC-SHA-256, with the user's key, of the writer, the token, the header up to here, and
+#                    the payload
 #     96             payload: msgpack of `Entry`
 #
-# Nothing of a file is looked at, beyond its length, before the HMAC has been compared.
+# Apart from its length, nothing of a file is read before the HMAC has been compared.
 
 
 FORMAT_VERSION: Final = 1
@@ -151,14 +151,14 @@ PREFIX_BYTES: Final = _HEADER.size + _MAC_BYTES
 
 
 class CacheEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that a driver needs, beside constants, to prepare a model once more.
+    """Everything except constants that a driver needs to prepare a model again.
 
     Attributes:
-        model: for the validation of requests.
-        preference: as the model was prepared.
-        priority: likewise.
-        num_threads: likewise.
-        program: the executor's own bytes.
+        model: the model, for the validation of requests.
+        preference: the preference of its preparation.
+        priority: the priority of its preparation.
+        num_threads: the number of threads of its preparation.
+        program: the executor's own form of the model.
     """
 
     model: Model
@@ -173,14 +173,14 @@ _decode: Final = msgspec.msgpack.Decoder(CacheEntry).decode
 
 
 def seal(entry: CacheEntry, constants: Octets, *, writer: str, token: bytes, key: bytes) -> bytes:
-    """The model cache of `entry`, whose data cache is `constants`.
+    """Make the model cache of `entry`, whose data cache is `constants`.
 
     Args:
-        entry: everything but the constants.
+        entry: everything except the constants.
         constants: bytes of the data cache.
-        writer: identity of the driver; another one cannot open it.
-        token: 32 bytes of the client's.
-        key: the user's.
+        writer: identity of the driver; a driver with another identity cannot load it.
+        token: the client's token, 32 bytes.
+        key: the user's key.
     """
     payload = _encode(entry)
     digest = sha256(constants)
@@ -191,17 +191,17 @@ def seal(entry: CacheEntry, constants: Octets, *, writer: str, token: bytes, key
 def unseal(
     model_cache: Octets, constants: Octets, *, writer: str, token: bytes, key: bytes
 ) -> tuple[CacheEntry, Cached]:
-    """The entry that `seal` was given.
+    """Check a model cache, and return the entry that was sealed in it.
 
     Args:
-        model_cache: a private copy of the file; it cannot be changed from elsewhere.
+        model_cache: a private copy of the file, which no other process can change.
         constants: a private copy of the data cache.
         writer: identity of this driver.
-        token: 32 bytes of the client's.
-        key: the user's.
+        token: the client's token, 32 bytes.
+        key: the user's key.
 
     Raises:
-        GeneralFailure: a byte of either file differs, or the writer, the token or the key.
+        GeneralFailure: either file was changed, or the writer, the token or the key differs.
     """
     if len(model_cache) < PREFIX_BYTES:
         raise GeneralFailure(f"a model cache of {len(model_cache)} bytes, at least {PREFIX_BYTES}")
@@ -217,7 +217,7 @@ def unseal(
     expected = (_MAGIC, FORMAT_VERSION, 0, len(payload))
     if (magic, version, zero, payload_bytes) != expected:
         raise GeneralFailure("the model cache is of another format than this driver's")
-    # DEVIATES: NNAPI lets a data cache that was changed give wrong results; here it is not used.
+    # DEVIATES: in NNAPI a changed data cache may give wrong results; here it is refused.
     if len(constants) != data_bytes or sha256(constants) != digest:
         raise GeneralFailure("the data cache is not the one that belongs to the model cache")
     try:
@@ -228,14 +228,14 @@ def unseal(
 
 
 def sha256(data: Octets) -> bytes:
-    """A digest. OpenSSL is loaded here: 10 ms of every start that drivers without a cache are spared."""
+    """The SHA-256 digest. OpenSSL is loaded only here: it takes 10 ms, which drivers without a cache save."""
     import hashlib
 
     return hashlib.sha256(data).digest()
 
 
 def _are_equal(one: bytes, other: bytes | memoryview) -> bool:
-    """Takes as long wherever they differ."""
+    """Compare in a time that does not depend on where they differ."""
     import hmac
 
     return hmac.compare_digest(one, other)
@@ -258,18 +258,18 @@ def _mac(writer: str, token: bytes, parts: Iterable[bytes | memoryview], key: by
 KEY_BYTES: Final = 32
 _NAME: Final = "compilation_cache.key"
 _OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
-#: Seconds after which no process is still making a key.
+#: Seconds after which no process can still be making a key.
 _LEFT_OVER_AFTER: Final = 60.0
 
 
 def cache_key() -> bytes:
-    """This user's key, made at the first use.
+    """The user's key, made at the first use.
 
-    A process that can read it can write model caches that drivers of this user take for theirs: it lies in a
-    file of mode 0600. Processes that make it at the same time end with the same one.
+    A process with the key can forge model caches for drivers of this user, so its file has mode 0600. If
+    several processes make the key at the same time, all of them use the same one in the end.
 
     Raises:
-        GeneralFailure: it can neither be read nor made, or others may read it.
+        GeneralFailure: it can neither be read nor made, or other users may read it.
     """
     path = state_directory() / _NAME
     try:
@@ -283,7 +283,7 @@ def cache_key() -> bytes:
 
 
 def has_cache_key() -> bool:
-    """Whether the key has been made, so that no worker needs to write where it lies."""
+    """Whether the key exists, so that no worker needs to write to its folder."""
     try:
         return (state_directory() / _NAME).exists()
     except (GeneralFailure, OSError):
@@ -313,7 +313,7 @@ def _read(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Give the name to a complete file; the first one wins."""
+    """Make the key in a complete file and give it its name; the first process succeeds."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_left_over(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}")
@@ -331,7 +331,7 @@ def _make(path: Path) -> None:
 
 
 def _remove_left_over(path: Path) -> None:
-    """Remove files of workers that ended while they made the key."""
+    """Remove files of workers that ended while they were making the key."""
     for left in path.parent.glob(f".{path.name}.*"):
         with suppress(FileNotFoundError):
             if left.stat().st_mtime < time.time() - _LEFT_OVER_AFTER:
@@ -350,18 +350,18 @@ class CompilationCache:
     """Saves and loads the prepared models of one executor. Thread-safe."""
 
     def __init__(self, executor: Executor, version_string: str) -> None:
-        """Cache for `executor`, if it can be cached for.
+        """Cache for `executor`, if it supports that.
 
         Args:
-            executor: with or without the optional part of `nnburst.executor.base`.
-            version_string: the device's; another version's caches are not loaded.
+            executor: with or without the optional methods for caching in `nnburst.executor.base`.
+            version_string: the device's version; caches of another version are not loaded.
         """
         self._executor = executor if isinstance(executor, CachingExecutor) else None
         self._version_string = version_string
 
     @property
     def files_needed(self) -> NumberOfCacheFiles:
-        """NNAPI: getNumberOfCacheFilesNeeded."""
+        """Numbers of model and data files (NNAPI: getNumberOfCacheFilesNeeded)."""
         return _NO_FILES if self._executor is None else self._executor.cache_files
 
     def warm_up(self) -> None:
@@ -376,13 +376,13 @@ class CompilationCache:
         model_cache: Sequence[int],
         data_cache: Sequence[int],
     ) -> bool:
-        """Write a model that was just prepared to its client's files; whether that was done.
+        """Write a newly prepared model to its client's files; returns whether that succeeded.
 
         Args:
-            prepared: not executed yet.
+            prepared: a model that was not executed yet.
             token: 32 bytes.
-            model_cache: borrowed descriptors; none if the client wants nothing cached.
-            data_cache: likewise.
+            model_cache: borrowed descriptors; none if the client does not want to cache.
+            data_cache: the same.
         """
         if not model_cache and not data_cache:
             return False
@@ -418,7 +418,7 @@ class CompilationCache:
             cached.program,
         )
         sealed = seal(entry, cached.constants, writer=self._writer, token=token, key=key)
-        # The model cache goes last: until it is complete, the pair cannot be loaded.
+        # The model cache is written last: until it is complete, the pair cannot be loaded.
         for fd in model_cache:
             overwrite(fd, b"")
         for fd in data_cache:
@@ -438,16 +438,16 @@ class CompilationCache:
         """Prepare a model from its files alone (NNAPI: prepareModelFromCache).
 
         Args:
-            token: as at `save`.
+            token: the token that was given to `save`.
             model_cache: descriptors, as many as `files_needed`; the caller closes them.
-            data_cache: likewise.
-            attributes: of vendor extensions; the token stands for them, too.
-            deadline_ns: on CLOCK_BOOTTIME, for the executor.
+            data_cache: the same.
+            attributes: of vendor extensions; the token covers them, too.
+            deadline_ns: time on CLOCK_BOOTTIME, for the executor.
 
         Raises:
-            InvalidArgument: as `check` does, and so GeneralFailure.
-            GeneralFailure: the files are not those that `save` wrote for this token.
-            NnburstError: the executor's reason.
+            InvalidArgument: see `check`.
+            GeneralFailure: see `check`; or `save` did not write these files for this token.
+            NnburstError: the executor raised it.
         """
         executor = self.check(token, model_cache, data_cache)
         copy = read_copy(model_cache[0], "model_cache[0]")
@@ -463,17 +463,17 @@ class CompilationCache:
     def check(
         self, token: bytes, model_cache: Sequence[int], data_cache: Sequence[int]
     ) -> CachingExecutor:
-        """Check everything that can be checked before a file is read; the executor that would load it.
+        """Check everything that can be checked before a file is read; returns the executor for loading.
 
         Args:
-            token: as at `load`, and so are the descriptors.
+            token: as for `load`, and so are the descriptors.
             model_cache: the caller closes them.
-            data_cache: likewise.
+            data_cache: the caller closes them.
 
         Raises:
             InvalidArgument: device:P5: token or number of files are wrong, or a descriptor is not a regular
                 file opened to be read and written.
-            GeneralFailure: nothing is cached here.
+            GeneralFailure: the executor does not support caching.
         """
         validate_cache_token(token)
         if self._executor is None:
@@ -499,9 +499,9 @@ class CompilationCache:
 
 @functools.cache
 def _build() -> str:
-    """A number that differs between two states of the executors' sources, even with the same version.
+    """A number that changes with the executors' sources, even if the version stays the same.
 
-    A cache holds the executors' own form of a model, so it must not outlast a change of that form.
+    A cache has the executors' own form of a model, so it must become invalid when that form changes.
     """
     lines = []
     for folder, folders, names in os.walk(os.path.dirname(nnburst.executor.__file__)):  # noqa: PTH120

@@ -1,9 +1,8 @@
 """Checks and prepares models for a worker and reports the device's speed (IDevice).
 
-An administrator's file of speeds counts most, then the one that `nnburst bench capabilities` measured, then
-the executor's own; without any, all numbers are 1. They are ratios to the reference executor on this machine;
-lower is better. They are read once, when the driver starts, and are the same at every start until the file is
-written.
+The speeds come from an administrator's file, else from the file that `nnburst bench capabilities` wrote, else
+from the executor; otherwise all numbers are 1. They are ratios to the reference executor on this machine;
+lower is better. They are read once, when the driver starts, so they change only when a file is written.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ from nnburst.hal.validation.values import validate_capabilities
 from nnburst.tracing.slices import Layer, Phase, trace
 
 _AS_THE_REFERENCE: Final = PerformanceInfo(1.0, 1.0)
-#: The report of a device that was not measured: as good as the reference executor at everything.
+#: The speeds of a device that was not measured: those of the reference executor.
 UNMEASURED: Final = Capabilities(
     _AS_THE_REFERENCE,
     _AS_THE_REFERENCE,
@@ -74,14 +73,14 @@ class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of capabilities, in JSON. Types that `operands` does not list count as infinitely slow.
 
     Attributes:
-        operands: by the names of OperandType.
-        relaxed_scalar: float32 that may be computed as float16, scalars.
+        operands: performance by the name of an OperandType.
+        relaxed_scalar: performance of scalars of float32 that may be computed as float16.
         relaxed_tensor: the same for tensors.
         if_: overhead of IF ("if" in the file).
         while_: overhead of WHILE ("while" in the file).
-        version_string: of the device that was measured; the file is ignored if another version runs.
-            Empty in a file that counts for all.
-        measured: how, for people.
+        version_string: version of the measured device; the file is ignored if another version runs. Empty in
+            a file for all versions.
+        measured: description of the measurement, for readers of the file.
     """
 
     operands: dict[str, PerformanceInfo]
@@ -96,7 +95,7 @@ class CapabilitiesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The file's contents.
 
         Raises:
-            InvalidArgument: validation:S3: a type is not known or has no performance, or a number is not
+            InvalidArgument: validation:S3: a type is unknown or lacks a performance, or a number is not
                 positive and finite.
         """
         unknown = self.operands.keys() - OperandType.__members__.keys()
@@ -124,7 +123,7 @@ _decode: Final = msgspec.json.Decoder(CapabilitiesFile).decode
 
 
 def capabilities_files(device: str) -> list[Path]:
-    """Paths where a device's capabilities may lie: an administrator's file before a measured one."""
+    """Possible paths of a device's capabilities: an administrator's file before a measured one."""
     name = f"{quote(device, safe='')}.json"
     return [folder() / "capabilities" / name for folder in (config_directory, state_directory)]
 
@@ -135,13 +134,13 @@ def load_capabilities(
     shipped: Path | None = None,
     reported: Capabilities = UNMEASURED,
 ) -> Capabilities:
-    """The capabilities of a device. A log line names the file that counts, if one does.
+    """Load the capabilities of a device. A log line names the file that is used, if any.
 
     Args:
-        device: its name.
-        version_string: its version.
+        device: the device's name.
+        version_string: the device's version.
         shipped: file that comes with its executor, for machines that were not measured.
-        reported: what counts if no file does.
+        reported: the capabilities to return if no file applies.
     """
     files = [] if shipped is None else [shipped]
     try:
@@ -177,9 +176,9 @@ def store_capabilities(device: str, measured: CapabilitiesFile) -> Path:
     """Store measured numbers for drivers that start from now on; returns the file's path.
 
     Raises:
-        InvalidArgument: validation:S3.
-        GeneralFailure: no folder can hold it.
-        OSError: it cannot be written.
+        InvalidArgument: the numbers break validation:S3.
+        GeneralFailure: there is no folder for the file.
+        OSError: the file cannot be written.
     """
     measured.capabilities()
     path = capabilities_files(device)[-1]
@@ -193,24 +192,24 @@ log = logging.getLogger(__name__)
 class Device:
     """A device around an executor. Thread-safe.
 
-    DEVIATES: the original asks drivers not to compute graphs on the CPU; those in the box do nothing else.
+    DEVIATES: NNAPI asks drivers not to compute graphs on the CPU; the included drivers compute only there.
 
     Attributes:
-        name: that it is served under.
+        name: the name under which it is served.
         compilation_cache: saves and loads its prepared models.
-        capabilities: the speed that it reports, as read when it was made.
-        type: kind of hardware, as the executor has it.
-        feature_level: newest version whose models it takes, likewise.
-        weights: from which packed weights are borrowed; None if this process packs for itself.
+        capabilities: the speeds that it reports, as read when it was made.
+        type: kind of hardware, as reported by the executor.
+        feature_level: highest feature level of models that the executor accepts.
+        weights: provides packed weights of the service; None if this process packs by itself.
     """
 
     def __init__(self, name: str, executor: Executor, weights: WeightsClient | None = None) -> None:
         """Serve an executor.
 
         Args:
-            name: that it is served under.
+            name: the name under which it is served.
             executor: computes its models.
-            weights: gets packed weights from the service, if the executor can use them.
+            weights: provides packed weights of the service, if the executor can use them.
         """
         self.name = name
         self.weights = weights
@@ -228,9 +227,9 @@ class Device:
 
     @property
     def version_string(self) -> str:
-        """Opaque to clients (NNAPI: getVersionString).
+        """The version, opaque to clients (NNAPI: getVersionString).
 
-        Unique among the versions of a driver: it names the executor's engine, too, if that has one.
+        It differs between all versions of a driver, and includes that of the executor's engine, if any.
         """
         executor = self._executor
         return f"nnburst {__version__} {executor.name} {executor.engine_version}".rstrip()
@@ -240,7 +239,7 @@ class Device:
         return self._executor.extensions
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
-        """Which operations of the main subgraph can be run (NNAPI: getSupportedOperations_1_3).
+        """Whether each operation of the main subgraph can be run (NNAPI: getSupportedOperations_1_3).
 
         Raises:
             InvalidArgument: the model breaks one of validation's rules.
@@ -249,7 +248,7 @@ class Device:
         return self._supported(model, lambda: [pool.readable for pool in pools])
 
     def _supported(self, model: Model, views: Callable[[], Sequence[memoryview]]) -> list[bool]:
-        """Pools are only mapped for an executor that reads them."""
+        """Ask the executor which operations it supports; `views` maps pools only if it reads constants."""
         executor = self._executor
         pools = Pools(views() if isinstance(executor, ReadsConstants) else ())
         return supported_with(executor, model, pools)
@@ -257,10 +256,10 @@ class Device:
     def allocate(
         self, operand: Operand, dimensions: Sequence[int], size: int, uses: Sequence[MemoryUse]
     ) -> DeviceMemory | None:
-        """Memory of the device; None if its executor has none. See `executor.base.AllocatingExecutor`.
+        """Allocate memory of the device; None if it has none. See `executor.base.AllocatingExecutor`.
 
         Raises:
-            NnburstError: the executor's reason.
+            NnburstError: the executor raised it.
         """
         executor = self._executor
         if not isinstance(executor, AllocatingExecutor):
@@ -293,11 +292,11 @@ class Device:
         pools: Sequence[Pool],
         options: PrepareOptions,
     ) -> PreparedModel:
-        """Prepare a model (NNAPI: prepareModel_1_3); no more threads than `thread_budget` compute.
+        """Prepare a model (NNAPI: prepareModel_1_3); at most `thread_budget` threads compute it.
 
         Raises:
             InvalidArgument: device:P2, or P8: an operation is not supported.
-            NnburstError: the executor's reason.
+            NnburstError: the executor raised it.
         """
         self.check(model, pools)
         views = [pool.readable for pool in pools]
@@ -307,10 +306,10 @@ class Device:
     def prepare_checked(
         self, model: Model, views: Sequence[memoryview], options: PrepareOptions
     ) -> PreparedModel:
-        """Have the executor prepare a model that has been checked; no more than that.
+        """Prepare a model by the executor, without the checks of `prepare`.
 
         Raises:
-            NnburstError: the executor's reason.
+            NnburstError: the executor raised it.
         """
         threads = min(options.num_threads, self.thread_budget)
         within = msgspec.structs.replace(options, num_threads=threads)
@@ -323,7 +322,7 @@ class Device:
     def _borrowed(
         self, model: Model, views: Sequence[memoryview], options: PrepareOptions
     ) -> Prepared | None:
-        """Prepare with weights that another process has packed; None if this one has to pack its own."""
+        """Prepare with weights that another process has packed; None if this process must pack them."""
         executor = self._executor
         if self.weights is None or not isinstance(executor, PackingExecutor):
             return None
@@ -342,7 +341,7 @@ class Device:
 
 
 def _kind(model: Model, code: int) -> str:
-    """An operation's type, as a client that made the model has it."""
+    """The name of an operation's type, as the client that made the model uses it."""
     names = {entry.prefix: entry.name for entry in model.extension_name_to_prefix}
     if prefix_of(code) in names:
         return f"operation {number_of(code)} of {names[prefix_of(code)]}"

@@ -1,6 +1,6 @@
 """Runs a bound request within its deadline, times it, and turns executors' exceptions into errors.
 
-Every way to execute ends in `run_in_time`; bursts carry neither deadlines nor buffers and run on their own.
+Every execution except those of bursts ends in `run_in_time`; bursts have neither deadlines nor buffers.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome for the client of an exception that an executor raised.
+    """Convert an executor's exception to an outcome for the client.
 
-    SystemExit counts like any other: an executor does not end the thread of a burst or of a lane.
+    SystemExit, too: an executor must not end the thread of a burst or of a lane.
     """
     if isinstance(error, NnburstError):
         return Outcome(error.status, error.output_shapes, str(error))
@@ -56,14 +56,14 @@ Shape = tuple[int, ...]
 
 
 class BufferArgument(NamedTuple):
-    """An argument that is a whole buffer, and its dimensions by model and request."""
+    """An argument that is a whole buffer, and its dimensions according to model and request."""
 
     buffer: DeviceBuffer
     dimensions: Shape
 
 
 class BufferedExecution(Execution):
-    """A request bound to memory and buffers. One thread runs it at a time, as often as it likes.
+    """A request bound to memory and buffers. It can run many times, on one thread at a time.
 
     Buffers may change between runs, so each run binds their memory anew.
     """
@@ -81,11 +81,11 @@ class BufferedExecution(Execution):
         """Check everything that does not change from run to run.
 
         Args:
-            model: in whose roles the buffers are used.
-            prepared: executes.
-            inputs: as validated.
-            outputs: as validated.
-            attributes: for the executor.
+            model: the model in whose roles the buffers are used.
+            prepared: the executor's prepared model.
+            inputs: the validated inputs.
+            outputs: the validated outputs.
+            attributes: of vendor extensions, for the executor.
 
         Raises:
             InvalidArgument: device:§6: a buffer is used in a role that it was not allocated for, or twice.
@@ -113,8 +113,8 @@ class BufferedExecution(Execution):
     ) -> Outcome:
         """Execute once; see `nnburst.executor.base.Execution`.
 
-        An uninitialised input, and an output for which a buffer is too small, are GENERAL_FAILURE
-        (device:§5.1, §6). Buffers that were to be written are initialised only if it succeeds.
+        An uninitialised input, or a buffer that is too small for an output, is GENERAL_FAILURE (device:§5.1,
+        §6). Output buffers are initialised only by a success.
         """
         try:
             outcome = self._run(deadline_ns, loop_timeout_ns)
@@ -125,7 +125,7 @@ class BufferedExecution(Execution):
         return outcome
 
     def cancel(self) -> None:
-        """Note that it has failed, if it does not even run."""
+        """Mark the output buffers as uninitialised, because the execution will not run."""
         invalidate(output.buffer for output in self._written())
 
     def _run(self, deadline_ns: int | None, loop_timeout_ns: int) -> Outcome:
@@ -162,7 +162,7 @@ class BufferedExecution(Execution):
         return outcome
 
     def _grow(self, outcome: Outcome) -> bool:
-        """Make room in buffers that were too small; False if only the client can help."""
+        """Enlarge buffers that were too small; False if no buffer was: then only the client can help."""
         grown = False
         for output, shape in zip(self._outputs, outcome.output_shapes, strict=False):
             if isinstance(output, BufferArgument) and not shape.is_sufficient:
@@ -189,7 +189,7 @@ class BufferedExecution(Execution):
 
 
 def invalidate(buffers: Iterable[DeviceBuffer]) -> None:
-    """Note that an execution that was to write these buffers has failed."""
+    """Mark the output buffers of a failed execution as uninitialised."""
     for buffer in buffers:
         buffer.invalidate()
 
@@ -209,15 +209,15 @@ def execute_bound(
     """Run an execution that `PreparedModel.bind` returned.
 
     Args:
-        execution: bound.
-        counted: is given the time that the executor took.
-        called: when the client's call came (perf_counter_ns), if it is to be timed.
-        deadline_ns: on CLOCK_BOOTTIME.
+        execution: the bound execution.
+        counted: receives the duration in the executor.
+        called: the time of the client's call (perf_counter_ns), if the execution is timed.
+        deadline_ns: time on CLOCK_BOOTTIME.
         loop_timeout_ns: limit of a WHILE.
-        unit_ns: of the timing: microseconds in HIDL; 1 for nanoseconds, as AIDL has them.
+        unit_ns: unit of the timing in nanoseconds: 1,000 for HIDL, 1 for AIDL.
 
     Raises:
-        NnburstError: with the status that the client shall see (device:E4, E7, E8).
+        NnburstError: with the status for the client (device:E4, E7, E8).
     """
     started = time.perf_counter_ns()
     outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
@@ -233,14 +233,14 @@ def execute_bound(
 
 
 def times_of(outcome: Outcome, took: int, in_driver: int) -> tuple[int, int]:
-    """Times on the device and in the driver to report, in nanoseconds; NO_TIMING if one is not available.
+    """The times on the device and in the driver to report, in nanoseconds; NO_TIMING if one is unknown.
 
-    Never more than what was measured is reported, and the device's time is never more than the driver's.
+    No time is longer than the measured one, and the device's time is never longer than the driver's.
 
     Args:
-        outcome: of the execution.
-        took: what the call of the executor was measured to take.
-        in_driver: what the whole was.
+        outcome: the outcome of the execution.
+        took: the measured duration of the executor's call.
+        in_driver: the measured duration in the driver.
     """
     driver_ns = outcome.driver_ns
     if driver_ns != NO_TIMING:
@@ -258,12 +258,12 @@ def run_in_time(
 ) -> Outcome:
     """Run a bound execution, unless its deadline has passed (device:E4). Never raises.
 
-    Every way to execute that needs Python ends here; bursts carry neither deadlines nor buffers.
+    Every execution except those of bursts ends here; bursts have neither deadlines nor buffers.
 
     Args:
-        execution: bound.
-        deadline_ns: on CLOCK_BOOTTIME.
-        loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
+        execution: the bound execution.
+        deadline_ns: time on CLOCK_BOOTTIME.
+        loop_timeout_ns: limit of a WHILE, cut to MAX_LOOP_TIMEOUT_NS.
     """
     if has_passed(deadline_ns):
         if isinstance(execution, BufferedExecution):
@@ -284,7 +284,7 @@ def _raise_for(outcome: Outcome) -> None:
 
 
 def _rounded_up(nanoseconds: int, unit_ns: int) -> int:
-    """A duration in another unit, as a burst does it (NNAPI: canonical to HIDL)."""
+    """Convert a duration to another unit, rounded up as for bursts (NNAPI: canonical to HIDL)."""
     if nanoseconds == NO_TIMING:
         return NO_TIMING
     return -(-nanoseconds // unit_ns)
@@ -293,19 +293,19 @@ def _rounded_up(nanoseconds: int, unit_ns: int) -> int:
 # -- How long executions take ----------------------------------------------------------------------
 
 
-#: An execution that takes at most so long is quick: handing it to another thread would be felt.
+#: Longest quick execution: for these, the cost of a change of threads would be noticeable.
 QUICK_NS: Final = 500_000
-#: Each shorter execution multiplies the longest one by this.
+#: Factor by which the estimate decreases with each shorter execution.
 _FORGETTING: Final = 7 / 8
 
 
 class LatencyEstimate:
-    """The longest of the latest executions, each counted from its call's turn to its answer. Thread-safe."""
+    """Estimates the longest of the latest executions, from the start of a call to its answer. Thread-safe."""
 
     __slots__ = ("_longest_ns",)
 
     def __init__(self) -> None:
-        """Nothing has been executed."""
+        """Create an estimate without executions."""
         self._longest_ns: float | None = None
 
     @property
@@ -314,12 +314,12 @@ class LatencyEstimate:
         return self._longest_ns is not None and self._longest_ns <= QUICK_NS
 
     def note(self, nanoseconds: float) -> None:
-        """One execution took so long. A long one counts for as many as it takes to be forgotten."""
+        """Include an execution. The effect of a long one decreases with each shorter one after it."""
         self._longest_ns = max(nanoseconds, (self._longest_ns or 0) * _FORGETTING)
 
 
 def attributes_of(hints: Hints | msgspec.UnsetType) -> tuple[ExtensionAttribute, ...]:
-    """The attributes that hints mean, without those of no extension, which no executor could read.
+    """Convert hints to attributes, without those that belong to no extension, which no executor could read.
 
     Args:
         hints: hostile until checked here.

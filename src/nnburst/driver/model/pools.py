@@ -17,7 +17,7 @@ from nnburst.hal.model import BufferToken, MemoryPool
 
 
 class Pool:
-    """One pool, mapped each way when first needed. One thread uses it at a time.
+    """One pool; it is mapped for reading or for writing at its first use of that kind. One thread at a time.
 
     A mapping stays until its last view is gone, even if the pool is closed.
     """
@@ -30,9 +30,9 @@ class Pool:
         """Own `memory` from here on.
 
         Args:
-            memory: checked.
-            size: the client's claim, at most the memory's real size, which it is without one.
-            quota: what its bytes are charged to once they are mapped.
+            memory: memory that has been checked.
+            size: the size that the client claims, at most the memory's size; the memory's size unless given.
+            quota: the quota for its bytes, charged when they are mapped.
 
         Raises:
             ResourceExhausted: the client has too many pools; `memory` is closed.
@@ -51,7 +51,7 @@ class Pool:
 
     @property
     def fd(self) -> int:
-        """The descriptor, which stays this pool's.
+        """The descriptor, borrowed.
 
         Raises:
             Closed: after `close`.
@@ -75,7 +75,7 @@ class Pool:
         """All bytes, read-write.
 
         Raises:
-            GeneralFailure: the pool cannot be mapped so (device:E5).
+            GeneralFailure: the pool cannot be mapped for writing (device:E5).
             ResourceExhausted: the client has too many bytes of pools mapped.
         """
         if self._writable is None:
@@ -91,7 +91,7 @@ class Pool:
             raise GeneralFailure(f"device:E5: a pool cannot be mapped: {error}") from error
 
     def close_descriptor(self) -> None:
-        """Close the descriptor alone: what is mapped can be bound again."""
+        """Close only the descriptor: existing mappings can still be bound again."""
         self._memory.close()
         self._charge.close()
 
@@ -105,7 +105,7 @@ class BufferPool:
     """A buffer as a pool of one request; `close` releases it.
 
     Attributes:
-        size: None: a buffer is used whole, and requests do not carry its size.
+        size: always None: a request uses a whole buffer and does not state its size.
     """
 
     __slots__ = ("_reference", "size")
@@ -121,21 +121,21 @@ class BufferPool:
         return self._reference.target
 
     def close(self) -> None:
-        """The request does not use it any more."""
+        """End the request's use of the buffer."""
         self._reference.close()
 
 
-#: What `pool_index` of a request's arguments counts.
+#: A pool of a request; `pool_index` of its arguments counts these.
 RequestPool = Pool | BufferPool
 
 
 def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Pool]:
-    """The pools of a model: `fds[i]` is `described[i]`, whose `fd_index` is `i`.
+    """Adopt the pools of a model: `fds[i]` belongs to `described[i]`, whose `fd_index` must be `i`.
 
     Args:
         described: hostile until checked here.
-        fds: one for each.
-        rule: that a bad pool breaks (validation:M4).
+        fds: one descriptor for each pool.
+        rule: the rule that a bad pool breaks (validation:M4).
 
     Raises:
         InvalidArgument: a pool names another descriptor, or is not a sealed memfd of its size.
@@ -158,17 +158,17 @@ def adopt_request_pools(
     buffers: BufferTracker,
     quota: Quota = SHARED_BYTES,
 ) -> list[RequestPool]:
-    """The pools of a request; `close_pools` closes them when it is done.
+    """Adopt the pools of a request; `close_pools` closes them when it is done.
 
     Args:
-        described: hostile until checked here; `fd_index` counts those that are memory, in order.
-        fds: one for each that is memory.
-        buffers: those of the client, by token.
-        quota: what mapped bytes are charged to.
+        described: hostile until checked here; `fd_index` counts the pools that are memory, in order.
+        fds: one descriptor for each pool that is memory.
+        buffers: the client's buffers by token.
+        quota: the quota for mapped bytes.
 
     Raises:
         InvalidArgument: validation:R2: a pool names another descriptor, is not a sealed memfd of its size, or
-            names a buffer that is not there.
+            names a buffer that does not exist.
     """
     pools: list[RequestPool] = []
     memories = 0
@@ -188,7 +188,7 @@ def adopt_request_pools(
 
 
 def adopt_pool(pool: MemoryPool, fds: Fds, index: int, quota: Quota = SHARED_BYTES) -> Pool:
-    """The pool that comes as `fds[index]`; its `fd_index` is `index`, and `quota` as for `Pool`.
+    """Adopt the pool with the descriptor `fds[index]`; its `fd_index` must be `index`, `quota` as for `Pool`.
 
     Raises:
         InvalidArgument: it names another descriptor, or is not a sealed memfd of its size.
@@ -199,7 +199,7 @@ def adopt_pool(pool: MemoryPool, fds: Fds, index: int, quota: Quota = SHARED_BYT
 
 
 def close_pools(pools: Sequence[RequestPool]) -> None:
-    """Close each."""
+    """Close all pools."""
     for pool in pools:
         pool.close()
 
@@ -207,7 +207,7 @@ def close_pools(pools: Sequence[RequestPool]) -> None:
 def close_descriptors(pools: Sequence[RequestPool]) -> None:
     """Close the descriptors of a bound request's memory; its mappings and buffers stay until `close_pools`.
 
-    Many executions may wait, and descriptors are few.
+    This saves descriptors, which are limited, while many executions wait.
     """
     for pool in pools:
         if isinstance(pool, Pool):

@@ -30,7 +30,7 @@ from nnburst.hal.validation import RequestValidator
 
 @runtime_checkable
 class RequestBinder(Protocol):
-    """A prepared model to which memory is handed over as descriptors, because it is bound elsewhere."""
+    """A prepared model of another process, which binds requests and receives their memory as descriptors."""
 
     def bind_request(
         self, request: Request, pools: Sequence[Pool], attributes: Sequence[ExtensionAttribute]
@@ -38,27 +38,27 @@ class RequestBinder(Protocol):
         """Bind a request that has passed validation.
 
         Args:
-            request: whose arguments lie in `pools`.
+            request: a request whose arguments lie in `pools`.
             pools: open during this call only.
-            attributes: of its executions.
+            attributes: the attributes of its executions.
 
         Raises:
-            NnburstError: the request cannot be executed; `.status` has the reason.
+            NnburstError: the request cannot be executed; `.status` is the reason.
         """
 
 
 class PreparedModel:
-    """IPreparedModel of the driver. `bind` and the executions may run on several threads at once.
+    """A prepared model of the driver (IPreparedModel). Several threads may bind and execute at once.
 
     Attributes:
-        model: as validated.
-        preference: the client's, when it prepared it.
-        shapes_vary: some output's shape is not known before an execution, so results must carry it
+        model: the validated model.
+        preference: the preference that the client prepared it with.
+        shapes_vary: whether an output's shape is unknown before an execution, so that results must report it
             (device:§5.1).
-        priority: among the client's models.
-        latency: of its executions over the socket.
-        counters: of its executions.
-        is_kept: whether it stays prepared when the last handle of it is released.
+        priority: its priority among the client's models.
+        latency: the latency of its executions over the socket.
+        counters: the counters of its executions.
+        is_kept: whether it stays prepared after its last handle was released.
     """
 
     per_client: ClassVar = MAX_MODELS
@@ -73,10 +73,10 @@ class PreparedModel:
         """Own `prepared` from here on.
 
         Args:
-            model: as validated.
-            prepared: the executor's form of it.
-            preference: the client's, when it prepared it.
-            priority: among the client's models.
+            model: the validated model.
+            prepared: the model as the executor has prepared it.
+            preference: the preference that the client prepared it with.
+            priority: its priority among the client's models.
         """
         self.model = model
         self.preference = preference
@@ -104,13 +104,13 @@ class PreparedModel:
     ) -> Execution:
         """Validate a request and bind it to its memory; `run_in_time` runs it.
 
-        If that fails, buffers that it was to write become uninitialised (device:§6).
+        After a failure, its output buffers are uninitialised (device:§6).
 
         Args:
             request: hostile until validated here.
-            pools: the request's pools, in order; their sizes count, not the request's.
+            pools: the request's pools, in order; their sizes are used, not those in the request.
             allow_unspecified_output: whether an output may have unknown dimensions (validation:R10).
-            attributes: of its executions, for the executor.
+            attributes: the attributes of its executions, for the executor.
 
         Raises:
             InvalidArgument: the request breaks one of validation:R1 to R15, or uses a buffer
@@ -164,13 +164,13 @@ class PreparedModel:
         Args:
             request: hostile until validated here.
             pools: the request's pools, in order.
-            measure: whether to report how long it took.
-            deadline_ns: on CLOCK_BOOTTIME.
-            loop_timeout_ns: limit of a WHILE; more than MAX_LOOP_TIMEOUT_NS counts as that.
+            measure: whether to report the execution's timing.
+            deadline_ns: time on CLOCK_BOOTTIME.
+            loop_timeout_ns: limit of a WHILE, cut to MAX_LOOP_TIMEOUT_NS.
             attributes: as for `bind`.
 
         Raises:
-            NnburstError: with the status that the client shall see (device:E2 to E8).
+            NnburstError: with the status for the client (device:E2 to E8).
         """
         called = time.perf_counter_ns()
         with self.counters.execution(measure=measure) as counted:
@@ -188,7 +188,7 @@ class PreparedModel:
         return self._prepared
 
     def to_cache(self) -> Cached | None:
-        """The parts that the executor needs to prepare it again; None if it cannot be cached."""
+        """The parts from which the executor can prepare it again; None if it cannot be cached."""
         prepared = self._prepared
         return prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
 
@@ -198,7 +198,7 @@ class PreparedModel:
         return self._prepared.num_threads
 
     def close(self) -> None:
-        """Free what the executor holds, unless the worker keeps it. No execution runs any more."""
+        """Free the executor's model, unless `is_kept`. No execution may be under way."""
         if not self.is_kept:
             self._prepared.close()
 
@@ -221,19 +221,19 @@ def _argument(
 
 
 def _without_buffers(arguments: Sequence[Argument | BufferArgument]) -> list[Argument] | None:
-    """The arguments themselves, if none of them is a buffer."""
+    """Return the arguments if none of them is a buffer; else None."""
     plain = [argument for argument in arguments if isinstance(argument, Argument)]
     return plain if len(plain) == len(arguments) else None
 
 
 def _without_tokens(pools: Sequence[RequestPool]) -> list[Pool] | None:
-    """The pools themselves, if all are memory, and one message takes their descriptors."""
+    """Return the pools if all are memory, and their descriptors fit into one message; else None."""
     memory = [pool for pool in pools if isinstance(pool, Pool)]
     return memory if len(memory) == len(pools) <= MAX_FDS else None
 
 
 def _written_buffers(request: Request, pools: Sequence[RequestPool]) -> Iterator[DeviceBuffer]:
-    """The buffers that a request, which may be invalid, names as outputs."""
+    """The output buffers of a request, which may be invalid."""
     for output in request.outputs:
         index = output.location.pool_index
         pool = pools[index] if not output.has_no_value and 0 <= index < len(pools) else None

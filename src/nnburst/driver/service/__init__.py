@@ -1,1 +1,1 @@
-"""Runs the driver process: command line, supervisor, workers."""
+"""Runs the driver process: its command line, its supervisor and its workers."""

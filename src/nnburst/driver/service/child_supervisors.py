@@ -1,8 +1,8 @@
 """Keeps the front process, and the processes for weights or for the device, running beside the workers.
 
-A front is a client like any other, so that its end harms no worker; a spare one takes its place then. It is
-started by its module's name, imports what it needs, and waits for the word to serve, a byte by its standard
-input. Fronts end with the supervisor: that pipe ends then, however the supervisor ended.
+A front is a client like any other, so its end harms no worker; a spare front then replaces it. A front is
+started by its module's name, imports its modules, and waits until it may serve: for a byte on its standard
+input. Fronts end with the supervisor, because that pipe ends with it.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from nnburst.hal.utils import inherited_environment, python_command
 logger = logging.getLogger(__name__)
 
 _MODULE: Final = "nnburst.serving"
-#: Exit status of a front that cannot serve: its address is taken, say.
+#: Exit status of a front that cannot serve, for example because its address is in use.
 _REFUSED: Final = 1
-#: Seconds before a front is started again; each time twice as long after one that could not serve.
+#: Seconds before a front is restarted; doubled after each front that could not serve.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
-#: Seconds that a front must have lived to count as one that could serve.
+#: Seconds that a process must have run to count as one that could serve.
 _SETTLED: Final = 0.5
-#: Seconds between the word to a front and the start of its spare, which would take a core from it.
+#: Seconds between the start of service by a front and the start of its spare, which would compete for a core.
 _SPARE_AFTER: Final = 1.0
 
 
 class FrontSupervisor:
-    """One front process and its spare, or the pause before the next.
+    """Runs one front process and its spare, and restarts them after pauses.
 
     Attributes:
-        questions: readable when the front asks for what was counted; `answer` is due then.
-        restarts: how often the front was started again.
+        questions: readable when the front asks for the counts; then call `answer`.
+        restarts: number of restarts of the front.
     """
 
     def __init__(self, address: Path, words: Sequence[str]) -> None:
-        """Nothing is started before `tend`.
+        """Start nothing before `tend`.
 
         Args:
-            address: of the driver's socket.
-            words: of the front's command line.
+            address: path of the driver's socket.
+            words: words of the front's command line.
         """
-        #: Seconds that it has to end: as long as it lets requests finish, and to say good-bye.
+        #: Seconds that a front has to end: its time for open requests, and one more.
         self._grace = 1.0 + (float(words[words.index("--drain") + 1]) if "--drain" in words else 0)
         self._command = python_command("-m", _MODULE, "--connect", str(address), "--supervised")
         self.questions, self._fronts = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -65,18 +65,18 @@ class FrontSupervisor:
         self._front: _Front | None = None
         self._spare: _Front | None = None
         self._pause = _FIRST_PAUSE
-        #: When the front had its word, when the next one is due, and when a spare is.
+        #: The times at which the front began to serve, the next front is due, and the next spare is due.
         self._serves_since = self._due = self._spare_due = 0.0
 
     @property
     def patience(self) -> float | None:
-        """Seconds until `tend` has something to do that no signal announces; None for never."""
+        """Seconds until `tend` must be called although no signal comes; None for never."""
         if self._front is None:
             return max(0.0, self._due - time.monotonic())
         return None if self._spare is not None else max(0.0, self._spare_due - time.monotonic())
 
     def tend(self) -> None:
-        """Start front and spare if they are due; notice their ends."""
+        """Start front and spare if they are due; handle their ends."""
         now = time.monotonic()
         if self._spare is not None and (code := self._spare.poll()) is not None:
             self._spare = None
@@ -94,10 +94,10 @@ class FrontSupervisor:
             self._serve(now)
         if self._front is not None and self._spare is None and now >= self._spare_due:
             self._spare = self._start()
-            self._spare_due = now + _LONGEST_PAUSE  # should that have failed
+            self._spare_due = now + _LONGEST_PAUSE  # if the start failed
 
     def answer(self, counts: Callable[[], ServiceCounts]) -> bool:
-        """Answer a question of the front; never waits. Whether it has said instead that its ports listen."""
+        """Answer a question of the front, without waiting; True if it reported listening ports instead."""
         try:
             question = self.questions.recv(QUESTION_BYTES, socket.MSG_DONTWAIT)
             if question == LISTENING:
@@ -105,18 +105,18 @@ class FrontSupervisor:
             answer = question + msgspec.msgpack.encode(counts())
             self.questions.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError:
-            pass  # a front that asks and does not read has no answer; it asks again
+            pass  # a front that does not read gets no answer; it asks again
         return False
 
     def abandon_in_child(self) -> None:
-        """Close this end of the pipes, and the way to ask: what a forked worker does."""
+        """Close this end of the pipes and the sockets for questions, in a forked worker."""
         for front in filter(None, (self._front, self._spare)):
             front.close_pipe()
         self.questions.close()
         self._fronts.close()
 
     def close(self) -> None:
-        """Ask both to end; one that does not in time is killed."""
+        """Ask both processes to end; kill one that does not end in time."""
         fronts = [front for front in (self._front, self._spare) if front is not None]
         for front in fronts:
             front.ask_to_end()
@@ -126,7 +126,7 @@ class FrontSupervisor:
         self._fronts.close()
 
     def _serve(self, now: float) -> None:
-        """Give the spare the word, or a front that is started now."""
+        """Let the spare serve, or a front that is started now."""
         self._front, self._spare = self._spare or self._start(), None
         if self._front is None:
             self._due = now + self._pause
@@ -145,10 +145,10 @@ class FrontSupervisor:
 
 
 class _Front:
-    """A process that imports what a front needs, and serves once it has the word."""
+    """A front process, which imports its modules and then waits until `serve` is called."""
 
     def __init__(self, command: Sequence[str], questions: int) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
             OSError: it cannot be started.
@@ -161,7 +161,7 @@ class _Front:
         )
 
     def serve(self) -> None:
-        """Give it the word; `poll` shows if it could not be given."""
+        """Let the process serve; if it has ended already, `poll` reports that."""
         assert self._process.stdin is not None
         try:
             os.write(self._process.stdin.fileno(), b"s")
@@ -176,11 +176,11 @@ class _Front:
         return code
 
     def ask_to_end(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
         self._process.terminate()
 
     def close(self, seconds: float) -> None:
-        """Await its end for so long; then kill it."""
+        """Wait up to `seconds` for the end of the process; then kill it."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -189,31 +189,31 @@ class _Front:
         self.close_pipe()
 
     def close_pipe(self) -> None:
-        """Close this end of its standard input, which ends it."""
+        """Close this end of the process's standard input, which ends the process."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
 
-#: Seconds before an owner is started again that had not settled: its clients wait for it.
+#: Seconds before the restart of an owner that could not serve; short, since its clients wait for it.
 _OWNERS_PAUSE: Final = 1.0
-#: Forks a process that becomes what is given; None if that fails, else its number.
+#: Forks a process that runs the given function; returns its number, or None if that fails.
 Fork = Callable[[Callable[[], NoReturn]], int | None]
-#: Of a service whose users share with each other.
+#: Stands for all users in a service whose users share weights with each other.
 _EVERYBODY: Final = -1
 
 
 class _SideSupervisor(ABC):
-    """A process beside the workers, each of which it knows by a socket. Not thread-safe.
+    """Runs a process beside the workers, to which each worker is connected by a socket. Not thread-safe.
 
     Attributes:
-        pid: of the process; 0 without one.
+        pid: number of the process; 0 if it does not run.
     """
 
-    #: Seconds before it is started again if it had not settled.
+    #: Seconds before the restart of a process that could not serve.
     _pause = _LONGEST_PAUSE
 
     def __init__(self, executor: str) -> None:
-        """Nothing is started before `start`.
+        """Start nothing before `start`.
 
         Args:
             executor: name of the service's executor.
@@ -221,17 +221,17 @@ class _SideSupervisor(ABC):
         self._executor = executor
         self._pair: socket.socket | None = None
         self.pid = 0
-        #: When it was started last, and when it is due again after it has ended.
+        #: The time of its latest start, and the time at which its restart is due.
         self._started = 0.0
         self._due: float | None = None
 
     @property
     def patience(self) -> float | None:
-        """Seconds until `tend` has something to do; None for never."""
+        """Seconds until `tend` must be called; None for never."""
         return None if self._due is None else max(0.0, self._due - time.monotonic())
 
     def tend(self, fork: Fork) -> None:
-        """Start it again if it has ended and is due; it would inherit connections that are open here."""
+        """Restart the process if that is due. It would inherit open connections: call this without any."""
         if self._due is not None and time.monotonic() >= self._due:
             self._due = None
             self.start(fork)
@@ -254,10 +254,10 @@ class _SideSupervisor(ABC):
 
     @abstractmethod
     def _become(self, supervisor: socket.socket) -> NoReturn:
-        """Do the work of the process, which has been forked, until `supervisor` ends."""
+        """Do the work of the forked process until `supervisor` ends."""
 
     def _admit(self, words: bytes) -> socket.socket | None:
-        """A worker's socket, whose other end the process gets with `words`; None if it cannot be had."""
+        """Make a worker's socket, and send its other end to the process with `words`; None if that fails."""
         if self._pair is None:
             return None
         theirs, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -276,12 +276,12 @@ class _SideSupervisor(ABC):
         return workers
 
     def abandon_in_child(self) -> None:
-        """Close this end: what a forked child does, so that it cannot say whose worker it is."""
+        """Close this end in a forked worker, so that it cannot claim to be the worker of another user."""
         if self._pair is not None:
             self._pair.close()
 
     def note_end(self) -> None:
-        """The process has ended; another one is due, at once if this one had settled."""
+        """Schedule the restart of the process, which has ended: at once if it could serve, else later."""
         self.close()
         self._schedule()
 
@@ -291,36 +291,36 @@ class _SideSupervisor(ABC):
         self._due = now + (0.0 if now - self._started > _SETTLED else self._pause)
 
     def close(self) -> None:
-        """Give it up; it ends. Twice is fine."""
+        """Close the connection, which ends the process. Twice is fine."""
         pair, self._pair = self._pair, None
         if pair is not None:
             pair.close()
 
 
 class WeightsSupervisor(_SideSupervisor):
-    """The process that keeps packed weights, if the executor has any to share. Not thread-safe.
+    """Runs the process that keeps packed weights, if the executor can share any. Not thread-safe.
 
-    When it has ended workers pack for themselves; those that come share with the next one.
+    After its end, workers pack by themselves; later workers share with the next process.
     """
 
     def __init__(self, executor: str, *, across_users: bool = False) -> None:
-        """Nothing is started before `start`.
+        """Start nothing before `start`.
 
         Args:
             executor: name of the executor of every worker.
-            across_users: share between clients of different users, too. One learns then, from the time that a
-                preparation takes, that another has prepared the same model.
+            across_users: whether clients of different users share weights, too. A user can then find, from
+                the time of a preparation, that another user has prepared the same model.
         """
         super().__init__(executor)
         self._across_users = across_users
 
     def start(self, fork: Fork) -> None:
-        """Fork the process by `fork`; without it nothing is shared."""
+        """Fork the process by `fork`; if that fails, no weights are shared."""
         if _packs(self._executor):
             super().start(fork)
 
     def admit(self, user: int) -> socket.socket | None:
-        """A worker's socket, on which clients of `user` share with each other; None without the process."""
+        """Make a socket for a worker, whose client shares with others of `user`; None without the process."""
         owner = _EVERYBODY if self._across_users else user
         return self._admit(owner.to_bytes(OWNER_BYTES, "little", signed=True))
 
@@ -329,21 +329,21 @@ class WeightsSupervisor(_SideSupervisor):
 
 
 class OwnerSupervisor(_SideSupervisor):
-    """The process that owns the device of all workers. Not thread-safe.
+    """Runs the process that owns the device of all workers. Not thread-safe.
 
-    Its workers end with it. Those that come wait until the next one has the device: a pair of sockets that
-    outlives the process keeps what they are admitted by.
+    Its workers end with it. Later workers wait until the next process has opened the device: their sockets
+    are kept in a pair of sockets that outlives the process.
     """
 
     _pause = _OWNERS_PAUSE
 
     def __init__(self, executor: str) -> None:
-        """Nothing is started before `start`, and workers can be admitted before that."""
+        """Start nothing before `start`; workers can be admitted before that."""
         super().__init__(executor)
         self._pair, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def start(self, fork: Fork) -> None:
-        """Fork the process by `fork`; if that fails the next attempt is due in a while."""
+        """Fork the process by `fork`; if that fails, schedule the next attempt."""
         self._started = time.monotonic()
         with self._theirs.dup() as theirs:
             pid = fork(lambda: self._become(theirs))
@@ -353,16 +353,16 @@ class OwnerSupervisor(_SideSupervisor):
             self.pid = pid
 
     def admit(self, user: int) -> socket.socket | None:
-        """A worker's socket to the owner, for a client of `user`; None if there is no room for it."""
+        """Make a worker's socket to the owner, for a client of `user`; None if it cannot be sent."""
         return self._admit(user.to_bytes(USER_BYTES, "little"))
 
     def abandon_in_child(self) -> None:
-        """Close both ends, by which other workers' sockets come; the owner has a copy of its own."""
+        """Close both ends of the pair that carries other workers' sockets; the owner has its own copy."""
         super().abandon_in_child()
         self._theirs.close()
 
     def note_end(self) -> None:
-        """The owner has ended; another one is due, at once if this one had settled."""
+        """Schedule the next owner after this one has ended: at once if it could serve, else later."""
         self._schedule()
 
     def _become(self, supervisor: socket.socket) -> NoReturn:

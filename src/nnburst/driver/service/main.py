@@ -1,12 +1,12 @@
 """Runs the driver process from its command line, and writes its log lines to stderr.
 
-Started by `nnburst.launch` and by `nnburst serve`; not meant to be typed. A driver that is started again
-after a crash is to be found at once, so it takes its name first and imports what it needs to serve then:
-a client that connects meanwhile waits in the backlog, and is not refused.
+`nnburst.launch` and `nnburst serve` start it; users do not call it directly. A driver that is restarted after
+a crash should be found at once, so it takes its name first and then imports its modules: a client that
+connects meanwhile waits in the backlog, and is not refused.
 
-Peers cause most log lines, so nothing of a peer's can forge a line or fill a disk: control characters are
-escaped, long ones are cut, and of one kind of line only a few are written in a while, by a supervisor and all
-its workers together. No tensor, constant or packet byte is ever part of one.
+Peers cause most log lines, so no text of a peer may forge a line or fill a disk: control characters are
+escaped, long lines are cut, and a supervisor and its workers together write only a few lines of one kind in
+each period. A line never contains bytes of a tensor, constant or packet.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from nnburst.hal.limits import UINT32_MAX, UINT64_MAX
 from nnburst.hal.utils import AUTO, OPTIONED, chosen_executor, device_name, takes_options
 from nnburst.hal.vlog import one_line
 
-#: Lines of one kind that are written in one period.
+#: Most lines of one kind that are written in one period.
 _LINES: Final = 5
 _PERIOD: Final = 60.0
-#: Kinds that are remembered; messages are constants of the code, so there are far fewer.
+#: Size of the table of kinds; messages are constants of the code, so there are far fewer kinds.
 _KINDS: Final = 256
-#: Lines of a traceback.
+#: Most lines of a traceback.
 _TRACEBACK: Final = 100
 
 
@@ -47,8 +47,8 @@ def configure_logging(name: str, level: str) -> None:
     """Log to stderr from here on.
 
     Args:
-        name: of the driver, part of every line.
-        level: as `logging` names it.
+        name: the driver's name, part of every line.
+        level: name of a level of `logging`.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter(f"nnburst driver {name}[%(process)d]: %(message)s"))
@@ -57,7 +57,7 @@ def configure_logging(name: str, level: str) -> None:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Escapes control characters of messages and cuts long ones; a defect's traceback keeps its lines."""
+    """Escapes control characters in messages, and cuts long messages; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The line without traceback."""
@@ -76,10 +76,10 @@ class _Kind(NamedTuple):
     """The count of lines of one kind.
 
     Attributes:
-        key: of the kind, never 0.
-        began: when the period did.
-        written: in the period.
-        left_out: likewise.
+        key: key of the kind, never 0.
+        began: start of the period.
+        written: lines written in the period.
+        left_out: lines left out in the period.
     """
 
     key: int
@@ -91,8 +91,8 @@ class _Kind(NamedTuple):
 class _Kinds:
     """A table of kinds that forked processes share.
 
-    Without a lock, which a process could die or be stopped with: two that write a line at the very same
-    moment may count it once. Each worker can write to it, so nothing in it is used but for comparing.
+    It has no lock, since a process could die or be stopped with it: two lines of the same moment may be
+    counted as one. Every worker can write to the table, so its numbers are only compared.
     """
 
     _ROW: ClassVar = struct.Struct("<QdII")
@@ -101,7 +101,7 @@ class _Kinds:
         self._table = mmap.mmap(-1, _KINDS * self._ROW.size)  # MAP_SHARED
 
     def find(self, key: int) -> tuple[int, _Kind]:
-        """The kind and its place: a fresh one if it is new, that of another if all are taken."""
+        """The kind and its place: an empty place if it is new, another kind's place if all are taken."""
         for step in range(_KINDS):
             place = (key + step) % _KINDS * self._ROW.size
             kind = _Kind(*self._ROW.unpack_from(self._table, place))
@@ -116,10 +116,10 @@ class _Kinds:
 
 
 class RepetitionFilter(logging.Filter):
-    """Lets a few lines of each kind pass in a period, and counts how many it left out. Thread-safe.
+    """Lets a few lines of each kind pass in a period, and counts those that it left out. Thread-safe.
 
-    Lines are of one kind if they come from the same message of the code, whatever its arguments. Processes
-    that are forked after this was made count together.
+    Lines are of one kind if they have the same message in the code, with any arguments. Processes that are
+    forked after this was made count together.
     """
 
     def __init__(
@@ -133,13 +133,13 @@ class RepetitionFilter(logging.Filter):
         self._lines = lines
         self._period = period
         self._clock = clock
-        # Reentrant: the garbage collector may come by and log something.
+        # Reentrant: the garbage collector may run here, and a finalizer may log.
         self._lock = threading.RLock()
         self._kinds = _Kinds()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write the line."""
-        # Forked processes have the same secret in their hashes.
+        # Forked processes have the same hash seed.
         key = hash((record.name, record.levelno, str(record.msg))) & UINT64_MAX or 1
         now = self._clock()
         left_out = 0
@@ -158,46 +158,46 @@ class RepetitionFilter(logging.Filter):
         return True
 
 
-#: What follows an option is its value, if it ends in "=".
+#: The options; one that ends in "=" is followed by its value.
 _OPTIONS: Final = (
     "executor=", "name=", "fd=", "serve=", "cpus=", "extension=", "any-user", "until-stdin-ends",
     "share-weights=", "front=", "json=", "model=", "shape=", "state=", "largest=",
     "option=", "device-node=", "realtime=", "lock-memory", "exclusive",
 )  # fmt: skip
-#: Those that name networks, in the order of the command line.
+#: Options about networks, whose order on the command line matters.
 _OF_MODELS: Final = ("--model", "--shape", "--state", "--largest")
 _SHARING: Final = ("user", "all", "off")
 
 
 class Options:
-    """The words of the command line. argparse would take 5 ms of each start.
+    """The options of the command line. They are parsed here, since argparse would take 5 ms of each start.
 
     Attributes:
-        executor: its name; "auto" for the one that suits the networks of `models`.
-        name: of the device; the executor's unless given.
+        executor: the executor's name; "auto" for the one that can run the networks of `models`.
+        name: the device's name; the executor's unless given.
         fd: connected socket of the only client; -1 if `serve` is given.
         serve: name or path to listen at; empty if `fd` is given.
         cpus: cores to run on.
         realtime: priority of workers under SCHED_FIFO; None for none.
-        lock_memory: whether workers' memory stays in place.
-        extensions: vendor extensions to have beside those of entry points, each as `module:attribute`.
-        any_user: serve clients of other users, too.
-        until_stdin_ends: end with standard input.
+        lock_memory: whether workers lock their memory.
+        extensions: vendor extensions in addition to those of entry points, each as `module:attribute`.
+        any_user: whether to serve clients of other users, too.
+        until_stdin_ends: whether to end with standard input.
         share_weights: "user", "all" or "off"; see `nnburst serve --help`.
-        front: words of a front to serve by, too, as JSON; empty for none.
+        front: command-line words of an additional front, as JSON; empty for none.
         models: options of the networks to serve by name, in order: `--model` with `NAME[@VERSION]=FILE`, and
             `--shape` with `INPUT=1,3,…` for the network before it.
-        options: of an executor in C, each as `key=value`.
+        options: options of an executor in C, each as `key=value`.
         device_nodes: paths that workers may open for writing and send ioctls.
         exclusive: whether one process owns the device of all workers.
-        json: file to write to where the driver listens.
+        json: file that receives the driver's address when it listens.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         """Read `words`.
 
         Raises:
-            SystemExit: they are not those of a driver; the message names the one that is wrong.
+            SystemExit: a word is not a valid option of a driver; the message names it.
         """
         try:
             pairs, rest = getopt.getopt(list(words), "", list(_OPTIONS))
@@ -254,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the client is gone (`--fd`; does not return) or until SIGTERM (`--serve`).
 
     Args:
-        argv: the words of the command line, unless they are this process's own.
+        argv: the words of the command line; those of this process unless given.
     """
     options = Options(sys.argv[1:] if argv is None else argv)
     configure_logging(options.executor, "WARNING")
@@ -295,9 +295,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _import_msgspec() -> None:
-    """Import msgspec without typing_extensions: three milliseconds, with `inspect` behind it.
+    """Import msgspec without typing_extensions and `inspect`, which saves three milliseconds.
 
-    It takes three names from there that `typing` has as well, if there is no such module.
+    Without typing_extensions, msgspec takes the three names that it needs from `typing`.
     """
     if "typing_extensions" not in sys.modules:
         sys.modules["typing_extensions"] = None  # type: ignore[assignment]
@@ -313,7 +313,7 @@ def _claim(address: str, *, any_user: bool) -> Listener:
 
 
 def _install(options: Options) -> None:
-    """Note what this process and those that it forks are to have, before one of them makes an executor."""
+    """Set options that this process and its forks need before one of them makes an executor."""
     if options.extensions:
         from nnburst.executor.graph.extension import install_from
 
@@ -395,7 +395,7 @@ def _serve(listener: Listener, options: Options) -> bool:
 
 
 def _announce(path: Path, executor: str, file: Path | None) -> None:
-    """Announce that clients may come: on stdout, for machines in `file` ("-" is stdout)."""
+    """Announce that clients can connect: on stdout, and machine-readable in `file` ("-" is stdout)."""
     import json  # a driver of one client has no use for it
 
     facts = json.dumps({"address": str(path), "executor": executor, "pid": os.getpid()})

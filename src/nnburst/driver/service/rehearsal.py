@@ -1,9 +1,9 @@
-"""Visits a worker before its client comes, so that the first call finds what it takes imported and in memory.
+"""Rehearses calls in a worker before its client comes, so that the client's first calls are fast.
 
-A forked process shares its parent's pages until one of the two writes, so of the milliseconds that a first
-call needs most are copies of pages; and an engine's first execution allocates what later ones use. So a
-worker greets itself, opens each network that it serves, and runs it once, on zeros. All that is made for that
-is forgotten, and the executions are not counted.
+A forked process shares its parent's pages until one of them writes, so a first call spends most of its
+milliseconds on copies of pages; and an engine's first execution allocates memory that later ones use. So a
+worker sends itself a Hello, opens each network that it serves, and runs it once, on zeros. All objects of the
+rehearsal are released, and its executions are not counted.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ _ELEMENTS: Final = 1024
 
 
 def rehearse(serve: Callable[[Channel], Service[Message]], networks: Sequence[ServedName]) -> None:
-    """Visit a worker that has no client yet.
+    """Make rehearsal calls to a worker that has no client yet.
 
     Args:
-        serve: makes what answers the calls of a channel, on the thread that receives them.
-        networks: to open and run once.
+        serve: makes the service that answers the calls of a channel, on the thread that receives them.
+        networks: the networks to open and run once.
     """
     (near, far), (upcalls, theirs) = _pair(), _pair()
     with contextlib.ExitStack() as cleanup:
@@ -96,7 +96,7 @@ class _Visitor:
         cleanup.callback(far.close)
 
     def call(self, message: Message, expected: type[R], fds: Sequence[int] = ()) -> R:
-        """Make a call and answer it; descriptors that come with the answer are closed."""
+        """Make a call and have the worker answer it; descriptors in the answer are closed."""
         self._channel.send(1, encode(message), fds)
         job = self._service.accept(_TIMEOUT)
         if job is not None:
@@ -150,7 +150,7 @@ class _Visitor:
 
 
 def _request(model: OpenedServedModel) -> tuple[Request | None, int]:
-    """A request of zeros, and the bytes of its pool; none if a shape is not known."""
+    """Make a request of zeros, and the size of its pool in bytes; None and 0 if a shape is unknown."""
     places: list[RequestArgument] = []
     end = 0
     for argument in (*model.inputs, *model.outputs):

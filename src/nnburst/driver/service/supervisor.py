@@ -1,15 +1,15 @@
 """Accepts clients, forks a worker for each, and keeps some ready in advance.
 
-The heavy modules are imported here, once; workers share them copy-on-write and start within milliseconds. Two
-workers are forked ahead of need, so that neither a client that comes alone nor one that comes right after it
-waits for its worker's start. A fork copies only the calling thread, so this process never has a second one.
+The supervisor imports the large modules once; workers share them copy-on-write and start within milliseconds.
+It keeps two spare workers, forked in advance, so that neither a single client nor one right after it waits
+for a worker's start. A fork copies only the calling thread, so this process never starts a second thread.
 
-A worker that was forked ahead of need has its limits, its sandbox and its executor, but no client yet. It
-gets one as a socket, over a pair whose other end only the supervisor has, and which has checked the client.
-The worker sends nothing there: it shuts that direction down when it is ready.
+A spare worker has its limits, its sandbox and its executor, but no client yet. The supervisor checks a client
+and sends the client's socket to the worker, over a socketpair whose other end only the supervisor has. The
+worker sends nothing over the pair: it shuts that direction down when it is ready.
 
-If systemd has started the driver, it is notified when the driver is ready, that it lives, and when it stops
-(sd_notify's protocol; no library is needed).
+If systemd has started the driver, it is notified when the driver is ready, regularly while it runs, and when
+it stops (sd_notify's protocol; no library is needed).
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED
 from nnburst.hal.errors import NnburstError, ResourceExhausted
 
-# -- workers ahead of need -------------------------------------------------------------------------
+# -- spare workers ---------------------------------------------------------------------------------
 
 
-#: Bytes of the names of a worker's sockets, which come with them.
+#: Most bytes of the names that are sent with a worker's sockets.
 _NAMES_BYTES: Final = len(",".join(Admission._fields))
 
 
 class SpareWorker:
-    """The supervisor's side. Not thread-safe.
+    """A worker without a client, as the supervisor sees it. Not thread-safe.
 
     Attributes:
-        pid: of the worker.
-        is_ready: whether it is known to have done all that needs no client.
+        pid: number of the worker's process.
+        is_ready: whether it has reported that it is ready for a client.
     """
 
     def __init__(self, pid: int, pair: socket.socket) -> None:
-        """Own `pair`, at whose other end process `pid` waits for its client."""
+        """Own `pair`; at its other end, process `pid` waits for its client."""
         self.pid = pid
         self.is_ready = False
         self._pair = pair
 
     def fileno(self) -> int:
-        """Of the pair, which is at its end once the worker is ready, and hangs up if it has ended."""
+        """The pair's descriptor: at its end when the worker is ready, hung up when the worker has ended."""
         return self._pair.fileno()
 
     def give(self, admission: Admission) -> bool:
-        """Let it serve a client; False if it has ended meanwhile. Closes this, but no socket given."""
+        """Send the worker a client; False if the worker has ended. Closes the pair, but no given socket."""
         with self._pair as pair:
             given = {
                 name: one.fileno() for name, one in admission._asdict().items() if one is not None
@@ -88,16 +88,16 @@ class SpareWorker:
         return True
 
     def close(self) -> None:
-        """Give it up; it ends. Twice is fine."""
+        """Close the pair, which ends the worker. Twice is fine."""
         self._pair.close()
 
 
 def await_client(pair: socket.socket, supervisors: socket.socket) -> Admission:
-    """The worker's side: what came with a client; without one the process ends.
+    """Wait, in the worker, for the sockets of a client; if the pair is closed instead, end the process.
 
     Args:
         pair: this worker's end; closed here.
-        supervisors: the other one, which the fork has brought along; closed first.
+        supervisors: the supervisor's end, which the fork has copied; closed first.
     """
     supervisors.close()
     with pair:
@@ -118,28 +118,28 @@ logger = logging.getLogger(__name__)
 
 
 class ServiceManager:
-    """The service manager that started this process, if it wants its state."""
+    """The service manager that started this process, if it wants notifications of the state."""
 
     def __init__(self) -> None:
-        """Look for it in the environment, and leave nothing of that to processes started from here."""
+        """Find it in the environment, and remove its variables, so that no child process inherits them."""
         self._address = os.environ.pop("NOTIFY_SOCKET", "")
         period = os.environ.pop("WATCHDOG_USEC", "")
         wanted = os.environ.pop("WATCHDOG_PID", str(os.getpid()))
-        #: Seconds within which it expects a notification; None if it expects none.
+        #: Longest time in seconds between two notifications that it expects; None if it expects none.
         self.patience: float | None = None
         if self._address and period.isdecimal() and wanted == str(os.getpid()):
             self.patience = int(period) / 1e6
 
     def ready(self, status: str) -> None:
-        """Clients may come."""
+        """Notify that clients can connect."""
         self._tell(f"READY=1\nSTATUS={status}")
 
     def alive(self, status: str) -> None:
-        """It still serves; due within `patience`."""
+        """Notify that the service still runs; due within `patience`."""
         self._tell(f"WATCHDOG=1\nSTATUS={status}")
 
     def stopping(self) -> None:
-        """It ends in good order."""
+        """Notify that the service ends in good order."""
         self._tell("STOPPING=1")
 
     def _tell(self, text: str) -> None:
@@ -163,24 +163,24 @@ _SPARE: Final = b"nnburst spare"
 #: Names of the process that keeps packed weights, and of the one that owns the device.
 _KEEPER: Final = b"nnburst weights"
 _OWNER: Final = b"nnburst owner"
-#: Clients served at once; more are refused until one leaves.
+#: Most clients served at once; more are refused until one leaves.
 MAX_WORKERS: Final = 256
-#: Of these, clients of one process, or of one other user.
+#: Most clients of one process, or of one other user.
 MAX_WORKERS_OF_ONE: Final = 64
-#: Seconds that workers get to end on SIGTERM.
+#: Seconds that workers have to end after SIGTERM.
 _GRACE: Final = 1.0
-#: Seconds that the kernel gets to end a killed worker.
+#: Seconds that the kernel has to end a killed worker.
 _LAST_GRACE: Final = 0.5
-#: Seconds without accepting if a connection cannot be had, so that one that stays in the backlog costs
-#: no core.
+#: Seconds without accepting after a connection could not be accepted: it stays in the backlog, and trying
+#: again at once would use a whole core.
 _PAUSE: Final = 0.1
-#: Milliseconds without an event after which the next spare worker is forked if none waits, and if one does:
-#: the client that came last, and one that comes right after it, are not slowed down by that.
+#: Milliseconds without an event after which the next spare worker is forked, without a spare and with one: so
+#: the fork slows down neither the latest client nor one right after it.
 _CALM: Final = (5, 50)
 
 
 class Supervisor:
-    """Owns a listener and the workers behind its connections."""
+    """Owns a listener, and runs a worker for each of its connections."""
 
     _receiver: socket.socket
     _wake: socket.socket
@@ -201,15 +201,15 @@ class Supervisor:
         """Prepare to serve.
 
         Args:
-            listener: where to accept; owned from here on.
+            listener: accepts clients; owned from here on.
             executor: name of the executor of every worker.
             name: the device's name.
-            any_user: serve clients of other users too.
-            front: what other protocols are served by.
-            until_stdin_ends: stop when standard input ends.
-            weights: lets clients share packed weights; None if each packs for itself.
-            owner: has one process own the device of all workers; None if each opens it.
-            networks: to serve by name.
+            any_user: whether to serve clients of other users, too.
+            front: runs the front for other protocols, if any.
+            until_stdin_ends: whether to stop when standard input ends.
+            weights: runs the process by which clients share packed weights; None if each worker packs.
+            owner: runs the process that owns the device of all workers; None if each worker opens it.
+            networks: the networks to serve by name.
         """
         self._listener = listener
         self._front = front
@@ -221,12 +221,12 @@ class Supervisor:
         self._any_user = any_user
         self._until_stdin_ends = until_stdin_ends
         self._manager = ServiceManager()
-        #: Workers, and whom they serve: "pid 7", or "user 7" if that is another one.
+        #: Workers by number, and their clients: "pid 7", or "user 7" for another user.
         self._workers: dict[int, str] = {}
-        #: Workers that wait for a client, the one that is there longest first.
+        #: Spare workers, the oldest first.
         self._spares: list[SpareWorker] = []
         self._poller = select.poll()
-        #: Whether the next spare waits until a client has come: the one before ended by itself.
+        #: Whether no spare is forked until a client comes, since the latest spare ended by itself.
         self._spare_failed = False
         self._failures = 0
         self._counters = CounterBook()
@@ -234,7 +234,7 @@ class Supervisor:
         self._interrupted = False
 
     def prepare(self) -> None:
-        """Import what workers need, and handle signals from here on.
+        """Import the modules that workers need, and handle signals from here on.
 
         Raises:
             RuntimeError: the process has more than one thread.
@@ -251,7 +251,7 @@ class Supervisor:
             side.start(fork)
 
     def _sides(self) -> list[tuple[WeightsSupervisor | OwnerSupervisor, Fork]]:
-        """The processes beside the workers, each with what forks it."""
+        """The supervisors of the processes beside the workers, each with the function that forks for it."""
         found: list[tuple[WeightsSupervisor | OwnerSupervisor, Fork]] = []
         if self._weights is not None:
             found.append((self._weights, lambda become: self._fork(become, _KEEPER)))
@@ -260,7 +260,7 @@ class Supervisor:
         return found
 
     def run(self) -> bool:
-        """Serve until SIGTERM or SIGINT; then end the workers and give the name up.
+        """Serve until SIGTERM or SIGINT; then end the workers and release the name.
 
         Returns:
             Whether it was SIGINT.
@@ -303,7 +303,7 @@ class Supervisor:
         return self._interrupted
 
     def _longest_wait(self) -> float | None:
-        """Milliseconds; without a watchdog or a front to start an idle driver never wakes up."""
+        """Milliseconds until the next wake-up; None for an idle driver without watchdog and due starts."""
         patience = self._manager.patience
         waits = (
             [] if patience is None else [patience * 500]
@@ -316,7 +316,7 @@ class Supervisor:
         return min(waits, default=None)
 
     def _status(self) -> str:
-        """For people that look at the service."""
+        """The status of the service, for its administrator."""
         ended = f", {self._failures} workers have failed" if self._failures else ""
         return f"{self._executor} serves {len(self._workers)} clients{ended}"
 
@@ -389,15 +389,15 @@ class Supervisor:
             given.close()
 
     def _rest(self, seconds: float) -> None:
-        """Do nothing until something has happened to a worker or to this process."""
+        """Wait up to `seconds` for a signal, such as that of a worker's end."""
         poller = select.poll()
         poller.register(self._receiver, select.POLLIN)
         poller.poll(seconds * 1000)
 
     def _calm(self) -> float | None:
-        """Milliseconds without an event after which the next spare is forked; None if it is not.
+        """Milliseconds without an event after which the next spare is forked; None if none is to be forked.
 
-        One comes after the other: they do not compete, and an executor that ends its process ends one.
+        Spares start one after the other: so they do not compete, and a faulty executor ends only one.
         """
         if (
             len(self._spares) == len(_CALM)
@@ -409,13 +409,13 @@ class Supervisor:
         return _CALM[len(self._spares)]
 
     def _fork_spare(self) -> None:
-        """Fork a worker for the client that comes next."""
+        """Fork a spare worker, for a later client."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, contextlib.ExitStack() as cleanup:
             weights: socket.socket | None = None
             if (
                 self._weights is not None and self._networks
-            ):  # which all users open: they are this one's
+            ):  # all users open the networks, so they count as this user's
                 weights = self._weights.admit(os.geteuid())
             owner = None if self._owner is None else self._owner.admit(os.geteuid())
             for given in filter(None, (weights, owner)):
@@ -431,26 +431,26 @@ class Supervisor:
             self._poller.register(ours, select.POLLIN)
 
     def _look_at_spare(self, fd: int, event: int) -> None:
-        """Note that the spare worker behind `fd` is ready, unless it has ended or got its client just now."""
+        """Note that the spare worker with `fd` is ready, unless it has ended or just got its client."""
         for spare in self._spares:
             if spare.fileno() == fd:
                 spare.is_ready = not event & select.POLLHUP
                 self._poller.unregister(fd)
 
     def _release_spare(self, spare: SpareWorker) -> None:
-        """It waits no more."""
+        """Remove a worker from the spares."""
         self._spares.remove(spare)
-        with contextlib.suppress(KeyError):  # once it was ready it was not looked at any more
+        with contextlib.suppress(KeyError):  # a ready spare is not polled any more
             self._poller.unregister(spare.fileno())
 
     def _give_to_spare(self, admission: Admission, whose: str) -> bool:
-        """Let the spare worker that is there longest serve a client; False without one."""
+        """Let the oldest spare worker serve a client; False if there is no live one."""
         self._spare_failed = False
         if not self._spares:
             return False
         spare = self._spares[0]
         self._release_spare(spare)
-        self._workers[spare.pid] = whose  # which counts it if it has failed, too
+        self._workers[spare.pid] = whose  # first: its end is counted even if it has failed
         return spare.give(admission)
 
     def _fork_worker(
@@ -461,7 +461,7 @@ class Supervisor:
         weights: socket.socket | None = None,
         owner: socket.socket | None = None,
     ) -> int | None:
-        """Fork a worker, which waits for its client by `client`; None if there can be none."""
+        """Fork a worker, which gets its client from `client`; returns its number, or None if that fails."""
         try:
             page = self._counters.make_page()
         except ResourceExhausted as error:
@@ -501,7 +501,7 @@ class Supervisor:
         )
 
     def _fork(self, become: Callable[[], NoReturn], name: bytes) -> int | None:
-        """Fork a process `name`, which does `become`; None if that fails."""
+        """Fork a process called `name` that runs `become`; returns its number, or None if that fails."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         supervisor = os.getpid()
         try:
@@ -588,12 +588,12 @@ class Supervisor:
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
         self._await_workers(_LAST_GRACE)
-        for pid in self._workers:  # the kernel holds it up; init reaps it
+        for pid in self._workers:  # stuck in the kernel; init reaps it
             logger.warning("worker %d still runs after SIGKILL and is left to init", pid)
         signal.set_wakeup_fd(-1)
 
     def _await_workers(self, seconds: float) -> None:
-        """Wait until all workers have ended, at most so long."""
+        """Wait up to `seconds` until all workers have ended."""
         deadline = time.monotonic() + seconds
         self._reap()
         while self._workers and (left := deadline - time.monotonic()) > 0:

@@ -1,14 +1,13 @@
 """Serves one client: threads take turns to receive calls and run them.
 
-When the client is gone the process ends at once, without cleaning up: the kernel frees everything within
-milliseconds, whatever a thread is doing. The end of the client's socket shows that it is gone, and so does
-the end of its process: sockets can be sent, so a client could leave its own end with its worker, in a queue
-that the worker does not empty, or with a child. The client is the process that made the upcall socket, which
-comes with `Hello`; another process may have connected for it, and it may run another program meanwhile.
+When the client is gone, the process ends at once without cleaning up: the kernel frees everything within
+milliseconds, whatever its threads are doing. The client is gone when its socket or its process has ended. The
+socket alone is not enough: sockets can be sent, so a client could leave its end with a child, or with its
+worker, in a queue that the worker does not empty. The client is the process that made the upcall socket
+(which is sent with `Hello`); another process may have connected for it, and it may run another program now.
 
-A client notices the worker's death by the end of the control socket, which is the authority, and sooner by
-the death word: the kernel writes it before it takes the process's memory apart, and ends the socket after
-that.
+The end of the control socket is the reliable sign of the worker's death for a client. The death word is a
+quicker one: the kernel writes it before it frees the process's memory, and ends the socket after that.
 """
 
 from __future__ import annotations
@@ -69,12 +68,12 @@ if TYPE_CHECKING:
 
 
 class Admission(NamedTuple):
-    """Sockets of a worker, which owns them.
+    """The sockets for serving a client; the worker owns them.
 
     Attributes:
-        client: the client's; SEQPACKET, and nothing has been received from it.
-        weights: to where packed weights are borrowed; None if this worker borrows none.
-        owner: to the process that owns the device; None if this worker opens it.
+        client: the client's SEQPACKET socket, from which nothing has been received yet.
+        weights: socket to the server of weights; None if this worker uses none.
+        owner: socket to the process that owns the device; None if this worker opens it.
     """
 
     client: socket.socket
@@ -90,10 +89,10 @@ _SO_PEERPIDFD: Final = 77
 
 
 def watch_client(upcalls: socket.socket) -> int | None:
-    """A pidfd of the process that made `upcalls`, which the caller owns.
+    """Open a pidfd of the process that made `upcalls`; the caller owns it.
 
-    It becomes readable when all threads of the process have ended. None if it cannot be had: before
-    Linux 6.5 for a client of another PID namespace.
+    It becomes readable when all threads of the process have ended. None if the kernel gives no pidfd: before
+    Linux 6.5 for a client in another PID namespace.
 
     Raises:
         InvalidArgument: that process has ended already.
@@ -117,7 +116,7 @@ def _open(upcalls: socket.socket) -> int | None:
             raise ProcessLookupError from error
         if error.errno != errno.ENOPROTOOPT:
             raise
-    # The client waits for its Welcome now, so the number is not another process's yet.
+    # The client is waiting for its Welcome, so its number does not belong to another process yet.
     pid = _pid_of_peer(upcalls)
     return os.pidfd_open(pid) if pid > 0 else None
 
@@ -138,11 +137,11 @@ logger = logging.getLogger(__name__)
 # -- worker ----------------------------------------------------------------------------------------
 
 
-#: Calls that wait for no lane.
+#: Types of calls that are answered at once, not on a lane.
 _AT_ONCE: Final = (Hello, Ping)
-#: What `ps` calls a process that has a client.
+#: Name in `ps` of a worker that has a client.
 _WORKER: Final = b"nnburst worker"
-#: Calls that may run on threads that receive, whatever the number of cores.
+#: Most calls that may run on receiving threads, however many cores there are.
 _MOST_AT_ONCE: Final = 4
 
 
@@ -160,24 +159,24 @@ def serve_client(
 ) -> NoReturn:
     """Serve one client, then end the process.
 
-    All that needs no client comes first, so that a worker that is forked ahead of need saves its time.
+    All work that needs no client is done first; so a spare worker does it before its client comes.
 
     Args:
-        client: waits for the client.
+        client: waits for the client, and returns its sockets.
         executor: name of the executor.
         name: the device's name.
-        is_spare: whether the client is yet to come, so that there is time to rehearse.
-        counter_page: where executions are counted for a supervisor.
-        networks: that clients may open by name.
-        weights: on which packed weights of the networks are borrowed before the client comes.
-        owner: of the device, if it may be asked before the client comes.
+        is_spare: whether the client comes later, so that there is time to rehearse.
+        counter_page: counts executions for the supervisor.
+        networks: the networks that clients may open by name.
+        weights: socket to the server of weights, for the networks, before the client comes.
+        owner: socket to the owner of the device, if the worker may call it before the client comes.
         is_owned: whether another process owns the device.
     """
     record_if_asked(f"driver {name}")
     limit_this_process()
     enter_sandbox(None if has_cache_key() else _remembered())
     worker = Worker(executor, name, counter_page, networks, is_owned=is_owned)
-    # A device may have one owner: no process has it open that has no client.
+    # Some devices can be open in one process only, so a worker without a client does not open the device.
     opens_a_device = not is_owned and executor_library(executor) is not None
     worker.owner = owner
     if not is_owned and not (is_spare and opens_a_device):
@@ -213,7 +212,7 @@ def serve_client(
 
 
 def _end(error: BaseException | None) -> NoReturn:
-    """End the process: the client is gone, or was given up for `error`."""
+    """End the process, because the client is gone, or because of `error`."""
     status = 0
     try:
         if isinstance(error, ProtocolError | TimeoutError | ConnectionResetError):
@@ -227,7 +226,7 @@ def _end(error: BaseException | None) -> NoReturn:
 
 
 def _remembered() -> Path | None:
-    """Where a worker makes the key of the compilation caches; None if the user has no such place."""
+    """The folder in which a worker makes the key of the compilation caches; None if the user has none."""
     try:
         return state_directory()
     except GeneralFailure:
@@ -235,14 +234,14 @@ def _remembered() -> Path | None:
 
 
 class Worker:
-    """The calls of one client.
+    """Answers the calls of one client.
 
     Attributes:
-        another_receives: whether calls are received while the thread that asks does something else.
-        watch_process: takes a pidfd of the client's process, whose end is the worker's; owns it.
-        weights: from which packed weights are borrowed; None if this worker packs for itself.
-        owner: of the device, until it is asked; None if this worker opens the device.
-        has_client: whether the client is there, which then loses the device with the owner.
+        another_receives: returns whether another thread receives calls while the calling thread works.
+        watch_process: takes and owns a pidfd of the client's process; ends the worker when that has ended.
+        weights: provides packed weights of the service; None if this worker packs by itself.
+        owner: socket to the device's owner, until its first use; None if this worker opens the device.
+        has_client: whether the client has come; the end of the owner then ends the worker.
     """
 
     def __init__(
@@ -259,8 +258,8 @@ class Worker:
         Args:
             executor: name of the executor.
             name: the device's name.
-            counter_page: where executions are counted for a supervisor.
-            networks: that clients may open by name.
+            counter_page: counts executions for the supervisor.
+            networks: the networks that clients may open by name.
             is_owned: whether another process owns the device.
         """
         self._executor_name = executor
@@ -280,9 +279,9 @@ class Worker:
         self.weights: WeightsClient | None = None
 
     def load(self) -> None:
-        """Make the executor, whose engine may take longer to load than all the rest of a worker's start.
+        """Make the executor now, since its engine may take longer to load than the rest of a worker's start.
 
-        One that cannot be made now is made again for the client's `Hello`, which is answered with the reason.
+        After a failure it is made again for the client's `Hello`, whose answer has the reason of a failure.
         """
         try:
             self._made_executor()
@@ -290,11 +289,11 @@ class Worker:
             logger.debug("executor %s is made again for the client: %s", self._executor_name, error)
 
     def choose_owner(self, given: socket.socket, user: int) -> None:
-        """Keep to the owner that was asked before the client came, or have a new connection to it.
+        """Keep the connection to the owner from before the client came, or replace it by a new one.
 
         Args:
-            given: the new one, as one of the client's user; owned from here on.
-            user: of the client.
+            given: the new connection, for a client of `user`; owned from here on.
+            user: the client's user.
         """
         known = self._executor
         if isinstance(known, OwnedExecutor) and known.is_alive and user == os.geteuid():
@@ -307,7 +306,7 @@ class Worker:
         self._served_models = ServedModels(self._networks)
 
     def prepare_networks(self) -> None:
-        """Prepare what clients may open by name, before there is one."""
+        """Prepare the networks that clients may open by name, before a client comes."""
         if self._served_models.names:
             try:
                 self._device = Device(self._name, self._made_executor(), self.weights)
@@ -317,11 +316,11 @@ class Worker:
                 self._served_models.prepare_all(self._device)
 
     def rehearse(self) -> None:
-        """Answer a client of this process's own and forget it (`nnburst.driver.service.rehearsal`)."""
+        """Answer the calls of a rehearsal and drop its session (`nnburst.driver.service.rehearsal`)."""
         from nnburst.driver.service.rehearsal import rehearse  # which only services need
 
-        self.another_receives = lambda: True  # the visitor runs what it has sent
-        page, self._counter_page = self._counter_page, None  # and is not counted
+        self.another_receives = lambda: True  # the rehearsal runs its calls itself
+        page, self._counter_page = self._counter_page, None  # without counting them
         rehearse(
             lambda channel: Service(channel, decode_call, self.handle, self.submit, call_budget()),
             self._served_models.names,
@@ -340,7 +339,7 @@ class Worker:
             self._executor = OwnedExecutor(owner, self._owner_ended)
         if self._executor is None:
             executor = make_executor(self._executor_name)
-            _ = executor.engine_version  # which opens an engine that is opened when it is needed
+            _ = executor.engine_version  # opens an engine that is opened at its first use
             self._executor = executor
         return self._executor
 
@@ -349,11 +348,11 @@ class Worker:
             _end(ConnectionResetError("the process that owns the device has ended"))
 
     def submit(self, call: Message, job: Job) -> Job | None:
-        """Run `job`: on one of the scheduler's lanes, unless it answers at once or comes first.
+        """Run `job` at once or on one of the scheduler's lanes, or return it to the receiving thread.
 
         Returns:
-            `job`, if the thread that received the call is to run it: a call that is answered soon, or an
-            execution of what has shown to be quick, while no other waits and another thread can receive
+            `job`, if the thread that received the call is to run it: a quick call, or an execution of a model
+            whose executions have been quick, while no other job waits and another thread can receive
             meanwhile (ADR 15).
         """
         if self._session is None or isinstance(call, _AT_ONCE):
@@ -383,11 +382,11 @@ class Worker:
         return None
 
     def knows_its_client(self) -> bool:
-        """Whether the client has introduced itself."""
+        """Whether the client has sent its Hello."""
         return self._session is not None
 
     def handle(self, call: Message, fds: Fds) -> Answer:
-        """Answer a call; raises what the client gets as its answer."""
+        """Answer a call; exceptions are sent to the client as the answer."""
         if isinstance(call, Hello):
             return self._introduce(call, fds)
         if isinstance(call, Ping):
@@ -447,10 +446,10 @@ class Worker:
 
 
 class Receivers:
-    """The threads that receive a client's calls, one at a time, in the order of coming (ADR 15).
+    """The threads that receive a client's calls, one thread at a time, in the order of arrival (ADR 15).
 
-    The one that receives a quick call runs it itself; another one, which waits for that, receives meanwhile.
-    The first is the thread that calls `receive`; others start when they are first needed, and stay.
+    A thread that receives a quick call runs it itself; meanwhile another thread, which has waited, receives.
+    The first thread is the one that calls `receive`; others start when they are first needed, and stay.
     """
 
     def __init__(
@@ -463,8 +462,8 @@ class Receivers:
 
         Args:
             service: answers the calls.
-            channel: of the service.
-            ended: ends the process: the client is gone, or this exception came.
+            channel: the channel of the service.
+            ended: ends the process: because the client is gone (None), or because of an exception.
         """
         self._service = service
         self._channel = channel
@@ -475,13 +474,13 @@ class Receivers:
         self._receive_lock: nnb_receive_lock = ffi.new("struct nnb_receive_lock *")
 
     def have_another(self) -> bool:
-        """Whether another thread receives as soon as this one, whose turn it is, does not."""
+        """Whether another thread takes over when the calling thread stops receiving; starts one if needed."""
         if not self._standing_by and self._threads < self._most:
             self._start()
         return bool(self._standing_by)
 
     def _start(self) -> None:
-        """Start one, for the calls to come."""
+        """Start one more thread, for later calls."""
         try:
             threading.Thread(target=self._receive, name="nnburst receiver", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
@@ -493,7 +492,7 @@ class Receivers:
             self._threads += 1
 
     def receive(self) -> NoReturn:
-        """Receive until the process ends. Once, by the first thread, when the client is known."""
+        """Receive calls until the process ends. Called once, by the first thread, after the Hello."""
         socket, client = self._channel.fileno(), self._channel.peer_process
         failed = lib.nnb_receive_lock_open(self._receive_lock, socket, client)
         if failed:
@@ -509,20 +508,20 @@ class Receivers:
                     job()
                 except BaseException:  # as on the scheduler's lanes
                     logger.exception("a job raised; the receiver goes on with the next")
-                del job  # with all that it holds, before the next one comes
+                del job  # free its objects before the next job comes
         except Disconnected:
             self._ended(None)
         except BaseException as error:
             self._ended(error)
 
     def _take_turn(self) -> Callable[[], None]:
-        """Wait for the turn and keep it until there is something to do here."""
+        """Wait for this thread's turn, and receive until there is a job for this thread."""
         me = threading.get_ident()
         self._standing_by.add(me)
         lib.nnb_receive_lock_acquire_unlocked(self._receive_lock)
         self._standing_by.discard(me)
         while (job := self._service.accept()) is None:
-            pass  # another thread does it
+            pass  # another thread runs the call
         lib.nnb_receive_lock_release(self._receive_lock)
         return job
 
@@ -555,7 +554,7 @@ def _upcall_socket(fds: Fds) -> socket.socket:
 
 
 def _is_one_of_a_pair(upcalls: socket.socket) -> bool:
-    """Whether it is neither alone nor the end of a connection to a name, such as the control socket."""
+    """Whether the socket is one end of a socketpair, and not of a connection to a named socket."""
     try:
         return not upcalls.getpeername()
     except OSError:
