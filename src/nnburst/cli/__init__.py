@@ -3,8 +3,8 @@
 A command module has `prepare_parser(subparsers)`, which adds a parser named like the command, and
 `run(args) -> int`, which returns the exit status. Module `bench_burst` is the nested command
 `nnburst bench burst`; module `fuzz` nests its commands itself. Only the module of the command that was
-asked for is imported; all of them are if help or a mistyped name needs their descriptions. Modules
-without `prepare_parser` help commands.
+asked for is imported; help and a mistyped name import all, for their descriptions. Modules without
+`prepare_parser` hold code that several commands use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROUPS: Final = {
 }
 
 
-#: Of the benchmarks, those that only read what others have measured.
+#: Benchmark commands that measure nothing themselves: they read the files of others.
 _UNMEASURED: Final = frozenset({"compare"})
 #: Options that may stand before the command without changing it.
 _FLAGS: Final = frozenset({"-v", "-vv", "--verbose"})
@@ -72,18 +72,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         is_measured = args.command == "bench" and args.subcommand not in _UNMEASURED
         with as_options():
             status = _measured(command, args) if is_measured else command.run(args)
-        if sys.stdout is not None:  # one that was closed before the start is
-            sys.stdout.flush()  # here, where a reader that went away is understood
+        if sys.stdout is not None:  # None if stdout was closed before the start
+            sys.stdout.flush()  # here, so that the handler below gets the BrokenPipeError
     except KeyboardInterrupt:
-        if argv is None:  # pressed again while threads end, it ends the program
+        if argv is None:  # a second Ctrl-C, while threads end, ends the program at once
             signal.signal(signal.SIGINT, _end_at_once)
-            # If Ctrl-C ended code made of text, as dataclasses make it, Python ends by a signal though the
-            # exception was caught; the next such code makes it forget that.
+            # If Ctrl-C interrupted an eval or exec (dataclasses use exec), Python later ends by the signal,
+            # although the exception was caught. Another eval resets that.
             eval("None")  # noqa: S307 - a literal of ours
         print("nnburst: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit works
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit succeeds
         return 141
     except (NnburstError, OSError) as error:
         print(f"nnburst: {printable(str(error))}", file=sys.stderr)
@@ -96,7 +96,7 @@ def _end_at_once(*_: object) -> None:
 
 
 def _measured(command: Command, args: argparse.Namespace) -> int:
-    """Run a benchmark; report what the machine did beside it, to people and in its JSON."""
+    """Run a benchmark, and report how busy the machine was meanwhile, as text and in the JSON."""
     from nnburst.bench.rounds import Watch
 
     watch = Watch()
@@ -108,7 +108,7 @@ def _measured(command: Command, args: argparse.Namespace) -> int:
 
 
 def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The parser for `words`, with all commands unless they name one."""
+    """Build the parser for `words`: with the command that they name, or else with all commands."""
     made = argparse.ArgumentParser(prog="nnburst", description="NNAPI bursts on Linux.")
     made.add_argument("--version", action=_Version, nargs=0, help="show the version")
     made.add_argument("-v", "--verbose", action="count", default=0, help="log more (twice: all)")
@@ -151,7 +151,7 @@ def _load(name: str) -> Command:
 
 
 class _Version(argparse.Action):
-    """Prints the version; it is looked up only for `--version`, because that takes long."""
+    """Prints the version, which is looked up only here because the look-up takes long."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_ignored: object) -> None:
         print(f"nnburst {importlib.metadata.version('nnburst')}")

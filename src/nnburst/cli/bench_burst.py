@@ -26,13 +26,13 @@ from nnburst.cli.output import (
 if TYPE_CHECKING:
     from nnburst.bench.cases import Contestant
 
-#: Seconds of one segment of a periodic caller, by its rate, and how many segments.
+#: Seconds that one segment of a periodic caller lasts, by its rate (Hz), and the number of segments.
 _SEGMENT: Final = {1000: 0.25, 100: 0.75}
 _SEGMENTS: Final = 16
 _IDLE_SECONDS: Final = 3.0
-#: The same for each round of a run of few.
+#: The same for each round if there are few rounds.
 _IDLE_SECONDS_OF_ROUND: Final = 0.15
-#: Most rounds of what takes milliseconds.
+#: Upper bound on the rounds of cases that take milliseconds.
 _OPENING_ROUNDS: Final = 11
 
 
@@ -58,7 +58,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure all cases, print the tables, and write the JSON."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("bench burst needs two cores: one for each side")
@@ -98,7 +98,7 @@ def _machine() -> dict[str, Any]:
 def _two_cores(
     args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Everything that spins, and the rivals, all in turn."""
+    """Measure the cases that spin, and other libraries, in turn, with each side on a core of its own."""
     from nnburst.bench.burst_cases import loop_cases, open_rivals, socket_cases
     from nnburst.bench.cases import (
         FloorSpin,
@@ -148,7 +148,7 @@ def _two_cores(
 
 
 def _ratios(measured: dict[str, Any]) -> dict[str, float]:
-    """Medians of per-round ratios, and the cases that they are compared with."""
+    """The report's ratios: medians of the ratios within each round."""
     import numpy as np
 
     floor, empty, queue, one, many = (
@@ -165,7 +165,7 @@ def _ratios(measured: dict[str, Any]) -> dict[str, float]:
         ("run_async", "empty_cffi_call"),
         ("run_async", "asyncio_socket_echo"),
     ]
-    original = 800 + 2.6 * floor  # the original C++ burst by the floor of the same round
+    original = 800 + 2.6 * floor  # ns of the original C++ burst, estimated from this round's floor
     return {
         "null_1in1out / (fmq_256 + 3 empty_cffi_call)": float(np.median(one / (queue + 3 * empty))),
         "null_1in1out / original": float(np.median(one / original)),
@@ -185,7 +185,7 @@ def _ratios(measured: dict[str, Any]) -> dict[str, float]:
 def _opening(
     args: argparse.Namespace, here: int, there: int, report: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """The steps before an execution, on both cores."""
+    """Measure the steps before an execution: connecting, preparing, opening a burst."""
     from nnburst.bench.burst_cases import opening_cases
     from nnburst.bench.cases import pinned
     from nnburst.bench.rounds import run_rounds
@@ -204,7 +204,7 @@ def _opening(
 def _plans(
     args: argparse.Namespace, cores: list[int], report: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Plans of two steps on two drivers, each on a core of its own if there are so many."""
+    """Measure plans of two steps on two drivers, with a core for each driver if there are enough."""
     from nnburst.bench.cases import pinned
     from nnburst.bench.plans import pipelines, plans_of_two
     from nnburst.bench.rounds import run_rounds
@@ -226,7 +226,7 @@ def _plans(
 
 
 def _one_core(args: argparse.Namespace, core: int, report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Both sides on one core, beside a futex round trip there."""
+    """Measure a burst with both sides on one core, beside a futex round trip on the same core."""
     from nnburst.bench.cases import BareFutex, Looped, adding_model, null_driver, open_bound, pinned
     from nnburst.bench.peer import Peer
     from nnburst.bench.rounds import run_rounds
@@ -247,7 +247,7 @@ def _one_core(args: argparse.Namespace, core: int, report: dict[str, Any]) -> li
 
 
 def _periodic(here: int, there: int, report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Callers at 1 kHz and 100 Hz, against a driver that learns and one that spins for ever."""
+    """Measure callers at 1 kHz and 100 Hz: one driver learns the period, another one always spins."""
     import numpy as np
 
     from nnburst.bench.cases import periodic_callers, pinned

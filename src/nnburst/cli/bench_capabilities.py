@@ -1,8 +1,9 @@
 """`nnburst bench capabilities`: measures a device beside the reference executor, for getCapabilities.
 
 Networks of each kind of operands (float32, relaxed float32, 8 bits, float16, int32, bool, 16 bits) run in a
-driver of the executor and in one of the reference executor, in turns. What comes out is stored, and drivers
-that start from now on report it. Networks of all kinds are built in; the .tflite files of a folder run, too.
+driver of the executor and in one of the reference executor, in turns. The figures are stored, and drivers
+that start afterwards report them. Networks of all kinds are built in; the .tflite files of a folder can be
+added.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, store."""
+    """Measure the networks, print the times, and store the capabilities."""
     from nnburst.bench import capabilities as bench
     from nnburst.bench.model.networks import read_list
     from nnburst.client.launch import launch

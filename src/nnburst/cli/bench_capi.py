@@ -1,10 +1,11 @@
 """`nnburst bench capi`: measures libneuralnetworks.so, called from C, beside the burst's round trip.
 
-All cases compute nothing: the null executor. `null_1in1out` is a bound request of Python's client; the cases
-of the C interface are loops in C: a reusable execution with arguments in a sealed memfd, or of 256 bytes at
-addresses; and make, set two arguments, compute, free for each inference, with arguments at addresses or in
-a memory; `capi_compute` does the same by `compute`, which names no burst. `execute` is the road over the
-socket, beside an echo. Ratios are medians of the ratios within a round.
+The driver runs the null executor, which computes nothing. `null_1in1out` is a bound request of the Python
+client. The cases of the C interface are loops in C: either a reusable execution, with arguments in a sealed
+memfd or with 256 bytes at addresses; or, for each inference, create an execution, set two arguments, compute
+and free it, with arguments at addresses or in a memory. `capi_compute` does the latter by `compute`, which
+names no burst. `execute` goes over the socket and stands beside an echo. Ratios are medians of the ratios
+within a round.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure all cases, print the tables, and write the JSON."""
     from nnburst.capi import installed
 
     if not installed.LIBRARY.is_file():

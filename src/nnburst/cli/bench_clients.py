@@ -1,10 +1,10 @@
-"""`nnburst bench clients`: measures many clients of one service, each of them and together.
+"""`nnburst bench clients`: measures many clients of one service, each alone and all together.
 
 Every client is a process with a burst of its own. In a closed loop it sends its next request as soon as it
-has a result; in an open loop requests come by a Poisson process, whether the one before is answered or not,
-and their time counts from when they came. Beside an open loop stands a simulated queue: the same requests, in
-order, before as many servers as there are cores, each taking as long as an execution of one client alone has
-taken. Fairness is Jain's index: of answers in a closed loop, of mean latencies in an open one.
+has a result. In an open loop requests arrive by a Poisson process, whether or not the one before is answered,
+and their latency counts from the arrival. An open loop is compared with a simulated queue: the same requests,
+served in order by as many servers as there are cores, each as fast as an execution of one client alone.
+Fairness is Jain's index: of answers in a closed loop, of mean latencies in an open one.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    """Numbers of clients, comma-separated."""
+    """Parse numbers of clients, comma-separated (type of an option)."""
     counts = tuple(at_least_one(word) for word in text.split(","))
-    if max(counts) > 256:  # a service takes no more
+    if max(counts) > 256:  # a service's limit
         raise argparse.ArgumentTypeError(f"{text!r}, expected at most 256 clients")
     return counts
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Run the loads, print the table, and write the JSON."""
     if args.network is not None and find_spec("ai_edge_litert") is None:
         print("bench clients --network needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
@@ -118,7 +118,7 @@ def _wanted(choice: str | None, choices: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _loads(args: argparse.Namespace, address: str, cores: tuple[int, ...]) -> Iterator[Load]:
-    """The loads of the command line, on some cores."""
+    """The loads that the command line asks for, each to run on `cores`."""
     from nnburst.bench.clients.load import Load
 
     for loop in _wanted(args.loop, _LOOPS):
@@ -136,7 +136,7 @@ def _loads(args: argparse.Namespace, address: str, cores: tuple[int, ...]) -> It
 
 
 def _alone(load: Load) -> npt.NDArray[np.int64]:
-    """Nanoseconds of each execution of one client that has the service for itself."""
+    """Nanoseconds of each execution when the service has a single client."""
     from dataclasses import replace
 
     from nnburst.bench.clients.scenario import run_load

@@ -1,8 +1,8 @@
 """`nnburst bench compare`: compares two runs of a benchmark.
 
-Each case that both files have is judged by its blocks. Cases of one run stand beside each other in time, so
-`--relative-to CASE` compares their ratios to one of them, block by block: a machine that was slower as a
-whole then makes no difference. Exit status: 0 the same or better, 1 worse, 2 no verdict.
+Each case that both files have is judged by its blocks. The cases of one run are measured in turns, so
+`--relative-to CASE` compares their ratios to one case, block by block, which cancels a change in the
+machine's speed. Exit status: 0 the same or better, 1 worse, 2 no verdict.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, print, write."""
+    """Compare the files, print the verdicts, and write the JSON."""
     from nnburst.bench.verdict import compare, exit_status
 
     files = [_read(path) for path in (args.before, args.now)]
@@ -84,7 +84,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def blocks_of(content: Any, relative_to: str | None = None) -> Blocks:  # noqa: ANN401 - any JSON
-    """Blocks of every case that a file has, by name; ratios to one of them, block by block, if asked.
+    """Blocks of every case in a file, by name; with `relative_to`, their ratios to that case, block by block.
 
     Raises:
         InvalidArgument: there is no case `relative_to` with as many blocks.
@@ -103,7 +103,7 @@ def blocks_of(content: Any, relative_to: str | None = None) -> Blocks:  # noqa: 
 
 
 def _cases(content: Any, prefix: str) -> Iterator[tuple[str, list[float]]]:  # noqa: ANN401
-    """Whatever has a name and blocks, however deep."""
+    """Find each object with a name and blocks, at any depth."""
     if isinstance(content, list):
         for entry in content:
             yield from _cases(entry, prefix)

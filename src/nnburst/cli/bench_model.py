@@ -1,12 +1,12 @@
-"""`nnburst bench model`: measures accuracy and cost of networks beside the engine in process.
+"""`nnburst bench model`: measures accuracy and latency of networks beside their engine in process.
 
-For each network: outputs compared with those of its file's own engine (LiteRT's Interpreter, or
+For each network the command compares outputs with those of its file's own engine (LiteRT's Interpreter, or
 onnxruntime) on the same inputs (photographs and digits for networks that take pictures, and random ones),
-with the truth and with golden sequences if a list file or a workload has some; latency by several routes in
-turn in short blocks, with one thread, every engine on the driver's core; preparation in new drivers, cold,
-to a compilation cache and from it; and the driver's own durations. `--html` writes a page with pictures of
-it, `--csv` a row for each route. `--layers` compares two devices operation by operation instead, and names
-the first that differs.
+and with the truth and golden sequences if a list file or a workload has some. It measures latency by several
+routes, in turn in short blocks, with one thread and every engine on the driver's core; preparation in new
+drivers, cold, to a compilation cache and from it; and the driver's own durations. `--html` writes a page
+with charts, `--csv` a row for each route. `--layers` instead compares two devices operation by operation and
+names the first operation that differs.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write; 0 unless `--expect` or `--baseline` say otherwise."""
+    """Measure the networks and write the reports; 0 unless an `--expect` or the `--baseline` is missed."""
     cores = sorted(os.sched_getaffinity(0))
     _check(args, cores)
     from nnburst.bench.model.report import judge, missed, read_baseline, sentence, write_csv
@@ -355,7 +355,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _expectation(text: str) -> tuple[str, float]:
-    """A key and its bound."""
+    """Parse a figure's key and its bound (type of `--expect`)."""
     key, _, value = text.partition("=")
     if key not in ("top1", "largest", "ratio"):
         raise argparse.ArgumentTypeError(f"{text!r}, expected top1=, largest= or ratio=")
@@ -421,7 +421,7 @@ def _workloads(args: argparse.Namespace) -> list[MeasuredNetwork]:
 
 
 def _open(name: str, core: int) -> Device:
-    """A driver that runs, or a new one of an executor on `core`."""
+    """Connect to a running driver of this name, or launch the executor of this name on `core`."""
     from nnburst.client.connect import connect
     from nnburst.client.launch import launch
     from nnburst.driver.executors import find_executor
@@ -518,7 +518,7 @@ def _measure(
 def _remarks(
     args: argparse.Namespace, network: NetworkFile, prepared: Mapping[str, float | None]
 ) -> Iterator[str]:
-    """Why something is missing."""
+    """Remarks that explain why figures are missing."""
     from nnburst.bench.model.data_sets import missing_packages
 
     missing = missing_packages(network.inputs)

@@ -1,11 +1,11 @@
 """`nnburst bench network`: measures networks beside their engine and onnxruntime in process.
 
-Every contestant computes on the same core with one thread, on the same input; all run in turn in short
+Every contestant computes on the same core with one thread, on the same input. All run in turn in short
 blocks, and ratios are medians of the ratios within a round: of the blocks' means, and of the medians of
-single executions, which do not change if other programs take time slices. Undisturbed is what a tenth of
-the single executions of the whole run takes at most. `litert` is the file itself by
-LiteRT's C library, called from C: what an execution costs if there is no driver. Of an .onnx file it is what
-the network is lowered to, and onnxruntime runs the file itself.
+single executions, which do not change if other programs take time slices. "Undisturbed" is the tenth
+percentile of all single executions. `litert` is LiteRT's C library, called from C, on the file itself: the
+cost of an execution without a driver. For an .onnx file it runs the lowered network, and onnxruntime runs
+the file itself.
 
 With --as-graph .onnx files run as one operation on an onnxruntime driver, beside onnxruntime's C library in
 this process, on bound buffers and called from C.
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from nnburst.client.device import Device
 
     Column = tuple[str, Callable[[dict[str, Any]], object]]
-    #: Gives a network's figures, from a driver; the function is called after each round.
+    #: Measures a network in a driver and returns its figures; the callback is called after each round.
     Measure = Callable[[Device, Callable[[], None]], dict[str, Any]]
 
 
-#: The package that runs networks, and the extra that brings it: by operations, and as graphs.
+#: The package that runs networks and the extra that installs it: by operations, and as whole graphs.
 _ENGINES: Final = (("ai_edge_litert", "litert"), ("onnxruntime", "onnxruntime"))
 
 
@@ -64,7 +64,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure the networks, print the tables, and write the JSON."""
     package, extra = _ENGINES[bool(args.as_graph)]
     if find_spec(package) is None:
         print(f"bench network needs {package}: pip install 'nnburst[{extra}]'")
@@ -95,14 +95,14 @@ def _measure_each(
     rounds: int,
     failures: dict[str, str],
 ) -> list[dict[str, Any]]:
-    """One network after the other, each with a driver of its own, so that a crash does not end the others.
+    """Measure one network after another, each with a new driver, so that a crash does not end the others.
 
     Args:
-        measures: the function that measures each, by its name.
-        executor: of the drivers.
-        cores: of this process and of the drivers.
-        rounds: of each network.
-        failures: filled with those of networks that cannot be measured, by their names.
+        measures: the function that measures each network, by the network's name.
+        executor: the drivers' executor.
+        cores: the core of this process and that of the drivers.
+        rounds: number of rounds for each network.
+        failures: gets an error text for each network that cannot be measured, by the network's name.
     """
     from nnburst.bench.cases import pinned
     from nnburst.client.launch import launch
@@ -122,7 +122,7 @@ def _measure_each(
 def _measure_networks(
     args: argparse.Namespace, cores: tuple[int, int], failures: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """Networks by operations, and one ADD."""
+    """Measure the networks by operations, and a network of one ADD."""
     from nnburst.bench.network.networks import ONE_ADD, EngineSubject
     from nnburst.bench.peer import Peer
 
@@ -187,7 +187,7 @@ def _measure(
 def _measure_graphs(
     args: argparse.Namespace, cores: tuple[int, int], failures: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """Whole graphs."""
+    """Measure the networks as whole graphs."""
     measures = {str(path): partial(_measure_graph, path, cores[1], args) for path in args.networks}
     return _measure_each(measures, "onnxruntime", cores, args.rounds, failures)
 

@@ -34,12 +34,12 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure the operations, print the table, and write the JSON."""
     if find_spec("ai_edge_litert") is None:
         print("bench operations needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
     if any(os.environ.get(name) != "1" for name in _ONE_THREAD):
-        # numpy reads these while it loads, so the process starts over with one thread.
+        # numpy reads these variables when it is imported, so the process starts anew with one thread.
         os.execve(sys.executable, sys.orig_argv, os.environ | _ONE_THREAD)  # noqa: S606
     from nnburst.bench.operations import compare
 

@@ -14,7 +14,7 @@ from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.enums import FeatureLevel
 
-#: Steps of each plan, and the devices' level: an older one is asked about a model whose versions are found.
+#: Steps of each plan, and the devices' feature level; for an older one, planning finds the model's version.
 _CASES: Final = (
     (10, FeatureLevel.AIDL_V4),
     (10, FeatureLevel.V1_3),
@@ -41,7 +41,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure the plans, print the table, and write the JSON."""
     from nnburst.bench.plans import measure
 
     with text_for_people(args.json):

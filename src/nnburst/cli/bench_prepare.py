@@ -1,8 +1,8 @@
 """`nnburst bench prepare`: measures a driver from its start to the first result, and the engine's share.
 
-Every figure comes from processes that have just been started. `prepare` is cold: the first of its driver;
-`compile` is the engine's own part of it, for the file and in another new process. `from cache` is the first
-prepare of a driver that finds what another one has saved.
+Every figure comes from processes that have just been started. `prepare` is the first preparation in its
+driver; `compile` is the engine's part of it, measured on the file in another new process. `from cache` is
+the first preparation in a driver that finds the cache files of another one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure the starts, print the table, and write the JSON."""
     if find_spec("ai_edge_litert") is None:
         print("bench prepare needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
@@ -86,5 +86,5 @@ def _measure(path: Path, rounds: int, advance: Any) -> dict[str, Any]:  # noqa: 
 
 
 def _is_bytecode_kept() -> bool:
-    """Whether the package's modules lie compiled where Python looks for them."""
+    """Whether Python finds the package's modules compiled, as .pyc files."""
     return Path(importlib.util.cache_from_source(nnburst.__file__)).exists()

@@ -1,13 +1,14 @@
 """`nnburst bench queue`: measures message queues between Python programs beside a floor and others.
 
-Each program has a core of its own. One sends 256 bytes, the other answers with 64. Spinning: `queue_bound`
-by ends that are bound to arrays, `queue_arrays` by write and read, `queue_messages` by send and receive of
-bytes; `fmq_256` is the same ring from C to C, `floor_spin` two stores to one word. Sleeping: `queue_sleeping`
-never spins, `queue_await` waits in an event loop; beside a futex and an echo over a socket. Streams go one
-way: single records, batches of 64, claims in place; beside copies of 1 MiB. Exchanges of 8 bytes to 1 MiB
-stand beside the four copies that each takes. Libraries that are installed take part: cloudtoid-interprocess,
-kickmsg, iceoryx2, faster-fifo. All run in turns; ratios are taken within a round. Last, one writer and one to
-four readers: as fast as the writer can, and every 2, 5 and 20 ms, more or less a tenth.
+Each program has a core of its own. One sends 256 bytes, the other answers with 64. Cases that spin:
+`queue_bound` uses ends that are bound to arrays, `queue_arrays` write and read, `queue_messages` send and
+receive of bytes; `fmq_256` is the same ring from C to C, `floor_spin` two stores to one word. Cases that
+sleep: `queue_sleeping` never spins, `queue_await` waits in an event loop; a futex and an echo over a socket
+stand beside them. Streams go one way, as single records, batches of 64 or claims in place, beside copies of
+1 MiB. Exchanges of 8 bytes to 1 MiB stand beside the four copies that each takes. Installed libraries take
+part: cloudtoid-interprocess, kickmsg, iceoryx2, faster-fifo. All run in turns; ratios are taken within a
+round. The last part has one writer and one to four readers: the writer writes as fast as it can, or every 2,
+5 and 20 ms with a jitter of a tenth.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ if TYPE_CHECKING:
     from nnburst.bench.queues import Pair, PairPeer, Stream
 
 _OWN: Final = ("queue_bound", "queue_arrays", "queue_messages")
-#: What is no queue of another library.
+#: Prefixes of the cases that belong to no other library.
 _APART: Final = ("queue_", "floor_spin", "fmq_256", "futex", "asyncio")
-#: Bytes and messages of one stream, at most, and places of a ring that is copied into beside it.
+#: Upper bounds on the bytes and messages of one stream, and the places of the ring for plain copies.
 _STREAM_BYTES: Final = 16 << 20
 _STREAM_MOST: Final = 10_000
 _COPIES: Final = 8
 _PARTS: Final = ("pairs", "sizes", "streams", "readers", "periods")
-#: Readers of one writer, records of its stream, and seconds between two of a period.
+#: Numbers of readers of one writer, records in its stream, and seconds between two periodic writes.
 _READERS: Final = (1, 2, 4)
 _STREAMED: Final = 300_000
 _PERIODS: Final = (0.002, 0.005, 0.02)
@@ -80,7 +81,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure the chosen parts, print the tables, and write the JSON."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("bench queue needs two cores: one for each program")
@@ -167,7 +168,7 @@ def _pairs(args: argparse.Namespace, other: PairPeer, there: int) -> dict[str, A
 
 
 def _sizes(pairs: list[Pair], rounds: int) -> list[dict[str, Any]]:
-    """Exchanges of each size, and four copies of as many bytes after each."""
+    """Measure exchanges of each size, and four copies of as many bytes after each exchange."""
     import numpy as np
 
     found: dict[int, list[tuple[float, float]]] = {}
@@ -194,7 +195,7 @@ def _sizes(pairs: list[Pair], rounds: int) -> list[dict[str, Any]]:
 
 
 def _streams(streams: list[Stream], rounds: int) -> list[dict[str, Any]]:
-    """Messages a second of each stream, in turns, and copies of 1 MiB into a ring of one process."""
+    """Measure messages a second of each stream, in turns, and copies of 1 MiB within one process."""
     import numpy as np
 
     counts = {stream.name: max(_STREAM_BYTES // stream.bytes, 1) for stream in streams}
@@ -205,7 +206,7 @@ def _streams(streams: list[Stream], rounds: int) -> list[dict[str, Any]]:
         for stream in streams:
             found[stream.name].append(stream.per_second(counts[stream.name]))
         began = time.perf_counter()
-        for place in ring:  # in turn, as claims are
+        for place in ring:  # one place after another, as claims do
             place[:] = source
         copies.append(_COPIES / (time.perf_counter() - began))
     found["copy_1048576"] = copies

@@ -25,7 +25,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure the round trips, print the table, and write the JSON."""
     from nnburst.bench.tracing import measure
 
     cores = sorted(os.sched_getaffinity(0))

@@ -45,7 +45,7 @@ _PROFILE: Final = "basic"
 
 
 def add_driver_options(parser: argparse.ArgumentParser) -> None:
-    """Options that only a run without vector files takes."""
+    """Add the options that only a run without vector files takes."""
     group = parser.add_argument_group("without vector files")
     group.add_argument(
         "--profile",
@@ -79,10 +79,10 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_driver_options(args: argparse.Namespace) -> None:
-    """Refuse options that a run of vector files does not have, before it runs.
+    """Refuse options that a run with vector files does not take.
 
     Raises:
-        InvalidArgument: an option was given that only counts without vector files.
+        InvalidArgument: an option was given that is valid only without vector files.
     """
     given = {
         "--profile": args.profile != _PROFILE,
@@ -97,7 +97,7 @@ def refuse_driver_options(args: argparse.Namespace) -> None:
 
 
 def try_driver(args: argparse.Namespace) -> int:
-    """Try a driver; 0 only if it conforms. Stopped by a signal, it reports what was tried until then."""
+    """Test a driver; 0 only if it conforms. After a signal, report the tests that were run until then."""
     plan = Plan(
         profile=args.profile,
         filter=args.filter,
@@ -114,7 +114,7 @@ def try_driver(args: argparse.Namespace) -> int:
     ):
         with text_for_people(args.json), _advancing(signals) as advance:
             report = assess(driver, plan, advance)
-        _hand_over(report, args)  # before the driver ends, which a second signal may not wait for
+        _hand_over(report, args)  # before the driver ends: a second signal may cut that short
     if report.unfinished:
         return _stopped(signals)
     return 1 if report.failures else 0
@@ -131,7 +131,7 @@ def _hand_over(report: Report, args: argparse.Namespace) -> None:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[list[int]]:
-    """Let SIGTERM interrupt as Ctrl-C does; the value lists the signals that came."""
+    """Let SIGTERM interrupt as Ctrl-C does; the context's value lists the signals that came."""
     came: list[int] = []
 
     def interrupt(number: int, _frame: object) -> None:
@@ -149,7 +149,7 @@ def _signals_interrupt() -> Iterator[list[int]]:
 
 
 def _stopped(signals: Sequence[int]) -> int:
-    """The exit status after a stop by these signals."""
+    """The exit status after SIGTERM; after Ctrl-C alone, raise KeyboardInterrupt."""
     if signal.SIGTERM in signals:
         return 128 + signal.SIGTERM
     raise KeyboardInterrupt
@@ -157,14 +157,14 @@ def _stopped(signals: Sequence[int]) -> int:
 
 @contextmanager
 def _advancing(signals: Sequence[int]) -> Iterator[Advance]:
-    """Each step's progress under its own name; interrupted if `signals` has any."""
+    """Show each step's progress under its own name; raise KeyboardInterrupt if a signal came."""
     with ExitStack() as stack:
         shown: tuple[str, int] = "", 0
         advance: Callable[[int], None] = _nothing
 
         def show(step: str, done: int, of: int) -> None:
             nonlocal shown, advance
-            if signals:  # an interrupt that came in a finaliser was ignored
+            if signals:  # Python ignored the KeyboardInterrupt if it was raised in a finaliser
                 raise KeyboardInterrupt
             if step != shown[0]:
                 stack.close()
@@ -204,7 +204,7 @@ def _print_report(report: Report, folder: Path | None) -> None:
 
 
 _OUTCOMES = ("passed", "failed", "skipped")
-#: Tests of which each is timed in the report.
+#: The times of single tests are printed for at most this many.
 _TIMED_AT_MOST = 20
 
 
@@ -302,7 +302,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plans(args: argparse.Namespace) -> Iterator[list[CaseResult]]:
-    """Plans are made in this process, whatever the executor."""
+    """The results of the partitioning tests, which plan in this process, whatever the executor."""
     for path in args.directories:
         yield run_partitioning(path, args.filter, args.operation)
 
@@ -375,7 +375,7 @@ def _count(results: Iterable[CaseResult], outcome: str) -> int:
 
 
 def _timing(results: Sequence[CaseResult]) -> None:
-    """Driver time and total time of a few tests; thousands of rows would be unreadable."""
+    """Print the driver time and total time of each test, unless there are too many to read."""
     timed = [r for r in results if r.driver_us is not None and r.total_us is not None]
     if 0 < len(timed) <= _TIMED_AT_MOST:
         table(

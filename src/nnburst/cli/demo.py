@@ -50,7 +50,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
 from nnburst.hal.utils import chosen_executor
 
-#: The options of each demo; what is given to another one is refused.
+#: The options of each demo; the other demos refuse them.
 _OPTIONS = {
     "digits": ("rounds",),
     "wakeword": ("clip", "real_time"),
@@ -149,12 +149,12 @@ BURST: Final = "burst (shared memory)"
 
 @dataclass
 class DemoRoute:
-    """A way to execute, and its measurements.
+    """A way to execute a network, and its measurements.
 
     Attributes:
-        name: for people.
+        name: the name to print.
         execute: returns the scores of one input; they may be overwritten by the next call.
-        durations_ns: one per execution, from input array to scores.
+        durations_ns: nanoseconds of each execution, from input array to scores.
         driver_us: the driver's own durations, if they are measured.
         found: the digit found for each input of the latest round.
     """
@@ -198,7 +198,7 @@ def open_routes(model: Model, device: nnburst.Device, like: Array) -> Iterator[l
 
 @contextmanager
 def _in_process(model: Model, like: Array) -> Iterator[Callable[[Array], Array]]:
-    """The reference executor in this very process: no queue, no socket, no isolation."""
+    """Run the reference executor in this process: no queue, no socket, no isolation."""
     image, scores = np.zeros_like(like), np.zeros((1, 10), like.dtype)
     prepared = ReferenceExecutor().prepare(model, [])
     execution = prepared.bind([_argument(image)], [_argument(scores)])
@@ -248,7 +248,7 @@ def recognise(json_path: Path | None, rounds: int) -> int:
 def _classify(
     device: nnburst.Device, precision: Precision, split: Split, rounds: int
 ) -> dict[str, Any]:
-    """Figures of one network by all routes, which take turns round by round."""
+    """The figures of one network by each route; the routes take turns, round by round."""
     inputs = encode(split.images, precision)
     with open_routes(build_network(precision), device, inputs[0]) as routes:
         total = rounds * len(routes) * len(inputs)
@@ -328,7 +328,7 @@ def _die_and_recover(split: Split) -> dict[str, Any]:
 # -- nnburst demo face -----------------------------------------------------------------------------
 
 
-#: A found box must share so much with the box that a person marked.
+#: Least overlap (intersection over union) of a found box with the box that a person marked.
 _ENOUGH: Final = 0.5
 
 
@@ -337,8 +337,8 @@ def find(json_path: Path | None, picture: Path | None, rounds: int) -> int:
 
     Args:
         json_path: where the figures go; None for nowhere.
-        picture: one of the user's own; None for the known ones.
-        rounds: how often each is executed.
+        picture: a picture of the user's; None for the known photographs.
+        rounds: number of executions for each picture.
     """
     network = nnburst.load(find_network())
     known = {find_photograph(name): box for name, box in PHOTOGRAPHS.items()} if not picture else {}
@@ -369,7 +369,7 @@ def _look(request: BoundRequest, path: Path, rounds: int) -> dict[str, Any]:
         faces = view.faces(*request.outputs)
         decodings.append(perf_counter_ns() - done)
         executions.append(done - start)
-    # The first round finds nothing in the caches.
+    # In the first round the caches are cold.
     return {
         "photograph": path.name,
         "faces": [

@@ -54,13 +54,13 @@ _STEP: Final = 10
 
 
 def in_time(title: str, hops: Sequence[H], seconds: float, *, real_time: bool) -> Iterator[H]:
-    """The hops one after the other, beside a progress bar.
+    """Yield the hops of a sound one after another and show a progress bar.
 
     Args:
-        title: of the bar.
-        hops: of a sound.
-        seconds: that each lasts.
-        real_time: whether each comes when a microphone would have it, or at once.
+        title: title of the bar.
+        hops: the hops of the sound.
+        seconds: duration of a hop.
+        real_time: True yields each hop when a microphone would deliver it, False at once.
     """
     began = perf_counter_ns()
     with progress(title, len(hops)) as advance:
@@ -79,8 +79,8 @@ def part_figures(
     """Median, p99 and longest of each part of a hop, by its name with underscores.
 
     Args:
-        parts: their names.
-        durations_ns: of each hop, one for each part.
+        parts: names of the parts.
+        durations_ns: for each hop, the nanoseconds of each part.
     """
     durations = np.array(durations_ns or [(0,) * len(parts)])
     found = {}
@@ -112,17 +112,17 @@ def _key(part: str) -> str:
 # stays in the pools from one execution to the next.
 
 
-#: Differences between engines, which add in different orders.
+#: Largest difference allowed between engines, which add in different orders.
 _TOLERANCE: Final = 1e-4
 _WARM_UP: Final = 30
 _VOICE_PARTS: Final = ("frame", "execution")
-#: Characters of the picture of probabilities, from 0 to 1.
+#: Characters that draw probabilities from 0 to 1.
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _COLUMNS: Final = 87
 
 
 def mark(json_path: Path | None, clip_path: Path | None, *, real_time: bool, executor: str) -> int:
-    """Mark the speech of a clip; 1 if the shipped one does not give its golden outputs.
+    """Mark the speech in a clip; 1 if the shipped clip does not give its golden outputs.
 
     Args:
         json_path: where the figures go; None for nowhere.
@@ -224,7 +224,7 @@ def _draw(probabilities: list[float]) -> None:
 # stays in its burst's pools.
 
 
-#: The shipped clip is so much louder than the noise that it gets, in decibels, and must be so much after.
+#: Signal-to-noise ratio of the shipped clip before the networks run, and its least gain by them, in dB.
 _BEFORE: Final = 5.0
 _GAIN: Final = 6.0
 _NOISE_PARTS: Final = ("transform", "mask", "samples", "whole hop")
@@ -303,10 +303,10 @@ def _suppress(
 
 
 class _Chain:
-    """Everything that happens to a hop.
+    """Takes the noise out of each hop: transform, both networks, and the transform back.
 
     Attributes:
-        durations_ns: of each hop: the transform there and back, both executions, the whole.
+        durations_ns: for each hop: both transforms, the first and the second execution, and the whole.
     """
 
     def __init__(self, mask: nnburst.BoundRequest, samples: nnburst.BoundRequest) -> None:
@@ -316,7 +316,7 @@ class _Chain:
         self.durations_ns: list[tuple[int, ...]] = []
 
     def hear(self, hop: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The hop that is done now."""
+        """Take one hop of sound; return the finished hop, which is older by `NOISE_DELAY`."""
         began = perf_counter_ns()
         self._mask.inputs[0][...] = self._windows.magnitudes(hop)
         first = perf_counter_ns()
@@ -334,7 +334,7 @@ class _Chain:
 
 
 def _level(samples: npt.NDArray[Any]) -> float:
-    """Of the quietest tenth of the hops: decibels below the loudest possible sound."""
+    """The level of the quietest tenth of the hops, in decibels relative to full scale."""
     hops = samples[: len(samples) // NOISE_HOP * NOISE_HOP].reshape(-1, NOISE_HOP)
     if not len(hops):
         return 0.0
@@ -458,12 +458,12 @@ def _listen(word: WakeWord, clip: Clip, *, real_time: bool) -> dict[str, Any]:
 
 
 class _Ear:
-    """Everything that happens to a hop.
+    """Computes the features of each hop, runs the network on them, and decides.
 
     Attributes:
-        detections: time in the clip (seconds) and mean probability of each.
+        detections: for each detection the time in the clip (seconds) and the mean probability.
         means: mean probability after each hop.
-        durations_ns: of each execution's hop: features, execution, both and the decision.
+        durations_ns: for each hop with an execution: features, execution, and the whole with the decision.
     """
 
     def __init__(
@@ -482,7 +482,7 @@ class _Ear:
         self.durations_ns: list[tuple[int, int, int]] = []
 
     def hear(self, number: int, hop: bytes) -> None:
-        """Hop `number` of the clip."""
+        """Take hop `number` of the clip."""
         start = perf_counter_ns()
         if not self._features.hear(hop):
             self.means.append(0.0)

@@ -1,11 +1,10 @@
 """`nnburst devices`: lists the drivers of this user that answer.
 
-Times are what drivers report: ratios to the reference executor on this machine, lower is better,
-and 1 until `nnburst bench capabilities` has measured them. Cache files are those of one compilation, of the
-model and of data; threads are those that can run at once.
-
-A driver that crashed leaves its socket behind; `--check` lists it as not running, which is not a failure: the
-next driver of that name takes its place.
+The times are those that drivers report: ratios to the reference executor on this machine; lower is better,
+and they are 1 until `nnburst bench capabilities` has measured them. The cache files are those of one
+compilation: model files and data files. The threads are those that can run at once.
+A driver that crashed leaves its socket behind. `--check` lists it as not running; this is not a failure,
+because the next driver of that name replaces the socket.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List them, or check them."""
+    """List the drivers, or check their health."""
     return _check(args) if args.check else _list(args)
 
 

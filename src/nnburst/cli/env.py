@@ -1,4 +1,4 @@
-"""`nnburst env`: lists the variables of the environment, their values and the sources of these."""
+"""`nnburst env`: lists nnburst's environment variables, their values and where each value comes from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the variables; then the faults of those that are set."""
+    """List the variables, and then what is wrong with those that are set."""
     problems = unknown_names()
     facts = []
     for variable in variables():

@@ -14,7 +14,7 @@ from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, text_for_people, write_json
 
 _FOLDER: Final = Path(nnburst.executor.__file__).resolve().parent
-#: What `#include <nnburst/executor.h>` is looked for in.
+#: The folder in which the compiler looks for <nnburst/executor.h>.
 INCLUDE: Final = _FOLDER / "include"
 PKG_CONFIG_FOLDER: Final = _FOLDER / "pkgconfig"
 

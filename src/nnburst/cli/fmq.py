@@ -1,7 +1,7 @@
 """`nnburst fmq`: lists this user's message queues that have a name.
 
-A name goes when both programs have the queue, or when the one that made it ends. A program that is killed
-leaves its name, which is stale then: `--remove` takes such names away. Names in use are never touched.
+A name is removed when both programs have the queue, or when the program that made it ends. If that program is
+killed, its name stays and is stale; `--remove` removes stale names. Names in use are never touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List them; with `--remove`, those whose names are gone now."""
+    """List the queues; with `--remove`, remove stale names and list the removed ones."""
     found = remove_stale_names(args.prefix) if args.remove else list_named_queues(args.prefix)
     columns = ("name", "maker", "state", "flavour", "element", "capacity")
     rows = [

@@ -1,19 +1,14 @@
 """`nnburst fuzz`: sends hostile messages, packets, models and files to a driver or to the importer.
 
-`nnburst fuzz onnx`, `nnburst fuzz tflite`: mutated files as whole graphs through a driver of the executor
-onnxruntime or litert.
-
-The mutated bytes go to the driver as a hostile client sends them: no library has read them before. A graph
-that ends its worker is counted, but not as a failure: the worker serves this client only. Failures are a
-supervisor that does not go on, and errors of the client that are not nnburst's own.
-
-`nnburst fuzz queue`: every byte that two ends of a message queue share changes while a process uses them.
-
-`nnburst fuzz plans`: random models over random devices against the reference executor.
-
-One to four made-up devices of random feature level, cost and support, some of which refuse models or fail to
-execute them, and the CPU behind them. What the plan computes must equal what the whole model computes, bit
-for bit, and every plan must keep the rules of plans.
+`nnburst fuzz onnx` and `nnburst fuzz tflite` send mutated files as whole graphs to a driver of the executor
+onnxruntime or litert. The driver gets the mutated bytes as from a hostile client: no library has read them
+before. A graph that ends its worker is counted, but is not a failure: the worker serves this client only.
+Failures are a supervisor that stops serving, and errors of the client that are not nnburst's own.
+`nnburst fuzz queue` changes every byte that two ends of a message queue share while a process uses them.
+`nnburst fuzz plans` compares plans of random models over random devices with the reference executor. There
+are one to four made-up devices of random feature level, cost and support, some of which refuse models or fail
+to execute them, and the CPU device after them. The plan's results must equal the whole model's, bit for bit,
+and every plan must keep the rules of plans.
 """
 
 from __future__ import annotations
@@ -114,7 +109,7 @@ def _run_control(args: argparse.Namespace) -> int:
 
 
 class ShownFailure(NamedTuple):
-    """A graph whose results are wrong, shrunk."""
+    """A graph with wrong results, shrunk to the operations that matter."""
 
     name: str
     operations: list[str]
@@ -202,7 +197,7 @@ def _run_graphs(args: argparse.Namespace) -> int:
 def _run_class(
     size: str, kind: OperandType, seeds: range, runner: Runner, dump: Path
 ) -> tuple[list[ShownFailure], int]:
-    """Failures, and how many graphs the executor cannot run."""
+    """Run the graphs of one class; the failures, and the number of graphs that the executor cannot run."""
     failures, skipped = [], 0
     for seed in seeds:
         graph = generate(size, kind, seed)
@@ -336,7 +331,7 @@ def _prepare_models(subparsers: Subparsers) -> None:
 
 
 def _run_models(args: argparse.Namespace) -> int:
-    """Send all mutations; 0 only if something was sent and all of it was refused."""
+    """Send all mutations; 0 only if at least one was sent and all were refused."""
     import nnburst
     from nnburst.testing.fuzzing.model_asking import EVERYTHING, FuzzSelection
     from nnburst.testing.fuzzing.model_fuzzer import fuzz
@@ -496,7 +491,7 @@ def _run_whole(
 # -- nnburst fuzz packets --------------------------------------------------------------------------
 
 
-#: Bytes by which a driver may grow.
+#: Bytes by which a driver's memory may grow.
 _GROWTH_LIMIT = 16 * 1024 * 1024
 
 
@@ -592,7 +587,7 @@ def _prepare_plans(subparsers: Subparsers) -> None:
 
 
 def _run_plans(args: argparse.Namespace) -> int:
-    """Run all graphs; 0 only if none differs."""
+    """Run all plans; 0 only if no result differs."""
     from nnburst.testing.framework import quiet_log
     from nnburst.testing.partitioning.plan_runner import run_seeds
 
@@ -647,7 +642,7 @@ def _prepare_queue(subparsers: Subparsers) -> None:
 
 
 def _run_queue(args: argparse.Namespace) -> int:
-    """Use all queues; 0 only if nothing but nnburst's errors came of it."""
+    """Fuzz all queues; 0 only if they raised no errors but nnburst's own."""
     from nnburst.testing.fuzzing.packet_fuzzer import fuzz_queues
 
     began = time.monotonic()

@@ -42,19 +42,19 @@ from nnburst.importer.imported_model import ImportedModel
 # -- which executor runs what ----------------------------------------------------------------------
 _ENGINE: Final = "LiteRT"
 _REFERENCE: Final = "the reference executor"
-#: Reasons shown for one partition; the rest is counted.
+#: Reasons shown for one partition; further ones are only counted.
 _REASONS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Consecutive operations that are run as one.
+    """Consecutive operations that one engine runs together.
 
     Attributes:
         first: number of its first operation.
         last: number of its last operation.
         by: the engine that runs it.
-        why: the reason for this engine, and for the part's end.
+        why: the reason for this engine, and for the end of the partition.
     """
 
     first: int
@@ -63,20 +63,20 @@ class Partition:
     why: str
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` writes it."""
+        """The partition as `--json` writes it."""
         return {"first": self.first, "last": self.last, "by": self.by, "why": self.why}
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPlacement:
-    """The parts in which one executor runs a model.
+    """The partitions in which one executor runs a model.
 
     Attributes:
-        executor: its name.
-        supported: for each operation of the main subgraph, whether it can run it.
-        partitions: none if it does not run the model.
-        problem: why it does not run the model, or "".
-        reasons: why not, for each operation that it does not run, by its number.
+        executor: the executor's name.
+        supported: for each operation of the main subgraph, whether the executor can run it.
+        partitions: the partitions; empty if the executor does not run the model.
+        problem: why the executor does not run the model, or "".
+        reasons: the reason for each operation that the executor does not run, by the operation's number.
     """
 
     executor: str
@@ -86,7 +86,7 @@ class ExecutorPlacement:
     reasons: Mapping[int, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` writes it."""
+        """The placement as `--json` writes it."""
         return {
             "executor": self.executor,
             "supported": sum(self.supported),
@@ -103,7 +103,7 @@ def known_executors() -> list[str]:
 
 
 def place(name: str, model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> ExecutorPlacement:
-    """Find the parts in which executor `name` runs a valid model. The model is not compiled.
+    """Find the partitions in which executor `name` runs a valid model. The model is not compiled.
 
     Raises:
         DeviceUnavailable: there is no such executor, or it cannot be imported.
@@ -129,7 +129,7 @@ def _whole(model: Model, by: str) -> Partition:
 
 
 def _unsupported(model: Model, supported: Sequence[bool]) -> dict[int, str]:
-    """Why each operation that is not supported is not, by its number."""
+    """The reason for each operation that is not supported, by the operation's number."""
     from nnburst.executor.graph.plan import match_operation
 
     reasons = {}
@@ -147,7 +147,7 @@ def _unsupported(model: Model, supported: Sequence[bool]) -> dict[int, str]:
 
 
 def _not_lowered(model: Model) -> dict[int, str]:
-    """Why the onnxruntime executor does not run an operation, by its number."""
+    """Why the onnxruntime executor does not run an operation, by the operation's number."""
     from nnburst.executor.onnxruntime.network import survey
 
     refusals = survey(model).refusals
@@ -155,7 +155,7 @@ def _not_lowered(model: Model) -> dict[int, str]:
 
 
 def _engine_partitions(model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Sequence[Partition]:
-    """The parts into which the litert executor cuts a model, for the engine and the reference executor."""
+    """The partitions into which the litert executor cuts a model, with the engine of each."""
     from nnburst.executor.graph.whole_graph import graph_prefix
     from nnburst.executor.litert.network import survey
     from nnburst.executor.litert.split import cut
@@ -196,12 +196,12 @@ def _some(reasons: Sequence[str]) -> str:
     return f"{shown}; and {left} more" if left > 0 else shown
 
 
-#: Suffixes that hold the description itself; others are formats that `dot` draws.
+#: Suffixes of Graphviz source files; other suffixes are formats that `dot` draws.
 SOURCE_SUFFIXES: Final = frozenset({".dot", ".gv"})
 
 
 def add_graph_options(parser: argparse.ArgumentParser) -> None:
-    """Give a command its pictures."""
+    """Add the options that draw the graph."""
     parser.add_argument(
         "--dot",
         type=Path,
@@ -225,7 +225,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_graph_options(args: argparse.Namespace) -> None:
-    """Refuse pictures that cannot be drawn, before anything else is done.
+    """Refuse options for pictures that cannot be drawn, before anything else is done.
 
     Raises:
         InvalidArgument: a package is missing.
@@ -241,7 +241,7 @@ def check_graph_options(args: argparse.Namespace) -> None:
 def write_graphs(
     args: argparse.Namespace, model: Model, placements: Sequence[ExecutorPlacement]
 ) -> None:
-    """Write the chosen pictures.
+    """Write the pictures that the options ask for.
 
     Raises:
         InvalidArgument: there is no operation `--focus`, or Graphviz cannot draw the format.
@@ -267,9 +267,9 @@ def drawing_of(
     focus: int | None = None,
     depth: int = 2,
 ) -> Drawing:
-    """The parts of the executor that cuts the model the most; without any, the first one's gaps.
+    """What to draw: the partitions of the executor that has the most; if none has any, what the first lacks.
 
-    An executor whose package is not installed has not looked at the model and counts last.
+    An executor whose package is not installed did not examine the model and is chosen last.
     """
     chosen = _chosen(placements)
     parts: tuple[DrawnPart, ...] = ()
@@ -281,7 +281,7 @@ def drawing_of(
 
 
 def colours_of(placements: Sequence[ExecutorPlacement]) -> dict[str, str]:
-    """The colour of each executor that runs a partition: in the picture's order first, so that both agree."""
+    """The colour of each engine that runs a partition, the same as in the picture."""
     chosen = _chosen(placements)
     ordered = sorted(placements, key=lambda placement: placement is not chosen)
     return colours([part for placement in ordered for part in _parts(placement)])
@@ -337,7 +337,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, look, print, write; 1 if none of the chosen executors runs the model."""
+    """Print and write the contents and placements; 1 if no chosen executor runs the model."""
     from nnburst.executor.graph.extension import install_from
     from nnburst.executor.operations import SIGNATURES
     from nnburst.hal.validation import validate_model
@@ -393,7 +393,7 @@ def _print(report: dict[str, Any], colours: dict[str, str]) -> None:
 
 
 def _print_dynamic_range(report: dict[str, Any]) -> None:
-    """Which operations have 8-bit weights for real numbers, and how they are computed."""
+    """Print which operations have 8-bit weights for real numbers, and how these operations are computed."""
     numbers = report["dynamic_range"]["operations"]
     if not numbers:
         return
@@ -405,7 +405,7 @@ def _print_dynamic_range(report: dict[str, Any]) -> None:
 
 
 def _print_border(report: dict[str, Any]) -> None:
-    """Inputs and outputs, with the file's descriptions of them."""
+    """Print the inputs and outputs, with the file's descriptions of them."""
     states = {(kind, state[kind]) for state in report["states"] for kind in ("input", "output")}
     rows = [
         [
@@ -431,7 +431,7 @@ def _print_border(report: dict[str, Any]) -> None:
 
 
 def _print_executors(report: dict[str, Any], colours: dict[str, str]) -> None:
-    """The parts that each executor runs, in the picture's colours."""
+    """Print the partitions of each executor, in the picture's colours."""
     total = len(report["operations"])
     rows = []
     for placement in report["executors"]:
@@ -456,7 +456,7 @@ _CONSTANT: Final = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFE
 
 
 def contents(imported: ImportedModel) -> dict[str, Any]:
-    """Everything but the executors that can run it."""
+    """The contents of a file for `--json`, without the executors that can run it."""
     model = imported.model
     main = model.main
     every = [operand for graph in (main, *model.referenced) for operand in graph.operands]

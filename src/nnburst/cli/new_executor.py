@@ -156,7 +156,7 @@ def test_sums_are_right():
 
 
 def write_library(name: str, parent: Path) -> list[Path]:
-    """Write an executor in C that adds, with a Makefile.
+    """Write an executor in C that computes ADD, with a Makefile.
 
     Args:
         name: of the library and its device: lower case, digits and underscores.
@@ -166,7 +166,7 @@ def write_library(name: str, parent: Path) -> list[Path]:
         The files, relative to `parent`.
 
     Raises:
-        InvalidArgument: the name cannot be one, is taken by a built-in executor, or the folder exists.
+        InvalidArgument: the name is not valid or is a built-in executor's, or the folder exists.
     """
     source = (files("nnburst.testing") / "executor.c.in").read_text(encoding="utf-8")
     texts = {
@@ -179,7 +179,7 @@ def write_library(name: str, parent: Path) -> list[Path]:
 
 
 def write_package(name: str, parent: Path) -> list[Path]:
-    """Write a package around an executor that adds.
+    """Write a Python package with an executor that computes ADD.
 
     Args:
         name: of the package, its module and its executor: lower case, digits and underscores.
@@ -189,7 +189,7 @@ def write_package(name: str, parent: Path) -> list[Path]:
         The files, relative to `parent`.
 
     Raises:
-        InvalidArgument: the name cannot be one, is taken by a built-in executor, or the folder exists.
+        InvalidArgument: the name is not valid or is a built-in executor's, or the folder exists.
     """
     attribute = "".join(word.capitalize() for word in name.split("_"))
     words = {"name": name, "attribute": attribute, "distribution": name.replace("_", "-")}
@@ -260,7 +260,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it, and print what to do next."""
+    """Write the executor, and print what to do next."""
     if args.language == "c":
         for path in write_library(args.name, args.into):
             print(path)

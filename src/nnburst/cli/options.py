@@ -1,4 +1,4 @@
-"""Types of command-line options, which refuse nonsense before any work is done."""
+"""Parses values of command-line options, and refuses invalid ones before any work is done."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def cores(text: str) -> str:
 
 
 class LoadOptions(TypedDict):
-    """Arguments of `nnburst.load` beside the file."""
+    """Arguments of `nnburst.load` other than the file."""
 
     shapes: dict[str, tuple[int, ...]]
     constants: dict[str, float]
@@ -140,7 +140,7 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
-    """The given options, as `nnburst.load` takes them."""
+    """The options as keyword arguments of `nnburst.load`."""
     return {
         "shapes": dict(args.shape),
         "constants": dict(args.constant),
@@ -152,7 +152,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
 
 
 def options_for(path: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Those of `load_options` that a file takes: of several networks only the .onnx ones take all.
+    """The part of `load_options` that a file takes: all for .onnx, fewer for .tflite.
 
     Raises:
         OSError: the file cannot be read.
@@ -173,7 +173,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    from nnburst.importer.load import named_shape  # which few commands need
+    from nnburst.importer.load import named_shape  # here, because few commands need it
 
     try:
         return named_shape(text)

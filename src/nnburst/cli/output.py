@@ -27,7 +27,7 @@ Cells = Sequence[object]
 
 #: Width that tables keep to if the output is not a terminal.
 _COLUMNS: Final = 80
-#: Width that a column of words keeps, if it needs as much.
+#: Least width to which a column of words is narrowed.
 _NARROWEST: Final = 8
 #: Seconds between two lines of progress.
 _EVERY: Final = 10.0
@@ -36,9 +36,9 @@ _NUMBER: Final = re.compile(r"([-+]?\d[\d.,]*(e[-+]?\d+)?\s?[%×]?)?")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Give a command its `--json FILE` (`args.json`, a Path or None; "-" is stdout).
+    """Add the option `--json FILE` to a command (`args.json`: a Path or None; "-" is stdout).
 
-    A file that cannot be written is refused with the other arguments, before any work is done.
+    A file that cannot be written is refused when the arguments are parsed, before any work is done.
     """
     parser.add_argument(
         "--json", type=_json_file, metavar="FILE", help="also write the figures as JSON (-: stdout)"
@@ -50,7 +50,7 @@ def _json_file(text: str) -> Path:
 
 
 def writable_file(text: str) -> Path:
-    """A file that can be written (type of an option: one that cannot be is wrong usage)."""
+    """Parse the path of a file (type of an option); a path that cannot be written is wrong usage."""
     path = Path(text)
     target = path if path.exists() else path.parent
     if path.is_dir() or not os.access(target, os.W_OK):
@@ -60,7 +60,7 @@ def writable_file(text: str) -> Path:
 
 @contextmanager
 def text_for_people(json_path: Path | None) -> Iterator[None]:
-    """Print to stderr if the JSON takes stdout."""
+    """Redirect printed text to stderr if the JSON goes to stdout."""
     if str(json_path) == "-":
         with redirect_stdout(sys.stderr):
             yield
@@ -68,12 +68,12 @@ def text_for_people(json_path: Path | None) -> Iterator[None]:
         yield
 
 
-#: Further fields of a benchmark's JSON, once they are known.
+#: Returns further fields of a benchmark's JSON; called when the JSON is written.
 _more: ContextVar[Callable[[], dict[str, object]] | None] = ContextVar("more", default=None)
 
 
 def conditions() -> dict[str, object]:
-    """The fields that `also_in_json` adds by now: how quiet the machine has been."""
+    """The conditions that `also_in_json` would add now: how quiet the machine has been."""
     more = _more.get()
     found = more() if more is not None else {}
     within = found.get("conditions", {})
@@ -82,7 +82,7 @@ def conditions() -> dict[str, object]:
 
 @contextmanager
 def also_in_json(more: Callable[[], dict[str, object]]) -> Iterator[None]:
-    """Add the fields that `more` returns to each object that is written as JSON within."""
+    """Within this context, add the fields that `more` returns to each object that is written as JSON."""
     token = _more.set(more)
     try:
         yield
@@ -91,10 +91,10 @@ def also_in_json(more: Callable[[], dict[str, object]]) -> Iterator[None]:
 
 
 def write_json(path: Path | None, value: object) -> None:
-    """Write `value` as JSON to `path`, with the fields of `also_in_json`; nothing if it is None.
+    """Write `value` as JSON to `path`, with the fields of `also_in_json`; do nothing if `path` is None.
 
     Raises:
-        InvalidArgument: it is to go to stdout, which is closed.
+        InvalidArgument: the path is "-" and stdout is closed.
         OSError: the file cannot be written.
     """
     if path is None:
@@ -112,7 +112,7 @@ def write_json(path: Path | None, value: object) -> None:
 
 
 def printable(text: str) -> str:
-    """`text` with whatever steers a terminal as escapes: names in files may come from anyone."""
+    """`text` with control characters as escapes: names in files are not trusted."""
     if text.isprintable():
         return text
     return "".join(
@@ -124,8 +124,8 @@ class Coloured(NamedTuple):
     """A cell of a table with a colour behind it, if the output has colours.
 
     Attributes:
-        text: in it.
-        colour: as "#rrggbb", of a light one; "" for none.
+        text: the cell's text.
+        colour: a light colour as "#rrggbb"; "" for none.
     """
 
     text: str
@@ -152,7 +152,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Cells]) -> None:
 def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The table as text in 80 columns, every line without trailing blanks.
 
-    Words that do not fit go on in the lines below; if numbers alone take more, each row becomes a list.
+    Words that do not fit go on in the lines below. If the numbers alone need more, each row becomes a list.
     """
     numeric = _numeric(columns, rows)
     widths = _fitting(columns, rows, numeric)
@@ -167,10 +167,10 @@ def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 def _fitting(
     columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]
 ) -> list[int] | None:
-    """Widths with which a row takes 80 columns; None if that cannot be.
+    """Widths of the columns with which a row fits into 80 characters; None if it cannot.
 
-    Lines break between words if that is enough, then within words, last of all within those of the first
-    column, which are names. Numbers stay whole.
+    Lines break between words if that is enough, else within words, and within those of the first column,
+    which are names, only as a last resort. Numbers stay whole.
     """
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     numbers = [max((len(row[at]) for row in rows), default=1) for at in range(len(columns))]
@@ -229,7 +229,7 @@ def _numeric(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how far a long step is; the value is called with the number of units just done.
+    """Show the progress of a long step; call the context's value with the number of units just done.
 
     A pipe gets a line when the step begins, and another one every 10 s.
     """
@@ -246,14 +246,14 @@ def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Lines:
-    """Progress as lines, for what is not a terminal."""
+    """Shows progress as lines, for an output that is not a terminal."""
 
     def __init__(self, description: str, total: int) -> None:
         self._description, self._total = description, total
         self._done, self._printed = 0, time.monotonic()
 
     def advance(self, units: int) -> None:
-        """Units were done; print a line if the last one is old."""
+        """Count units as done; print a line if the last one is 10 s old."""
         self._done += units
         now = time.monotonic()
         if now - self._printed >= _EVERY:
@@ -268,7 +268,7 @@ def microseconds(nanoseconds: float) -> str:
 
 
 def _is_rich() -> bool:
-    # A process that is started without a stdout has None here, and print() does nothing.
+    # `sys.stdout` is None in a process that is started without one; print() does nothing then.
     return sys.stdout is not None and sys.stdout.isatty() and find_spec("rich") is not None
 
 
@@ -288,5 +288,5 @@ def _rich_table(
     for row, behind in zip(rows, colours, strict=True):
         looks = [f"black on {colour}" if colour else "" for colour in behind]
         drawn.add_row(*map(Text, row, looks))
-    console = Console(markup=False, highlight=False)  # brackets in texts are brackets
+    console = Console(markup=False, highlight=False)  # rich would read text in brackets as markup
     console.print(title, drawn, sep="\n")

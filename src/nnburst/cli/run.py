@@ -55,12 +55,12 @@ Array = npt.NDArray[Any]
 #: Bytes of a list of labels inside a .tflite file; larger ones are not taken for labels.
 _LABELS_BYTES: Final = 1 << 20
 
-#: How far from 1 the sum of probabilities is that were rounded to 8 bits, for a thousand classes.
+#: Largest distance from 1 of the sum of a thousand probabilities that were rounded to 8 bits.
 _ROUNDED: Final = 0.1
-#: Classes that are printed.
+#: Number of classes that are printed.
 _TOP: Final = 5
 
-#: Errors of reading the archive of a file: most files carry none, some a damaged one.
+#: Errors of reading the archive in a file; most files have none, some have a damaged one.
 _NO_LABELS: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -72,11 +72,11 @@ _NO_LABELS: Final = (
 
 
 def read_labels(path: Path) -> list[str]:
-    """Names of classes, one in each line.
+    """Read the names of classes from a text file, one on each line.
 
     Raises:
-        InvalidArgument: it is not text.
-        OSError: it cannot be read.
+        InvalidArgument: the file is not text.
+        OSError: the file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8").splitlines()
@@ -100,10 +100,10 @@ def packed_labels(model: Path) -> list[list[str]]:
 
 
 def check_labels(path: Path, labels: Sequence[str], operands: Sequence[Operand]) -> None:
-    """See that there is an output with as many classes as labels.
+    """Check that an output has as many elements as there are labels.
 
     Raises:
-        InvalidArgument: it does not exist.
+        InvalidArgument: no output has as many.
     """
     sizes = [math.prod(operand.dimensions) for operand in operands]
     if len(labels) not in sizes and all(sizes):
@@ -113,7 +113,7 @@ def check_labels(path: Path, labels: Sequence[str], operands: Sequence[Operand])
 
 
 def are_probabilities(real: Array) -> bool:
-    """Whether real values look like those of a SOFTMAX, but for rounding: none below 0, and 1 in all."""
+    """Whether values look like the outputs of a SOFTMAX: none is below 0, and they add up to nearly 1."""
     return bool(real.min() >= 0 and abs(real.sum() - 1) < _ROUNDED)
 
 
@@ -123,10 +123,10 @@ def summary(
     """An output as `--json` writes it.
 
     Args:
-        name: of the output.
-        values: stored values.
-        operand: the output.
-        labels: lists of class names; the one with as many as there are classes is taken.
+        name: the output's name.
+        values: the stored values.
+        operand: the output's operand.
+        labels: lists of class names; the list with as many names as the output has elements is used.
         count: classes to list if the output is a vector; None lists five if it is known to hold scores of
             classes: by its labels, or since its values are probabilities.
     """
@@ -152,7 +152,7 @@ def summary(
 
 
 def _number(value: float) -> float | None:
-    """None for a number that JSON cannot express."""
+    """The value as a float; None if JSON cannot express it."""
     return float(value) if math.isfinite(value) else None
 
 
@@ -196,10 +196,10 @@ def save(paths: Sequence[Path], outputs: Sequence[Array]) -> None:
 
 
 def check_output_count(paths: Sequence[Path], names: Sequence[str]) -> None:
-    """Compare the number of files with the model's outputs.
+    """Check that there is one file for each output, if there are files.
 
     Raises:
-        InvalidArgument: they differ, and there are files.
+        InvalidArgument: the numbers differ.
     """
     if paths and len(paths) != len(names):
         raise InvalidArgument(
@@ -266,7 +266,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, execute, show, write."""
+    """Read the inputs, execute the network, and show and save its outputs."""
     network = NetworkFile.read(args.model, **load_options(args))
     inputs = read_inputs(args.input, network.input_names, network.inputs, args.pixel_range)
     check_output_count(args.output, network.output_names)
@@ -300,7 +300,7 @@ def _open_device(args: argparse.Namespace, imported: ImportedModel) -> Device:
 def _execute(
     args: argparse.Namespace, network: NetworkFile, inputs: Sequence[Any]
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Execute as often as the options say; the measurements, and all outputs of the last time."""
+    """Execute as often as the options ask; return the measurements, and all outputs of the last execution."""
     durations: list[int] = []
     timings: list[Any] = []
     with (
@@ -366,10 +366,10 @@ def _show_times(report: dict[str, Any]) -> None:
 
 
 class RunRoute(Protocol):
-    """A way to execute, with its inputs in place."""
+    """A way to execute a network, with its inputs in place."""
 
     def __call__(self) -> ExecutionResult:
-        """Execute once; states go on from where they were."""
+        """Execute once; each state keeps its value from the execution before."""
 
 
 @contextmanager
@@ -382,7 +382,7 @@ def open_route(
     measure: bool,
     timeout: float,
 ) -> Iterator[RunRoute]:
-    """A route to `prepared`.
+    """Open the route over which `prepared` is executed.
 
     Args:
         via: "burst" or "execute".
@@ -390,7 +390,7 @@ def open_route(
         network: the network.
         inputs: one for each input that is not a state.
         measure: whether the driver times every execution.
-        timeout: seconds of one execution.
+        timeout: seconds after which an execution ends with `MissedDeadline`.
     """
     if via == "execute":
         yield _OverSocket(prepared, network, inputs, measure, timeout)
@@ -407,7 +407,7 @@ def open_route(
 
 
 class _OverSocket:
-    """Executions over the socket; a state's output is its next input."""
+    """Executes over the socket; a state's output is its next input."""
 
     def __init__(
         self,

@@ -22,10 +22,10 @@ from nnburst.testing.models.network_file import Range, from_picture, stored, tak
 
 Array = npt.NDArray[Any]
 
-#: Bytes of one sample: how it is stored, and the value of the loudest one.
+#: By the bytes of a sample: the dtype in which it is stored, and the value of full scale.
 _PCM: Final = {1: ("u1", 128.0), 2: ("<i2", 32768.0), 4: ("<i4", 2147483648.0)}
 
-#: Errors of reading an .npy file: its header is a text of Python, and may claim any shape.
+#: Errors of reading an .npy file: its header is a Python literal and may claim any shape.
 _NO_ARRAY: Final = (
     ValueError,
     EOFError,
@@ -39,7 +39,7 @@ _NO_ARRAY: Final = (
 
 
 def pixel_range(text: str) -> Range:
-    """LOW:HIGH as two numbers (type of `--pixel-range`)."""
+    """Parse LOW:HIGH as two numbers (type of `--pixel-range`)."""
     low, colon, high = text.partition(":")
     try:
         found = float(low), float(high)
@@ -63,16 +63,16 @@ def add_pixel_range_option(parser: argparse.ArgumentParser) -> None:
 def read_inputs(
     paths: Sequence[Path], names: Sequence[str], operands: Sequence[Operand], pixels: Range | None
 ) -> list[Array]:
-    """One array for each input, of its dtype and shape.
+    """Read one array for each input, of the input's dtype and shape.
 
     Args:
         paths: one file for each input, in order.
-        names: of the inputs.
-        operands: the inputs.
+        names: the inputs' names.
+        operands: the inputs' operands.
         pixels: real values of black and white; see `nnburst.testing.models.network_file.from_picture`.
 
     Raises:
-        InvalidArgument: a file is missing or left over, or does not fit; the message names it.
+        InvalidArgument: there are too few or too many files, or a file does not fit; the message names it.
         OSError: a file cannot be read.
     """
     if len(paths) != len(names):
@@ -123,7 +123,7 @@ class _Input:
         return stored(found, self._operand).reshape(shape)
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
-        """Extents of 1 may be missing or left over."""
+        """Check an array's shape; extents of 1 may be missing or added."""
         wanted = self._operand.dimensions
         if 0 in wanted or (not wanted and shape):  # the driver checks it
             return
@@ -138,7 +138,7 @@ class _Input:
                 content = file.readframes(file.getnframes())
         except (wave.Error, EOFError) as error:
             raise self._refused(f"is not PCM sound: {error}") from None
-        content = content[: len(content) // (width * channels) * width * channels]  # may be cut off
+        content = content[: len(content) // (width * channels) * width * channels]  # whole samples
         samples = self._samples(content, width).reshape(-1, channels).mean(axis=1)
         operand = self._operand
         count = math.prod(operand.dimensions)
@@ -150,7 +150,7 @@ class _Input:
         return stored(window.reshape(operand.dimensions), operand)
 
     def _samples(self, content: bytes, width: int) -> Array:
-        if width == 3:  # widened to 4 bytes, the lowest one 0
+        if width == 3:  # 3 bytes are widened to 4, with 0 as the lowest one
             wide = np.zeros((len(content) // 3, 4), np.uint8)
             wide[:, 1:] = np.frombuffer(content, np.uint8).reshape(-1, 3)
             return wide.view("<i4").reshape(-1) / _PCM[4][1]

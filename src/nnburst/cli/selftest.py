@@ -17,7 +17,7 @@ from nnburst.cli.output import add_json_option, microseconds, table, write_json
 from nnburst.executor.reference import numpy_functions
 from nnburst.fmq.shared_memory import SharedMemory
 
-#: Seconds until a driver that was killed must have been noticed.
+#: Seconds within which the client must notice that a driver was killed.
 _NOTICE: Final = 5.0
 
 
@@ -47,7 +47,7 @@ def _outcome(name: str, check: Callable[[], str]) -> dict[str, str]:
 
 
 def _model() -> nnburst.Model:
-    """X + 1 on four floats."""
+    """A model that adds 1 to each of four floats."""
     builder = nnburst.ModelBuilder()
     kind = nnburst.OperandType.TENSOR_FLOAT32
     x = builder.input(kind, (4,))

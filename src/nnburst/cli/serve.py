@@ -100,7 +100,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def _add_scheduling(parser: argparse.ArgumentParser) -> None:
-    """Add the options of where workers run, and before what."""
+    """Add the options that set the cores, the priority and the memory locking of workers."""
     parser.add_argument("--cpus", type=cores, help="cores to run on, comma-separated")
     parser.add_argument(
         "--realtime",
@@ -116,7 +116,7 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     )
 
 
-#: Options of this command that become options of an executor, by the executor's name.
+#: Options of this command that are passed on to an executor, by the executor's name.
 _OF_EXECUTORS: Final = {"litert": ("delegate",), "onnxruntime": ("provider", "provider_library")}
 
 
@@ -126,7 +126,7 @@ def _executor(args: argparse.Namespace) -> str:
         for executor, names in _OF_EXECUTORS.items():
             if any(getattr(args, name) is not None for name in names):
                 return executor
-        if args.model:  # the driver decides by what they are
+        if args.model:  # the driver decides by the networks' formats
             return AUTO
     return chosen_executor(args.executor)
 
@@ -151,7 +151,7 @@ def _executor_options(args: argparse.Namespace) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> NoReturn:
-    """Become the driver: it forks, so it starts as a fresh process with a single thread."""
+    """Replace this process by the driver: it forks, so it must start with a single thread."""
     front = front_words(args)
     if args.grpc is not None and not all(map(find_spec, _NEEDED_BY_FRONT)):
         raise NnburstError("--grpc needs the extra grpc: pip install 'nnburst[grpc]'")
@@ -199,7 +199,7 @@ def run(args: argparse.Namespace) -> NoReturn:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a module is there, and the packages that it lies in."""
+    """Whether a module and the packages around it are installed."""
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:

@@ -61,7 +61,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the profiles one after the other, print, write."""
+    """Run the profiles one after the other, print the outcomes, and write the JSON."""
     from nnburst.hal.errors import InvalidArgument
     from nnburst.testing.driver_under_test import DriverUnderTest
     from nnburst.testing.load.stress import BAD, PROFILES, stress

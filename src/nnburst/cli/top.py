@@ -1,4 +1,4 @@
-"""`nnburst top`: shows live from its metrics which models a service and its front execute."""
+"""`nnburst top`: shows live which models a service and its front execute, from the service's metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import add_json_option, write_json
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
 
-#: By model, then by name; a histogram's are its buckets' upper ends and counts.
+#: Counters by model and name; a histogram's name ends with the bucket's upper bound.
 Counts = dict[str, dict[str, float]]
 
 
@@ -48,17 +48,17 @@ def run(args: argparse.Namespace) -> int:
                 service = {name.removeprefix("nnburst_"): int(n) for name, n in now[""].items()}
                 live.update(tables(rows, service))
                 before = now
-        finally:  # also behind Ctrl-C
+        finally:  # after Ctrl-C, too
             if args.json:
                 write_json(args.json, {"models": rows, "service": service})
     return 0
 
 
 def read(address: str) -> Counts:
-    """One scrape.
+    """Read the metrics once.
 
     Raises:
-        DeviceUnavailable: no service has metrics there.
+        DeviceUnavailable: no service offers metrics at this address.
         NnburstError: the extra is not installed.
     """
     try:
@@ -79,7 +79,7 @@ def read(address: str) -> Counts:
 
 
 def row(model: str, before: dict[str, float], now: dict[str, float]) -> dict[str, Any]:
-    """The figures of a model between two scrapes."""
+    """The figures of a model from one reading of the metrics to the next."""
     since = {name: value - before.get(name, 0.0) for name, value in now.items()}
     requests = _by_status(since, "nnburst_requests_total")
     succeeded = requests.pop("OK", 0.0)
@@ -110,7 +110,7 @@ def _by_status(since: dict[str, float], series: str) -> dict[str, float]:
 
 
 def quantile(since: dict[str, float], share: float, what: str = "total") -> float | None:
-    """Upper end of the bucket that holds it, in milliseconds; None if nothing happened."""
+    """Upper end of the bucket that holds the quantile, in milliseconds; None if nothing was counted."""
     prefix = f"nnburst_{what}_seconds_bucket "
     buckets = sorted(
         (float(name.removeprefix(prefix)), count)
@@ -123,7 +123,7 @@ def quantile(since: dict[str, float], share: float, what: str = "total") -> floa
     return bound * 1e3 if math.isfinite(bound) else None
 
 
-#: Two tables of columns: their headings, and the names of a row's facts.
+#: The columns of the two tables: headings, and the keys of a row's figures.
 _EXECUTIONS: Final = {
     "model": "model",
     "executions/s": "executed",
@@ -145,7 +145,7 @@ _REQUESTS: Final = {
 
 
 def tables(rows: list[dict[str, Any]], service: dict[str, int]) -> Any:  # noqa: ANN401 - rich is an extra
-    """For people: all models' executions, and gRPC's requests to those that are served."""
+    """The figures as `rich` tables: executions of all models, and gRPC requests to the served ones."""
     from rich.console import Group
     from rich.table import Table
 

@@ -192,7 +192,7 @@ def run_view(words: Sequence[str]) -> int:
     return 0
 
 
-#: Where the kernel takes marks, if tracefs is mounted and may be written.
+#: The kernel's file for marks, used if tracefs is mounted and this user may write to the file.
 _MARKER: Final = Path("/sys/kernel/tracing/trace_marker")
 _USAGE = """\
 nnburst trace -o FILE -- COMMAND ...   records COMMAND and all drivers that it starts
@@ -246,11 +246,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def record(command: list[str], output: Path, marker: Path | None = None) -> int:
-    """Run a command, record it, and give back its status.
+    """Run a command, record it, and return its exit status.
 
     Args:
-        command: its words.
-        output: the file, in a format by suffix.
+        command: the command's words.
+        output: the file to write; its suffix chooses the format.
         marker: the kernel's trace_marker, for slices above the HAL.
 
     Raises:
