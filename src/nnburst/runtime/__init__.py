@@ -4,7 +4,7 @@
     compilation = runtime.Compilation(model)     # placed on all devices, or on those listed
     execution = compilation.execution()          # arguments, and computations on them
 
-Names are imported when first used. `nnburst.compile` is the face that most people use.
+Names are imported when first used. Most programs use `nnburst.compile` instead.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _HOME: Final = {
     "ExecutionRecord": "nnburst.runtime.records",
 }
 
-if not TYPE_CHECKING:  # type checkers would take any name for one that this has
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _HOME:

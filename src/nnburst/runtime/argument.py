@@ -24,12 +24,12 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(slots=True)
 class Argument:
-    """Where an input or output lies.
+    """The place of an input or output, and its dimensions.
 
     Attributes:
-        bytes: its bytes, a view of a pool or of private memory; None if it is omitted or lies in a buffer.
-        dimensions: as far as they are known; 0 is unknown.
-        buffer: the driver's buffer that it lies in.
+        bytes: a view of a pool or of private memory; None if the argument is omitted or lies in a buffer.
+        dimensions: the dimensions as far as they are known; 0 is unknown.
+        buffer: the driver's buffer that the argument lies in, or None.
     """
 
     bytes: Bytes | None
@@ -38,7 +38,7 @@ class Argument:
 
     @property
     def is_omitted(self) -> bool:
-        """Whether it has no value."""
+        """Whether the argument has no value."""
         return self.bytes is None and self.buffer is None
 
 
@@ -47,12 +47,12 @@ class Options:
     """Settings of one computation.
 
     Attributes:
-        measure: whether it is timed.
-        deadline_ns: on CLOCK_BOOTTIME; None for none.
-        loop_timeout_ns: how long a WHILE may run.
-        attributes: of vendor extensions, for the device.
-        is_final: whether nothing is computed after the deadline; else the CPU may stand in then, with no
-            limit (RT:R14).
+        measure: whether the computation is timed.
+        deadline_ns: the deadline on CLOCK_BOOTTIME; None for none.
+        loop_timeout_ns: nanoseconds that a WHILE may run.
+        attributes: attributes of vendor extensions, for the device.
+        is_final: whether nothing is computed after the deadline; if not, the CPU may take over then, without
+            a limit (RT:R14).
     """
 
     measure: bool = False
@@ -63,7 +63,7 @@ class Options:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no time left for anything."""
+        """Whether the deadline is final and has passed."""
         return self.is_final and has_passed(self.deadline_ns)
 
 
@@ -72,11 +72,11 @@ class Outcome:
     """The outcome of a computation: a code, and shapes and times if it has them.
 
     Attributes:
-        code: of the framework.
-        output_shapes: one for each output with NO_ERROR and OUTPUT_INSUFFICIENT_SIZE, or none.
-        timing: microseconds.
-        message: why it failed.
-        fenced_timing: microseconds from the last fence on; None if it is the same.
+        code: the framework's result code.
+        output_shapes: a shape for each output with NO_ERROR and OUTPUT_INSUFFICIENT_SIZE, or empty.
+        timing: durations in microseconds.
+        message: the reason of a failure.
+        fenced_timing: durations from the last fence on, in microseconds; None if they are the same.
     """
 
     code: ResultCode = ResultCode.NO_ERROR
@@ -92,14 +92,14 @@ class Outcome:
 
     @property
     def error(self) -> NnburstError:
-        """The exception that stands for it, if it is not a success."""
+        """The exception for a failed outcome."""
         return error_for_code(self.code, self.message, self.output_shapes)
 
     def succeeded(self) -> Outcome:
-        """This outcome itself, where results go to the application.
+        """Return this outcome if it is a success, else raise its error.
 
         Raises:
-            NnburstError: it is not a success.
+            NnburstError: the outcome is a failure.
         """
         if self.code != ResultCode.NO_ERROR:
             raise self.error
@@ -107,7 +107,7 @@ class Outcome:
 
     @property
     def has_result(self) -> bool:
-        """Whether it has computed: to the end, or until an output had too little room."""
+        """Whether the device computed: to the end, or until an output had too little room."""
         return self.code in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
 
 
@@ -119,12 +119,12 @@ class Mortal(Protocol):
 
     @property
     def died_ns(self) -> int | None:
-        """When the end of its driver was noticed, on CLOCK_MONOTONIC; None while it can be used."""
+        """When the end of the driver was noticed, on CLOCK_MONOTONIC; None while the driver is there."""
 
     def revive(self) -> None:
-        """Have it made again, if it is dead: connect, prepare, open. Takes as long as it takes.
+        """If the driver is dead, connect, prepare and open again. There is no time limit.
 
-        Called behind computations (`Background`), never by one.
+        The background thread calls this (`Background`), a computation never does.
 
         Raises:
             NnburstError: the driver does not come back.
@@ -145,7 +145,7 @@ class PreparedPart(Mortal, Protocol):
     """A model or a step that a device has prepared. Thread-safe."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
-        """Execute once; DEAD_OBJECT if its driver is dead; never raises for what a driver or data do."""
+        """Execute once; DEAD_OBJECT if the driver is dead. Failures of drivers or of data are not raised."""
 
     def open_burst(self) -> BurstController | None:
         """A burst on it, which the caller closes; None if the device has no bursts."""
@@ -160,13 +160,13 @@ Shape = tuple[int, ...]
 def checked_outcome(
     outcome: Outcome, declared: Sequence[Shape], is_tensor: Sequence[bool], sizes: Sequence[int]
 ) -> Outcome:
-    """`outcome` itself, without times if it failed, or OP_FAILED if its shapes cannot be (RT:R10).
+    """`outcome`, without times if it is a failure; OP_FAILED if its shapes are impossible (RT:R10).
 
     Args:
-        outcome: of a device.
-        declared: dimensions of each output as the request had them.
-        is_tensor: whether each output is one.
-        sizes: bytes of an element of each output.
+        outcome: the outcome that a device reports.
+        declared: dimensions of each output in the request.
+        is_tensor: for each output, whether it is a tensor.
+        sizes: for each output, the bytes of an element.
     """
     reason = _what_is_wrong(outcome, declared, is_tensor, sizes)
     if reason:
@@ -201,7 +201,7 @@ def _what_is_wrong(
 
 
 def changes_dimensions(known: Shape, reported: Shape) -> bool:
-    """Whether a report contradicts what is known, or has less."""
+    """Whether reported dimensions contradict the known ones, or leave out some of them."""
     if not known:
         return False
     if len(known) != len(reported):

@@ -30,11 +30,11 @@ from nnburst.runtime.records import ExecutionMode
 
 
 class CallTime(NamedTuple):
-    """When a call has begun and must have ended: taken once, where the call begins, and handed down.
+    """The begin and the deadline of a call, taken once when the call begins.
 
     Attributes:
-        began_ns: on CLOCK_MONOTONIC.
-        deadline_ns: on CLOCK_BOOTTIME, which the deadlines of requests are on.
+        began_ns: the begin on CLOCK_MONOTONIC.
+        deadline_ns: the deadline on CLOCK_BOOTTIME, as requests have it.
     """
 
     began_ns: int
@@ -42,20 +42,20 @@ class CallTime(NamedTuple):
 
     @classmethod
     def of(cls, timeout: float) -> Self:
-        """Of a call that begins now.
+        """The times of a call that begins now.
 
         Raises:
-            InvalidArgument: `timeout` is no positive finite number.
+            InvalidArgument: `timeout` is not a positive finite number.
         """
         return cls(time.monotonic_ns(), boottime_deadline_ns(check_timeout(timeout)))
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline; negative behind it."""
+        """Seconds until the deadline; negative after it."""
         return seconds_until(self.deadline_ns)
 
     def check_left(self) -> float:
-        """Seconds until the deadline, for a request that is to be sent now.
+        """Seconds until the deadline; an error if none are left for sending a request.
 
         Raises:
             MissedDeadline: no time is left.
@@ -78,7 +78,7 @@ def execute_arrays(
     bursts: Bursts | None = None,
     mode: ExecutionMode = ExecutionMode.SYNC,
 ) -> ExecutionResult:
-    """Execute once; see `CompiledModel.execute`. `Executable.revive` comes before."""
+    """Execute once; see `CompiledModel.execute`. The caller calls `Executable.revive` before."""
     check_count("inputs", inputs, takes)
     given = [None] * len(gives) if outputs is None else outputs
     check_count("outputs", given, gives)
@@ -107,7 +107,7 @@ def arguments_of(
     inputs: Sequence[Array | None],
     outputs: Sequence[Array],
 ) -> tuple[list[Argument], list[Argument]]:
-    """Arrays as arguments of a plan, where they are.
+    """Make arguments of a plan from arrays, without a copy.
 
     Raises:
         InvalidArgument: an array does not fit the model.
@@ -125,7 +125,7 @@ def result_of(
     """The result of an execution on given outputs.
 
     Raises:
-        NnburstError: what it came to, if that is not a result.
+        NnburstError: the execution failed.
     """
     return _result(gives, outputs, outputs, outcome.succeeded())
 
@@ -158,7 +158,7 @@ def _grow(
     rooms: list[Array],
     shapes: Sequence[OutputShape],
 ) -> bool:
-    """Offer more room for what was too small; False if that cannot help."""
+    """Allocate larger arrays for outputs that were too small; False if that cannot help."""
     grown = False
     for index, (parameter, shape) in enumerate(zip(gives, shapes, strict=False)):
         if shape.is_sufficient:
@@ -183,6 +183,6 @@ def _result(
         extents = parameter.shape_of(shape)
         found = room if parameter.known else head(room, extents)
         if array is None and not parameter.known and 2 * math.prod(extents) < room.size:
-            found = found.copy()  # what was offered is much larger
+            found = found.copy()  # the array is much larger than the output
         arrays.append(settle_truth(found))
     return ExecutionResult(arrays, shapes, outcome.timing)

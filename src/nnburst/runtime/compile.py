@@ -1,4 +1,4 @@
-"""Compiles a model for the devices that run here, and shows the plan that was made.
+"""Compiles a model for the devices of this machine, and shows the plan.
 
 compiled = nnburst.compile("network.tflite")
 print(compiled.plan)
@@ -70,8 +70,8 @@ class PlanView:
         Args:
             plan: the plan.
             source: the model that it was made for.
-            estimated: what steps should take: seconds, or a text, by index.
-            measured: seconds that steps took last, by index.
+            estimated: expected durations of steps: seconds, or a text, by the step's index.
+            measured: seconds of each step's latest execution, by the step's index.
         """
         self._plan: Final = plan
         self._source: Final = source
@@ -95,8 +95,8 @@ class PlanView:
     def __str__(self) -> str:
         """A table, one line a step: device, operations, values, bytes across, times.
 
-        The estimated time is what placement by measurement has timed, else the part of the CPU's time that
-        the device reports to take.
+        The estimated time is measured if the model was placed by measurement; else it is the fraction of the
+        CPU's time that the device reports.
         """
         return plan_table(
             self._plan, self._source, estimated=self._estimated, measured=self._measured
@@ -168,17 +168,18 @@ class CompiledModel(RuntimeObject):
     ) -> ExecutionResult:
         """Execute once on numpy arrays.
 
-        With a thread's second call bursts of its own are opened behind the calls, which then cost about
-        as much as `Burst.execute`; bursts that are not used for some seconds are given up.
+        When a thread calls this for the second time, bursts for this thread are opened in the background;
+        its calls then cost about as much as `Burst.execute`. Bursts that are idle for some seconds are
+        closed.
 
-        Arrays in pools are used where they are. Inputs must not change until this returns.
+        Arrays in pools are used without a copy. Inputs must not change until this returns.
 
         Args:
-            inputs: an array for each input; None if the operation allows to omit it.
+            inputs: an array for each input; None omits an optional input.
             outputs: arrays to write to, or None for a new one. If the model leaves an output's shape
-                open, a given array is room for it, and the result is a view of its beginning.
-            measure: whether to time it; only plans of one step are timed.
-            timeout: seconds that it may take.
+                open, the given array must have room for it, and the result is a view of its beginning.
+            measure: whether to time the execution; only plans of one step are timed.
+            timeout: seconds that the execution may take.
 
         Returns:
             Outputs (the given arrays, or new ones), shapes and timing.
@@ -186,9 +187,9 @@ class CompiledModel(RuntimeObject):
         Raises:
             InvalidArgument: an argument does not fit the model; nothing was executed.
             OutputInsufficientSize: a given array is too small; `output_shapes` has what is needed.
-            MissedDeadline: it took too long.
+            MissedDeadline: the execution took longer than `timeout`.
             DeadObject: a driver of an explicit list has died; the next call prepares again.
-            NnburstError: what another device of an explicit list answers.
+            NnburstError: the error of a device of an explicit list.
             Closed: this is closed.
         """
         mine = self._thread.mine
@@ -198,7 +199,7 @@ class CompiledModel(RuntimeObject):
             try:
                 return burst.execute(inputs, outputs, measure=measure, timeout=timeout)
             except BurstBusy:
-                pass  # a signal handler's call in the middle of another one
+                pass  # a signal handler called this in the middle of another call
         call = CallTime.of(timeout)
         self._check_open()
         self._own_bursts.is_opening(mine)
@@ -214,11 +215,11 @@ class CompiledModel(RuntimeObject):
         self,
         inputs: Sequence[Array | None],
         outputs: Sequence[Array | None] | None = None,
-        **options: Any,  # noqa: ANN401 - those of `execute`
+        **options: Any,  # noqa: ANN401 - as in `execute`
     ) -> ExecutionResult:
-        """`execute` on another thread, while the event loop goes on; arguments and errors are the same.
+        """Run `execute` on another thread while the event loop goes on; arguments and errors are the same.
 
-        A task that is cancelled does not stop the execution.
+        Cancelling the task does not stop the execution.
         """
         return await asyncio.to_thread(self.execute, inputs, outputs, **options)
 
@@ -232,17 +233,16 @@ class CompiledModel(RuntimeObject):
         """Open a burst on each step whose device has any: executions over shared memory.
 
         Args:
-            max_in_flight: requests that may be under way at once (`BoundRequest.submit`), each on another
-                step.
+            max_in_flight: requests that may run at once (`BoundRequest.submit`), each in a different step.
             states: as for `PreparedModel.open_burst`.
-            recover: what a run does while a driver that has died is made again: it waits as long as its
-                timeout permits (True, "wait"), or is computed without that driver at once
-                ("raise"): by the CPU, or, with an explicit list of devices, it is DeadObject. As
-                in `compile` unless given. False is refused: drivers of a plan are always made again.
+            recover: behaviour of a run while a dead driver is being replaced. True or "wait": the run waits
+                for the new driver until its timeout. "raise": the run does not wait; the CPU computes
+                instead, or, with an explicit list of devices, the run raises DeadObject. None: as given
+                to `compile`. False is refused, since drivers of a plan are always replaced.
 
         Raises:
-            InvalidArgument: `max_in_flight` is not 1 to 1,024, `recover` is another word, or a state is not
-                an input and output of the model, or is one twice.
+            InvalidArgument: `max_in_flight` is not 1 to 1,024, `recover` has another value, or a state is
+                not an input and an output of the model, or is listed twice.
             Closed: this is closed.
         """
         self._check_open()
@@ -258,9 +258,9 @@ class CompiledModel(RuntimeObject):
         return StatefulBurst.over(burst, states)
 
     def close(self) -> None:
-        """Release the model: it executes nothing any more and opens no burst.
+        """Release the model: it can no longer execute or open bursts.
 
-        Bursts that are open go on, and keep what they use until they are closed. Twice is fine.
+        Open bursts still work, and keep the parts that they need until they are closed. Twice is fine.
         """
         super().close()
 
@@ -276,10 +276,11 @@ class CompiledModel(RuntimeObject):
 def _open_own_burst(
     reference: weakref.ref[CompiledModel], keep: Callable[[CompiledBurst], None]
 ) -> None:
-    """Open a burst for a thread of a model, unless that is gone or closed.
+    """Open a burst for one thread's calls, unless the model was deleted or closed.
 
     Raises:
-        NnburstError: it cannot be opened, a driver's session allows none, or the plan gains nothing by it.
+        NnburstError: the burst cannot be opened, a driver's session allows no more, or it would not help
+            the plan.
     """
     model = reference()
     if model is None or model.closed:
@@ -321,51 +322,49 @@ def compile(  # noqa: A001 - NNAPI's word
 
     Args:
         model: the path of a .tflite or .onnx file, what `nnburst.load` returns, or a model.
-        devices: those to use, each by its name or as it is; then there is no fallback. By default every
-            driver of this user that runs, the installed engines, and the CPU, which also stands in for what
-            fails.
+        devices: the devices to use, by name or as objects; then there is no fallback. By default every
+            running driver of this user, the installed engines, and the CPU, which also computes what
+            another device fails to compute.
         shapes: dimensions of inputs that a file leaves open, by name; see `nnburst.load`.
-        as_graph: whether a file becomes one operation or NNAPI's; see `nnburst.load`. By default the file
-            decides, and the log has a line if it becomes one.
+        as_graph: whether a file becomes a single operation instead of NNAPI's operations; see
+            `nnburst.load`. By default this depends on the file, and a single operation is logged.
         pools: the pools that the constants of a bare model lie in, in the model's order.
-        preference: what to optimise for.
-        priority: among the models of this program.
-        cache_dir: directory in which devices keep what they compile, if they can; made (mode 0700) if it is
-            missing.
-        token: 32 bytes that name the model in `cache_dir`; by default a hash of its content.
+        preference: the goal to optimise for.
+        priority: priority among the models of this program.
+        cache_dir: directory for the cache files of devices that cache; created (mode 0700) if it is missing.
+        token: 32 bytes that identify the model in `cache_dir`; by default a hash of its content.
         timeout: seconds that placing and preparing may take.
-        placement: "measured" times each installed engine on the whole model, if several report to be good at
-            it, once on a machine, and takes the fastest; 10 s and half of `timeout` at most. Devices' reports
-            decide if `devices` are given, drivers run beside, or LOW_POWER is preferred.
+        placement: "measured" takes the fastest of the installed engines that report similar speed: each is
+            timed on the whole model, once on a machine, within 10 s and half of `timeout`. It does as
+            "declared" if `devices` are given, other drivers run, or LOW_POWER is preferred.
             "declared" places by the costs that devices report.
-        measuring: makes "measured" time operations and steps on all devices, too, and take the plan of least
-            latency: the seconds that it may take, a function for its progress, where its figures are kept.
-            `CompiledModel.placement_report` has what was found either way.
-        manager: the manager whose devices are used; that of this process unless given.
-        fallback: whether the CPU stands in: for a device that does not prepare its step, and for a step that
-            fails while time is left, never after the deadline. Devices that are listed are never stood in
-            for.
-        recover: how a call meets a driver that has died, which is being started again behind it: "wait" for
-            it as long as the call's timeout allows, since a driver is mostly there again sooner than the CPU
-            has computed; "raise" DeadObject at once, or with a fallback have the CPU compute at once.
-        bursts: whether `CompiledModel.execute` goes over bursts of its own from a thread's second call on;
-            else always over the socket.
+        measuring: options for "measured": the seconds that it may take, a function for progress, and the
+            directory for its figures. With them operations and steps are timed on all devices, too, and
+            the plan of least latency is taken. `CompiledModel.placement_report` has the findings.
+        manager: the manager whose devices are used; the manager of this process unless given.
+        fallback: whether the CPU takes over a step that a device does not prepare, or that fails before the
+            deadline. It never takes over from devices that are listed.
+        recover: what a call does if a driver has died, which is started again in the background. "wait":
+            wait for the new driver until the call's timeout; mostly it is there before the CPU would have
+            computed. "raise": raise DeadObject at once, or with a fallback let the CPU compute at once.
+        bursts: whether `CompiledModel.execute` uses bursts from a thread's second call on; otherwise it
+            always uses the socket.
 
     Returns:
-        The compiled model, which the caller closes: its plan, and ways to execute it.
+        The compiled model, which the caller closes.
 
     Raises:
         InvalidArgument: the file cannot be imported, the model is not valid, a device is unknown, no device
-            can run an operation, or another argument makes no sense.
-        MissedDeadline: it took longer than `timeout`.
-        NnburstError: what a device of an explicit list answers.
+            can run an operation, or another argument is not valid.
+        MissedDeadline: compiling took longer than `timeout`.
+        NnburstError: the error of a device of an explicit list.
         OSError: the file cannot be read, or `cache_dir` cannot be made.
     """
     call = CallTime.of(timeout)
     if recover not in ("wait", "raise"):
         raise InvalidArgument(f"recover: {recover!r}, expected 'wait' or 'raise'")
     if isinstance(model, str | os.PathLike):
-        from nnburst.importer.load import load  # which few programs that place models need
+        from nnburst.importer.load import load  # few programs need it
 
         model = load(model, shapes=shapes, as_graph=as_graph)
     elif shapes is not None or as_graph is not None:
@@ -405,7 +404,7 @@ def compile(  # noqa: A001 - NNAPI's word
 
 
 def _graph_devices(manager: Manager, model: HalModel | CarriesPools) -> list[Device] | None:
-    """The one device for a model that is a whole file; None for any other model, which is placed.
+    """A list of the device for a model that is a whole file; None for any other model.
 
     Raises:
         DeviceUnavailable: no device runs it.
@@ -425,10 +424,10 @@ def _graph_devices(manager: Manager, model: HalModel | CarriesPools) -> list[Dev
 
 
 class _Finishing:
-    """`Compilation.finish` behind a call that may give it up: drivers are asked and started there."""
+    """Runs `Compilation.finish` on a thread, so that the caller can stop waiting for it."""
 
     def __init__(self, compilation: Compilation) -> None:
-        """Begin, on a thread."""
+        """Begin on a new thread."""
         self._compilation: Final = compilation
         self._ended: Final = threading.Event()
         self._lock: Final = threading.Lock()
@@ -448,16 +447,16 @@ class _Finishing:
             self._compilation.close()
 
     def wait(self, call: CallTime) -> None:
-        """Wait for its end; one that was given up goes on, and what comes of it is closed.
+        """Wait until it has ended. After a timeout it goes on, and its result is closed.
 
         Raises:
-            MissedDeadline: it has not ended in time.
-            BaseException: what `finish` raised.
+            MissedDeadline: `finish` has not ended in time.
+            BaseException: the exception that `finish` raised.
         """
         has_ended = False
         try:
             has_ended = self._ended.wait(max(call.left, 0.0))
-        finally:  # also behind KeyboardInterrupt
+        finally:  # after KeyboardInterrupt, too
             if not has_ended:
                 self._abandon()
         if not has_ended:

@@ -1,4 +1,4 @@
-"""Executes a compiled model repeatedly over bursts, and submits plans to be waited for later."""
+"""Executes a compiled model repeatedly over bursts, and submits executions whose results come later."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ from nnburst.runtime.runtime_object import RuntimeObject
 
 T = TypeVar("T")
 
-#: Seconds between looks whether a pipeline has room, and in which to take a result that is there.
+#: Seconds between two checks of a pipeline for room, and the timeout for taking a finished result.
 _STEP: Final = 1e-3
 
 
 class _Apart:
-    """One thread of a burst, for what an event loop cannot do itself: it waits for drivers and engines.
+    """A thread of a burst that runs blocking calls for tasks of event loops.
 
-    Tasks that wait for it park in their loops.
+    The tasks wait without blocking their loops.
     """
 
     def __init__(self) -> None:
-        """The thread starts with the first call."""
+        """Do not start the thread; the first call does."""
         self._calls: Final = SimpleQueue[Callable[[], None] | None]()
         self._is_started = False
 
     async def call(self, work: Callable[[], ExecutionResult], deadline_ns: int) -> ExecutionResult:
-        """Have the thread call `work`; returns what it returns, or raises what it raises.
+        """Call `work` on the thread; return its result, or raise its exception.
 
         Raises:
-            MissedDeadline: nothing came until `deadline_ns`, on CLOCK_MONOTONIC; `work` goes on.
+            MissedDeadline: there was no result by `deadline_ns`, on CLOCK_MONOTONIC; `work` goes on.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ExecutionResult] = loop.create_future()
@@ -78,9 +78,9 @@ class _Apart:
         def run() -> None:
             try:
                 outcome: ExecutionResult | Exception = work()
-            except Exception as error:  # the task's to raise
+            except Exception as error:  # the task raises it
                 outcome = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the task gone
+            with contextlib.suppress(RuntimeError):  # the loop was closed with its task
                 loop.call_soon_threadsafe(_settle, future, outcome)
 
         if not self._is_started:
@@ -90,14 +90,14 @@ class _Apart:
         return await _until(future, deadline_ns)
 
     def close(self) -> None:
-        """End the thread behind what it does; does not wait. Twice is fine."""
+        """Let the thread end after its present calls, without waiting. Twice is fine."""
         self._calls.put(None)
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
             del call
-        self._calls.put(None)  # for another thread, which an interrupted start may have left
+        self._calls.put(None)  # for a second thread that an interrupted start may have left
 
 
 def _settle(future: asyncio.Future[ExecutionResult], outcome: ExecutionResult | Exception) -> None:
@@ -110,7 +110,7 @@ def _settle(future: asyncio.Future[ExecutionResult], outcome: ExecutionResult | 
 
 
 async def _until(future: asyncio.Future[T], deadline_ns: int) -> T:
-    """The result of a future, waited for until a moment on CLOCK_MONOTONIC."""
+    """Wait for the result of a future until a deadline on CLOCK_MONOTONIC."""
     left = max(deadline_ns - time.monotonic_ns(), 0) * 1e-9
     done, _ = await asyncio.wait([future], timeout=left)
     if not done:
@@ -136,8 +136,8 @@ class SubmittedPlan(SubmittedRequest):
 
         Args:
             gives: the model's outputs.
-            outputs: arrays of the request.
-            request: under way, or its result if it was executed at once.
+            outputs: the output arrays of the request.
+            request: the request in flight, or its result if it was executed at once.
         """
         self._gives = gives
         self._outputs = outputs
@@ -146,7 +146,7 @@ class SubmittedPlan(SubmittedRequest):
 
     @property
     def settled(self) -> bool:
-        """Whether the outcome is known, so that `result` does not wait."""
+        """Whether the outcome is known, so that `result` returns at once."""
         return isinstance(self._request, ExecutionResult) or self._request.is_done
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
@@ -164,7 +164,7 @@ class SubmittedPlan(SubmittedRequest):
         self,
         timeout: float = 30.0,  # noqa: ASYNC109 - as for `result`
     ) -> ExecutionResult:
-        """`result`, while the event loop goes on. If it is cancelled, it may be called again."""
+        """Wait as `result` does while the event loop goes on. After a cancellation it may be called again."""
         deadline_ns = time.monotonic_ns() + int(check_timeout(timeout) * 1e9)
         self._check_wanted()
         request = self._request
@@ -173,7 +173,7 @@ class SubmittedPlan(SubmittedRequest):
             future: asyncio.Future[None] = loop.create_future()
 
             def wake() -> None:
-                with contextlib.suppress(RuntimeError):  # the loop is closed, and the task gone
+                with contextlib.suppress(RuntimeError):  # the loop was closed with its task
                     loop.call_soon_threadsafe(wake_waiter, future)
 
             request.settled_callbacks.append(wake)
@@ -182,7 +182,7 @@ class SubmittedPlan(SubmittedRequest):
         return self.result(_STEP)
 
     def abandon(self) -> None:
-        """Give up the result: the execution goes on to its end. Twice is fine."""
+        """Discard the result; the execution still runs to its end. Twice is fine."""
         self._is_abandoned = self._is_abandoned or not self.settled
 
     def _check_wanted(self) -> None:
@@ -195,13 +195,13 @@ class SubmittedPlan(SubmittedRequest):
 
 logger = logging.getLogger("nnburst.runtime")
 
-#: Requests of arrays that stay bound, and the execution on arrays of the same shapes that binds them.
+#: Greatest number of requests that stay bound, and the number of the execution of equal shapes that binds.
 _MOST: Final = 8
 _BINDS_AT: Final = 3
-#: Bytes of their private pools.
+#: Greatest number of bytes in the private pools of these requests.
 _MOST_BYTES: Final = 256 << 20
 _DEFAULT_TIMEOUT_NS: Final = 30_000_000_000
-#: Stands for a run that Python is to make, since the plan is not bound.
+#: Status of a run that Python must execute, because the plan is not bound.
 _BY_PYTHON: Final = -1
 
 
@@ -220,7 +220,7 @@ class CompiledBurst(RuntimeObject, Burst):
         waits: bool | None = None,
         mode: ExecutionMode = ExecutionMode.BURST,
     ) -> None:
-        """Use `CompiledModel.open_burst`; executions that are not bound are recorded as of `mode`."""
+        """Use `CompiledModel.open_burst`; executions that are not bound are recorded with `mode`."""
         super().__init__()
         self._mode: Final = mode
         self._inputs: Final = inputs
@@ -242,7 +242,7 @@ class CompiledBurst(RuntimeObject, Burst):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is open; each run finds its drivers, or what stands in for them."""
+        """Whether the burst is open. Dead drivers do not matter: each run replaces them."""
         return not self.closed
 
     @property
@@ -257,7 +257,7 @@ class CompiledBurst(RuntimeObject, Burst):
 
     @property
     def max_in_flight(self) -> int:
-        """Requests that may be under way at once, each on another step."""
+        """Requests that may be in flight at once, each in a different step."""
         return self._max_in_flight
 
     def execute(
@@ -271,12 +271,12 @@ class CompiledBurst(RuntimeObject, Burst):
     ) -> ExecutionResult:
         """Execute once; see `Burst.execute`.
 
-        From the third execution on arrays of the same shapes it is one C call for all steps, with a copy of
-        the arrays before and behind it, if the plan can be bound and nothing is measured or recorded.
+        From the third execution on arrays of equal shapes on, all steps run by one C call, with copies of the
+        arrays before and after it, if the plan can be bound and nothing is measured or recorded.
         """
         self._check_open()
-        # The last request's memory is written before its run can find out that another thread's run of it is
-        # under way, and read after that run.
+        # Only one thread may be in here: the last request's memory is written before its run would notice
+        # another thread's run, and read after that run.
         executing, me = self._executing, next(entries)
         try:
             executing.enter(me)
@@ -298,7 +298,7 @@ class CompiledBurst(RuntimeObject, Burst):
     def _recall(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None] | None
     ) -> LastRequest | None:
-        """The request of such arrays, which are bound when they come for the third time; None before."""
+        """The bound request for such arrays, made when they come for the third time; None before."""
         key = request_key(inputs, outputs, False)
         if key is None:
             return None
@@ -315,7 +315,7 @@ class CompiledBurst(RuntimeObject, Burst):
         inputs: Sequence[Array | None],
         outputs: Sequence[Array | None] | None,
     ) -> LastRequest | None:
-        """A request of its own for such arrays; None if there can be none."""
+        """Bind a new request for such arrays; None if they cannot be bound."""
         arrays = [array for array in inputs if array is not None and array.nbytes]
         if len(arrays) < len(inputs):
             self._remembered.refuse(key)
@@ -326,7 +326,7 @@ class CompiledBurst(RuntimeObject, Burst):
         try:
             places = in_new_pool(wanted)
             ins, outs = places[: len(arrays)], places[len(arrays) :]
-            bound = CompiledRequest(weakref.proxy(self), ins, outs)  # a proxy: this burst holds it
+            bound = CompiledRequest(weakref.proxy(self), ins, outs)  # this burst holds the request
         except NnburstError as error:
             logger.info("arrays are not bound, they are executed step by step: %s", error)
             self._remembered.refuse(key)
@@ -379,8 +379,8 @@ class CompiledBurst(RuntimeObject, Burst):
     ) -> CompiledRequest:
         """Bind arrays once, for many runs; see `Burst.bind`.
 
-        Arrays in a pool are used where they are, others are copied by each run. A request that is measured
-        is executed step by step.
+        Arrays in a pool are used without a copy, each run copies others. A measured request is executed step
+        by step.
         """
         self._check_open()
         given = [*([None] * len(self.inputs) if inputs is None else inputs)]
@@ -406,7 +406,7 @@ class CompiledBurst(RuntimeObject, Burst):
         copy: bool = False,
         timeout: float = 30.0,
     ) -> BurstFunction:
-        """A function of arrays; see `Burst.function`."""
+        """Make a function of arrays; see `Burst.function`."""
         self._check_open()
         return bind_function(self, inputs, copy=copy, timeout=timeout)
 
@@ -421,8 +421,8 @@ class CompiledBurst(RuntimeObject, Burst):
 class CompiledRequest(BoundRequest):
     """A request that is bound to a plan; made by `CompiledBurst.bind`.
 
-    If each step's device has bursts and all shapes are known, a run is one C call for all steps: what a
-    step writes lies where the next one reads it.
+    If each step's device has bursts and all shapes are known, a run is one C call for all steps: each step
+    reads the values where the step before wrote them.
     """
 
     inputs: tuple[Array, ...]
@@ -451,7 +451,7 @@ class CompiledRequest(BoundRequest):
         *,
         measure: bool = False,
     ) -> None:
-        """Bind now; a driver that is dead already shows in the first run."""
+        """Bind now. A dead driver is no error here; the first run deals with it."""
         self._burst = burst
         self._measure = measure
         self.inputs = cast("tuple[Array, ...]", tuple(inputs))
@@ -461,7 +461,7 @@ class CompiledRequest(BoundRequest):
         self._bound: BoundPlan | None = None
         self._last: ExecutionResult | None = None
         self._timeout_ns = 0
-        self._steps: Any = None  # a pointer of cffi's, if nothing is to be copied
+        self._steps: Any = None  # a cffi pointer if no array is copied
         try:
             self._bind()
         except NnburstError as error:
@@ -469,7 +469,7 @@ class CompiledRequest(BoundRequest):
                 raise
 
     def _bind(self) -> None:
-        """Bind to the bursts as they are now."""
+        """Bind to the bursts that are open now."""
         burst, before = self._burst, self._bound
         self._steps = self._bound = None
         if before is not None:
@@ -487,17 +487,17 @@ class CompiledRequest(BoundRequest):
                 self._steps = bound.steps.struct
 
     def _driver_died(self) -> None:
-        """Look in the next run whether it is to be bound anew."""
+        """Make the next run check whether the plan must be bound anew."""
         self._timeout_ns = 0
 
     @property
     def is_bound(self) -> bool:
-        """Whether a run is one C call. It is not if a driver is dead or only Python can execute the plan."""
+        """Whether a run is one C call: not if a driver is dead or only Python can execute the plan."""
         return self._bound is not None
 
     @property
     def closed(self) -> bool:
-        """Whether its burst was closed, so that it cannot be run any more."""
+        """Whether the burst was closed, so that the request can no longer run."""
         return self._burst.closed
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
@@ -508,7 +508,7 @@ class CompiledRequest(BoundRequest):
 
         Raises:
             DeadObject: a driver of an explicit list has died; the next run prepares again.
-            NnburstError: what another device of an explicit list answers.
+            NnburstError: the error of a device of an explicit list.
         """
         timeout_ns = _DEFAULT_TIMEOUT_NS if timeout is None else int(check_timeout(timeout) * 1e9)
         call = None if timeout_ns == self._timeout_ns else self._begin_run(timeout_ns)
@@ -519,14 +519,14 @@ class CompiledRequest(BoundRequest):
             if not code:
                 return self._last  # type: ignore[return-value]
             return self._conclude(code, timeout_ns, call)
-        except BaseException:  # also KeyboardInterrupt, which can come right after the C call
+        except BaseException:  # KeyboardInterrupt, too, even right after the C call
             if self._bound is not None and code != BUSY_CODE:
                 self._bound.steps.abandon()
-                self._timeout_ns = 0  # so that the next run looks whether it is to be bound anew
+                self._timeout_ns = 0  # so that the next run checks whether to bind anew
             raise
 
     def _run_staged(self) -> int:
-        """Run with the copies that arrays outside of pools need, if it is bound; its status."""
+        """Run the bound plan with copies of the arrays that lie in no pool; return the status."""
         bound = self._bound
         if bound is None:
             return _BY_PYTHON
@@ -541,7 +541,7 @@ class CompiledRequest(BoundRequest):
     ) -> ExecutionResult:
         """Execute once; the event loop goes on meanwhile. See `BoundRequest.run_async`.
 
-        If a driver is to be made again first, or the plan cannot be bound, one thread of the burst runs it.
+        If a dead driver must be replaced first, or the plan cannot be bound, a thread of the burst runs it.
         """
         seconds = DEFAULT_TIMEOUT if timeout is None else check_timeout(timeout)
         deadline_ns = time.monotonic_ns() + int(seconds * 1e9)
@@ -554,7 +554,7 @@ class CompiledRequest(BoundRequest):
                 submitted = self.submit(_left(deadline_ns))
                 try:
                     return await submitted.result_async(_left(deadline_ns))
-                except BaseException:  # above all: the task was cancelled
+                except BaseException:  # mostly because the task was cancelled
                     submitted.abandon()
                     raise
             _left(deadline_ns)
@@ -564,15 +564,15 @@ class CompiledRequest(BoundRequest):
     def submit(self, timeout: float | None = None) -> SubmittedPlan:
         """Begin an execution without waiting for it; see `BoundRequest.submit`.
 
-        While one is on its second step, the next one is on its first. A plan that cannot be bound is
-        executed now.
+        While one execution is in its second step, the next one can be in its first. A plan that cannot be
+        bound is executed at once.
 
         Args:
-            timeout: seconds that it may take, 30 unless given.
+            timeout: seconds that the execution may take, 30 unless given.
 
         Raises:
-            NnburstError: a driver of an explicit list cannot be reached, or a plan that was executed now
-                failed.
+            NnburstError: a driver of an explicit list cannot be reached, or the plan was executed at
+                once and failed.
         """
         call = CallTime.of(DEFAULT_TIMEOUT if timeout is None else timeout)
         self._check_idle()
@@ -593,12 +593,12 @@ class CompiledRequest(BoundRequest):
         return SubmittedPlan(self._burst.outputs, self.outputs, request)
 
     def _settled(self) -> None:
-        """Called by the pipeline: what a run that ends like this one gives, and whether there can be one."""
+        """Take the result of a run in the pipeline, and note whether the next run must bind anew."""
         bound = self._bound
         if bound is None or not bound.is_current:
             self._timeout_ns = 0
         else:
-            with contextlib.suppress(NnburstError):  # too little room for a shape that is not known
+            with contextlib.suppress(NnburstError):  # an output had too little room
                 self._last = result_of(self._burst.outputs, self.outputs, bound.outcome)
         self.in_flight = False
 
@@ -608,10 +608,10 @@ class CompiledRequest(BoundRequest):
             raise BurstBusy("this request is under way: its memory is in use")
 
     def _begin_run(self, timeout_ns: int) -> CallTime | None:
-        """Prepare a run with another timeout than the one before, or that cannot go on as that one did.
+        """Prepare a run that has another timeout than the last one, or that must bind anew.
 
         Returns:
-            The time that the run has, if some of it went by here.
+            The times of the run if they were taken here, else None.
         """
         call = CallTime.of(timeout_ns * 1e-9)
         self._check_idle()
@@ -622,20 +622,20 @@ class CompiledRequest(BoundRequest):
         if not self._make_current(call):
             return call
         if self._bound is None:
-            self._timeout_ns = timeout_ns  # and there is nothing to bind
+            self._timeout_ns = timeout_ns  # nothing can be bound
         else:
             self._bound.steps.set_timeout(int(call.check_left() * 1e9))
         return call
 
     def _make_current(self, call: CallTime) -> bool:
-        """Have dead drivers made again, as long as `call` may wait for them, and bind to their bursts.
+        """Replace dead drivers, within the time of `call`, and bind to the new bursts.
 
         Returns:
             Whether all drivers are there.
 
         Raises:
-            MissedDeadline: one is not in time.
-            DeadObject: one is not, and nothing stands in for it.
+            MissedDeadline: a driver is not there in time.
+            DeadObject: a driver is not there, and there is no fallback.
         """
         executable = self._burst._executable
         if self._bound is not None and self._bound.is_current:
@@ -658,13 +658,13 @@ class CompiledRequest(BoundRequest):
         return True
 
     def _execute(self, call: CallTime, *, revives: bool = False) -> ExecutionResult:
-        """Execute without being bound."""
+        """Execute step by step, without the bound plan."""
         return self._burst._execute_anew(
             self.inputs, self.outputs, self._measure, call, revives=revives
         )
 
     def _conclude(self, code: int, timeout_ns: int, call: CallTime | None) -> ExecutionResult:
-        """Finish a run that did not end as the one before."""
+        """Finish a run whose C call returned a status other than 0."""
         burst, bound = self._burst, self._bound
         burst._check_open()
         if bound is None:
@@ -684,10 +684,10 @@ class CompiledRequest(BoundRequest):
 
 
 def _left(deadline_ns: int) -> float:
-    """Seconds until a moment on CLOCK_MONOTONIC.
+    """Seconds until a deadline on CLOCK_MONOTONIC.
 
     Raises:
-        MissedDeadline: that was before now.
+        MissedDeadline: the deadline has passed.
     """
     left = (deadline_ns - time.monotonic_ns()) * 1e-9
     if left <= 0:
@@ -696,7 +696,7 @@ def _left(deadline_ns: int) -> float:
 
 
 def _fixed(parameter: Parameter, room: int | None = None) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Dtype and shape of a parameter's arrays; `room` is its bytes if the shape is not known."""
+    """Dtype and shape of a parameter's arrays; `room` gives the bytes if the shape is not known."""
     if not parameter.known and room is not None:
         check_integer("output_bytes", room, 1, UINT32_MAX)
         return parameter.dtype, (room // parameter.dtype.itemsize,)

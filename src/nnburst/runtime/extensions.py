@@ -1,12 +1,12 @@
 """Decides which programs may use vendor extensions, and keeps their types and attributes.
 
-Every program may use extensions unless an administrator has written a file that names programs: then a
-program may if the file has the path of its executable, of the script that Python runs, or the dotted name of
-the module that `python -m` runs. It is read once. It keeps out mistakes, not attackers, since the program
-itself decides.
+Every program may use extensions unless an administrator has written a file that lists programs. Then a
+program may use them if the file has the path of its executable, the path of the script that Python runs, or
+the dotted name of the module that `python -m` runs. The file is read once. It protects from mistakes, not
+from attackers, since the program itself reads it.
 
-NNAPI: RT:X4, X5, TypeManager. DEVIATES: RT:X4: on Linux the place of a program shows nothing, as there are no
-images of a vendor or product, and no package service; so the list alone decides.
+NNAPI: RT:X4, X5, TypeManager. DEVIATES: RT:X4: Linux has no vendor or product images and no package service,
+so the path of a program proves nothing and the list alone decides.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _APP_PROCESSES: Final = ("/system/bin/app_process64", "/system/bin/app_process32
 _OWN_IMAGES: Final = ("/vendor/", "/odm/", "/data/")
 _PRODUCT: Final = "/product/"
 _NATIVE_TESTS: Final = "/data/nativetest"
-#: From this level of Android on, where a program lies is enough.
+#: From this API level of Android on, the place of a program alone decides.
 _LEVEL_WITHOUT_LIST: Final = 31
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """The package that a program belongs to, by the facts of a package service.
+    """The package that a program belongs to, as a package service describes it.
 
     Attributes:
-        name: such as `com.example.camera`.
+        name: the package's name, such as `com.example.camera`.
         is_system: whether it came with the system.
         is_on_vendor: whether it lies on the vendor's image.
         is_on_product: whether it lies on the product's image.
@@ -68,8 +68,8 @@ class Program:
     """A program that wants to use extensions.
 
     Attributes:
-        path: of its executable; empty if unknown.
-        package: None if it has none.
+        path: path of the executable; empty if unknown.
+        package: the program's package; None if it has none.
     """
 
     path: str
@@ -81,10 +81,10 @@ class System:
     """The settings of a system that decide which programs may use vendor extensions.
 
     Attributes:
-        api_level: of Android; None on any other system.
-        denies_product: whether programs of the product image are kept out.
+        api_level: API level of Android; None on any other system.
+        denies_product: whether programs of the product image are denied.
         is_debuggable: whether native tests count as listed.
-        tests: prefix of the paths of tests, which count as listed then.
+        tests: prefix of the paths of these tests.
     """
 
     api_level: int | None = None
@@ -97,7 +97,7 @@ class Allowlist:
     """Paths of programs and names of packages. Immutable."""
 
     def __init__(self, entries: Iterable[str] = (), origin: str = "the allowlist") -> None:
-        """Take the entries that can be one: a path from / on, or a name with a dot; log the others."""
+        """Keep the valid entries, which are absolute paths or names with a dot; log the others."""
         found = set()
         for entry in filter(None, (line.strip() for line in entries)):
             if entry.startswith("/") or "." in entry:
@@ -118,9 +118,9 @@ def may_use_extensions(program: Program, system: System, allowlist: Allowlist) -
     """Whether a program may use extensions, by the original's conditions (RT:X4).
 
     Args:
-        program: by path and package.
-        system: that it runs on.
-        allowlist: counts below API level 31 only.
+        program: the program.
+        system: the system that it runs on.
+        allowlist: the list, which counts below API level 31 only.
     """
     lies_well, names = _place(program, system)
     if not lies_well or system.api_level is None or system.api_level >= _LEVEL_WITHOUT_LIST:
@@ -130,7 +130,7 @@ def may_use_extensions(program: Program, system: System, allowlist: Allowlist) -
 
 
 def _place(program: Program, system: System) -> tuple[bool, str]:
-    """Whether a program's path allows it extensions, and the name under which a list would have it."""
+    """Whether the place of a program permits extensions, and the name under which a list would have it."""
     path, package = program.path, program.package
     if path in _APP_PROCESSES:
         if package is None:
@@ -147,7 +147,7 @@ _EXECUTABLE: Final = "/proc/self/exe"
 
 @functools.cache
 def refusal() -> str | None:
-    """Why this process may not use extensions; None if it may. Asked once.
+    """The reason why this process may not use extensions; None if it may. Found once.
 
     Raises:
         InvalidArgument: the file that `NNBURST_EXTENSIONS_ALLOWLIST` names cannot be read.
@@ -172,10 +172,10 @@ def check_permission(what: str) -> None:
     """Refuse extensions if this process may not use them (RT:X6).
 
     Args:
-        what: that needs them, for the message.
+        what: the thing that needs extensions, for the message.
 
     Raises:
-        InvalidArgument: it may not; BAD_DATA.
+        InvalidArgument: this process may not use extensions; BAD_DATA.
     """
     why = refusal()
     if why is not None:
@@ -197,7 +197,7 @@ def _names() -> Iterator[str]:
         return
 
 
-#: A driver over AIDL can express no larger ones: its codes are signed.
+#: Largest prefix that a driver over AIDL can express, whose codes are signed.
 _LARGEST_PREFIX = 0x7FFF
 
 
@@ -216,11 +216,11 @@ class TypeRegistry:
         self._name_of: dict[int, str] = {}
 
     def register(self, extension: Extension, device: str) -> bool:
-        """Add an extension of a device.
+        """Register an extension of a device.
 
         Returns:
-            Whether models may use it. Two devices that give the same name different operand types disable it
-            for this process (RT:X1).
+            Whether models may use the extension. If two devices give different operand types to the same
+            name, it is disabled for this process (RT:X1).
         """
         ordered = Extension(
             extension.name, tuple(sorted(extension.operand_types, key=lambda kind: kind.type))
@@ -242,10 +242,10 @@ class TypeRegistry:
         return False
 
     def prefix(self, name: str) -> int:
-        """The prefix of an extension; the first name that is asked for has 1 (RT:X2).
+        """The prefix of an extension; the first extension that is asked for gets 1 (RT:X2).
 
         Raises:
-            InvalidArgument: no device has it (DEVIATES: RT:X3, the original fails one call later).
+            InvalidArgument: no device has the extension (DEVIATES: RT:X3, the original fails one call later).
             ResourceExhausted: there are no prefixes left.
         """
         with self._lock:
@@ -262,7 +262,7 @@ class TypeRegistry:
             return self._prefix_of[name]
 
     def code(self, name: str, number: int) -> int:
-        """The code of type or operation `number` of an extension in this process."""
+        """The code, in this process, of type or operation `number` of an extension."""
         if not 0 <= number <= 0xFFFF:
             raise InvalidArgument(f"type: {number}, expected 16 bits")
         return extension_code(self.prefix(name), number)
@@ -273,7 +273,7 @@ class TypeRegistry:
         return frozenset(self._name_of)
 
     def name(self, code: int) -> str | None:
-        """The extension that a code belongs to; None if its prefix stands for none."""
+        """The extension that a code belongs to; None if its prefix is not in use."""
         return self._name_of.get(prefix_of(code))
 
     def find_operand_type(self, code: int) -> ExtensionOperandTypeInformation | None:
@@ -285,7 +285,7 @@ class TypeRegistry:
         return next((kind for kind in kinds if kind.type == number_of(code)), None)
 
     def size_bytes(self, operand: Operand) -> int:
-        """Bytes of an operand's data; 0 if that is not known."""
+        """Bytes of an operand's data; 0 if unknown."""
         if not is_extension(operand.type):
             return size_bytes(OperandType(operand.type), operand.dimensions)
         known = self.find_operand_type(operand.type)
@@ -296,12 +296,12 @@ class TypeRegistry:
         return known.byte_size * math.prod(operand.dimensions) if operand.dimensions else 0
 
     def used_by(self, codes: Iterable[int]) -> tuple[ExtensionNameAndPrefix, ...]:
-        """The pairs that a model with these codes carries, in order of first use (RT:X2)."""
+        """The names and prefixes that a model with these codes carries, in order of first use (RT:X2)."""
         prefixes = dict.fromkeys(prefix_of(code) for code in codes if is_extension(code))
         return tuple(ExtensionNameAndPrefix(self._name_of[prefix], prefix) for prefix in prefixes)
 
 
-#: The types of this process: codes that one model got stand for the same in every other.
+#: The extensions of this process; a code means the same in all of its models.
 TYPES = TypeRegistry()
 
 
@@ -321,23 +321,23 @@ class AttributeList:
         return tuple(self._added)
 
     def check_given(self, extension: str | None, value: bytes | memoryview | None) -> None:
-        """Check that a name and bytes were given; this goes before every other check.
+        """Check that a name and bytes were given, before every other check.
 
         Raises:
-            UnexpectedNull: a name or bytes are missing.
+            UnexpectedNull: the name or the bytes are missing.
         """
         if extension is None or value is None:
             what = "extension" if extension is None else "value"
             raise UnexpectedNull(f"add_extension_attribute: {what} is None")
 
     def add(self, extension: str, code: int, value: bytes | memoryview) -> None:
-        """Add an attribute; from now on its extension has a prefix in this process (RT:X2).
+        """Add an attribute; its extension gets a prefix in this process (RT:X2).
 
         Raises:
             InvalidArgument: no device has the extension, the code has more than 16 bits, or it was added
                 before; BAD_DATA.
         """
-        TYPES.prefix(extension)  # before the value is read, as long as its length says
+        TYPES.prefix(extension)  # before the value is read to its claimed length
         attribute = ExtensionAttribute(extension, code, bytes(value))
         check_attributes((*self._added, attribute))
         self._added.append(attribute)

@@ -1,4 +1,4 @@
-"""Places a model by what devices are measured to take, and reports what was found."""
+"""Places a model by the measured times of devices, and reports the measurements."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class MeasuredStep(NamedTuple):
     Attributes:
         device: name of the device.
         operations: positions in run order.
-        seconds: of one execution; None if it could not be timed by itself.
-        is_new: whether it was timed now; else it was known from before.
+        seconds: seconds of one execution; None if the step could not be timed by itself.
+        is_new: whether the step was timed now; otherwise the figure is from an earlier measurement.
     """
 
     device: str
@@ -62,15 +62,15 @@ class PlacementReport:
     """The findings of placement by measurement.
 
     Attributes:
-        devices: names, as schedules number them.
-        steps: all steps that were timed, in that order.
-        crossing: for each device, seconds that a step costs there besides its operations.
-        alone: for each device that can run the whole model, seconds that it takes.
-        candidate: the schedule that should be fastest.
-        expected: seconds that the candidate should take; None if there is no candidate.
-        rounds: seconds of the best single device and of the candidate, executed in turns.
-        chosen: the schedule that was taken; empty if measuring decided nothing.
-        reason: why it was chosen, in one sentence.
+        devices: names of the devices, by the numbers that schedules use.
+        steps: all timed steps, in the order of timing.
+        crossing: for each device, seconds that a step costs besides its operations.
+        alone: for each device that can run the whole model, seconds of an execution.
+        candidate: the schedule with the least expected time.
+        expected: expected seconds of the candidate; None if there is no candidate.
+        rounds: pairs of seconds of the best single device and of the candidate, executed in turns.
+        chosen: the schedule that was taken; empty if the measurement decided nothing.
+        reason: the reason for the choice, in one sentence.
     """
 
     devices: tuple[str, ...]
@@ -84,7 +84,7 @@ class PlacementReport:
     reason: str = ""
 
     def _seconds_of(self, device: str, operations: Iterable[int]) -> float | None:
-        """A device's seconds for operations together, by their positions in run order; None if not timed."""
+        """Seconds of a device's step with these operations (positions in run order); None if not timed."""
         wanted = sorted(operations)
         times = [
             step.seconds
@@ -94,7 +94,7 @@ class PlacementReport:
         return times[-1] if times else None
 
     def __str__(self) -> str:
-        """A table of the devices, and the reason."""
+        """A table of the devices, and the reason of the choice."""
         rows = []
         for name in self.devices:
             timed = [step for step in self.steps if step.device == name]
@@ -123,7 +123,7 @@ def _time(seconds: float | None) -> str:
 
 
 class WholePlan:
-    """A whole plan as something that executes like a prepared part. A step that fails makes it fail."""
+    """A whole plan that executes like a prepared part. If a step fails, the plan fails."""
 
     died_ns: Final = None
 
@@ -132,18 +132,18 @@ class WholePlan:
         self._executable = executable
 
     def revive(self) -> None:
-        """Nothing: a plan that is being measured fails if a driver dies."""
+        """Do nothing: a plan that is measured fails if a driver dies."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         """Execute once, without bursts."""
         return self._executable.execute(inputs, outputs, options)
 
     def open_burst(self) -> BurstController:
-        """Bursts on all steps."""
+        """Open bursts on all steps."""
         return _PlanBurst(self._executable)
 
     def close(self) -> None:
-        """Release it."""
+        """Release the plan."""
         self._executable.close()
 
 
@@ -155,7 +155,7 @@ class _PlanBurst:
         self._bursts = executable.open_bursts()
 
     def revive(self) -> None:
-        """Nothing, as for the whole plan."""
+        """Do nothing, as for the whole plan."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         return self._executable.execute(inputs, outputs, options, self._bursts)
@@ -171,29 +171,29 @@ _log: Final = logging.getLogger("nnburst.runtime")
 T = TypeVar("T")
 #: Has a device prepare a step that is only timed.
 PrepareStep = Callable[[ExecutionStep], PreparedPart]
-#: A whole plan by a schedule, as something that executes like a prepared part.
+#: Makes a whole plan from a schedule; the plan executes like a prepared part.
 Assemble = Callable[[Schedule], PreparedPart]
-#: Told how many steps are timed, and how many there are as far as is known.
+#: Called with the number of timed steps, and the number of steps as far as it is known.
 Progress = Callable[[int, int], None]
 
-#: Alternating executions of two plans, and in how many of them the compound one must be the faster.
+#: Pairs of executions of two plans, and the number of pairs in which the compound plan must be faster.
 ROUNDS: Final = 10
 NEEDED: Final = 8
 _WARM_UP: Final = 2
 
 _CONSTANTS: Final = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
-#: Devices that report at most so many times the least cost are tried on a whole model.
+#: Devices whose reported cost is at most this multiple of the least cost are tried on a whole model.
 _NEAR: Final = 2.0
-#: The first device keeps a model that it computes in at most so many times the least time.
+#: The first device keeps a model if its time is at most this multiple of the least time.
 _AS_GOOD: Final = 1.05
 
 
 def may_round_at_weights(model: Model) -> bool:
-    """Whether real numbers of a model may be rounded to 8 bits where they meet weights that are stored so.
+    """Whether a model's real numbers may be rounded to 8 bits where they are combined with 8-bit weights.
 
-    Then the device that reports decide on keeps it, though another one may be faster. Among the engines
-    that is LiteRT, which such files were made for (ADR 29). Others round alike, but a number between two
-    steps may go the other way, and the layers behind it carry that on.
+    Such a model stays on the device with the best report, even if another one is faster. Among the engines
+    this is LiteRT, which such files were made for (ADR 29). Other engines round in the same way, but may
+    round a number between two steps to the other side, and later layers amplify the difference.
     """
     main = model.main
     return model.relax_computation_float32_to_float16 and any(
@@ -204,13 +204,13 @@ def may_round_at_weights(model: Model) -> bool:
 
 
 class MeasuredPlacement:
-    """Times operations and steps, searches, and compares what it finds with the best single device.
+    """Times operations and steps, searches the best schedule, and compares it with the best single device.
 
-    Steps are timed if it matters: each device's longest runs, each operation once by its signature, then
-    what the best schedule so far consists of, until nothing in it is a guess or the budget is spent.
+    Only steps that matter are timed: each device's longest runs, each operation once for its signature, then
+    the steps of the best schedule so far, until all of them are timed or the budget is spent.
 
     Attributes:
-        report: what was found so far.
+        report: the measurements so far.
     """
 
     def __init__(
@@ -226,19 +226,19 @@ class MeasuredPlacement:
         progress: Progress | None = None,
         otherwise: DeclaredPlacement | None = None,
     ) -> None:
-        """Measure nothing yet.
+        """Keep the arguments; nothing is measured yet.
 
         Args:
             source: the model.
-            devices: in the order of the list.
+            devices: the devices, in the order of the list.
             prepare: has a device prepare a step.
-            assemble: makes a whole plan of a schedule.
-            timer: what times.
-            files: of each device what is known from before.
+            assemble: makes a whole plan from a schedule.
+            timer: times the parts.
+            files: for each device, the figures of earlier measurements.
             budget: seconds after which nothing new is timed.
-            progress: called after each step.
-            otherwise: places the model if measuring decides nothing, or if the measured plan fails; `find`
-                needs none.
+            progress: called after each timed step.
+            otherwise: places the model if the measurement decides nothing, or if the measured plan fails;
+                `find` does not need it.
         """
         self._otherwise = otherwise
         self._source = source
@@ -256,10 +256,10 @@ class MeasuredPlacement:
         self.report: Final = PlacementReport(tuple(device.name for device in devices))
 
     def place(self, planner: Planner[T]) -> PreparedPlan[T]:
-        """The plan of least latency; by what devices declare if measuring decides nothing.
+        """Make the plan of least latency; place by declared costs if the measurement decides nothing.
 
         Raises:
-            NnburstError: the plan by what devices declare fails, too.
+            NnburstError: the plan by declared costs fails, too.
         """
         schedule = self.find()
         if schedule:
@@ -274,7 +274,7 @@ class MeasuredPlacement:
         return self._otherwise.place(planner)
 
     def find(self) -> Schedule:
-        """The schedule to follow; empty if no schedule runs the model. `report` has the reason."""
+        """Find the schedule to follow; empty if no schedule runs the model. `report` has the reason."""
         support = self._support()
         self._expected = sum(map(sum, support)) + 2 * len(support)
         runs = self._time_runs(support)
@@ -297,10 +297,10 @@ class MeasuredPlacement:
         return self.report.chosen
 
     def find_whole(self) -> Schedule:
-        """The device that computes the whole model quickest; empty if only the first can, or none is near it.
+        """Find the fastest device for the whole model; empty if there is no other to compare with the first.
 
-        Each is timed once on this kind of machine. One whose report is far from the best one's is not tried:
-        starting it would cost more than it can gain.
+        Each device is timed once on this kind of machine. A device that reports a much higher cost than the
+        best one is not tried: starting it would cost more than it can gain.
         """
         report = self.report
         everything = tuple(range(len(self._source.model.main.operations)))
@@ -340,7 +340,7 @@ class MeasuredPlacement:
         return [supported_operations(device, sliceable, self._pools) for device in self._devices]
 
     def _time_singles(self, support: Sequence[Sequence[bool]]) -> list[dict[int, float]]:
-        """Of each device, what each of its operations takes as a step of its own."""
+        """For each device, the seconds of each operation as a step of its own."""
         found: list[dict[int, float]] = []
         for device, supported in enumerate(support):
             taken = {}
@@ -370,7 +370,7 @@ class MeasuredPlacement:
         singles: Sequence[dict[int, float]],
         runs: dict[ScheduledStep, float],
     ) -> StepCosts:
-        """Fixed and single costs that explain the measurements; what could not be timed costs nothing."""
+        """Estimate fixed and single costs from the measurements; operations that were not timed cost 0."""
         costs = StepCosts([], [])
         for device, (supported, taken) in enumerate(zip(support, singles, strict=True)):
             fixed = _fixed_cost(taken, {s: t for s, t in runs.items() if s.device == device})
@@ -407,7 +407,7 @@ class MeasuredPlacement:
                     file.put(signature)
                     raise
         except NnburstError:
-            pass  # such a step has no time of its own; a plan with it is compared as a whole
+            pass  # such a step cannot be timed by itself; a plan with it is compared as a whole
         self._timed[step] = seconds
         name = self._devices[step.device].name
         self.report.steps.append(MeasuredStep(name, step.operations, seconds, is_new))
@@ -425,7 +425,7 @@ class MeasuredPlacement:
             part.close()
 
     def _decide(self, schedule: Schedule, support: Sequence[Sequence[bool]]) -> Schedule:
-        """The candidate, unless one device alone is as fast; notes why."""
+        """The candidate, unless one device alone is as fast; put the reason into the report."""
         report = self.report
         alone = [n for n, device in enumerate(self._devices) if device.name in report.alone]
         if not schedule or (not alone and any(map(all, support))):
@@ -483,7 +483,7 @@ class MeasuredPlacement:
 
 
 def _runs(supported: Sequence[bool]) -> list[tuple[int, ...]]:
-    """Runs of two and more operations of the run order that a device supports; a lone whole model, too."""
+    """Runs of two or more supported operations in run order; the whole model even if it is one operation."""
     runs = []
     for can, group in groupby(enumerate(supported), key=lambda pair: pair[1]):
         run = tuple(number for number, _ in group)
@@ -493,7 +493,7 @@ def _runs(supported: Sequence[bool]) -> list[tuple[int, ...]]:
 
 
 def _fixed_cost(singles: dict[int, float], runs: dict[ScheduledStep, float]) -> float:
-    """The cost of a step besides its operations: what runs save against their operations one by one."""
+    """The cost of a step besides its operations: the time that runs save over their single operations."""
     saved = [
         (sum(singles[number] for number in step.operations) - seconds) / (len(step.operations) - 1)
         for step, seconds in runs.items()
@@ -513,9 +513,9 @@ class Measuring:
 
     Attributes:
         budget: seconds after which nothing new is timed.
-        progress: called after each timed step with the number of steps timed so far, and of those expected.
-        directory: where figures are kept for later measurements; None to keep nothing. By default
-            `nnburst/costs` in the user's cache directory.
+        progress: called after each timed step, with the number of steps timed so far and the expected number.
+        directory: directory that keeps the figures for later measurements; None to keep nothing. By
+            default `nnburst/costs` in the user's cache directory.
     """
 
     budget: float = 30.0
@@ -524,7 +524,7 @@ class Measuring:
 
 
 def within(measuring: Measuring, deadline_ns: int | None) -> Measuring:
-    """Half of the time that is left for measuring, at most: the plan is still to be prepared."""
+    """Limit the budget to half of the time left, since the plan must still be prepared."""
     if deadline_ns is None:
         return measuring
     left = max(seconds_until(deadline_ns), 0)

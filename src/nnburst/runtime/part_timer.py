@@ -24,17 +24,17 @@ from nnburst.runtime.argument import Argument, BurstController, Options, Prepare
 
 Clock = Callable[[], float]
 _FLOATS: Final = (np.dtype("<f4"), np.dtype("<f2"))
-#: Executions of a part that do not count.
+#: Number of first executions of a part that do not count.
 _WARM_UP: Final = 2
-#: Seconds after which no further execution of a part begins; one always counts.
+#: Seconds after which no further execution of a part begins; at least one counts.
 _ENOUGH: Final = 0.25
 
 
 class PartTimer:
-    """Times parts. Not thread-safe.
+    """Times prepared parts. Not thread-safe.
 
     Attributes:
-        clock: seconds that only go up.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -44,27 +44,27 @@ class PartTimer:
         rounds: int = 9,
         deadline_ns: int | None = None,
     ) -> None:
-        """Time so from now on.
+        """Set the clock and the limits.
 
         Args:
-            clock: seconds that only go up.
-            rounds: executions that count, at most.
-            deadline_ns: moment on CLOCK_BOOTTIME at which an execution is given up; None for none.
+            clock: returns monotonic seconds.
+            rounds: greatest number of executions that count.
+            deadline_ns: deadline of executions on CLOCK_BOOTTIME; None for none.
         """
         self.clock: Final = clock
         self._rounds: Final = rounds
         self._deadline_ns: Final = deadline_ns
 
     def seconds(self, model: Model, part: PreparedPart, hopeless: float = inf) -> float:
-        """The shortest of a part's executions: what other programs add is not the device's.
+        """Seconds of the shortest execution of a part, which other programs have disturbed the least.
 
         Args:
-            model: that was prepared.
-            part: what it was prepared as.
-            hopeless: seconds; a first execution that takes longer is the only one.
+            model: the model that was prepared.
+            part: the prepared part.
+            hopeless: if the first execution takes longer than these seconds, it is the only one.
 
         Raises:
-            GeneralFailure: the size of an input or output is not known before, or the part does not execute.
+            GeneralFailure: the size of an input or output is unknown, or an execution fails.
         """
         with TimedPart(model, part, self.clock, self._deadline_ns) as timed:
             began = self.clock()
@@ -78,7 +78,7 @@ class PartTimer:
 
 
 class TimedPart:
-    """A part with arguments and a burst of its own. A context manager; does not own the part."""
+    """A part with its own arguments and burst, for timing. A context manager; does not own the part."""
 
     def __init__(
         self, model: Model, part: PreparedPart, clock: Clock, deadline_ns: int | None = None
@@ -86,7 +86,7 @@ class TimedPart:
         """Allocate arguments in pools, inputs with made-up data, and open the burst.
 
         Raises:
-            GeneralFailure: the size of an argument is not known before.
+            GeneralFailure: the size of an argument is unknown.
         """
         main = model.main
         self._part: Final = part
@@ -106,7 +106,7 @@ class TimedPart:
         """Seconds that one execution takes.
 
         Raises:
-            GeneralFailure: it fails.
+            GeneralFailure: the execution fails.
         """
         executor = self._burst or self._part
         began = self._clock()
@@ -124,11 +124,11 @@ class TimedPart:
             pool.close()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this object."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close it."""
+        """Call `close`."""
         self.close()
 
     def _argument(self, operand: Operand) -> Argument:
@@ -143,7 +143,7 @@ class TimedPart:
         return Argument(np.asarray(self._pools[-1]), operand.dimensions)
 
     def _input(self, operand: Operand) -> Argument:
-        """Numbers of ordinary size for floats; 0 for all else, which is a valid index, axis and extent."""
+        """Made-up data of an input: moderate numbers for floats; else 0, a valid index, axis and extent."""
         argument = self._argument(operand)
         dtype = DTYPES[OperandType(operand.type)]
         assert argument.bytes is not None
@@ -153,14 +153,14 @@ class TimedPart:
         return argument
 
 
-#: Longer constants are weights, which do not change how long an operation takes.
+#: Constants of more bytes are weights, whose values do not change the time of an operation.
 _COUNTS_AT_MOST = 128
 
 
 def part_signature(model: Model) -> str:
-    """The same for models that take a device the same time: everything but weights.
+    """A hash of everything but the weights: equal for models that take a device the same time.
 
-    Short constants count, since strides, axes and shapes decide how much there is to compute.
+    Short constants are included, since strides, axes and shapes change the amount of computation.
     """
     described = [
         (
@@ -191,16 +191,16 @@ def _described(model: Model, operand: Operand) -> tuple[object, ...]:
     )
 
 
-#: Entries of one file; the oldest go first.
+#: Greatest number of entries in a file; the oldest are dropped first.
 _KEPT_AT_MOST: Final = 20_000
 
 
-#: In place of seconds: the device has refused the part.
+#: Stands for a part that the device has refused, instead of seconds.
 _REFUSED: Final = 0.0
 
 
 class _Contents(msgspec.Struct):
-    """A file: whose figures they are, in plain words for people, and seconds by signature."""
+    """The content of a file: device, version and processor in words, and seconds by signature."""
 
     device: str
     version: str
@@ -219,7 +219,7 @@ def cost_directory() -> Path | None:
 
 
 def processor_model() -> str:
-    """The processor, without which measurements mean nothing."""
+    """Name and number of the processors, which measurements depend on."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
@@ -233,17 +233,17 @@ def processor_model() -> str:
 class CostFile:
     """Seconds by signature, of one version of one device on one kind of processor. Not thread-safe.
 
-    Reading and writing are never errors: what cannot be read is measured anew, what cannot be written
-    is lost.
+    Failures to read or write are ignored: figures that cannot be read are measured anew, figures that
+    cannot be written are lost.
     """
 
     def __init__(self, directory: Path | None, device: str, version: str) -> None:
-        """Read what is there.
+        """Read the file, if there is one.
 
         Args:
-            directory: of all such files, made if it is missing; None to keep nothing.
+            directory: directory of all such files, made if missing; None to keep nothing.
             device: name of the device.
-            version: its version string.
+            version: version string of the device.
         """
         processor = processor_model()
         key = hashlib.sha256(f"{device}\0{version}\0{processor}".encode()).hexdigest()[:32]
@@ -257,7 +257,7 @@ class CostFile:
                 self._contents = found
 
     def get(self, signature: str) -> float | None:
-        """Seconds that a part took; None if it was not measured."""
+        """Seconds of a part; None if it was not measured."""
         seconds = self._contents.seconds.get(signature)
         return seconds if seconds is not None and seconds > 0 else None
 
@@ -266,7 +266,7 @@ class CostFile:
         return self._contents.seconds.get(signature) == _REFUSED
 
     def put(self, signature: str, seconds: float = _REFUSED) -> None:
-        """Note what a part took; by default that the device has refused it."""
+        """Note the seconds of a part; by default, that the device has refused it."""
         kept = self._contents.seconds
         kept[signature] = seconds
         while len(kept) > _KEPT_AT_MOST:

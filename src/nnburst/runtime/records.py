@@ -1,9 +1,10 @@
-"""Records of compilations and executions, for the application that compiles and executes.
+"""Gives the application records of its compilations and executions.
 
     def keep(record): ...                       # a CompilationRecord or an ExecutionRecord
-    manager.records.callback = keep             # nothing is recorded before, and nothing is sent anywhere
+    manager.records.callback = keep             # recording starts here; records stay in the process
 
-NNAPI: RT:T4 to T6. DEVIATES: there is no number of the process and no merging, since nothing leaves it.
+NNAPI: RT:T4 to T6. DEVIATES: records have no process number and are not merged, since they stay in the
+process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ logger = logging.getLogger("nnburst.runtime")
 
 
 class OperandClass(IntEnum):
-    """Of what kind the inputs or outputs of a model are (RT:T5)."""
+    """The kind of a model's inputs or outputs (RT:T5)."""
 
     UNKNOWN = 0
     OTHER = 1
@@ -34,7 +35,7 @@ class OperandClass(IntEnum):
 
 
 class ExecutionMode(IntEnum):
-    """By which call an execution was computed (RT:T5)."""
+    """The call by which an execution was computed (RT:T5)."""
 
     ASYNC = 0
     SYNC = 1
@@ -47,10 +48,10 @@ class PlanFacts:
     """The facts of a plan that the records of its compilation and of its executions share.
 
     Attributes:
-        architecture_hash: 32 bytes over all of the model but its weights (RT:T6).
+        architecture_hash: 32 bytes, a hash over the model without its weights (RT:T6).
         device_id: "name=version" of all devices of the compilation's list, sorted, comma-separated.
         input_class: kind of the model's inputs.
-        output_class: kind of its outputs.
+        output_class: kind of the model's outputs.
         is_explicit: whether the caller listed the devices.
         has_caching: whether the compilation has a cache.
         has_control_flow: whether the model has an IF or a WHILE.
@@ -69,12 +70,12 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilationRecord:
-    """One finish of a compilation, with or without success.
+    """The record of a `Compilation.finish`, with or without success.
 
     Attributes:
-        facts: of the model and its plan.
-        code: the result.
-        duration_ns: nanoseconds that it took.
+        facts: facts of the model and its plan.
+        code: the result code.
+        duration_ns: duration in nanoseconds.
         fell_back_to_cpu: whether the CPU has the whole model because planning failed.
     """
 
@@ -86,13 +87,13 @@ class CompilationRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRecord:
-    """One computation that has ended.
+    """The record of a computation that has ended.
 
     Attributes:
-        facts: of the model and its plan.
-        mode: the call that computed it.
-        code: the result.
-        runtime_ns: nanoseconds from its start; None for ASYNC_WITH_DEPS.
+        facts: facts of the model and its plan.
+        mode: the call that computed.
+        code: the result code.
+        runtime_ns: nanoseconds from the start of the computation; None for ASYNC_WITH_DEPS.
         driver_ns: nanoseconds in the driver; None if not measured.
         hardware_ns: nanoseconds on the hardware; None if not measured.
     """
@@ -109,20 +110,20 @@ Record = CompilationRecord | ExecutionRecord
 
 
 class Records:
-    """Where the records of a manager's compilations go. Thread-safe.
+    """Gives the records of a manager's compilations to a callback. Thread-safe.
 
     Attributes:
-        callback: called with each record, on the thread that the compilation or computation ended on; None
-            for no records. What it raises is logged. While it is set, reusable executions and bound requests
-            that were not bound before are computed by Python, since C keeps no records.
+        callback: called with each record, on the thread on which the compilation or computation ended;
+            None for no records. Its exceptions are logged. While it is set, Python computes reusable
+            executions and bound requests that were not bound before, since C keeps no records.
     """
 
     def __init__(self) -> None:
-        """Record nothing."""
+        """Start without a callback."""
         self.callback: Callable[[Record], None] | None = None
 
     def _emit(self, record: Record) -> None:
-        """Give the callback a record, if there is one."""
+        """Call the callback, if there is one, with a record."""
         callback = self.callback
         if callback is None:
             return
@@ -136,27 +137,27 @@ class PlanRecorder:
     """Records the executions of one plan. Thread-safe.
 
     Attributes:
-        facts: of the plan.
+        facts: facts of the plan.
     """
 
     def __init__(self, records: Records, facts: PlanFacts) -> None:
-        """Record to `records`."""
+        """Give the records to `records`."""
         self._records: Final = records
         self.facts: Final = facts
 
     @property
     def is_on(self) -> bool:
-        """Whether anything takes records."""
+        """Whether records are taken."""
         return self._records.callback is not None
 
     def executed(self, mode: ExecutionMode, code: ResultCode, took_ns: int, timing: Timing) -> None:
         """Record a computation.
 
         Args:
-            mode: by which call.
-            code: what it came to.
-            took_ns: nanoseconds from its start.
-            timing: microseconds, as the driver has them.
+            mode: the call that computed.
+            code: the result code.
+            took_ns: nanoseconds from the start.
+            timing: the driver's durations in microseconds.
         """
         if not self.is_on:
             return
@@ -186,7 +187,7 @@ _CLASSES: Final = {
 
 
 def operand_class(operands: Iterable[Operand]) -> OperandClass:
-    """The class of all inputs or outputs of a model: real numbers and quantised ones count, others do not."""
+    """The class of all inputs or outputs of a model, by those that are real numbers or quantised."""
     found = OperandClass.UNKNOWN
     for operand in operands:
         kind = _CLASSES.get(operand.type)  # type: ignore[call-overload]

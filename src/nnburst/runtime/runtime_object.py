@@ -1,4 +1,4 @@
-"""Closes the framework's objects, and refuses their use in a forked child."""
+"""Declares the base class of the framework's objects: closes them, and refuses their use after a fork."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from nnburst.hal.utils import Closing
 
 
 class RuntimeObject(Closing):
-    """An object of one process. A context manager that closes itself.
+    """An object that belongs to one process. A context manager that closes itself.
 
-    In a forked child every call is refused and `close` frees nothing: drivers, queues and mappings are the
-    parent's.
+    In a forked child every call is refused and `close` frees nothing, since drivers, queues and mappings
+    belong to the parent.
     """
 
     def __init__(self) -> None:
-        """Belong to this process."""
+        """Note the process that the object belongs to."""
         self._process = os.getpid()
         self._closed = False
 
     def _check_open(self) -> None:
-        """Refuse what was closed, and what a forked child inherited.
+        """Refuse the use of a closed object, and of one that a forked child has inherited.
 
         Raises:
             BadState: this is a forked child.
-            Closed: it was closed.
+            Closed: the object was closed.
         """
         name = type(self).__name__
         if os.getpid() != self._process:
@@ -39,11 +39,11 @@ class RuntimeObject(Closing):
         return self._closed
 
     def close(self) -> None:
-        """Free what it holds. Twice is fine; in a forked child nothing happens."""
+        """Free the object's resources. Twice is fine; in a forked child nothing happens."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
         self._release()
 
     def _release(self) -> None:
-        """Free what it holds; called once, by the process that made it."""
+        """Free the object's resources; called once, by the process that made it."""

@@ -1,1 +1,1 @@
-"""Has the devices of the framework: drivers, engines that are launched when needed, the CPU."""
+"""The devices of the framework: drivers, engines that are launched when needed, the CPU."""

@@ -43,7 +43,7 @@ CPU_NAME: Final = "nnapi-reference"
 _ONE: Final = PerformanceInfo(1.0, 1.0)
 
 
-#: Computes an execution of the executor's with a deadline and a loop timeout.
+#: Runs an execution of the executor with a deadline and a loop timeout.
 _Run: TypeAlias = Callable[[Execution, int | None, int], Computed]
 
 
@@ -63,7 +63,7 @@ def _run_on_a_thread(
 
 
 class CpuDevice:
-    """The CPU. Always last, and the one that every other is measured against. Thread-safe.
+    """The CPU: always the last device, and the one that speeds are relative to. Thread-safe.
 
     NNAPI: RT:D3.
     """
@@ -86,29 +86,29 @@ class CpuDevice:
     def __init__(
         self, feature_level: FeatureLevel = FeatureLevel.AIDL_V4, *, inline: bool = True
     ) -> None:
-        """Of the runtime's level; `inline` computes on the caller's thread, not on one of its own."""
+        """Report the runtime's level; with `inline` compute on the caller's thread instead of a new one."""
         self.feature_level: Final = feature_level
         self._run: Final = _run_inline if inline else _run_on_a_thread
         self._executor: Final = ReferenceExecutor()
 
     @property
     def version_string(self) -> str:
-        """That of this package."""
+        """The version of this package."""
         return __version__
 
     def supports_extension(self, name: str) -> bool:  # noqa: ARG002
-        """It has none."""
+        """False: the CPU has no extensions."""
         return False
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:  # noqa: ARG002
-        """All that are neither OEM nor an extension's, whatever their operands."""
+        """True for each operation that is neither OEM nor an extension's, whatever its operands."""
         return [
             operation.type != OperationType.OEM_OPERATION and not is_extension(operation.type)
             for operation in model.main.operations
         ]
 
     def wait(self, timeout: float = 30.0) -> None:
-        """Return at once: it is always there."""
+        """Return at once: the CPU is always there."""
 
     def prepare(
         self,
@@ -124,7 +124,7 @@ class CpuDevice:
 
         Raises:
             MissedDeadline: the deadline has passed.
-            NnburstError: the executor's reason.
+            NnburstError: the executor refuses the model.
         """
         if has_passed(deadline_ns):
             raise MissedDeadline(
@@ -137,30 +137,30 @@ class CpuDevice:
         )
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> None:  # noqa: ARG002
-        """None: plain shared memory."""
+        """None: the CPU uses plain shared memory."""
         return
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing."""
 
 
 class CpuPrepared:
     """A model that the CPU has prepared. Thread-safe."""
 
     def __init__(self, prepared: Prepared, run: _Run) -> None:
-        """Own what the executor has made; `run` computes."""
+        """Own the model that the executor has prepared; `run` computes."""
         self._prepared = prepared
         self._run = run
 
     died_ns: Final = None
 
     def revive(self) -> None:
-        """Nothing: it lives as long as this process."""
+        """Do nothing: the CPU cannot die."""
 
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
     ) -> Outcome:
-        """Execute on the arguments' own memory."""
+        """Execute on the memory of the arguments, without a copy."""
         if has_passed(options.deadline_ns):
             return Outcome(
                 ResultCode.MISSED_DEADLINE_PERSISTENT,
@@ -178,14 +178,14 @@ class CpuPrepared:
             request.close()
 
     def open_burst(self) -> CpuBurst:
-        """The stand-in for a burst in a plan with steps of drivers."""
+        """A substitute for a burst, for plans that also have steps on drivers."""
         return CpuBurst(self)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> CpuRequest:
-        """Bind arguments, whose memory stays where it is, once for many computations.
+        """Bind arguments once for many computations; their memory must stay valid.
 
         Raises:
-            NnburstError: the executor refuses them.
+            NnburstError: the executor refuses the arguments.
         """
         return CpuRequest(
             self._prepared.bind(
@@ -196,15 +196,15 @@ class CpuPrepared:
         )
 
     def close(self) -> None:
-        """Drop constants and layouts."""
+        """Free constants and layouts."""
         self._prepared.close()
 
 
 class CpuRequest:
-    """Arguments that are bound to a model of the CPU's. One thread at a time.
+    """Arguments that are bound to a model on the CPU. One thread at a time.
 
     Attributes:
-        closed: never: its memory is kept alive.
+        closed: always False, since the memory is kept alive.
     """
 
     closed: Final = False
@@ -221,7 +221,7 @@ class CpuRequest:
         return Outcome(result_code(found.status), found.output_shapes, message=found.message)
 
     def compute(self, seconds: float) -> bool:
-        """Compute once; whether it ended well."""
+        """Compute once; True if that succeeded."""
         self._result = self.execute(boottime_deadline_ns(seconds), DEFAULT_LOOP_TIMEOUT_NS)
         return self._result.code == ResultCode.NO_ERROR
 
@@ -235,23 +235,23 @@ class CpuRequest:
         return self.result()
 
     def close(self) -> None:
-        """Let go of the arguments."""
+        """Release the arguments."""
         self._execution.close()
 
 
 class CpuBurst:
     """A step of the CPU among bursts of drivers."""
 
-    has_known_outputs: Final = True  # of a plan whose shapes are known; only such plans are bound
+    has_known_outputs: Final = True  # only plans with known shapes are bound
 
     def __init__(self, part: CpuPrepared) -> None:
-        """Execute `part`, which stays the plan's."""
+        """Execute `part`, which the plan owns."""
         self._part: Final = part
 
     died_ns: Final = None
 
     def revive(self) -> None:
-        """Nothing: it lives as long as this process."""
+        """Do nothing: the CPU cannot die."""
 
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
@@ -260,15 +260,15 @@ class CpuBurst:
         return self._part.execute(inputs, outputs, options)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> CpuRequest:
-        """As `CpuPrepared.bind`."""
+        """Bind arguments; see `CpuPrepared.bind`."""
         return self._part.bind(inputs, outputs)
 
     def holds(self, request: object) -> bool:  # noqa: ARG002
-        """Whether a request can be run: always."""
+        """True: a request can always be run."""
         return True
 
     def has_replaced(self, request: object) -> bool:  # noqa: ARG002
-        """Whether another burst is open in the place of a request's: never."""
+        """False: a request's burst is never replaced."""
         return False
 
     def outcome(self, result: Outcome, outputs: Sequence[Argument]) -> Outcome:  # noqa: ARG002
@@ -276,4 +276,4 @@ class CpuBurst:
         return result
 
     def close(self) -> None:
-        """Nothing: the part is the plan's."""
+        """Do nothing: the plan owns the part."""

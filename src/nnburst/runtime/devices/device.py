@@ -1,7 +1,7 @@
-"""Declares the framework's view of devices, and of those of a compilation while it is planned.
+"""Declares the interface of the framework's devices, and handles the devices of one compilation.
 
-A plan names devices by position: `PlacedDevices` asks the listed ones what they can run, has those that a
-plan names prepare its parts, and has the CPU behind them.
+A plan names devices by position. `PlacedDevices` asks the listed devices which operations they can run, and
+has the devices that the plan names prepare its parts; the CPU comes after the listed ones.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from nnburst.runtime.planning.plan import DeviceFacts, Direction, ExecutionStep,
 from nnburst.runtime.planning.slices import hal_model
 from nnburst.tracing.slices import Layer, Phase, trace
 
-#: A use of a buffer: what a device has prepared, and which of its inputs or outputs.
+#: A use of a buffer: a part that a device has prepared, and which of its inputs or outputs the buffer
+#: becomes.
 Use = tuple[PreparedPart, Direction, int]
 
 
 class CacheRequest(NamedTuple):
-    """Where one part of a plan is cached.
+    """The place of one part of a plan in the compilation cache.
 
     Attributes:
-        directory: of the files.
-        token: 32 bytes that name the part (RT:K1).
+        directory: directory of the cache files.
+        token: 32 bytes that identify the part (RT:K1).
     """
 
     directory: str
@@ -49,17 +50,17 @@ class Device(DeviceFacts, Protocol):
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """The vendor extensions that it has."""
+        """The vendor extensions that the device has."""
 
     @property
     def cache_files(self) -> NumberOfCacheFiles:
-        """The numbers of files that it caches a compilation in."""
+        """The numbers of model files and data files in which the device caches a compilation."""
 
     def supports_extension(self, name: str) -> bool:
-        """Whether it has the extension called `name`."""
+        """Whether the device has the extension called `name`."""
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> Sequence[bool]:
-        """Which operations of the main subgraph it can run, in their order; `pools` are the model's."""
+        """For each operation of the main subgraph, whether the device can run it; `pools` are the model's."""
 
     def prepare(
         self,
@@ -74,44 +75,44 @@ class Device(DeviceFacts, Protocol):
         """Prepare a model or a step.
 
         Args:
-            model: what to prepare.
+            model: the model to prepare.
             pools: the model's pools, in order.
-            preference: what to optimise for.
-            priority: among the models of this program.
-            deadline_ns: moment on CLOCK_BOOTTIME at which to give up; None for no limit.
-            cache: files to keep the compilation in; None for no caching.
-            attributes: of vendor extensions; unknown ones are ignored.
+            preference: the goal to optimise for.
+            priority: priority among the models of this program.
+            deadline_ns: deadline on CLOCK_BOOTTIME; None for no limit.
+            cache: where to cache the compilation; None for no caching.
+            attributes: attributes of vendor extensions; unknown ones are ignored.
 
         Raises:
-            NnburstError: why it cannot be prepared.
+            NnburstError: the model cannot be prepared.
         """
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer | None:
-        """A buffer of its own for these uses; None if it allocates plain shared memory only.
+        """Allocate a buffer of the device for these uses; None if the device uses plain shared memory only.
 
         Raises:
-            NnburstError: why it cannot be allocated.
+            NnburstError: the buffer cannot be allocated.
         """
 
     def wait(self, timeout: float = 30.0) -> None:
-        """Wait until its driver is there, `timeout` seconds at most.
+        """Wait until the driver is there, at most `timeout` seconds.
 
         Raises:
-            NnburstError: it is not there in time.
+            NnburstError: the driver is not there in time.
         """
 
     def close(self) -> None:
-        """End its driver or connection, if it has one; twice is fine."""
+        """End the driver or the connection, if the device has one; twice is fine."""
 
 
 # -- half of the support ---------------------------------------------------------------------------
 
 
 def drop_half_of_support(name: str, model: Model, supported: Sequence[bool]) -> list[bool]:
-    """The answer of device `name` less a pseudo-random half.
+    """Clear a pseudo-random half of the operations that device `name` supports.
 
-    Which half depends on the name, and on each operation with types and extents of its operands, so that the
-    same operation is refused wherever it is.
+    The half depends on the name, and on each operation with the types and extents of its operands, so that
+    equal operations are refused in every model.
 
     NNAPI: debug.nn.sample.supported, which hashes the same.
     """
@@ -131,16 +132,16 @@ def drop_half_of_support(name: str, model: Model, supported: Sequence[bool]) -> 
 
 
 class CandidateDevice:
-    """A candidate of planning's; see `nnburst.runtime.planning.plan`.
+    """A device as a candidate for planning; see `nnburst.runtime.planning.plan`.
 
     Attributes:
-        supports_some: whether it has taken an operation that it was asked about.
+        supports_some: whether the device supports an operation that it was asked about.
     """
 
     def __init__(
         self, device: Device, pools: Sequence[Pool], *, refuses_half: bool = False
     ) -> None:
-        """Ask `device` about a model whose constants lie in `pools`; half of what it takes may be dropped."""
+        """Ask `device` about a model whose constants lie in `pools`; maybe drop half of its support."""
         self._refuses_half: Final = refuses_half and device.name.startswith("sample")
         self._device: Final = device
         self._pools: Final = pools
@@ -168,12 +169,12 @@ class PartOptions:
     """Options with which the parts of one compilation are prepared.
 
     Attributes:
-        preference: what to optimise for.
-        priority: among the models of this process.
-        deadline_ns: on CLOCK_BOOTTIME; None for none.
-        limits_steps: whether the deadline is that of steps, too; else of whole models alone (RT:P16).
-        caching: directory and token; None for no caching.
-        attributes: of vendor extensions, for the one device.
+        preference: the goal to optimise for.
+        priority: priority among the models of this process.
+        deadline_ns: deadline on CLOCK_BOOTTIME; None for none.
+        limits_steps: whether the deadline holds for steps, too, not for whole models alone (RT:P16).
+        caching: directory and token of the cache; None for no caching.
+        attributes: attributes of vendor extensions, for the one explicit device.
     """
 
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
@@ -185,12 +186,12 @@ class PartOptions:
 
 
 class PlacedDevices:
-    """The devices that one model is placed on, with the CPU behind them.
+    """The devices that one model is placed on, with the CPU after them.
 
     Attributes:
-        candidates: the listed devices as planning asks them.
-        cpu: the CPU device likewise.
-        by_position: the devices as plans number them: the listed ones, and the CPU unless it is one of them.
+        candidates: the listed devices as candidates for planning.
+        cpu: the CPU device as a candidate.
+        by_position: the devices by the plan's numbers: the listed ones, then the CPU unless it is listed.
     """
 
     def __init__(
@@ -202,14 +203,14 @@ class PlacedDevices:
         *,
         refuses_half: bool = False,
     ) -> None:
-        """Ask nothing yet.
+        """Keep the arguments; no device is asked yet.
 
         Args:
-            devices: in order.
+            devices: the listed devices, in order.
             cpu: the CPU device, listed or not.
-            pools: those of the model.
-            options: how parts are prepared.
-            refuses_half: whether half of what drivers take is dropped.
+            pools: pools of the model.
+            options: options for preparing parts.
+            refuses_half: whether half of the operations that drivers support is dropped.
         """
         self._pools: Final = pools
         self._options: Final = options
@@ -223,14 +224,14 @@ class PlacedDevices:
 
     @property
     def drivers_support(self) -> bool:
-        """Whether a device that is not the CPU has taken an operation."""
+        """Whether a device other than the CPU supports an operation."""
         return any(each.supports_some for each in self.candidates if not each.is_cpu)
 
     def prepare(self, part: Part) -> PreparedPart:
-        """Have a part's device prepare it; a step gets no deadline and no attributes (RT:P16).
+        """Have the device of a part prepare the part; a step gets no deadline and no attributes (RT:P16).
 
         Raises:
-            NnburstError: what the device answers.
+            NnburstError: the device refuses or fails.
         """
         whole = isinstance(part, SimplePlan)
         device, options = self.by_position[part.device], self._options
@@ -246,7 +247,7 @@ class PlacedDevices:
             )
 
     def _cache(self, device: Device, part: Part) -> CacheRequest | None:
-        """RT:K2: only if the application wants caching and the device has files."""
+        """The part's place in the cache; None without caching or if the device has no cache files (RT:K2)."""
         if self._options.caching is None or not any(device.cache_files):
             return None
         directory, token = self._options.caching
@@ -262,12 +263,12 @@ class PlacedDevices:
         return CacheRequest(directory, named)
 
     def prepare_on_cpu(self, source: FinishedModel, step: ExecutionStep | None) -> PreparedPart:
-        """Have the CPU prepare a step, or for None the whole model.
+        """Have the CPU prepare a step, or the whole model if `step` is None.
 
-        With default preference and priority and no deadline (RT:R14).
+        Preference and priority are the defaults, and there is no deadline (RT:R14).
 
         Raises:
-            NnburstError: it cannot.
+            NnburstError: the CPU cannot prepare it.
         """
         model, used = hal_model(source) if step is None else (step.model, step.pools)
         return self._cpu.prepare(model, [self._pools[n] for n in used])

@@ -39,17 +39,17 @@ from nnburst.runtime.planning.plan import Direction
 
 B = TypeVar("B")
 
-#: Seconds that a call or a run gets if nothing else limits how long it may take: no wait is without an end.
+#: Timeout in seconds of a call or run that has no other limit: every wait has an end.
 PATIENCE: Final = 600.0
 
 
 class DriverPart:
-    """A model or step that a driver has prepared. Thread-safe; prepared again by `revive` alone.
+    """A model or step that a driver has prepared. Thread-safe; only `revive` prepares it again.
 
     Attributes:
-        prepared: the client's, with what it needs to be prepared again.
-        takes_fences: whether it can begin behind fences: the driver's level has them, and the shapes
-            of all outputs are known.
+        prepared: the client's prepared model, which can be prepared again.
+        takes_fences: whether an execution can wait for fences: the driver's level has them, and the
+            shapes of all outputs are known.
     """
 
     def __init__(self, prepared: PreparedModel, *, has_fences: bool = True) -> None:
@@ -59,21 +59,21 @@ class DriverPart:
 
     @property
     def died_ns(self) -> int | None:
-        """When the driver's end was noticed; None while it is there."""
+        """When the driver's end was noticed, on CLOCK_MONOTONIC; None while the driver is there."""
         return died_ns(self.prepared)
 
     def revive(self) -> None:
         """Connect and prepare again if the driver has died.
 
         Raises:
-            NnburstError: it does not come back.
+            NnburstError: the driver does not come back.
         """
         revive(self.prepared)
 
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
     ) -> Outcome:
-        """Execute over the socket: pools where they are, other memory by a copy."""
+        """Execute over the socket; arguments in pools are used in place, others are copied."""
         try:
             current = self.prepared
             arrays = self._arrays(inputs, outputs)
@@ -103,14 +103,14 @@ class DriverPart:
         wait_for: Sequence[SyncFence],
         duration: float | None,
     ) -> FencedStep:
-        """Have it execute once fences have signalled; arguments lie in pools or in its buffers.
+        """Have the driver execute after fences have signalled; arguments lie in pools or in its buffers.
 
         Args:
-            inputs: read once the fences have signalled.
-            outputs: written after that.
-            options: how.
-            wait_for: stay the caller's, who may close them.
-            duration: seconds that it may take from the last fence on; None for no limit.
+            inputs: inputs, which are read after the fences have signalled.
+            outputs: outputs, which are written after that.
+            options: settings of the execution.
+            wait_for: the fences; they stay the caller's, who may close them.
+            duration: seconds that the execution may take from the last fence on; None for no limit.
 
         Raises:
             NnburstError: the driver refuses, or is dead.
@@ -136,7 +136,7 @@ class DriverPart:
         )
 
     def outcome(self, result: ExecutionResult, outputs: Sequence[Argument]) -> Outcome:
-        """The outcome of an execution; an output that only fits what it was rounded up to is too small."""
+        """The outcome of an execution; an output is too small even if it fits into the rounded-up memory."""
         shapes = []
         for parameter, argument, shape in zip(
             self.prepared.outputs, outputs, result.output_shapes, strict=True
@@ -150,11 +150,11 @@ class DriverPart:
 
     @property
     def session_bursts(self) -> OwnBursts:
-        """Those that models of its driver may open by themselves."""
+        """The bursts that `CompiledModel.execute` has opened in the driver's session."""
         return session_bursts(self.prepared)
 
     def open_burst(self, *, driver_spins: bool = True) -> DriverBurst:
-        """A burst on it; see `Burst.open`."""
+        """Open a burst on the part; see `Burst.open`."""
         burst = self.prepared.open_burst(driver_spins=driver_spins, recover="raise")
         assert isinstance(burst, RecoveringBurst)
         return DriverBurst(self, burst)
@@ -167,19 +167,19 @@ class DriverPart:
 def open_own_burst(
     parts: Iterable[object], open_burst: Callable[[], B], user: BurstUser
 ) -> tuple[B, bool]:
-    """Open a burst on a plan that no program has asked for, if the session of each driver allows one more.
+    """Open a burst that no program has asked for, if the session of each driver of the plan allows one more.
 
     Args:
-        parts: of the plan.
-        open_burst: as for `OwnBursts.open`.
-        user: the same.
+        parts: the parts of the plan.
+        open_burst: opens the burst; see `OwnBursts.open`.
+        user: the user of the burst; see `OwnBursts.open`.
 
     Returns:
-        The burst, and whether a part is a driver's.
+        The burst, and whether any part belongs to a driver.
 
     Raises:
-        ResourceExhausted: a session has too many, or models of several priorities.
-        NnburstError: it cannot be opened.
+        ResourceExhausted: a session has too many bursts, or models of several priorities.
+        NnburstError: the burst cannot be opened.
     """
     drivers = [part for part in parts if isinstance(part, DriverPart)]
     for part in drivers:
@@ -188,10 +188,10 @@ def open_own_burst(
 
 
 class FencedStep(Closing):
-    """An execution on a part that begins behind fences.
+    """An execution of a part that begins after fences have signalled.
 
     Attributes:
-        fence: signals when it is done; closed with this.
+        fence: signals the end of the execution; closed with this object.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class FencedStep(Closing):
         self.fence: Final = fenced.fence
 
     def outcome(self, seconds: float) -> Outcome:
-        """Wait for it; MISSED_DEADLINE_TRANSIENT if it is not done after `seconds`."""
+        """Wait for the outcome; MISSED_DEADLINE_TRANSIENT if it does not come within `seconds`."""
         try:
             result = self._fenced.result(max(seconds, 0.001))
             fenced = rounded(self._fenced.info().fenced)
@@ -213,7 +213,7 @@ class FencedStep(Closing):
         return replace(self._part.outcome(result, self._outputs), fenced_timing=fenced)
 
     def close(self) -> None:
-        """Give it up; what is under way goes on."""
+        """Discard the result; an execution under way goes on."""
         self._fenced.close()
 
 
@@ -227,21 +227,21 @@ class DriverBurst:
 
     @property
     def died_ns(self) -> int | None:
-        """When the driver's end was noticed; None while it is there."""
+        """When the driver's end was noticed, on CLOCK_MONOTONIC; None while the driver is there."""
         return died_ns(self._burst)
 
     def revive(self) -> None:
         """Connect, prepare and open again if the driver has died.
 
         Raises:
-            NnburstError: it does not come back.
+            NnburstError: the driver does not come back.
         """
         revive(self._burst)
 
     def execute(
         self, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
     ) -> Outcome:
-        """Execute over the burst; what only the socket carries (loop timeout, attributes) goes there."""
+        """Execute over the burst; with a loop timeout or attributes, over the socket, which carries them."""
         if options.attributes or options.loop_timeout_ns != DEFAULT_LOOP_TIMEOUT_NS:
             return self._part.execute(inputs, outputs, options)
         try:
@@ -254,7 +254,7 @@ class DriverBurst:
         return self._part.outcome(result, outputs)
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> RingRequest:
-        """Bind arguments in pools to the burst as it is now; `revive` comes before.
+        """Bind arguments in pools to the present burst; the caller calls `revive` before.
 
         Raises:
             NnburstError: an argument does not fit or lies in no pool, or the driver is dead.
@@ -266,12 +266,12 @@ class DriverBurst:
         return burst.bind(cast("list[Array | None]", ins), cast("list[Array | None]", outs))
 
     def holds(self, request: RingRequest) -> bool:
-        """Whether a request is bound to the burst as it is now, and can be run."""
+        """Whether a request is bound to the present burst and can be run."""
         burst = self._burst.ring
         return burst.is_alive and not request.closed and burst._has(request)
 
     def has_replaced(self, request: RingRequest) -> bool:
-        """Whether the burst that a request is bound to has died, and another is open in its place."""
+        """Whether the burst that a request is bound to has died and was replaced by another one."""
         burst = self._burst.ring
         return burst.is_alive and not burst._has(request)
 
@@ -303,7 +303,7 @@ def _input(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
 
 
 def _output(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
-    """An array for an output; one for a shape that is not known is as long as its room."""
+    """The array of an output; for an unknown shape a vector over all of the argument's bytes."""
     if argument.buffer is not None:
         return argument.buffer
     if argument.bytes is None:
@@ -313,16 +313,16 @@ def _output(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
         return found.reshape(parameter.dimensions)
     count = argument.bytes.size // parameter.dtype.itemsize
     if not count:
-        return np.empty(1, parameter.dtype)  # less than one element: whatever comes is too much
+        return np.empty(1, parameter.dtype)  # no element fits: any result is too large
     room: Array = argument.bytes[: count * parameter.dtype.itemsize].view(parameter.dtype)
     return room
 
 
 def seconds_left(deadline_ns: int | None) -> float:
-    """Until a deadline on CLOCK_BOOTTIME.
+    """Seconds until a deadline on CLOCK_BOOTTIME.
 
     Raises:
-        MissedDeadline: it has passed.
+        MissedDeadline: the deadline has passed.
     """
     if deadline_ns is None:
         return PATIENCE
@@ -336,18 +336,18 @@ def seconds_left(deadline_ns: int | None) -> float:
 
 
 class DriverDevice:
-    """A driver. Thread-safe. A driver that has died is connected to again by the next call that needs it.
+    """A driver as a device. Thread-safe. After its death the next call that needs it connects again.
 
     NNAPI: RT:D2, D6, DriverDevice in Manager.cpp.
 
     Attributes:
-        name: that it is found under.
-        version_string: asked once, like all that follows.
+        name: the name under which the device is found.
+        version_string: the driver's version; asked for once, like all that follows.
         type: kind of hardware.
-        feature_level: the driver's, or the runtime's if that is lower.
-        extensions: that it has.
-        capabilities: its reported speed.
-        cache_files: in how many files it caches a compilation.
+        feature_level: the driver's level, or the runtime's if that is lower.
+        extensions: the vendor extensions that the driver has.
+        capabilities: the speed that the driver reports.
+        cache_files: the numbers of files in which the driver caches a compilation.
     """
 
     is_cpu: Final = False
@@ -359,15 +359,15 @@ class DriverDevice:
         name: str | None = None,
         feature_level: FeatureLevel = FeatureLevel.AIDL_V4,
     ) -> None:
-        """Connect, and ask all that is asked once.
+        """Connect, and ask for all facts that are asked for once.
 
         Args:
-            connect: makes a connection; called again for each driver that has died.
-            name: instead of the driver's own.
-            feature_level: the runtime's (RT:D6).
+            connect: makes a connection; called again after the driver has died.
+            name: the device's name instead of the driver's own.
+            feature_level: the runtime's feature level (RT:D6).
 
         Raises:
-            NnburstError: it cannot be connected to, or answers badly.
+            NnburstError: the driver cannot be connected to, or its answers are not valid.
         """
         self._driver: Final = recovering_device(connect, "wait")
         try:
@@ -385,15 +385,15 @@ class DriverDevice:
 
     @property
     def pid(self) -> int:
-        """Process of the driver that is connected now."""
+        """The process ID of the driver that is connected now."""
         return self._driver.pid
 
     def supports_extension(self, name: str) -> bool:
-        """Whether it has an extension."""
+        """Whether the driver has an extension."""
         return any(extension.name == name for extension in self.extensions)
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
-        """Which operations of the main subgraph it can run."""
+        """For each operation of the main subgraph, whether the driver can run it."""
         return self._driver.supported_operations(model, pools=pools)
 
     def prepare(
@@ -406,10 +406,10 @@ class DriverDevice:
         cache: CacheRequest | None = None,
         attributes: Sequence[ExtensionAttribute] = (),
     ) -> DriverPart:
-        """Have it prepare a model or a step.
+        """Have the driver prepare a model or a step.
 
         Raises:
-            NnburstError: what it answers.
+            NnburstError: the driver refuses or fails.
         """
         options = {
             "preference": preference,
@@ -428,19 +428,19 @@ class DriverDevice:
             return cached.prepare(seconds)
 
         part = DriverPart(
-            # A plan has bursts of its own, for all of its steps together.
+            # The plan opens bursts for all of its steps together.
             without_own_bursts(prepare_by(self._driver, prepare, waits=False)),
             has_fences=self.feature_level >= FeatureLevel.V1_3,
         )
-        deadline_ns = None  # the compilation's: what is prepared again later does not have it
+        deadline_ns = None  # no deadline when prepared again
         return part
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer:
-        """A buffer of its own.
+        """Allocate a buffer of the driver.
 
         Raises:
-            GeneralFailure: its feature level has none (NNAPI: RTT:M1, Q1).
-            NnburstError: what it answers.
+            GeneralFailure: the driver's feature level has no buffers (NNAPI: RTT:M1, Q1).
+            NnburstError: the driver refuses or fails.
         """
         if self.feature_level < FeatureLevel.V1_3:
             raise GeneralFailure(
@@ -461,10 +461,10 @@ class DriverDevice:
         )
 
     def wait(self, timeout: float = 30.0) -> None:
-        """Wait until it is there again (RT:D7).
+        """Wait until the driver is there again (RT:D7).
 
         Raises:
-            DeadObject: it is not there after that time.
+            DeadObject: the driver is not there after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -486,5 +486,5 @@ class DriverDevice:
 
 
 def clamped(level: FeatureLevel, runtime: FeatureLevel) -> FeatureLevel:
-    """The level that a device reports: never above the runtime's (RT:D6)."""
+    """The device's level, limited to the runtime's (RT:D6)."""
     return min(level, runtime)

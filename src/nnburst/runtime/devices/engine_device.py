@@ -1,4 +1,4 @@
-"""Devices for executors that are installed here, whose drivers start when they are needed."""
+"""Provides devices for installed executors, whose drivers start when they are needed."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ from nnburst.runtime.devices.driver_device import DriverDevice, DriverPart, clam
 
 logger = logging.getLogger("nnburst.runtime")
 
-#: Distributions whose version decides what a built-in executor is.
+#: The distribution whose version is part of a built-in executor's version.
 _DISTRIBUTIONS: Final = {
     "litert": "ai-edge-litert",
     "onnxruntime": "onnxruntime",
     "reference": "",
     "null": "",
 }
-#: Begins every stamp; another one if drivers of the same version report something else.
+#: Begins every stamp; increased when drivers of the same version report other facts.
 _FACTS: Final = "2"
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """The facts that an engine's driver reports of itself, as its last start left them in the cache.
+    """The facts that an engine's driver reports of itself, cached by its last start.
 
     Attributes:
-        stamp: what it holds for: versions, and the files with the engine's speed.
-        version_string: of the driver.
+        stamp: identifies the versions and the files with the engine's speed that the facts are of.
+        version_string: the driver's version.
         type: kind of hardware.
-        feature_level: of the driver.
-        extensions: that it has.
-        capabilities: its reported speed.
-        cache_files: in how many files it caches a compilation.
+        feature_level: the driver's feature level.
+        extensions: the vendor extensions that the driver has.
+        capabilities: the speed that the driver reports.
+        cache_files: the numbers of files in which the driver caches a compilation.
     """
 
     stamp: str
@@ -76,8 +76,8 @@ class EngineDevice:
     """A device whose driver is launched by the first call that needs it. Thread-safe.
 
     Attributes:
-        name: of the device.
-        executor: what the driver runs.
+        name: name of the device.
+        executor: name of the executor that the driver runs.
     """
 
     is_cpu: Final = False
@@ -85,10 +85,10 @@ class EngineDevice:
     def __init__(
         self, name: str, executor: str, feature_level: FeatureLevel = FeatureLevel.AIDL_V4
     ) -> None:
-        """Take what its last start has left as facts about the engine; the first start ever is now.
+        """Read the facts that the engine's last start has cached; if nothing is cached, start it now.
 
         Raises:
-            NnburstError: it does not start.
+            NnburstError: the driver does not start.
         """
         self.name: Final = name
         self.executor: Final = executor
@@ -100,10 +100,10 @@ class EngineDevice:
 
     @property
     def driver(self) -> DriverDevice:
-        """The driver, launched if it is not there yet.
+        """The driver, which is launched if necessary.
 
         Raises:
-            NnburstError: it does not start.
+            NnburstError: the driver does not start.
             Closed: `close` was called.
         """
         with self._lock:
@@ -120,12 +120,12 @@ class EngineDevice:
 
     @property
     def pid(self) -> int:
-        """Process of its driver."""
+        """The process ID of the driver."""
         return self.driver.pid
 
     @property
     def version_string(self) -> str:
-        """Opaque; part of cache tokens."""
+        """The version, an opaque text that is part of cache tokens."""
         return self._facts.version_string
 
     @property
@@ -135,30 +135,30 @@ class EngineDevice:
 
     @property
     def feature_level(self) -> FeatureLevel:
-        """Not above the runtime's."""
+        """The feature level, limited to the runtime's."""
         return clamped(self._facts.feature_level, self._level)
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Those that it has."""
+        """The vendor extensions that the driver has."""
         return self._facts.extensions
 
     @property
     def capabilities(self) -> Capabilities:
-        """Its reported speed."""
+        """The speed that the driver reports."""
         return self._facts.capabilities
 
     @property
     def cache_files(self) -> NumberOfCacheFiles:
-        """In how many files it caches a compilation."""
+        """The numbers of files in which the driver caches a compilation."""
         return NumberOfCacheFiles(*self._facts.cache_files)
 
     def supports_extension(self, name: str) -> bool:
-        """Whether it has an extension."""
+        """Whether the driver has an extension."""
         return any(extension.name == name for extension in self.extensions)
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:
-        """Which operations of the main subgraph it can run."""
+        """For each operation of the main subgraph, whether the driver can run it."""
         return self.driver.supported_operations(model, pools)
 
     def prepare(
@@ -171,29 +171,29 @@ class EngineDevice:
         cache: CacheRequest | None = None,
         attributes: Sequence[ExtensionAttribute] = (),
     ) -> DriverPart:
-        """Have its driver prepare a model or a step."""
+        """Have the driver prepare a model or a step."""
         return self.driver.prepare(
             model, pools, preference, priority, deadline_ns, cache, attributes
         )
 
     def allocate(self, uses: Sequence[Use], dimensions: Sequence[int]) -> Buffer:
-        """A buffer of its driver's."""
+        """Allocate a buffer of the driver."""
         return self.driver.allocate(uses, dimensions)
 
     def wait(self, timeout: float = 30.0) -> None:
-        """Wait until its driver is there; one that was not launched yet is there."""
+        """Wait until the driver is there; return at once if it was not launched yet."""
         if self._started is not None:
             self._started.wait(timeout)
 
     def close(self) -> None:
-        """End its driver."""
+        """End the driver."""
         with self._lock:
             self._closed = True
             if self._started is not None:
                 self._started.close()
 
     def _learn(self, driver: DriverDevice) -> EngineFacts:
-        """Keep what the driver reports of itself, for programs that start later."""
+        """Cache the facts that the driver reports of itself, for programs that start later."""
         facts = EngineFacts(
             _stamp(self.name, self.executor),
             driver.version_string,
@@ -213,7 +213,7 @@ class EngineDevice:
 
 
 def is_installed(executor: str) -> bool:
-    """Whether an executor is there: a built-in one whose engine is installed, an entry point, or a path."""
+    """Whether an executor is available: its engine is installed, or it is an entry point or a path."""
     if executor in ENGINES:
         return has_engine(executor)
     if executor in _DISTRIBUTIONS:
@@ -231,7 +231,7 @@ def _version_of(distribution: str) -> str:
 
 
 def _stamp(name: str, executor: str) -> str:
-    """The stamp of facts: versions, and when the files with the engine's speed were changed."""
+    """The stamp of facts: versions, and the times at which the files with the engine's speed were changed."""
     parts = [_FACTS, __version__, executor]
     if distribution := _DISTRIBUTIONS.get(executor):
         parts.append(_version_of(distribution))
@@ -240,7 +240,7 @@ def _stamp(name: str, executor: str) -> str:
 
 
 def _changed(path: Path | None) -> str:
-    """When a file was changed last; empty if this user can look at none."""
+    """The time at which a file was changed last; "" if there is no file that this user can see."""
     try:
         return "" if path is None else str(path.stat().st_mtime_ns)
     except OSError:
@@ -255,7 +255,7 @@ def _in(folder: Callable[[], Path], room: str, name: str) -> Path | None:
 
 
 def _load(name: str, executor: str) -> EngineFacts | None:
-    """The facts that are kept, unless they are of other versions or not readable: it is a cache."""
+    """Read the cached facts; None if they are of other versions or cannot be read."""
     path = _in(cache_directory, "devices", name)
     try:
         if path is None:
@@ -279,10 +279,9 @@ def _store(name: str, facts: EngineFacts) -> None:
 
 
 class CpuDriver(EngineDevice):
-    """The reference executor in another process: a crash there is not the program's. Thread-safe.
+    """The reference executor in another process, so that its crash does not end the program. Thread-safe.
 
-    What the CPU device reports of itself stays the same; tensors without elements fail, as with any
-    driver.
+    It reports the same of itself as `CpuDevice`; tensors without elements fail, as with any driver.
     """
 
     is_cpu: Final = True  # type: ignore[misc]
@@ -291,7 +290,7 @@ class CpuDriver(EngineDevice):
     extensions = ()
 
     def __init__(self, feature_level: FeatureLevel = FeatureLevel.AIDL_V4) -> None:
-        """Launched by the first call that needs it."""
+        """Keep the level; the first call that needs the driver launches it."""
         super().__init__(CPU_NAME, "reference", feature_level)
 
     supported_operations = CpuDevice.supported_operations

@@ -30,7 +30,7 @@ from nnburst.runtime.runtime_object import RuntimeObject
 
 logger = logging.getLogger("nnburst.runtime")
 
-#: Seconds that a driver that listens has to answer.
+#: Seconds within which a listening driver must answer.
 _PATIENCE: Final = 5.0
 
 
@@ -42,14 +42,14 @@ class Settings:
         partitioning: the mode of compilations without an explicit list (RT:P1).
         cpu_only: whether the CPU is the only device.
         enabled: what the whole name of a device must match.
-        engines: device name and executor of each engine; "auto" is the best one that is installed, and has
-            the other ones tried on whole models.
+        engines: device name and executor of each engine; "auto" stands for the best installed one, and
+            lets the others be tried on whole models.
         strict_slicing: whether a slice that is not valid is an error (RT:S6).
         starts_inline: whether `Execution.start` computes before it returns.
         refuses_half: whether devices named sample… refuse half of what they support.
         cpu_driver: whether the CPU device is a driver.
         cpu_inline: whether the CPU computes on the caller's thread, not on one of its own each time.
-        feature_level: the runtime's (RT:D5).
+        feature_level: the runtime's feature level (RT:D5).
     """
 
     partitioning: PartitioningMode = PartitioningMode.WITH_FALLBACK
@@ -65,10 +65,10 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Settings:
-        """By the `NNBURST_…` variables.
+        """Read the settings from the `NNBURST_…` variables.
 
         Raises:
-            InvalidArgument: one of them breaks its rule.
+            InvalidArgument: the value of a variable is not valid.
         """
         return cls(
             PartitioningMode(environment.PARTITION.read()),
@@ -86,8 +86,9 @@ class Settings:
 class Manager(RuntimeObject):
     """The devices that models can be placed on, the CPU last (RT:D1). Thread-safe.
 
-    It finds the drivers of this user that run, sorted by name, then installed engines. Of several of one name
-    the first counts, and only the CPU may be called nnapi-reference. A process needs one: `of_process`.
+    It finds the running drivers of this user, sorted by name, then installed engines. Of devices of the same
+    name the first counts, and only the CPU may be called nnapi-reference. A process needs only one manager:
+    `of_process`.
 
     NNAPI: RT:D1 to D8, DeviceManager in Manager.cpp.
 
@@ -101,14 +102,14 @@ class Manager(RuntimeObject):
     def __init__(
         self, devices: Sequence[Device] | None = None, *, settings: Settings | None = None
     ) -> None:
-        """Look for devices, or take those given; the CPU comes behind them.
+        """Look for devices, or take the given ones; the CPU comes after them.
 
         Args:
-            devices: instead of those that are found; closed with the manager.
-            settings: how to find and place; by default those of the environment, unless devices are given.
+            devices: the devices to use instead of found ones; closed with the manager.
+            settings: rules of finding and placing; by default from the environment, unless devices are given.
 
         Raises:
-            InvalidArgument: a variable of the environment breaks its rule, or a name is not allowed.
+            InvalidArgument: the value of an environment variable is not valid, or a name is not allowed.
         """
         super().__init__()
         if settings is None:
@@ -132,10 +133,10 @@ class Manager(RuntimeObject):
 
     @classmethod
     def of_process(cls) -> Manager:
-        """The manager of this process, made when it is first asked for.
+        """The manager of this process, which the first call makes.
 
         Raises:
-            InvalidArgument: a variable of the environment breaks its rule.
+            InvalidArgument: the value of an environment variable is not valid.
         """
         with cls._one_lock:
             if cls._one is None or cls._one.closed or cls._one._process != os.getpid():
@@ -144,7 +145,7 @@ class Manager(RuntimeObject):
 
     @property
     def records(self) -> Records:
-        """Where records of compilations and executions go: set its `callback`."""
+        """The receiver of records of compilations and executions: set its `callback`."""
         return self._records
 
     @property
@@ -153,7 +154,7 @@ class Manager(RuntimeObject):
         return [*self._drivers, self.cpu]
 
     def refresh(self) -> list[Device]:
-        """Add the drivers and engines that have come since; known devices stay, dead or alive.
+        """Add drivers and engines that are new; known devices stay, even dead ones.
 
         Returns:
             All devices, the CPU last.
@@ -170,7 +171,7 @@ class Manager(RuntimeObject):
         return self.devices
 
     def _found(self) -> Iterator[tuple[str, Callable[[], Device]]]:
-        """Names of what may become a device, and what makes it."""
+        """For each possible device, its name and a function that makes it."""
         level = self._settings.feature_level
         for path in _sockets():
             name = path.name.removesuffix(SUFFIX)
@@ -225,9 +226,9 @@ class Manager(RuntimeObject):
         raise InvalidArgument(f"device: {name!r} is unknown, known are {known}")
 
     def _graph_device(self, extension: str) -> Device | None:
-        """The device for whole files: one that is known, else their engine, if it is installed and permitted.
+        """The device for whole files: a known one, else the engine of the format if installed and permitted.
 
-        An engine that is started for that is not among `devices`, so nothing else is placed on it.
+        An engine that is started for this is not added to `devices`, so no other model is placed on it.
         """
         for device in self.devices:
             if any(each.name == extension for each in device.extensions):
@@ -242,9 +243,9 @@ class Manager(RuntimeObject):
 
     @contextmanager
     def _contenders(self) -> Iterator[list[Device]]:
-        """Engines that a whole model may be tried on, those among `devices` first; none if drivers run, too.
+        """Yield engines to try on a whole model, those in `devices` first; none if drivers run.
 
-        Of the others those end with the block that `_keep` was not called with.
+        When the context ends, engines that neither are in `devices` nor were passed to `_keep` are closed.
         """
         found: list[Device] = [d for d in self._drivers if isinstance(d, EngineDevice)]
         if self._settings.cpu_only or len(found) < len(self._drivers):
@@ -266,7 +267,7 @@ class Manager(RuntimeObject):
                     device.close()
 
     def _keep(self, device: Device) -> Device:
-        """One of `_contenders`, or the like of it that was kept before: it ends with the manager."""
+        """Keep one of `_contenders` until the manager is closed; return it, or its equal kept before."""
         if self._has(device) or not isinstance(device, EngineDevice):
             return device
         with self._lock:
@@ -281,15 +282,15 @@ class Manager(RuntimeObject):
         return EngineDevice(executor, executor, self._settings.feature_level)
 
     def _has(self, device: object) -> bool:
-        """Whether it is one of the manager's."""
+        """Whether a device belongs to this manager."""
         return any(device is known for known in (*self.devices, *self._further.values()))
 
     def _check_devices(self, devices: Sequence[Device | None]) -> list[Device]:
-        """An explicit list of devices (RT:C1, M13).
+        """Check an explicit list of devices (RT:C1, M13).
 
         Raises:
             UnexpectedNull: the list or an entry is None.
-            InvalidArgument: it is empty, or has a device twice or one that is not of this manager; BAD_DATA.
+            InvalidArgument: the list is empty, or has a device twice or one of another manager; BAD_DATA.
         """
         if devices is None or any(device is None for device in devices):
             raise UnexpectedNull("devices: the list or an entry is None")
@@ -312,7 +313,7 @@ class Manager(RuntimeObject):
 
 @contextmanager
 def process_manager(manager: Manager) -> Iterator[None]:
-    """Let `manager` be the one of this process in a `with` statement: for tests and benchmarks."""
+    """Make `manager` the manager of this process within a `with` statement: for tests and benchmarks."""
     before, Manager._one = Manager._one, manager
     try:
         yield
@@ -327,7 +328,7 @@ def close_process_manager() -> None:
 
 
 def _sockets() -> list[Path]:
-    """Where drivers of this user may listen, by name."""
+    """The sockets in the directory of this user's drivers, sorted by name."""
     try:
         return sorted(directory().glob(f"*{SUFFIX}"))
     except NnburstError as error:

@@ -1,1 +1,1 @@
-"""Computes finished compilations: arguments, steps, temporaries, control flow, fallback."""
+"""Executes finished compilations: arguments, steps, temporaries, control flow, fallback."""

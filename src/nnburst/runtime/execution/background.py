@@ -1,4 +1,4 @@
-"""Does on a thread what takes longer than a call may, once for all callers that wait for it."""
+"""Runs long work on a background thread, once for all callers that wait for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Errand:
         self._error: NnburstError | None = None
 
     def run(self) -> None:
-        """Do the work, and keep its error. Never raises."""
+        """Do the work, and keep its error instead of raising it."""
         work, self._work = self._work, None
         assert work is not None
         try:
@@ -34,15 +34,15 @@ class Errand:
             self._error = GeneralFailure(f"{self._what}: {type(error).__name__}: {error}")
 
     def settle(self) -> None:
-        """Wake the callers that wait for it."""
+        """Wake the callers that wait for the work."""
         self._ended.set()
 
     def wait(self, deadline_ns: int | None) -> None:
-        """Wait until it has ended, or until a moment on CLOCK_BOOTTIME; None waits as long as it takes.
+        """Wait until the work has ended, or until a deadline on CLOCK_BOOTTIME; None waits without a limit.
 
         Raises:
-            MissedDeadline: it has not ended in time, and goes on.
-            NnburstError: the error that it ended with.
+            MissedDeadline: the work has not ended in time; it goes on.
+            NnburstError: the work has ended with this error.
         """
         left = None if deadline_ns is None else max(seconds_until(deadline_ns), 0.0)
         if not self._ended.wait(left):
@@ -88,7 +88,7 @@ class Background:
             try:
                 self._serves = True
                 DaemonThread(self._serve)
-            except BaseException:  # also a signal handler's: then two may serve, each errand once
+            except BaseException:  # of a signal handler, too: two threads may serve then
                 self._serves = False
                 raise
             return errand

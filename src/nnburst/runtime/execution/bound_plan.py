@@ -48,20 +48,21 @@ class Bursts(Closing):
     """The burst of each part of a plan; None for those that have none.
 
     Attributes:
-        of_parts: in the order of the execution steps.
-        gate: what runs on them enters it.
-        temporaries: of the executions that are not bound; closed with this. The next execution may use those
-            of one that was given up, since each burst first waits for what its driver still does there.
+        of_parts: the bursts, in the order of the execution steps.
+        gate: admits one user of the bursts at a time.
+        temporaries: temporaries of executions that are not bound; closed with this object. The next
+            execution may use them even if the last one was abandoned, since each burst first waits until
+            its driver has finished.
     """
 
     def __init__(self, of_parts: Sequence[BurstController | None]) -> None:
-        """Own them."""
+        """Own the bursts."""
         self.of_parts: Final = tuple(of_parts)
         self.gate: Final = Gate()
         self.temporaries: Temporaries | None = None
 
     def check_temporaries(self) -> None:
-        """Close the temporaries if a driver that has died was using them; the next execution gets others."""
+        """Close the temporaries if a driver with a burst has died; the next execution gets new ones."""
         if self.temporaries is not None and any(
             burst is not None and burst.died_ns is not None for burst in self.of_parts
         ):
@@ -69,7 +70,7 @@ class Bursts(Closing):
             self.temporaries = None
 
     def close(self) -> None:
-        """Close each, even if closing another one fails."""
+        """Close all bursts, even if closing one of them fails."""
         if self.temporaries is not None:
             self.temporaries.close()
         for burst in self.of_parts:
@@ -83,15 +84,15 @@ class Bursts(Closing):
 def open_bursts(parts: Sequence[PreparedPart], is_closed: Callable[[], bool]) -> Bursts:
     """Open a burst for each part whose device has bursts.
 
-    Drivers spin only if there is a core for each of them and one for this process: a spinning driver would
-    keep the next step's from running.
+    Drivers spin only if there is a core for each of them and one for this process. Otherwise a spinning
+    driver would keep the next step's driver from running.
 
     Args:
-        parts: of the plan.
-        is_closed: whether the parts are released meanwhile, by another thread.
+        parts: the parts of the plan.
+        is_closed: returns whether another thread has released the parts meanwhile.
 
     Raises:
-        Closed: they are.
+        Closed: another thread has released the parts.
     """
     drivers = [part for part in parts if isinstance(part, DriverPart)]
     spins = len(drivers) == 1 or each_may_spin(part.prepared.pid for part in drivers)
@@ -111,7 +112,7 @@ def open_bursts(parts: Sequence[PreparedPart], is_closed: Callable[[], bool]) ->
     return Bursts(bursts)
 
 
-#: Nanoseconds that a timeout may be late by before the steps get a shorter one.
+#: Nanoseconds of a timeout that may pass before the run begins without being subtracted.
 _NOTHING_NS: Final = 100_000
 
 # -- bound plan ------------------------------------------------------------------------------------
@@ -119,11 +120,11 @@ _NOTHING_NS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes of the application that lie in no pool, and the pool's bytes that steps use instead.
+    """Bytes of the application outside of pools, and the pool's bytes that steps use instead.
 
     Attributes:
-        given: the application's.
-        pooled: in a pool.
+        given: the application's bytes.
+        pooled: the bytes in a pool.
     """
 
     given: Bytes
@@ -147,12 +148,12 @@ class _StepBurst(Protocol):
         """Whether the request's burst has been replaced by another one."""
 
     def outcome(self, result: Any, outputs: Sequence[Argument]) -> Outcome:  # noqa: ANN401
-        """The outcome of a run of a request."""
+        """The outcome of a request's run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step's burst and its arguments, all in pools."""
+    """A step's burst and its arguments, which all lie in pools."""
 
     burst: _StepBurst
     inputs: list[Argument]
@@ -160,19 +161,19 @@ class _Step:
 
 
 class BoundPlan(Closing):
-    """A plan with bound arguments. One run at a time; its caller copies `inputs` before, `outputs` after.
+    """A plan with bound arguments. One run at a time; the caller copies `inputs` before, `outputs` after it.
 
     Attributes:
-        steps: the requests.
-        inputs: copied before each run.
-        outputs: copied after each run.
-        arguments: of the model, inputs and outputs, as the steps have them: in pools.
-        temporaries: of this plan alone; None for a plan of one step.
-        is_stale: whether the next run is to be of a plan that is bound anew: a driver has died, or a run was
+        steps: the requests of the steps.
+        inputs: copies to make before each run.
+        outputs: copies to make after each run.
+        arguments: inputs and outputs of the model as the steps use them, in pools.
+        temporaries: temporaries of this plan alone; None for a plan of one step.
+        is_stale: whether the plan must be bound anew before the next run: a driver has died, or a run was
             interrupted.
-        is_tainted: whether a driver may still write to the temporaries when this is closed. The next run
-            may use them all the same: each burst first waits for the late result of its own.
-        outcome: of the last run that went well.
+        is_tainted: whether a driver may still write to the temporaries when this plan is closed. The next
+            run may use them nevertheless, since each burst first waits for its own late result.
+        outcome: outcome of the last successful run.
     """
 
     def __init__(
@@ -201,23 +202,23 @@ class BoundPlan(Closing):
 
     @property
     def needs_python(self) -> bool:
-        """Whether a step is the CPU's, which computes in Python."""
+        """Whether the CPU has a step, which Python computes."""
         return self.steps.in_process
 
     @property
     def is_known(self) -> bool:
-        """Whether the model declares the shapes of all that the steps write."""
+        """Whether the model declares the shapes of all values that the steps write."""
         return all(step.burst.has_known_outputs for step in self._each)
 
     @property
     def is_current(self) -> bool:
-        """Whether it may be run: no step has failed, and no burst has been replaced since it was bound."""
+        """Whether the plan may be run: no step has failed and no burst was replaced since it was bound."""
         pairs = zip(self._each, self.steps.requests, strict=True)
         return not self.is_stale and all(step.burst.holds(request) for step, request in pairs)
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the driver of a burst that it is bound to has died, and another burst has replaced it."""
+        """Whether a burst of this plan was replaced because its driver had died."""
         pairs = zip(self._each, self.steps.requests, strict=True)
         return any(step.burst.has_replaced(request) for step, request in pairs)
 
@@ -227,7 +228,7 @@ class BoundPlan(Closing):
         return run_steps(self.steps.struct)
 
     def run_until(self, timeout_ns: int | None, began_ns: int) -> int:
-        """As `run`, with the rest of a timeout that began at a moment on CLOCK_MONOTONIC."""
+        """Run as `run` does, with the rest of a timeout that began at `began_ns` on CLOCK_MONOTONIC."""
         gone_ns = time.monotonic_ns() - began_ns
         if timeout_ns is None or gone_ns < _NOTHING_NS:
             return self.run()
@@ -238,12 +239,12 @@ class BoundPlan(Closing):
             self.steps.set_timeout(timeout_ns)
 
     def copy_in(self) -> None:
-        """Copy the inputs that lie in no pool to where the steps read them."""
+        """Copy the inputs that lie in no pool into the pool that the steps read."""
         for copy in self.inputs:
             copy.pooled[...] = copy.given
 
     def copy_out(self) -> None:
-        """Copy the outputs that lie in no pool to where the application wants them."""
+        """Copy the outputs that lie in no pool into the application's memory."""
         for copy in self.outputs:
             copy.given[...] = copy.pooled
 
@@ -251,11 +252,11 @@ class BoundPlan(Closing):
         """Finish a run that ended with `code`.
 
         Returns:
-            None if all steps succeeded. If one failed: substitutes for the bursts of the steps up to it,
-            which return the outcomes of these steps; an execution on them goes on behind the failed step.
+            None if all steps succeeded. If one failed: substitutes for the bursts of all steps up to it,
+            which return the outcomes of these steps; an execution on them continues after the failed step.
 
         Raises:
-            BurstBusy: another run is inside; this one has not begun.
+            BurstBusy: another run is under way; this one has not begun.
             Closed: a burst or a pool was closed.
         """
         outcome = SUCCESS
@@ -298,11 +299,11 @@ class BoundPlan(Closing):
         """Run one step; the steps before it have been run.
 
         Args:
-            number: of the step.
+            number: the step's number.
             timeout: seconds; the step fails at once if no time is left.
 
         Returns:
-            As `conclude`.
+            The same as `conclude`.
 
         Raises:
             Closed: a burst or a pool was closed.
@@ -337,7 +338,7 @@ class BoundPlan(Closing):
 
 
 def _dead() -> DeadObject:
-    """The error of a burst that another one has replaced."""
+    """The error for a burst that was replaced by another one."""
     return DeadObject("the driver has died; another burst is open in the place of this one")
 
 
@@ -354,7 +355,7 @@ class _Ended:
 
     def execute(
         self,
-        inputs: Sequence[Argument],  # noqa: ARG002 - they were there when it ran
+        inputs: Sequence[Argument],  # noqa: ARG002 - the step has run
         outputs: Sequence[Argument],  # noqa: ARG002
         options: Options,  # noqa: ARG002
     ) -> Outcome:
@@ -362,11 +363,11 @@ class _Ended:
         return self._outcome
 
     def close(self) -> None:
-        """Do nothing: it owns no burst."""
+        """Do nothing: this object owns no burst."""
 
 
 class _Staged(Closing):
-    """Arguments of the model in pools; those that lie in no pool share a new one."""
+    """Arguments of the model in pools; a new pool takes those that lie in none."""
 
     def __init__(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:
         self.copies_in: list[Copy] = []
@@ -404,7 +405,7 @@ class _Staged(Closing):
 def bind_simple(
     inputs: Sequence[Argument], outputs: Sequence[Argument], bursts: Bursts, timeout: float
 ) -> BoundPlan | None:
-    """Bind a plan of one step; None if it has no burst, or arguments in buffers.
+    """Bind a plan of one step; None if there is no burst, or an argument lies in a buffer.
 
     Raises:
         NnburstError: an argument does not fit, or the driver cannot be reached.
@@ -425,7 +426,7 @@ def bind_compound(
     bursts: Bursts,
     timeout: float,
 ) -> BoundPlan | None:
-    """Bind a static plan; None for others: a step without burst, control flow, unknown shapes, buffers.
+    """Bind a static plan; None with control flow, unknown shapes, buffers, or a step without a burst.
 
     Raises:
         NnburstError: an argument does not fit, or a driver cannot be reached.
@@ -454,7 +455,7 @@ def bind_compound(
 def bursts_to_bind(
     plan: CompoundPlan | None, bursts: Bursts
 ) -> Sequence[DriverBurst | CpuBurst] | None:
-    """The bursts that a plan's steps, or its only one, are bound to; None if that can never be."""
+    """The bursts that the steps of a plan are bound to; None if the plan can never be bound."""
     if plan is None:
         return [burst for burst in bursts.of_parts if isinstance(burst, DriverBurst)] or None
     found = [
@@ -466,7 +467,7 @@ def bursts_to_bind(
 
 
 def _is_static(plan: CompoundPlan) -> bool:
-    """Whether a plan is a row of steps whose temporaries have known sizes."""
+    """Whether a plan is a sequence of steps whose temporaries have known sizes."""
     return not plan.dynamic_temporaries and all(
         isinstance(step, ExecutionStep) for step in plan.steps
     )

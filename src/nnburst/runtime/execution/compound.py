@@ -45,9 +45,9 @@ from nnburst.tracing.slices import Layer, Phase, trace
 
 logger = logging.getLogger("nnburst.runtime")
 
-#: An output of a step that is too small to be computed with is not repeated for ever.
+#: Bytes that a temporary may have at most; so a step is not repeated without an end.
 _LARGEST: Final = INT32_MAX + 1
-#: What ends a computation without a second try.
+#: The outcome of a loop that runs too long; the computation is not tried again.
 _TIMEOUT: Final = Outcome(
     ResultCode.MISSED_DEADLINE_TRANSIENT, message="a WHILE has run longer than its loop timeout"
 )
@@ -60,32 +60,32 @@ class Parts(Protocol):
         """The part that the device of execution step number `step` has prepared."""
 
     def burst(self, step: int) -> BurstController | None:
-        """Its burst, if this computation uses bursts."""
+        """The burst of the step, if this computation uses bursts."""
 
     def on_cpu(self, step: int) -> PreparedPart:
-        """The same step on the CPU.
+        """The part that the CPU has prepared for the step.
 
         Raises:
-            NnburstError: it cannot be prepared there.
+            NnburstError: the CPU cannot prepare the step.
         """
 
     def settle(self) -> None:
         """Wait until the earlier steps have ended, so that their results can be read here.
 
         Raises:
-            NnburstError: one has failed.
+            NnburstError: a step has failed.
         """
 
     def is_cpu(self, device: int) -> bool:
         """Whether a device is the CPU."""
 
     def name(self, device: int) -> str:
-        """Of a device, for messages."""
+        """The name of a device, for messages."""
 
 
 @dataclass(slots=True)
 class _Loop:
-    """The progress of an interpreted WHILE; after the loop has ended it begins again from the start."""
+    """The progress of an interpreted WHILE; deleted when the loop ends."""
 
     iteration: int = -1
     began: float = 0.0
@@ -104,14 +104,14 @@ class CompoundComputation:
         parts: Parts,
         options: Options,
     ) -> None:
-        """Prepare.
+        """Keep the arguments.
 
         Args:
-            plan: what to compute.
-            models: whose operands they are.
-            temporaries: memory between the steps, for this computation alone.
-            parts: what executes the steps.
-            options: how; steps are never timed (RT:R22).
+            plan: the plan to compute.
+            models: the models that the plan's operands belong to.
+            temporaries: the memory between the steps, for this computation alone.
+            parts: the parts and bursts that execute the steps.
+            options: settings; steps are never timed (RT:R22).
         """
         self._plan: Final = plan
         self._models: Final = models
@@ -124,11 +124,11 @@ class CompoundComputation:
         self._numbers: Final = {step.index: n for n, step in enumerate(plan.execution_steps)}
         self._loops: Final[dict[int, _Loop]] = {}
         self._insufficient: Final[set[SourceOperand]] = set()
-        #: Whether what was begun may still write into the temporaries: then they are not used again.
+        #: Whether a step may still write into the temporaries; then they are not used again.
         self.is_tainted = False
-        #: What each step took last.
+        #: Seconds that each step took last, by its index.
         self.seconds: Final[dict[int, float]] = {}
-        #: Steps that a device has executed, by its position.
+        #: The position of the device for each executed step; -1 is the CPU.
         self.executed: Final[list[int]] = []
 
     def run(
@@ -148,7 +148,7 @@ class CompoundComputation:
                 self._values[source] = value
         try:
             return self._run(allow_fallback=allow_fallback)
-        except NnburstError as error:  # the interpreter's own (RT:R13)
+        except NnburstError as error:  # a failure of the interpreter itself (RT:R13)
             return Outcome.of(error), allow_fallback
 
     def _run(self, *, allow_fallback: bool) -> tuple[Outcome, bool]:
@@ -185,7 +185,7 @@ class CompoundComputation:
     # -- execution steps -------------------------------------------------------------------------------------
 
     def _execute(self, step: ExecutionStep, *, allow_fallback: bool) -> tuple[Outcome, bool]:
-        """Run one step. Returns its outcome, and whether the CPU is to compute the whole model instead."""
+        """Run one step; return its outcome, and whether the CPU is to compute the whole model instead."""
         outcome = self._attempt(step, on_cpu=False)
         if outcome.has_result:
             return self._unless_empty(step, outcome, allow_fallback=allow_fallback)
@@ -209,7 +209,7 @@ class CompoundComputation:
     def _unless_empty(
         self, step: ExecutionStep, outcome: Outcome, *, allow_fallback: bool
     ) -> tuple[Outcome, bool]:
-        """A failure if an output that another step reads has no elements: no driver takes it (RT:R11)."""
+        """The outcome; a failure if an output for another step has no elements: no driver takes it (R11)."""
         if outcome.code == ResultCode.OUTPUT_INSUFFICIENT_SIZE:
             return Outcome(outcome.code, self._output_shapes(), message=outcome.message), False
         read = {*step.downstream_outputs, *range(len(step.model_outputs), len(step.outputs))}
@@ -268,7 +268,7 @@ class CompoundComputation:
     def _checked(
         self, step: ExecutionStep, outputs: Sequence[Argument], outcome: Outcome
     ) -> Outcome:
-        """Note the shapes that an outcome reports, or OP_FAILED if they cannot be (RT:R10)."""
+        """Note the shapes that an outcome reports; OP_FAILED if they are impossible (RT:R10)."""
         operands = [
             self._models.operand(SourceOperand(step.source_model, pair.source))
             for pair in step.outputs
@@ -291,7 +291,7 @@ class CompoundComputation:
     # -- temporaries of unknown size -------------------------------------------------------------------------
 
     def _first_lengths(self, step: ExecutionStep) -> dict[int, int]:
-        """The first guess of each length: that of the last computation, or one element (RT:R3)."""
+        """The first guess of each length: the length of the last computation, or one element (RT:R3)."""
         known = self._temporaries.lengths.get(step.index)
         if known is not None:
             return known
@@ -318,7 +318,7 @@ class CompoundComputation:
             offset += length + spare
 
     def _grow(self, step: ExecutionStep, outcome: Outcome, lengths: dict[int, int]) -> bool:
-        """Enlarge the temporaries that were too small; whether the step is to run again (RT:R11, R12)."""
+        """Enlarge the temporaries that were too small; True if the step must run again (RT:R11, R12)."""
         if outcome.code != ResultCode.OUTPUT_INSUFFICIENT_SIZE:
             return False
         outputs = range(len(step.model_outputs))
@@ -343,7 +343,7 @@ class CompoundComputation:
     # -- interpreted control flow ----------------------------------------------------------------------------
 
     def _choose(self, step: IfStep) -> int:
-        """RT:R6: the branch that the condition picks, with its operands at the outer ones' places."""
+        """The first step of the branch that the condition picks; its operands get outer values (RT:R6)."""
         self._parts.settle()
         condition = self._values[SourceOperand(step.source_model, step.condition)]
         then = bool(condition.bytes(1)[0])
@@ -362,7 +362,7 @@ class CompoundComputation:
         ]
 
     def _iterate(self, step: WhileStep) -> int | None:
-        """RT:R7: the next step; None if the loop has run too long."""
+        """The next step of a loop; None if the loop has run too long (RT:R7)."""
         self._parts.settle()
         loop = self._loops.setdefault(step.index, _Loop())
         outer = [self._values[SourceOperand(step.source_model, n)] for n in step.outer_inputs]

@@ -1,6 +1,6 @@
 """Computes a plan whose parts are prepared, falls back to the CPU, and counts executions.
 
-The CPU works on copies of arguments that lie in buffers of drivers (RT:R14).
+The CPU computes on copies of arguments that lie in buffers of drivers (RT:R14).
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class ExecutionCounts:
             self._by_device[device] += 1
 
     def add_supported(self, *, on_drivers: bool) -> None:
-        """One more of a whole model of which drivers support an operation or more.
+        """Count an execution of a whole model that has an operation which drivers support.
 
         Args:
-            on_drivers: whether a driver has executed some of it.
+            on_drivers: whether a driver has executed a part of it.
         """
         with self._lock:
             self._supported += 1
@@ -107,7 +107,7 @@ EXECUTIONS: Final = ExecutionCounts()
 def on_plain_memory(
     part: PreparedPart, inputs: Sequence[Argument], outputs: Sequence[Argument], options: Options
 ) -> Outcome:
-    """Execute on copies of what lies in buffers: inputs are copied out before, outputs in afterwards.
+    """Execute on copies of arguments in buffers: copy inputs out before, and outputs in afterwards.
 
     An output buffer of unknown size fails.
     """
@@ -159,7 +159,7 @@ class Interface:
     Attributes:
         inputs: operands of the model's inputs.
         outputs: operands of the model's outputs.
-        is_one_explicit_device: whether the compilation lists exactly one.
+        is_one_explicit_device: whether the compilation lists exactly one device.
         starts_inline: whether `Execution.start` computes before it returns.
     """
 
@@ -173,17 +173,17 @@ class Executable:
     """A plan and the parts that its devices have prepared. Thread-safe.
 
     Attributes:
-        plan: which device runs what.
-        interface: what executions take and give.
-        devices: by the plan's positions.
-        parts: one for a simple plan, else one for each execution step.
-        allows_fallback: whether the CPU computes what a device fails to (RT:R15).
+        plan: the plan.
+        interface: the inputs and outputs of executions.
+        devices: the devices, by the plan's positions.
+        parts: one part for a simple plan, else one for each execution step.
+        allows_fallback: whether the CPU computes what a device fails to compute (RT:R15).
         is_explicit: whether the compilation lists its devices.
-        recorder: is given each computation once it has ended.
-        least_ns: that an execution of NNAPI's objects has taken so far; much before the first.
+        recorder: records each computation after its end.
+        least_ns: least nanoseconds of an execution of NNAPI's objects so far; very large before the first.
         fell_back: whether the CPU has the whole model since planning failed (RT:P2).
-        waits_for_drivers: whether a computation that finds a driver dead waits until it is there again, as
-            long as it may; else the step fails at once.
+        waits_for_drivers: whether a computation waits for a dead driver to be replaced, until its deadline;
+            if not, the step fails at once.
     """
 
     def __init__(
@@ -204,11 +204,11 @@ class Executable:
         """Own the parts.
 
         Args:
-            plan: simple or compound.
-            interface: of the model.
-            devices: by the plan's positions.
-            parts: in the order of the execution steps.
-            prepare_on_cpu: has the CPU prepare a step, or for None the whole model; None without fallback.
+            plan: a simple or compound plan.
+            interface: the model's inputs and outputs.
+            devices: the devices, by the plan's positions.
+            parts: the parts, in the order of the execution steps.
+            prepare_on_cpu: has the CPU prepare a step, or the whole model for None; None without fallback.
             source: the model that was placed.
             is_explicit: see the attributes.
             recorder: see the attributes.
@@ -229,10 +229,10 @@ class Executable:
         self._drivers_support: Final = drivers_support
         self._prepare_on_cpu: Final = prepare_on_cpu
         self._measured: Final[dict[int, float]] = {}
-        #: What the CPU has prepared to stand in: a step by its number, or the whole model by None.
+        #: Parts that the CPU has prepared as a fallback: steps by number, the whole model by None.
         self._stand_ins: Final[dict[int | None, PreparedPart]] = {}
         self._closed = False
-        #: Makes again what has died; and prepares what stands in for it, which need not wait for the former.
+        #: One thread replaces dead drivers; another one prepares fallbacks, which need not wait for that.
         self._recovery: Final = Background()
         self._preparing: Final = Background()
         self._compound: Final = (
@@ -255,13 +255,14 @@ class Executable:
         """Compute once, after `revive`; never raises for failures of devices or data.
 
         Args:
-            inputs: one for each of the model.
-            outputs: one for each of the model.
-            options: how.
-            bursts: from `open_bursts`, or what stands for the burst of each part; none to execute the
-                ordinary way.
-            temporaries: the caller's; those of the bursts, or some of the plan's own, unless given.
-            chain: that the bursts begin steps behind; None if a step has ended when its burst returns.
+            inputs: an argument for each input of the model.
+            outputs: an argument for each output of the model.
+            options: settings of the computation.
+            bursts: from `open_bursts`, or a substitute for the burst of each part; empty to execute without
+                bursts.
+            temporaries: temporaries of the caller; otherwise those of the bursts, or of the plan.
+            chain: the chain in which the bursts begin steps; None if each step has ended when its burst
+                returns.
         """
         lender = None
         if isinstance(bursts, Bursts):
@@ -302,7 +303,7 @@ class Executable:
         return self.fall_back(inputs, outputs, options, outcome)
 
     def _goes_by(self, bursts: Bursts, options: Options) -> bool:
-        """Whether all of a computation goes over bursts: over sockets, a later one could overtake it."""
+        """Whether all steps go over bursts, which keep computations in order; sockets do not."""
         return (
             self._compound is not None
             and self._compound.all_go_by_bursts
@@ -321,14 +322,14 @@ class Executable:
     ) -> None:
         """Reconnect to drivers that have died, on the background thread, before a computation.
 
-        If a driver is not back when this returns, or has died since the computation began, the computation
-        counts it as dead: its steps fail as DEAD_OBJECT.
+        If a driver is not back when this returns, or has died since the computation began, its steps fail as
+        DEAD_OBJECT.
 
         Args:
-            deadline_ns: on CLOCK_BOOTTIME: how long this waits, if it waits; None for as long as it takes.
+            deadline_ns: end of the wait, on CLOCK_BOOTTIME; None for no limit.
             began_ns: when the computation began, on CLOCK_MONOTONIC.
-            bursts: that it is to compute on.
-            waits: whether this waits; as `waits_for_drivers` has it unless given.
+            bursts: the bursts that it is to compute on.
+            waits: whether to wait; `waits_for_drivers` unless given.
         """
         if waits is None:
             waits = self.waits_for_drivers
@@ -346,7 +347,7 @@ class Executable:
         return [(bursts[n] if bursts else None) or part for n, part in enumerate(self.parts)]
 
     def _begin_recovery(self, bursts: Sequence[BurstController | None]) -> list[tuple[int, Errand]]:
-        """Begin to reconnect to dead drivers: when each has died, and the errands that are under way."""
+        """Begin to reconnect to dead drivers; for each, when it died and the errand that reconnects."""
         begun = []
         for each in self._executors(bursts):
             died_ns = each.died_ns
@@ -369,7 +370,7 @@ class Executable:
         lent: Temporaries | None,
         lender: Bursts | None,
     ) -> tuple[Outcome, bool]:
-        """Run the steps. Returns the outcome, and whether the CPU is to compute the whole model instead."""
+        """Run the steps; return the outcome, and whether the CPU is to compute the whole model instead."""
         assert self._compound is not None
         try:
             kept = lent if lender is None else lender.temporaries
@@ -413,7 +414,7 @@ class Executable:
         """Begin the steps of one computation behind a chain, which holds the temporaries until its end.
 
         Returns:
-            The failure, if one is known already; else success, and the chain has the outcome later.
+            A failure that is known already; else success, and the chain gives the outcome later.
         """
         temporaries = None
         if self._compound is not None:
@@ -437,17 +438,17 @@ class Executable:
         bursts: Bursts,
         timeout: float = PATIENCE,
     ) -> BoundPlan | None:
-        """Bind arguments to the bursts of all steps, which then run by one call of C's.
+        """Bind arguments to the bursts of all steps, which then run by one C call.
 
         Args:
-            inputs: one for each of the model.
-            outputs: one for each of the model.
+            inputs: an argument for each input of the model.
+            outputs: an argument for each output of the model.
             bursts: from `open_bursts`.
-            timeout: seconds of each run.
+            timeout: seconds that each run may take.
 
         Returns:
-            None if `execute` alone can do it: records are kept, a step has no burst, the plan has control
-            flow or shapes that are not known, or an argument lies in a buffer.
+            The bound plan; None if only `execute` can compute it: records are kept, a step has no burst, the
+            plan has control flow or unknown shapes, or an argument lies in a buffer.
 
         Raises:
             NnburstError: an argument does not fit, or a driver cannot be reached.
@@ -459,22 +460,22 @@ class Executable:
         return bind_compound(self._compound, inputs, outputs, bursts, timeout)
 
     def can_bind(self, bursts: Bursts) -> bool:
-        """Whether `bind` can give anything for such bursts, whatever the arguments."""
+        """Whether `bind` can succeed with these bursts for some arguments."""
         plan = None if self._compound is None else self._compound.plan
         return bursts_to_bind(plan, bursts) is not None
 
     def run(self, bound: BoundPlan, options: Options, bursts: Bursts) -> Outcome:
-        """Run a bound plan once; as `conclude`."""
+        """Run a bound plan once; return its outcome and raise errors as `conclude` does."""
         return self.conclude(bound, bound.run(), options, bursts)
 
     def conclude(self, bound: BoundPlan, code: int, options: Options, bursts: Bursts) -> Outcome:
         """The outcome of a run of a bound plan that ended with `code`, as if `execute` had run it.
 
-        A step that failed is not repeated, unless by the CPU if the compilation's mode allows that; the steps
-        behind it follow. Outputs are copied to where the application wants them.
+        Only the CPU repeats a failed step, if the compilation's mode allows that; then the later steps run.
+        Outputs are copied into the application's memory.
 
         Raises:
-            BurstBusy: another run is inside; this one has not begun.
+            BurstBusy: another run is under way; this one has not begun.
             Closed: a burst or a pool was closed.
         """
         ended = bound.conclude(code)
@@ -490,12 +491,12 @@ class Executable:
     def go_on(
         self, bound: BoundPlan, bursts: Sequence[BurstController | None], options: Options
     ) -> Outcome:
-        """Execute a bound plan by `execute`; some of the bursts are substitutes for steps that have run."""
+        """Execute a bound plan by `execute`; `bursts` may have substitutes for steps that have run."""
         return self.execute(*bound.arguments, options, bursts, bound.temporaries)
 
     @property
     def measured(self) -> dict[int, float]:
-        """Seconds that each step took when it was executed last, by its index; of plans of several steps."""
+        """Seconds that each step took in its latest execution, by the step's index."""
         return dict(self._measured)
 
     def fall_back(
@@ -505,9 +506,9 @@ class Executable:
         options: Options,
         failure: Outcome,
     ) -> Outcome:
-        """Compute the whole model on the CPU, without a deadline unless that is final (RT:R14).
+        """Compute the whole model on the CPU, without a deadline unless the deadline is final (RT:R14).
 
-        If the CPU cannot prepare the model, as one with operations of extensions, `failure` is the outcome.
+        If the CPU cannot prepare the model (for example, for operations of extensions), return `failure`.
         """
         limits = Options(loop_timeout_ns=options.loop_timeout_ns)
         if options.is_final:
@@ -527,7 +528,7 @@ class Executable:
         return outcome
 
     def step_on_cpu(self, number: int, options: Options) -> PreparedPart:
-        """Execution step `number`, which the CPU prepares when it is first needed.
+        """The CPU's part for execution step `number`, prepared when it is first needed.
 
         Raises:
             MissedDeadline: the CPU is still preparing it, and the deadline is final.
@@ -536,13 +537,13 @@ class Executable:
         return self._stand_in(number, options.deadline_ns if options.is_final else None)
 
     def _stand_in(self, number: int | None, deadline_ns: int | None) -> PreparedPart:
-        """The CPU's part for a step, or for None the whole model, which the background thread prepares."""
+        """The CPU's part for a step, or for the whole model if None; a background thread prepares it."""
         part = self._stand_ins.get(number)
         if part is None:
             work = partial(self._prepare_stand_in, number)
             self._preparing.begin(number, "the CPU prepares the model", work).wait(deadline_ns)
             part = self._stand_ins[number]
-        if part.died_ns is not None:  # the CPU may be a driver
+        if part.died_ns is not None:  # the CPU device may be a driver
             self._recover(part).wait(deadline_ns)
         return part
 
@@ -588,7 +589,7 @@ class Executable:
         """Alignment and padding that the devices of an argument prefer (RT:P19)."""
         if isinstance(self.plan, SimplePlan):
             return of_device(cast("Candidate", self.devices[self.plan.device]))
-        likes = cast("Sequence[Candidate]", self.devices)  # in all that a preference looks at
+        likes = cast("Sequence[Candidate]", self.devices)  # in what a preference depends on
         return of_roles(self.plan, likes, self._roles(direction, index))
 
     def _roles(self, direction: Direction, index: int) -> Sequence[StepRole]:
@@ -612,7 +613,7 @@ def _release_temporaries(memory: CompoundMemory, temporaries: Temporaries, usabl
 
 
 class _Parts:
-    """The parts and bursts of one computation."""
+    """The parts and bursts that one computation uses."""
 
     def __init__(
         self,

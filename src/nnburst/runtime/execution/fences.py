@@ -22,7 +22,7 @@ from nnburst.hal.utils import Closing, Scarce, start_thread
 from nnburst.runtime.argument import SUCCESS, Argument, Options, Outcome, PreparedPart
 from nnburst.runtime.devices.driver_device import DriverPart, FencedStep
 
-#: Seconds between two looks at a fence that has no deadline.
+#: Seconds after which a wait for a fence without a deadline is repeated.
 _LONG: Final = 3600.0
 
 
@@ -38,7 +38,7 @@ class FenceChain(Closing):
     """
 
     def __init__(self, dependencies: Sequence[SyncFence], duration: float | None) -> None:
-        """Begin without steps."""
+        """Start a chain without steps."""
         self.dependencies: Final = tuple(dependencies)
         self.duration: Final = duration
         self._begun: list[FencedStep] = []
@@ -53,7 +53,7 @@ class FenceChain(Closing):
         return None if self._is_settled or not self._begun else self._begun[-1].fence
 
     def lend(self, release: Callable[[bool], None]) -> None:
-        """Keep memory until the chain is closed; then `release` gets whether it may be used again."""
+        """Keep memory until the chain is closed; then call `release(usable)`."""
         self._release = release
 
     def spoil(self) -> None:
@@ -67,10 +67,10 @@ class FenceChain(Closing):
         outputs: Sequence[Argument],
         options: Options,
     ) -> None:
-        """Begin a step behind the one before.
+        """Begin a step that waits for the one before.
 
         Raises:
-            NnburstError: the driver refuses it.
+            NnburstError: the driver refuses the step.
         """
         waits_for: Sequence[SyncFence] = ()
         if not self._is_settled:
@@ -129,14 +129,14 @@ class FenceChain(Closing):
 
 
 class Behind:
-    """Executes a part behind the fences of a chain, in the place of its burst."""
+    """A substitute for a part's burst, which executes the part after the fences of a chain."""
 
     def __init__(self, part: PreparedPart, chain: FenceChain) -> None:
         """Execute `part` by fences if its device takes them; otherwise wait for the chain first."""
         self._part: Final = part
         self._chain: Final = chain
 
-    died_ns: Final = None  # looked at before anything is begun
+    died_ns: Final = None  # checked before any step is begun
 
     def revive(self) -> None:
         """Do nothing: `Executable.revive` has reconnected its part."""
@@ -175,7 +175,7 @@ _SYNC_IOC_FILE_INFO = 0xC0383E04
 def import_fence(fd: int) -> SyncFence:
     """A fence for a descriptor, which stays the caller's.
 
-    A fence of nnburst's is used as it is. For any other descriptor a thread waits until it can be read.
+    A fence of nnburst is used as it is. For any other descriptor a thread waits until it is readable.
 
     Raises:
         InvalidArgument: `fd` is not open, or cannot be polled, as files cannot.
@@ -202,7 +202,7 @@ def import_fence(fd: int) -> SyncFence:
 
 
 def _is_ours(fd: int) -> bool:
-    """Whether it is a connected local stream socket that cannot be written, as fences' ends are."""
+    """Whether a descriptor is a local stream socket, as the ends of nnburst's fences are."""
     try:
         end = socket.socket(fileno=fd)
     except OSError:
@@ -217,7 +217,7 @@ def _check_pollable(own: int, fd: int) -> None:
     try:
         with (
             Scarce(f"fd: {fd} cannot be polled"),
-            select.epoll() as poller,  # unlike poll, it refuses what is always ready
+            select.epoll() as poller,  # unlike poll, epoll refuses files, which are always ready
         ):
             poller.register(own, select.EPOLLIN)
     except OSError as error:
@@ -225,7 +225,7 @@ def _check_pollable(own: int, fd: int) -> None:
 
 
 def _follow(fds: Fds, signaller: Signaller) -> None:
-    """Wait for the descriptor without a deadline; the process may end meanwhile."""
+    """Wait for the descriptor without a deadline; this does not keep the process from ending."""
     with contextlib.closing(signaller), fds:
         poller = select.poll()
         poller.register(fds[0], select.POLLIN)
@@ -236,10 +236,10 @@ def _follow(fds: Fds, signaller: Signaller) -> None:
 
 
 def _sync_file_status(fd: int) -> int:
-    """Status of a sync_file (negative is an error); 1 for anything else."""
+    """The status of a sync_file (negative is an error); 1 for other descriptors."""
     info = bytearray(_FILE_INFO.pack(b"", 0, 0, 0, 0, 0))
     try:
         fcntl.ioctl(fd, _SYNC_IOC_FILE_INFO, info)
     except OSError:
-        return 1  # no sync_file
+        return 1  # not a sync_file
     return int(_FILE_INFO.unpack(bytes(info))[1])

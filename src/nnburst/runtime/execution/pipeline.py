@@ -1,4 +1,4 @@
-"""Executes several requests of a plan at once, each on another step."""
+"""Executes several requests of a plan at once, each in a different step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnburst.hal.utils import start_thread
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
 
-#: Executes the rest of a plan, on its bursts and on substitutes for those of steps that have run.
+#: Executes the rest of a plan; bursts of steps that have run are replaced by substitutes.
 GoOn = Callable[[BoundPlan, Sequence[BurstController | None], Options], Outcome]
 
 
@@ -23,16 +23,16 @@ class PlanInFlight:
     """A request that is under way. Any thread may wait for it."""
 
     def __init__(self, bound: BoundPlan, deadline_ns: int, settled: Callable[[], None]) -> None:
-        """Execute `bound` until a moment on CLOCK_BOOTTIME; `settled` is called when that is over."""
+        """Execute `bound` until a deadline on CLOCK_BOOTTIME; `settled` is called at the end."""
         self.bound: Final = bound
         self.deadline_ns: Final = deadline_ns
         self._settled: Final = settled
         self._done: Final = threading.Event()
-        self._claim: Final = threading.Lock()  # taken once, by who decides whether it runs
+        self._claim: Final = threading.Lock()  # its first taker decides whether it runs
         self._is_cancelled = False
         self._ended: Sequence[BurstController] | None = None
         self._outcome: Outcome | NnburstError | None = None
-        #: Called when it is settled, by the thread that settles it; for event loops.
+        #: Called by the thread that settles the request; for event loops.
         self.settled_callbacks: Final[list[Callable[[], None]]] = []
 
     @property
@@ -41,13 +41,14 @@ class PlanInFlight:
         return self._done.is_set()
 
     def begin(self) -> bool:
-        """Let the calling thread run it; False if its submission has failed."""
+        """Let the calling thread run the request; False if its submission has failed."""
         return self._claim.acquire(blocking=False)
 
     def cancel(self) -> bool:
-        """Prevent that a thread runs it; False if one has begun.
+        """Keep threads from running the request; False if one has begun.
 
-        A signal handler may raise anywhere in a submission; then only this shows whether the request runs.
+        A signal handler may raise anywhere in a submission; only this call shows then whether the request
+        runs.
         """
         if self._claim.acquire(blocking=False):
             self._is_cancelled = True
@@ -55,11 +56,11 @@ class PlanInFlight:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until its deadline."""
+        """Seconds until the request's deadline."""
         return seconds_until(self.deadline_ns)
 
     def run(self, step: int) -> None:
-        """Run a step, unless an earlier one has failed. Keeps its error instead of raising it."""
+        """Run a step, unless an earlier one has failed. Keep its error instead of raising it."""
         if self._ended is None and self._outcome is None:
             try:
                 self._ended = self.bound.run_step(step, self.seconds_left)
@@ -67,7 +68,7 @@ class PlanInFlight:
                 self._outcome = _failure(error)
 
     def settle(self, go_on: Callable[[PlanInFlight, Sequence[BurstController]], Outcome]) -> None:
-        """Find the outcome and wake those that wait; if a step has failed, `go_on` executes the rest."""
+        """Find the outcome and wake the waiting threads; if a step has failed, `go_on` executes the rest."""
         if self._outcome is None:
             try:
                 if self._ended is not None:
@@ -86,7 +87,7 @@ class PlanInFlight:
     def wait(self, timeout: float) -> Outcome | None:
         """Wait for the outcome; None if it is not known in `timeout` seconds or by the request's deadline.
 
-        So a request that still waits behind others at its deadline is not waited for.
+        So this returns at the deadline even if the request still waits for its turn.
 
         Raises:
             Closed: the burst or a pool was closed.
@@ -109,17 +110,17 @@ def _failure(error: Exception) -> NnburstError:
 class Pipeline:
     """One thread for each step: a request goes from one to the next while others follow. Thread-safe.
 
-    While requests are under way the gate of the bursts is closed to all others.
+    While requests are under way, the gate of the bursts admits no other execution.
     """
 
     def __init__(self, bursts: Bursts, most: int, go_on: GoOn) -> None:
-        """Keep up to `most` requests under way on `bursts`; threads start with the first one."""
+        """Allow up to `most` requests at once on `bursts`; the first request starts the threads."""
         self._bursts: Final = bursts
         self._most: Final = most
         self._go_on: Final = go_on
         self._locks: Final = [threading.Lock() for _ in bursts.of_parts]
         self._inboxes: Final = [SimpleQueue[PlanInFlight | None]() for _ in bursts.of_parts]
-        #: Of each step those that were started: more than one if a handler has raised in a start.
+        #: The threads of each step; more than one if a signal handler has raised in a start.
         self._threads: Final[list[list[threading.Thread]]] = [[] for _ in bursts.of_parts]
         self._is_served: Final = [False] * len(self._inboxes)
         self._lock: Final = threading.Lock()
@@ -132,10 +133,10 @@ class Pipeline:
         return len(self._under_way) < self._most
 
     def submit(self, request: PlanInFlight) -> None:
-        """Begin a request; its inputs are not to be changed until it is settled.
+        """Begin a request; its inputs must not change until it is settled.
 
         Raises:
-            BurstBusy: as many as agreed are under way, or another execution computes on the bursts.
+            BurstBusy: `most` requests are under way, or another execution computes on the bursts.
             ResourceExhausted: the process may have no more threads.
         """
         try:
@@ -145,7 +146,7 @@ class Pipeline:
                     self._start()
             request.bound.copy_in()
             self._inboxes[0].put(request)
-        except BaseException:  # also a signal handler's, when a thread may have it already
+        except BaseException:  # of a signal handler, too: a thread may run it by now
             if request.cancel():
                 self._release(request)
             raise
@@ -172,12 +173,12 @@ class Pipeline:
     def _serve(self, step: int) -> None:
         with self._lock:
             if self._is_served[step]:
-                return  # a handler has raised while the first one began
+                return  # a signal handler has raised while the first thread started
             self._is_served[step] = True
         is_first, is_last = step == 0, step + 1 == len(self._inboxes)
         while (request := self._inboxes[step].get()) is not None:
             if is_first and not request.begin():
-                self._release(request)  # its submission has failed
+                self._release(request)  # the submission has failed
                 continue
             with self._locks[step]:
                 request.run(step)
@@ -195,7 +196,7 @@ class Pipeline:
             self._release(request)
 
     def _release(self, request: PlanInFlight) -> None:
-        """Take it from the requests that are under way, if it is among them."""
+        """Remove a request from those under way, if it is one of them."""
         with self._lock:
             self._under_way.discard(request)
             if not self._under_way:
@@ -211,11 +212,11 @@ class Pipeline:
         return self._go_on(request.bound, [*ended, *bursts[len(ended) :]], options)
 
     def close_soon(self) -> None:
-        """End the threads after the requests that are under way, without waiting for it."""
+        """Let the threads end after the requests under way, without waiting for that."""
         self._inboxes[0].put(None)
 
     def close(self) -> None:
-        """End the threads and wait for that; the bursts are closed before, so that none of them waits."""
+        """End the threads and wait for that; the caller closes the bursts first, so that no thread waits."""
         self._inboxes[0].put(None)
         for thread in [thread for threads in self._threads for thread in threads]:
             if thread.is_alive():
@@ -223,7 +224,7 @@ class Pipeline:
 
 
 class _InTurn:
-    """A burst that is shared with a thread of the pipeline, by a lock."""
+    """A burst that a thread of the pipeline uses, too; a lock guards it."""
 
     def __init__(self, burst: BurstController, lock: threading.Lock) -> None:
         self._burst: Final = burst

@@ -1,4 +1,4 @@
-"""Keeps a plan's temporaries, the memory between its steps, and finds each value's place (RT:R2, R3)."""
+"""Keeps a plan's temporaries, the memory between its steps, and lays out their values (RT:R2, R3)."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from nnburst.runtime.planning.plan import (
 class TemporaryPool(Closing):
     """A pool that some devices may write and all others may only read.
 
-    It has two attachments of one memfd: drivers that write get one that is open for writing, the others one
-    that is open for reading only, so that no driver can change what another has computed.
+    Drivers that write get a descriptor of its memfd that is open for writing, the others one that is open for
+    reading only. So no driver can change the results of another one.
     """
 
     def __init__(self, size: int, writers: frozenset[int]) -> None:
-        """New zeroed memory.
+        """Allocate zeroed memory.
 
         Args:
-            size: bytes, at least 1.
+            size: number of bytes, at least 1.
             writers: positions of the devices that may write.
 
         Raises:
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
         """
         self.size: Final = size
         self.writers: Final = writers
@@ -59,7 +59,7 @@ class TemporaryPool(Closing):
         self._for_readers: Final = pool_over(reader, writable=False)
 
     def view(self, device: int | None, offset: int, length: int) -> Bytes:
-        """A view of bytes for a device; device None is this process."""
+        """A view of bytes for a device; None stands for this process."""
         writes = device is None or device in self.writers
         pool = self._for_writers if writes else self._for_readers
         found: Bytes = pool.array(np.uint8, (length,), offset)
@@ -79,7 +79,7 @@ def _read_only(fd: int) -> int:
 
 
 class Value:
-    """Where one operand lies, and its dimensions as far as they are known.
+    """The place of an operand, and its dimensions as far as they are known.
 
     Attributes:
         dimensions: 0 is unknown.
@@ -90,19 +90,19 @@ class Value:
         self.dimensions = dimensions
 
     def argument(self, device: int | None) -> Argument:
-        """The value as an argument for a device; device None is the CPU, which is this process."""
+        """The value as an argument for a device; None stands for the CPU, which is this process."""
         raise NotImplementedError
 
     @property
     def room(self) -> int:
-        """Bytes that it may have."""
+        """Bytes that the value may have."""
         raise NotImplementedError
 
     def bytes(self, length: int) -> Bytes:
         """The first bytes of the value, in this process.
 
         Raises:
-            GeneralFailure: this process does not have them.
+            GeneralFailure: the value lies in a driver's buffer.
         """
         found = self.argument(None).bytes
         if found is None:
@@ -116,18 +116,18 @@ class GivenValue(Value):
     """A value that is an argument of the application."""
 
     def __init__(self, argument: Argument) -> None:
-        """Take the place that the application has chosen."""
+        """Use the memory that the application has given."""
         super().__init__(argument.dimensions)
         self._argument: Final = argument
 
-    def argument(self, device: int | None) -> Argument:  # noqa: ARG002 - it is the same for all
-        """Where it lies, with the dimensions as they are known now."""
+    def argument(self, device: int | None) -> Argument:  # noqa: ARG002 - the same for all
+        """The argument with the dimensions that are known now."""
         given = self._argument
         return Argument(given.bytes, self.dimensions, given.buffer)
 
     @property
     def room(self) -> int:
-        """Bytes of the argument; 0 in a buffer."""
+        """Bytes of the argument; 0 if it lies in a buffer."""
         given = self._argument.bytes
         return 0 if given is None else given.size
 
@@ -138,13 +138,13 @@ class PooledValue(Value):
     def __init__(
         self, pool: TemporaryPool, offset: int, length: int, dimensions: tuple[int, ...]
     ) -> None:
-        """Take `length` bytes of the pool from `offset` on."""
+        """Use `length` bytes of the pool from `offset` on."""
         super().__init__(dimensions)
         self._place: Final = pool, offset, length
         self._views: Final[dict[int | None, Bytes]] = {}
 
     def argument(self, device: int | None) -> Argument:
-        """Its view for a device, made once: the same arrays again cost a burst nothing."""
+        """The value's view for a device; always the same arrays, which a burst need not examine again."""
         view = self._views.get(device)
         if view is None:
             pool, offset, length = self._place
@@ -153,17 +153,17 @@ class PooledValue(Value):
 
     @property
     def room(self) -> int:
-        """Bytes that were laid out for it."""
+        """Bytes that were allotted to the value."""
         return self._place[2]
 
 
 # -- temporaries -----------------------------------------------------------------------------------
 
 
-#: Alignment that devices prefer (RT:P19); more than one of them may read a temporary.
+#: Alignment that suits every device (RT:P19), since several may read a temporary.
 ALIGNMENT: Final = 64
 
-#: Names a place: an operand, and which of two buffers.
+#: The key of a temporary: an operand, and which of its two buffers.
 Slot = tuple[SourceOperand, int]
 
 
@@ -177,7 +177,7 @@ class SourceModels:
     """The main model and the referenced ones, to which a plan's operands belong."""
 
     def __init__(self, plan: CompoundPlan, model: Model) -> None:
-        """Of the client's finished model."""
+        """Look up the source models of `plan` in the client's finished model."""
         graphs = (model.main, *model.referenced)
         self._graphs: Final[tuple[Subgraph, ...]] = tuple(graphs[n] for n in plan.source_models)
 
@@ -191,10 +191,10 @@ class SourceModels:
 
 
 class TemporaryLayout:
-    """Which temporaries of known size a plan has, who writes each, and where each lies. Immutable.
+    """The temporaries of known size of a plan: the writers and the place of each. Immutable.
 
-    Static temporaries are the outputs of steps that others read, outer outputs of interpreted control flow,
-    body outputs of each WHILE twice and its decision, and the constants that control flow reads.
+    These are the outputs of steps that other steps read, outer outputs of interpreted control flow, body
+    outputs of each WHILE (twice) and its decision, and the constants that control flow reads.
     """
 
     def __init__(self, plan: CompoundPlan, models: SourceModels) -> None:
@@ -209,7 +209,7 @@ class TemporaryLayout:
                 self._place(source, number)
 
     def _sources(self) -> Iterator[tuple[SourceOperand, int]]:
-        """Operands that need memory, and how many buffers each, in step order."""
+        """The operands that need memory, and the number of buffers for each, in the order of the steps."""
         for step in self._plan.steps:
             if isinstance(step, ExecutionStep):
                 for pair in step.temps_out:
@@ -243,7 +243,7 @@ class TemporaryLayout:
         self.sizes[writers] = offset + length
 
     def _writers(self, source: SourceOperand) -> frozenset[int]:
-        """The devices whose steps write an operand, be it through the branches of an IF."""
+        """The devices whose steps write an operand, directly or through the branches of an IF."""
         found: set[int] = set()
         for step in self._plan.steps:
             if isinstance(step, GotoStep | WhileStep) or step.source_model != source.source_model:
@@ -262,8 +262,8 @@ class Temporaries(Closing):
     """The pools of one computation at a time, kept for the next one.
 
     Attributes:
-        values: of the static temporaries.
-        lengths: what the temporaries of unknown size of each step came to last: the next first guess.
+        values: the values of known size.
+        lengths: the latest lengths of each step's temporaries of unknown size: the first guess next time.
     """
 
     def __init__(
@@ -272,13 +272,13 @@ class Temporaries(Closing):
         """Allocate, and fill the constants in.
 
         Args:
-            layout: what is needed.
-            models: whose operands it is for.
-            model: the client's, whose constants are read.
-            pools: bytes of its pools.
+            layout: the layout of the temporaries.
+            models: the models that the operands belong to.
+            model: the client's model, whose constants are read.
+            pools: bytes of the model's pools.
 
         Raises:
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
         """
         self._pools: Final[dict[frozenset[int], TemporaryPool]] = {}
         self._dynamic: Final[dict[int, TemporaryPool]] = {}
@@ -304,7 +304,7 @@ class Temporaries(Closing):
         """Memory for the temporaries of unknown size that a step writes; reused if large enough (RT:R3).
 
         Raises:
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
         """
         pool = self._dynamic.get(step)
         if pool is None or pool.size < size or pool.size > max(size * 1.2, 4096):
@@ -314,13 +314,13 @@ class Temporaries(Closing):
         return pool
 
     def close(self) -> None:
-        """Give all pools up."""
+        """Close all pools."""
         for pool in (*self._pools.values(), *self._dynamic.values()):
             pool.close()
 
 
 def constant_bytes(operand: Operand, model: Model, pools: Sequence[Bytes]) -> Bytes | None:
-    """The value of a constant operand; None of any other."""
+    """The bytes of a constant operand; None for other operands."""
     at = operand.location
     if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
         return np.frombuffer(model.operand_values, np.uint8, at.length, at.offset)
@@ -338,7 +338,7 @@ def element_size(operand: Operand) -> int:
 
 
 def padded(length: int) -> int:
-    """Up to the next multiple of the padding."""
+    """The length rounded up to a multiple of the padding."""
     return -(-length // ALIGNMENT) * ALIGNMENT
 
 
@@ -357,8 +357,8 @@ class Source:
     """The model that a plan was made for.
 
     Attributes:
-        model: the client's, finished.
-        pools: bytes of its pools.
+        model: the client's finished model.
+        pools: bytes of the model's pools.
     """
 
     model: Model
@@ -373,15 +373,15 @@ class CompoundMemory(Closing):
     """The temporaries of a plan, one set for each computation that runs at the same time. Thread-safe.
 
     Attributes:
-        plan: that they are for.
-        models: whose operands they are.
-        all_go_by_bursts: whether the requests of all steps surely fit the channels of bursts. Then a
-            burst's next computation may use the temporaries of one that was given up: it comes behind it in
-            each driver.
+        plan: the plan that the temporaries are for.
+        models: the models that the operands belong to.
+        all_go_by_bursts: whether the requests of all steps surely fit into the channels of bursts. Then
+            the next computation of a burst may use the temporaries of an abandoned one, since each
+            driver computes it after that one.
     """
 
     def __init__(self, plan: CompoundPlan, source: Source) -> None:
-        """Lay them out; the first computation allocates them."""
+        """Lay out the temporaries; the first computation allocates them."""
         self.plan: Final = plan
         self.all_go_by_bursts: Final = all(
             len(step.inputs) + len(step.outputs) <= _MOST_OPERANDS for step in plan.execution_steps
@@ -394,10 +394,10 @@ class CompoundMemory(Closing):
         self._closed = False
 
     def take(self) -> Temporaries:
-        """Take temporaries that no computation uses, those that were used last if there are any.
+        """Take temporaries that no computation uses: the last ones returned, or new ones.
 
         Raises:
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
         """
         with self._lock:
             if self._free:
@@ -405,7 +405,7 @@ class CompoundMemory(Closing):
         return Temporaries(self._layout, self.models, self._source.model, self._source.pools)
 
     def release(self, temporaries: Temporaries, *, usable: bool = True) -> None:
-        """Keep them for the next computation, or close them if a driver may still write to them."""
+        """Keep temporaries for the next computation; close them if a driver may still write to them."""
         with self._lock:
             if usable and not self._closed:
                 self._free.append(temporaries)
@@ -413,7 +413,7 @@ class CompoundMemory(Closing):
         temporaries.close()
 
     def close(self) -> None:
-        """Free all that no computation uses; the others are freed when their computation ends."""
+        """Free all temporaries that no computation uses; the others are freed when their computation ends."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, []

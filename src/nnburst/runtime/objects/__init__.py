@@ -1,1 +1,1 @@
-"""Has the framework's objects with their states, codes and order of checks."""
+"""The framework's objects, with NNAPI's states, result codes and order of checks."""

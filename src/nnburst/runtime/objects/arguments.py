@@ -1,4 +1,4 @@
-"""Inputs and outputs of an execution as the application has set them."""
+"""Keeps the inputs and outputs of an execution as the application has set them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _CORE_SCALARS: Final = (OperandType.OEM,)
 
 @dataclass(slots=True)
 class ArgumentInfo:
-    """An argument as it was set, and where its bytes lie.
+    """An argument as the application has set it, and the place of its bytes.
 
     Attributes:
-        operand: the model's, with the dimensions that the argument's type gave it.
+        operand: the model's operand, with the dimensions that the argument's type gave it.
         view: bytes of a pointer argument.
         memory: memory of a memory argument.
-        offset: in the memory.
-        length: bytes of it; 0 for all of a memory that is used whole.
+        offset: offset in the memory.
+        length: number of bytes in the memory; 0 for the whole memory.
     """
 
     operand: Operand
@@ -50,26 +50,26 @@ class ArgumentInfo:
 
     @property
     def is_fully_specified(self) -> bool:
-        """Whether its dimensions were known when it was set."""
+        """Whether the dimensions were known when the argument was set."""
         return is_fully_specified(self.operand, TYPES)
 
     @property
     def is_in_place(self) -> bool:
-        """Whether a computation finds it where it is, each time anew."""
+        """Whether every computation may use the bytes in place, without a copy."""
         return self.memory is None or (self.memory.is_shared and not self.memory._is_described)
 
     @property
     def is_fixed(self) -> bool:
-        """Whether drivers find it where it is, also later: in a shared memory or a buffer, or omitted."""
+        """Whether drivers may use the bytes in place later: in shared memory, in a buffer, or omitted."""
         if self.memory is None:
             return self.view is None or find_memory(self.view) is not None
         return self.memory.is_shared or self.memory._buffer is not None
 
     def check_initialized(self, index: int) -> None:
-        """RT:E5: an input in a device's memory holds something of the argument's dimensions.
+        """Check that an input in a device's memory holds a value of the argument's dimensions (RT:E5).
 
         Raises:
-            GeneralFailure: it does not.
+            GeneralFailure: it holds none, or one of other dimensions.
         """
         memory = self.memory
         if memory is None or not memory._is_described:
@@ -83,10 +83,10 @@ class ArgumentInfo:
             )
 
     def as_argument(self, *, is_output: bool = False) -> Argument:
-        """It as devices take it; staged memory is read now, unless it is written only.
+        """The argument as devices take it; staged memory is read now, unless it is only written.
 
         Raises:
-            Unmappable: its memory cannot be read.
+            Unmappable: the memory cannot be read.
         """
         if self.memory is None:
             return Argument(self.view, self.operand.dimensions)
@@ -96,20 +96,20 @@ class ArgumentInfo:
         return Argument(content(self.offset, self.length), self.operand.dimensions)
 
     def write_back(self, argument: Argument) -> None:
-        """Store what was written into staged memory.
+        """Write the results back into staged memory.
 
         Raises:
-            Unmappable: it cannot be written.
+            Unmappable: the memory cannot be written.
         """
         if self.memory is not None and argument.bytes is not None:
             self.memory.write(self.offset, argument.bytes)
 
 
 def input_arguments(infos: Sequence[ArgumentInfo]) -> list[Argument]:
-    """Inputs as devices take them.
+    """The inputs as devices take them.
 
     Raises:
-        GeneralFailure: a device's memory does not hold what the argument says.
+        GeneralFailure: a device's memory holds no value of the argument's dimensions.
         Unmappable: a staged memory cannot be read.
     """
     inputs = []
@@ -120,17 +120,18 @@ def input_arguments(infos: Sequence[ArgumentInfo]) -> list[Argument]:
 
 
 def output_arguments(infos: Sequence[ArgumentInfo]) -> list[Argument]:
-    """Outputs as devices take them."""
+    """The outputs as devices take them."""
     return [info.as_argument(is_output=True) for info in infos]
 
 
 def described(
     operand: Operand, description: OperandDescription | None, what: str, *, may_be_unknown: bool
 ) -> Operand:
-    """The model's operand with an argument's type (RT:E2).
+    """The model's operand with the dimensions of an argument's type (RT:E2).
 
     Raises:
-        InvalidArgument: the type is not valid, contradicts the model, or leaves open what must be known.
+        InvalidArgument: the type is not valid, contradicts the model, or leaves open dimensions that must
+            be known.
     """
     if description is None:
         if not may_be_unknown and not is_fully_specified(operand, TYPES):
@@ -157,17 +158,17 @@ def described(
 
 
 def exact_length(operand: Operand) -> int:
-    """Bytes that an argument has unless padding is enabled; 0 if there is no such number."""
+    """The exact number of bytes of an argument without padding; 0 if it is not known."""
     if operand.type in _CORE_SCALARS or not is_fully_specified(operand, TYPES):
         return 0
     return TYPES.size_bytes(operand)
 
 
 def checked_length(operand: Operand, length: int, what: str, *, padding: bool) -> int:
-    """Bytes that a computation uses of `length`: those of the operand, or all if those are not known.
+    """The bytes of `length` that a computation uses: the operand's size, or all if that is not known.
 
     Raises:
-        InvalidArgument: RT:E2: too few, or too many while padding is not enabled.
+        InvalidArgument: RT:E2: there are too few bytes, or too many without padding.
     """
     if not 0 <= length <= UINT32_MAX:
         raise InvalidArgument(f"{what}: length: {length}, expected 0 to {UINT32_MAX}")
@@ -188,7 +189,7 @@ def as_bytes(view: memoryview) -> Bytes:
 
 
 def checked(outcome: Outcome, outputs: Sequence[ArgumentInfo]) -> Outcome:
-    """The outcome, or OP_FAILED if it reports of an output what cannot be (RT:R10)."""
+    """The outcome; OP_FAILED if it reports an impossible shape of an output (RT:R10)."""
     return checked_outcome(
         outcome,
         [info.operand.dimensions for info in outputs],
@@ -202,16 +203,16 @@ def _element_size(operand: Operand) -> int:
 
 
 class ArgumentList:
-    """Each argument once, in any order.
+    """The inputs or the outputs of an execution, each set once, in any order.
 
     Attributes:
-        were_set: whether one was tried to be set, and was fit to be.
+        were_set: whether a valid argument was given, even if setting it failed.
     """
 
     def __init__(
         self, executable: Executable, direction: Direction, check: Callable[[str], None]
     ) -> None:
-        """Of executions of `executable`; `check` refuses, by the argument's name, what comes too late."""
+        """Take arguments for `executable`; `check(name)` raises if the argument may no longer be set."""
         interface = executable.interface
         self._executable: Final = executable
         self._direction: Final = direction
@@ -224,18 +225,18 @@ class ArgumentList:
 
     @property
     def given(self) -> list[ArgumentInfo]:
-        """Those that are set."""
+        """The arguments that are set."""
         return [info for info in self._infos if info is not None]
 
     @property
     def missing(self) -> str | None:
-        """The first that is not set, for a message."""
+        """The name of the first argument that is not set, for a message; None if all are set."""
         if None not in self._infos:
             return None
         return self._name(self._infos.index(None))
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Remove all arguments."""
         self._infos = [None] * len(self._infos)
 
     def set_pointer(
@@ -247,7 +248,7 @@ class ArgumentList:
         *,
         padding: bool,
     ) -> None:
-        """Set one that lies in the application's memory; see `Execution.set_input`."""
+        """Set an argument in the application's memory; see `Execution.set_input`."""
         what = self._name(index)
         if data is None and length:
             raise UnexpectedNull(f"{what}: data is None, length {length}")
@@ -277,7 +278,7 @@ class ArgumentList:
         *,
         padding: bool,
     ) -> None:
-        """Set one that lies in a memory; see `Execution.set_input_from_memory`."""
+        """Set an argument in a memory object; see `Execution.set_input_from_memory`."""
         what = self._name(index)
         if memory is None:
             raise UnexpectedNull(f"{what}: memory is None")

@@ -23,13 +23,13 @@ from nnburst.runtime.runtime_object import RuntimeObject
 class Burst(RuntimeObject):
     """Bursts for the steps of a compilation (NNAPI: ANeuralNetworksBurst); made by `Compilation.burst`.
 
-    One execution at a time; a second one gets BadState. Steps of devices without bursts execute the ordinary
-    way.
+    One execution at a time; a second one raises BadState. Steps of devices without bursts execute over the
+    socket or in this process.
 
     NNAPI: RT:B1, B2.
 
     Attributes:
-        bursts: those of the plan's parts.
+        bursts: the bursts of the plan's parts.
     """
 
     def __init__(self, executable: Executable) -> None:
@@ -40,10 +40,10 @@ class Burst(RuntimeObject):
 
     @contextmanager
     def _alone(self) -> Iterator[Bursts]:
-        """The bursts of the parts, for one execution at a time.
+        """Enter the bursts of the parts, which admit one execution at a time.
 
         Raises:
-            BadState: another execution computes on it.
+            BadState: another execution computes on the burst.
         """
         self._check_open()
         gate, me = self.bursts.gate, next(entries)
@@ -64,12 +64,12 @@ logger = logging.getLogger("nnburst.runtime")
 
 
 class Bindings(Closing):
-    """One bound plan for each burst that an execution has computed on. Used by one thread at a time."""
+    """The bound plans of an execution, one for each burst that it has used. One thread at a time."""
 
     def __init__(self, executable: Executable) -> None:
         """Bind executions of `executable`."""
         self._executable: Final = executable
-        #: Empty for a burst that the execution cannot be bound to.
+        #: The tuple is empty for a burst that the execution cannot be bound to.
         self._bound: Final[WeakKeyDictionary[Bursts, tuple[BoundPlan, ...]]] = WeakKeyDictionary()
         self._own: Burst | None = None
         self._opening: Final = Background()
@@ -79,12 +79,12 @@ class Bindings(Closing):
     def bound_to(
         self, burst: Burst, arguments: tuple[list[Argument], list[Argument]], timeout: float | None
     ) -> BoundPlan | None:
-        """Arguments bound to a burst as it is now; None if they cannot be.
+        """The arguments bound to the present burst; None if they cannot be bound.
 
         Args:
-            burst: of the same compilation.
+            burst: a burst of the same compilation.
             arguments: inputs and outputs, which are the same for each burst.
-            timeout: seconds of each run; None for no limit of the application's.
+            timeout: seconds that each run may take; None if the application sets no limit.
         """
         self.close_stale(burst)
         known = self._bound.get(burst.bursts)
@@ -100,17 +100,17 @@ class Bindings(Closing):
         return known[0] if known else None
 
     def close_stale(self, burst: Burst) -> None:
-        """Give up what is bound to a burst if it cannot be run again."""
+        """Close the bound plan of a burst if it cannot be run again."""
         known = self._bound.get(burst.bursts)
         if known and not known[0].is_current:
             del self._bound[burst.bursts]
             known[0].close()
 
     def own_burst(self, *, waits: bool) -> Burst | None:
-        """A burst for computations that are given none, opened once, behind them.
+        """The burst for computations without a given one; opened once, in the background.
 
         Args:
-            waits: whether to wait for it; else None until it is there.
+            waits: whether to wait until it is open; otherwise None is returned until then.
         """
         if self._own is None:
             errand = self._opening.begin("burst", "a burst is opened", self._open)
@@ -129,7 +129,7 @@ class Bindings(Closing):
         burst.close()
 
     def close(self) -> None:
-        """Give up what is bound, and the burst."""
+        """Close the bound plans and the burst."""
         with self._lock:
             self._closed = True
         for bound in self._bound.values():
@@ -140,5 +140,5 @@ class Bindings(Closing):
 
 
 def executable_of(burst: Burst) -> Executable:
-    """The executable that a burst computes."""
+    """The executable that a burst belongs to."""
     return burst._executable

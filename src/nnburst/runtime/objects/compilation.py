@@ -58,8 +58,8 @@ _CONTROL_FLOW: Final = (OperationType.IF, OperationType.WHILE)
 
 
 _log: Final = logging.getLogger("nnburst.runtime")
-#: Engines are tried on a whole model within so many seconds, and execute it so often at most: an engine's
-#: first hundred executions of a small network may all take twice as long as the later ones.
+#: Limits of trying engines on a whole model: seconds in all, and executions of each. Many are needed: the
+#: first hundred executions of a small network may take twice as long as later ones.
 _TRIAL_SECONDS: Final = 10.0
 _TRIAL_ROUNDS: Final = 10_000
 _PRIORITIES: Final = {code: priority for priority, code in NDK_PRIORITIES.items()}
@@ -73,8 +73,8 @@ class Compilation(RuntimeObject):
     NNAPI: RT:C1 to C4, CompilationBuilder.cpp.
 
     Attributes:
-        model: what it compiles; kept alive.
-        devices: those that it may use, in order. There is no fallback if the caller listed them.
+        model: the model to compile; kept alive.
+        devices: the devices that may be used, in order. There is no fallback if the caller listed them.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Compilation(RuntimeObject):
         """Begin a compilation; `finish` compiles.
 
         Args:
-            model: a finished one.
-            devices: those to use; then there is no fallback. All of the manager's unless given.
-            manager: that of this process unless given.
+            model: a finished model.
+            devices: the devices to use, without fallback; by default all of the manager's.
+            manager: the manager; that of this process unless given.
 
         Raises:
             UnexpectedNull: the model, or an entry of the list, is None.
@@ -126,8 +126,8 @@ class Compilation(RuntimeObject):
         """The goal to optimise for, an `ExecutionPreference`; FAST_SINGLE_ANSWER unless set.
 
         Raises:
-            BadState: it is set, and the compilation is finished.
-            InvalidArgument: it is set to an unknown value; BAD_DATA.
+            BadState: the preference is set after the compilation was finished.
+            InvalidArgument: the preference is set to an unknown value; BAD_DATA.
         """
         return self._preference
 
@@ -141,11 +141,11 @@ class Compilation(RuntimeObject):
 
     @property
     def priority(self) -> int:
-        """90 (LOW), 100 (MEDIUM, the default) or 110 (HIGH).
+        """The priority: 90 (LOW), 100 (MEDIUM, the default) or 110 (HIGH).
 
         Raises:
-            BadState: it is set, and the compilation is finished.
-            InvalidArgument: it is set to another value; BAD_DATA.
+            BadState: the priority is set after the compilation was finished.
+            InvalidArgument: the priority is set to another value; BAD_DATA.
         """
         return self._priority
 
@@ -161,8 +161,8 @@ class Compilation(RuntimeObject):
         """Seconds that `finish` may take; None and 0 for no limit. Needs one explicit device.
 
         Raises:
-            BadState: it is set, and the compilation is finished.
-            InvalidArgument: it is set to less than 0, or without one explicit device; BAD_DATA.
+            BadState: the timeout is set after the compilation was finished.
+            InvalidArgument: the timeout is set to less than 0, or without one explicit device; BAD_DATA.
         """
         return None if self._timeout_ns is None else self._timeout_ns / 1e9
 
@@ -173,10 +173,10 @@ class Compilation(RuntimeObject):
         self._timeout_ns = nanoseconds("timeout", seconds)
 
     def limit(self, seconds: float) -> None:
-        """Limit `finish` as `timeout` does, for any devices; steps still get no deadline (RT:P16).
+        """Limit the time of `finish`, for any devices; steps still get no deadline (RT:P16).
 
         Args:
-            seconds: that `finish` may take; 0 for no limit.
+            seconds: seconds that `finish` may take; 0 for no limit.
 
         Raises:
             BadState: the compilation is finished.
@@ -186,7 +186,7 @@ class Compilation(RuntimeObject):
         self._timeout_ns = nanoseconds("limit", seconds)
 
     def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
-        """Let devices keep what they compile in files of `directory`, named by `token` (RT:K1 to K4).
+        """Let devices keep cache files in `directory`; `token` identifies the model (RT:K1 to K4).
 
         Raises:
             UnexpectedNull: an argument is None.
@@ -205,18 +205,18 @@ class Compilation(RuntimeObject):
     ) -> None:
         """Give the device an attribute of a vendor extension for this compilation.
 
-        Needs one explicit device, which reads it or ignores it. One below level 8 never gets it, which
-        is logged.
+        Needs one explicit device, which reads or ignores the attribute. A device below level 8 never gets it,
+        which is logged.
 
         Args:
-            extension: its name.
-            code: of the attribute, 16 bits.
-            value: its bytes.
+            extension: name of the extension.
+            code: code of the attribute, 16 bits.
+            value: bytes of the attribute.
 
         Raises:
             UnexpectedNull: `extension` or `value` is None.
-            InvalidArgument: not one explicit device, no device has the extension, or the code was added
-                before or has more than 16 bits; BAD_DATA.
+            InvalidArgument: there is not one explicit device, no device has the extension, or the code was
+                added before or has more than 16 bits; BAD_DATA.
             BadState: the compilation is finished.
         """
         self._attributes.check_given(extension, value)
@@ -225,10 +225,10 @@ class Compilation(RuntimeObject):
         self._attributes.add(extension, code, value)
 
     def place_by_measurement(self, measuring: Measuring | None = None) -> None:
-        """Let `finish` place the model by what devices are measured to take, not by what they report.
+        """Let `finish` place the model by measured times instead of the costs that devices report.
 
         Args:
-            measuring: how long and with which figures; by default at most 30 s, with those measured before.
+            measuring: limits and figures; by default at most 30 s, with the figures of earlier measurements.
 
         Raises:
             BadState: the compilation is finished.
@@ -237,12 +237,12 @@ class Compilation(RuntimeObject):
         self._measuring = Measuring() if measuring is None else measuring
 
     def _behave(self, *, may_fall_back: bool, waits_for_drivers: bool) -> None:
-        """Do as `nnburst.compile` was asked to; `limit` is then that of steps, too."""
+        """Set the options of `nnburst.compile`; `limit` then holds for steps, too."""
         self._may_fall_back, self._waits_for_drivers = may_fall_back, waits_for_drivers
         self._limits_steps = True
 
     def _try_engines(self) -> None:
-        """Let `finish` time installed engines on the whole model, and take the quickest."""
+        """Let `finish` time installed engines on the whole model, and take the fastest."""
         self._tries_engines = True
 
     def finish(self) -> None:
@@ -251,8 +251,8 @@ class Compilation(RuntimeObject):
         Raises:
             BadState: `finish` was called before, with or without success.
             InvalidArgument: no device can run an operation; BAD_DATA.
-            MissedDeadline: it took longer than `timeout` or `limit`.
-            NnburstError: what planning or a device answers, if there is no fallback (RT:P2).
+            MissedDeadline: `finish` took longer than `timeout` or `limit`.
+            NnburstError: planning or a device failed, and there is no fallback (RT:P2).
         """
         self._check_building("finish")
         self._completed = True
@@ -267,7 +267,7 @@ class Compilation(RuntimeObject):
             self._record(code, time.monotonic_ns() - began_ns)
 
     def _placed_and_prepared(self) -> tuple[Executable, PlacementReport | None]:
-        """The plan, ready to compute (RT:P1 to P20); and what was measured, if placement measures."""
+        """The plan, ready to execute (RT:P1 to P20), and the report if the placement measures."""
         record_if_asked()
         deadline_ns = None
         if self._timeout_ns is not None:
@@ -292,7 +292,7 @@ class Compilation(RuntimeObject):
         return self._shown(prepared, devices), report
 
     def _tried(self, deadline_ns: int | None) -> tuple[Executable, PlacementReport] | None:
-        """The whole model on the engine that is quickest at it; None if there is nothing to choose."""
+        """The whole model on the fastest engine, and the report; None if there is nothing to choose."""
         if self._mode is PartitioningMode.NONE or self._preference == ExecutionPreference.LOW_POWER:
             return None
         if may_round_at_weights(self.model._built_model.model):
@@ -325,7 +325,7 @@ class Compilation(RuntimeObject):
     def _placed(
         self, devices: Sequence[Device], deadline_ns: int | None, *, limits_steps: bool
     ) -> PlacedDevices:
-        """Devices for this model, with the CPU behind them."""
+        """The devices for this model, with the CPU after them."""
         return PlacedDevices(
             devices,
             self._manager.cpu,
@@ -352,7 +352,7 @@ class Compilation(RuntimeObject):
         )
 
     def _shown(self, prepared: PreparedPlan[PreparedPart], devices: PlacedDevices) -> Executable:
-        """A plan that was chosen, ready to compute; logged and drawn if that was asked for."""
+        """Make a chosen plan ready to execute; log and draw it if the environment asks for that."""
         executable = self._executable_of(
             prepared, devices, may_fall_back=self._mode is PartitioningMode.WITH_FALLBACK
         )
@@ -365,7 +365,7 @@ class Compilation(RuntimeObject):
 
     @property
     def _mode(self) -> PartitioningMode:
-        """Whether parts may run on other devices, and whether the CPU stands behind them."""
+        """Whether the model may be split over devices, and whether the CPU is the fallback."""
         if self._is_explicit or not self._may_fall_back:
             return PartitioningMode.WITHOUT_FALLBACK
         return self._manager._settings.partitioning
@@ -378,7 +378,7 @@ class Compilation(RuntimeObject):
         planner: Planner[PreparedPart],
         declared: DeclaredPlacement | None = None,
     ) -> MeasuredPlacement:
-        """Placement by measurement; plans that are only timed have no CPU behind them."""
+        """Make the placement by measurement; plans that are only timed have no fallback."""
         return MeasuredPlacement(
             self.model._finished_model,
             devices.candidates,
@@ -399,7 +399,7 @@ class Compilation(RuntimeObject):
     def _executable_of(
         self, prepared: PreparedPlan[PreparedPart], devices: PlacedDevices, *, may_fall_back: bool
     ) -> Executable:
-        """A plan with its prepared parts, ready to compute; the CPU may compute what a step fails."""
+        """Make the executable of a plan and its parts; with `may_fall_back` the CPU computes failed steps."""
         source = self.model._finished_model
         return Executable(
             prepared.plan,
@@ -423,7 +423,7 @@ class Compilation(RuntimeObject):
         )
 
     def _record(self, code: ResultCode, duration_ns: int) -> None:
-        """Give the application a record of `finish`, if it takes any."""
+        """Give the application a record of `finish`, if it takes records."""
         if self._manager.records.callback is None:
             return
         executable = self._executable
@@ -436,7 +436,7 @@ class Compilation(RuntimeObject):
         self._manager.records._emit(record)
 
     def _facts(self, plan: Plan | None) -> PlanFacts:
-        """The facts for records about a plan, which is None if planning failed."""
+        """The facts of a plan for records; the plan is None if planning failed."""
         source = self.model._finished_model
         graphs = (source.model.main, *source.model.referenced)
         operations = {operation.type for graph in graphs for operation in graph.operations}
@@ -453,14 +453,14 @@ class Compilation(RuntimeObject):
             and bool(plan.dynamic_temporaries),
         )
 
-    # -- what it has become ----------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
     @property
     def _finished_executable(self) -> Executable:
         """The plan with its prepared parts.
 
         Raises:
-            BadState: it is not finished, or `finish` has failed.
+            BadState: the compilation is not finished, or `finish` has failed.
         """
         self._check_open()
         if self._executable is None:
@@ -469,7 +469,7 @@ class Compilation(RuntimeObject):
         return self._executable
 
     def _estimates(self) -> dict[int, float | str]:
-        """Times of the steps: seconds as placement by measurement timed them, else as reported."""
+        """Estimated times of the steps: seconds if the placement measured them, else from reported costs."""
         executable = self._finished_executable
         plan, source = executable.plan, self.model._finished_model
         capabilities = [device.capabilities for device in executable.devices]
@@ -497,10 +497,10 @@ class Compilation(RuntimeObject):
 
     @property
     def plan(self) -> Plan:
-        """Which device runs what.
+        """The plan: which device runs which operations.
 
         Raises:
-            BadState: it is not finished.
+            BadState: the compilation is not finished.
         """
         return self._finished_executable.plan
 
@@ -509,10 +509,10 @@ class Compilation(RuntimeObject):
         return self.model.inputs if direction == Direction.INPUT else self.model.outputs
 
     def _operand(self, direction: Direction, index: int) -> Operand:
-        """Input or output number `index`.
+        """The input or output number `index`.
 
         Raises:
-            InvalidArgument: it does not exist.
+            InvalidArgument: there is no such input or output.
         """
         operands = self._operands(direction)
         if not 0 <= index < len(operands):
@@ -521,14 +521,14 @@ class Compilation(RuntimeObject):
         return operands[index]
 
     def memory_preference(self, direction: Direction, index: int) -> MemoryPreference:
-        """Alignment and padding that the devices like for an argument (RT:P19).
+        """Alignment and padding that the devices prefer for an argument (RT:P19).
 
         Args:
             direction: whether `index` counts inputs or outputs.
-            index: of the argument.
+            index: index of the argument.
 
         Raises:
-            BadState: it is not finished.
+            BadState: the compilation is not finished.
             InvalidArgument: there is no such argument.
         """
         executable = self._finished_executable
@@ -536,23 +536,23 @@ class Compilation(RuntimeObject):
         return executable.memory_preference(direction, index)
 
     def execution(self) -> Execution:
-        """A new execution.
+        """Make a new execution.
 
         Raises:
-            BadState: it is not finished.
+            BadState: the compilation is not finished.
         """
         return Execution(self._finished_executable)
 
     def burst(self) -> Burst:
-        """A new burst: one for each step whose device has any (RT:B1).
+        """Open a new burst, with a burst for each step whose device has bursts (RT:B1).
 
         Raises:
-            BadState: it is not finished.
+            BadState: the compilation is not finished.
         """
         return Burst(self._finished_executable)
 
     def _check_one_device(self, what: str) -> None:
-        """Refuse what needs exactly one device that the caller has listed (RT:E6)."""
+        """Refuse the feature `what` unless the caller listed exactly one device (RT:E6)."""
         self._check_open()
         if not self._is_explicit or len(self.devices) != 1:
             raise InvalidArgument(f"{what}: needs a compilation for one explicit device")

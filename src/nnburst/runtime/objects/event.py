@@ -1,4 +1,4 @@
-"""Events: a computation under way, or a fence, that any number of threads may wait for."""
+"""Provides events: computations under way, or fences, that any number of threads may wait for."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ INTERRUPTED: Final = Outcome(ResultCode.OP_FAILED, message="it was interrupted")
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome that stands for an exception in the middle of a computation."""
+    """The outcome for an exception that has interrupted a computation."""
     return Outcome.of(error) if isinstance(error, NnburstError) else INTERRUPTED
 
 
-#: Seconds between two looks at a fence that has no deadline.
+#: Seconds after which a wait for a fence without a deadline is repeated.
 _LONG = 3600.0
 
 
 class Event(RuntimeObject):
     """A computation under way, or a fence. Thread-safe: any number of threads may wait for one.
 
-    Made by `Execution.start` and `start_after`, or by `from_sync_fence`. `close` first waits for its end.
+    Made by `Execution.start` and `start_after`, or by `from_sync_fence`. `close` first waits for the end.
 
     NNAPI: RT:V1 to V4, Event.cpp.
     """
@@ -44,13 +44,13 @@ class Event(RuntimeObject):
         outcome: Outcome | None = None,
         deadline_ns: int | None = None,
     ) -> None:
-        """Use the functions above.
+        """Use `Execution.start`, `start_after` or `from_sync_fence`.
 
         Args:
-            work: what a thread of its own computes; without it, what follows the fence: its outcome.
+            work: runs on a new thread and returns the outcome; with a fence, called after its signal instead.
             fence: signals the end.
-            outcome: what is known already.
-            deadline_ns: on CLOCK_BOOTTIME: then `work` is called if the fence has not signalled.
+            outcome: the outcome if it is already known.
+            deadline_ns: on CLOCK_BOOTTIME; `work` is called then even if the fence has not signalled.
 
         Raises:
             ResourceExhausted: the process may have no more threads.
@@ -72,13 +72,13 @@ class Event(RuntimeObject):
 
     @classmethod
     def from_sync_fence(cls, fd: int) -> Event:
-        """An event for a fence from outside (NNAPI: createFromSyncFenceFd).
+        """Make an event from a foreign fence (NNAPI: createFromSyncFenceFd).
 
-        A fence of nnburst's, a sync_file, or anything else that can be polled will do: it has signalled when
-        it can be read. POLLERR, a sync_file's error status, or an end without a signal is its error state.
+        The fence may be nnburst's, a sync_file, or any other descriptor that can be polled. It has signalled
+        when it is readable. POLLERR, a sync_file's error status, or an end without a signal is an error.
 
         Args:
-            fd: stays the caller's.
+            fd: the descriptor, which stays the caller's.
 
         Raises:
             InvalidArgument: `fd` is 0, negative, not open, or cannot be polled; BAD_DATA.
@@ -104,15 +104,15 @@ class Event(RuntimeObject):
         return self._fence.duplicate()
 
     def wait(self) -> None:
-        """Wait until the computation has ended, or the fence has signalled; every call has the same outcome.
+        """Wait until the computation has ended or the fence has signalled; every call has the same outcome.
 
         Raises:
-            NnburstError: why the computation failed; OP_FAILED for a fence in the error state.
+            NnburstError: the computation failed; OP_FAILED for a fence in the error state.
         """
         self._known_outcome().succeeded()
 
     def _known_outcome(self) -> Outcome:
-        """`wait` without an exception for what the computation came to."""
+        """Wait as `wait` does; return the outcome instead of raising it."""
         self._check_open()
         if self._thread is not None:
             self._thread.join()

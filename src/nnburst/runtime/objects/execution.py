@@ -1,4 +1,4 @@
-"""Takes the arguments of a compiled model, and computes."""
+"""Takes the arguments of a compiled model, and computes it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ logger = logging.getLogger("nnburst.runtime")
 
 
 class Execution(ExecutionSettings):
-    """One set of arguments and what is computed with it (NNAPI: ANeuralNetworksExecution).
+    """One set of arguments and the computations with them (NNAPI: ANeuralNetworksExecution).
 
     Made by `Compilation.execution`.
 
@@ -72,7 +72,7 @@ class Execution(ExecutionSettings):
         self._outputs: Final = ArgumentList(executable, Direction.OUTPUT, self._check_preparation)
         self._lock = threading.Lock()
         self._mode, self._began_ns = ExecutionMode.SYNC, 0
-        self._entry = 0  # of the call that has begun the computation under way
+        self._entry = 0  # identifies the call that has begun the computation under way
         self._outcome = Outcome()
         self._shapes: list[tuple[int, ...]] = []
         self._sufficient: list[bool] = []
@@ -90,15 +90,15 @@ class Execution(ExecutionSettings):
         """Set an input; None omits it.
 
         Args:
-            index: of the input.
-            data: anything with a contiguous buffer; kept alive, and read by each computation where it is.
+            index: index of the input.
+            data: anything with a contiguous buffer; kept alive, and read in place by each computation.
             type: the operand with the dimensions that the model leaves open; None for the model's.
-            length: bytes that a caller in C announces; only compared with the absence of `data`.
+            length: number of bytes from a caller in C; only checked if `data` is None.
 
         Raises:
             UnexpectedNull: `data` is None although `length` is not 0.
             BadState: a computation has started, or the input is set.
-            InvalidArgument: RT:E2: the index, the type, or the size of `data`; BAD_DATA.
+            InvalidArgument: RT:E2: the index, the type, or the size of `data` is not valid; BAD_DATA.
         """
         self._inputs.set_pointer(index, data, type, length, padding=self._padding)
 
@@ -109,7 +109,7 @@ class Execution(ExecutionSettings):
         type: OperandDescription | None = None,  # noqa: A002
         length: int | None = None,
     ) -> None:
-        """Set an output; as `set_input`, but `data` is written."""
+        """Set an output; see `set_input`, but `data` is written."""
         self._outputs.set_pointer(index, data, type, length, padding=self._padding)
 
     def set_input_from_memory(
@@ -120,19 +120,19 @@ class Execution(ExecutionSettings):
         length: int = 0,
         type: OperandDescription | None = None,  # noqa: A002
     ) -> None:
-        """Set an input that lies in a memory.
+        """Set an input that lies in a memory object.
 
         Args:
-            index: of the input.
-            memory: kept alive.
-            offset: of the input's first byte.
-            length: in bytes; 0, as `offset`, for memory that was made by `MemoryDesc.create_memory`.
+            index: index of the input.
+            memory: the memory, which is kept alive.
+            offset: offset of the input's first byte.
+            length: number of bytes; it and `offset` are 0 for memory from `MemoryDesc.create_memory`.
             type: the operand with the dimensions that the model leaves open; None for the model's.
 
         Raises:
             UnexpectedNull: `memory` is None.
             BadState: a computation has started, or the input is set.
-            InvalidArgument: RT:E3: index, type, range, or a role that the memory lacks; BAD_DATA.
+            InvalidArgument: RT:E3: index, type or range is not valid, or the memory lacks the role; BAD_DATA.
         """
         self._inputs.set_memory(index, memory, offset, length, type, padding=self._padding)
 
@@ -144,23 +144,23 @@ class Execution(ExecutionSettings):
         length: int = 0,
         type: OperandDescription | None = None,  # noqa: A002
     ) -> None:
-        """Set an output that lies in a memory; as `set_input_from_memory`."""
+        """Set an output that lies in a memory object; see `set_input_from_memory`."""
         self._outputs.set_memory(index, memory, offset, length, type, padding=self._padding)
 
     @property
     def _has_arguments(self) -> bool:
-        """Whether one was set, be it without success."""
+        """Whether an argument was set, even without success."""
         return self._inputs.were_set or self._outputs.were_set
 
     # -- computing -------------------------------------------------------------------------------------------
 
     def compute(self) -> None:
-        """Compute and wait for it.
+        """Compute, and wait for the end.
 
         Raises:
-            BadState: it is computing, or has computed and is not reusable.
+            BadState: the execution is computing, or has computed and is not reusable.
             InvalidArgument: an argument is not set; BAD_DATA, and the execution is completed.
-            NnburstError: why the computation failed.
+            NnburstError: the computation failed.
         """
         began_ns = time.monotonic_ns()
         own = self._own_burst() if self._reusable else None
@@ -171,7 +171,7 @@ class Execution(ExecutionSettings):
         self._compute_alone(ExecutionMode.SYNC, began_ns)
 
     def _compute_alone(self, mode: ExecutionMode, began_ns: int) -> None:
-        """Compute over no burst and wait for it; errors are those of `compute`."""
+        """Compute without a burst, and wait for the end; errors are those of `compute`."""
         me = next(entries)
         try:
             self._begin(mode, began_ns, me)
@@ -207,10 +207,10 @@ class Execution(ExecutionSettings):
             self._abandon(me)
 
     def _bound_to(self, burst: Burst) -> BoundPlan | None:
-        """Its arguments bound to the steps of a burst, to be computed by one C call.
+        """The arguments bound to the steps of a burst, so that one C call computes.
 
-        None before it has computed well, and if only Python can compute it: what is measured, has a loop
-        timeout of its own or arguments in buffers or staged memory, and plans that cannot be bound.
+        None before the first successful computation, and if only Python can compute: if the execution is
+        measured, has a loop timeout, or arguments in buffers or staged memory, or the plan cannot be bound.
         """
         burst._check_open()
         arguments = self._repeated_arguments
@@ -219,9 +219,9 @@ class Execution(ExecutionSettings):
         return self._bindings.bound_to(burst, arguments, self.timeout)
 
     def _own_burst(self) -> Burst | None:
-        """The burst that it computes on if it is given none, once it can be bound; None before.
+        """The burst for computations without a given one; None before the arguments can be bound.
 
-        An execution with a timeout computes without one until it is open.
+        An execution with a timeout computes without a burst until this one is open.
         """
         if self._repeated_arguments is None:
             return None
@@ -235,17 +235,17 @@ class Execution(ExecutionSettings):
         code: int | None = None,
         mode: ExecutionMode = ExecutionMode.BURST,
     ) -> None:
-        """Compute by the steps bound to a burst, or finish what a run of them from C has begun.
+        """Compute by the steps bound to a burst, or finish a run of these steps that C has begun.
 
         Args:
             bound: from `bound_to`.
-            burst: that it is bound to.
-            began_ns: when the computation began, on CLOCK_MONOTONIC: what went by since is not left.
-            code: what the run ended with; None to run it now.
-            mode: that it is recorded as.
+            burst: the burst that it is bound to.
+            began_ns: when the computation began, on CLOCK_MONOTONIC; the timeout counts from then.
+            code: status of the run from C; None to run now.
+            mode: the mode to record.
 
         Raises:
-            NnburstError: as `compute`.
+            NnburstError: as for `compute`.
         """
         before, me = self._outcome, next(entries)
         try:
@@ -276,22 +276,22 @@ class Execution(ExecutionSettings):
             self._abandon(me)
 
     def _finish_bound(self, bound: BoundPlan, burst: Burst, code: int, mode: ExecutionMode) -> bool:
-        """Finish what a run of bound steps from C has begun.
+        """Finish a run of bound steps that C has begun.
 
-        C may run steps whose driver has died since, and been replaced for another execution on the burst:
-        then nothing was computed, and this computes on the new driver.
+        C may have run steps whose driver has died and was replaced for another execution on the burst. Then
+        nothing was computed, and this call computes on the new driver.
 
         Args:
-            bound: that was run.
-            burst: that it is bound to.
-            code: what the run ended with.
-            mode: by which call it began.
+            bound: the plan that was run.
+            burst: the burst that it is bound to.
+            code: status of the run.
+            mode: the call that began the run.
 
         Returns:
-            Whether the outputs are in the bound plan's arguments; if not, they are in this execution's.
+            True if the outputs are in the bound plan's arguments, False if they are in this execution's.
 
         Raises:
-            NnburstError: as `compute`.
+            NnburstError: as for `compute`.
         """
         if bound.is_replaced:
             bound.steps.abandon()
@@ -304,7 +304,7 @@ class Execution(ExecutionSettings):
         return True
 
     def _has_computed(self) -> None:
-        """Be completed: its arguments have been computed well without it."""
+        """Become completed: C has successfully computed with the arguments."""
         me = next(entries)
         try:
             self._begin(ExecutionMode.BURST, time.monotonic_ns(), me)
@@ -314,10 +314,10 @@ class Execution(ExecutionSettings):
 
     @property
     def _repeated_arguments(self) -> tuple[list[Argument], list[Argument]] | None:
-        """Inputs and outputs as they computed last, if C may compute again with them; else None.
+        """The inputs and outputs of the last computation if C may compute with them again; else None.
 
-        That is a reusable execution that computed well, is not measured and has neither attributes nor a loop
-        timeout of its own, with arguments in shared memory or at addresses.
+        C may do so for a reusable execution that has succeeded, is not measured, has neither attributes nor a
+        loop timeout, and whose arguments lie in shared memory or at addresses.
         """
         infos = self._inputs.given, self._outputs.given
         if (
@@ -336,19 +336,19 @@ class Execution(ExecutionSettings):
         )
 
     def open_burst(self) -> Burst:
-        """A new burst of its compilation, which the caller closes."""
+        """Open a new burst of the compilation, which the caller closes."""
         self._check_open()
         return Burst(self._executable)
 
     def start(self) -> Event:
-        """Compute on a thread of its own.
+        """Compute on a new thread.
 
         Returns:
             The event to wait for, which reports the outcome.
 
         Raises:
             BadState, InvalidArgument: as for `compute`; then there is no event.
-            NnburstError: there is no thread left, or a driver is dead; the execution is completed.
+            NnburstError: no thread can be started, or a driver is dead; the execution is completed.
         """
         me = next(entries)
         try:
@@ -361,7 +361,7 @@ class Execution(ExecutionSettings):
             raise
 
     def _on_a_thread(self, options: Options) -> Event:
-        """Compute on a thread, which completes this once it has begun to."""
+        """Compute on a thread, which completes this execution."""
         me = self._entry
         return Event(
             lambda: self._compute(options=options) if self._takes_over(me) else INTERRUPTED
@@ -370,14 +370,16 @@ class Execution(ExecutionSettings):
     def start_after(self, dependencies: Sequence[Event] = (), duration: float = 0.0) -> Event:
         """Compute once other computations are done (NNAPI: startComputeWithDependencies).
 
-        If all arguments lie in shared memories or buffers, each step is handed on behind the fence of the one
-        before, and the event has the fence of the last. Otherwise, and for steps on the CPU, the call waits
-        for the fences and computes. Until the event was waited for, the execution computes.
+        If all arguments lie in shared memory or buffers, each step is given to its driver with the fence of
+        the step before, and the event has the fence of the last step. Otherwise, and for steps on the CPU,
+        this call waits for the fences and computes. The execution counts as computing until the event was
+        waited for.
 
         Args:
-            dependencies: events, also of other compilations. Those without a fence are waited for in this
-                call, and how they end does not matter; fences are handed on to the device.
-            duration: seconds that it may take once they are done; 0 for no limit. Needs one explicit device.
+            dependencies: events, also of other compilations. This call waits for events without a fence,
+                whatever their outcome; fences are given to the device.
+            duration: seconds that the computation may take after the dependencies; 0 for no limit. Needs one
+                explicit device.
 
         Returns:
             The event to wait for, which reports the outcome; its fence can be a dependency in turn.
@@ -387,7 +389,7 @@ class Execution(ExecutionSettings):
             BadState: as for `compute`.
             InvalidArgument: an argument is not set, an output is not fully specified, or there is a duration
                 without one explicit device; BAD_DATA, and the execution is completed.
-            NnburstError: the device refuses it, there is no thread, or what was computed in this call failed.
+            NnburstError: the device refuses, no thread can be started, or a computation in this call failed.
         """
         check_dependencies(dependencies)
         limit = nanoseconds("duration", duration)
@@ -406,7 +408,7 @@ class Execution(ExecutionSettings):
             raise
 
     def _start_behind(self, fences: Sequence[SyncFence], duration_ns: int | None) -> Event:
-        """Begin behind fences, or wait for them and compute if that cannot be."""
+        """Begin with fences, or, if that is not possible, wait for them and compute."""
         options = self._options(self._deadline_ns())
         chain = FenceChain(fences, None if duration_ns is None else duration_ns * 1e-9)
         inputs, outputs = self._inputs.given, self._outputs.given
@@ -419,21 +421,21 @@ class Execution(ExecutionSettings):
         before = chain.settle(options.deadline_ns)
         if before.code != ResultCode.NO_ERROR:
             self._fail(before.error)
-        now_ns = time.monotonic_ns()  # so that drivers that died meanwhile are there again
+        now_ns = time.monotonic_ns()  # so that drivers that died meanwhile are replaced
         self._executable.revive(options.deadline_ns, now_ns)
         if not self._executable.has_known_temporaries:
             return self._on_a_thread(options)
         return Event(outcome=self._compute(options=options).succeeded())
 
     def _concluded(self, outcome: Outcome) -> Outcome:
-        """Complete this with the outcome of a computation behind fences, which is noted and returned."""
+        """Complete the execution with the outcome of a computation with fences; record and return it."""
         infos = self._outputs.given
         return self._recorded(self._complete(checked(outcome, infos), infos))
 
     def _begin(self, mode: ExecutionMode, began_ns: int, me: int) -> None:
-        """RT:E4: become computing, with all arguments set; `began_ns` is on CLOCK_MONOTONIC.
+        """Enter the state of computing, if all arguments are set (RT:E4); `began_ns` is on CLOCK_MONOTONIC.
 
-        `me` is new and stands for this call, which ends with `_abandon` if with an exception.
+        `me` is a new number that identifies this call; the caller calls `_abandon` after an exception.
         """
         self._check_open()
         with self._lock:
@@ -449,7 +451,7 @@ class Execution(ExecutionSettings):
                 self._fail(InvalidArgument(f"{arguments.missing}: it is not set"))
 
     def _takes_over(self, me: int) -> bool:
-        """Whether the call `me` began what is under way; the first one that asks ends it."""
+        """Whether the call `me` began the computation under way; only the first query returns True."""
         with self._lock:
             found = self._state == State.COMPUTATION and self._entry == me
             if found:
@@ -457,7 +459,7 @@ class Execution(ExecutionSettings):
         return found
 
     def _abandon(self, me: int, outcome: Outcome = INTERRUPTED, *, began: bool = True) -> None:
-        """Be completed if an exception has ended what `me` has begun; outputs are lost if it `began`."""
+        """Become completed if the computation of `me` is under way; outputs are lost if it `began`."""
         if self._takes_over(me):
             self._complete(outcome, self._outputs.given if began else [])
 
@@ -466,7 +468,7 @@ class Execution(ExecutionSettings):
         raise error
 
     def _ready(self, bursts: Bursts | None = None) -> Options:
-        """From here on the deadline counts; drivers that died before it began are connected to first."""
+        """Reconnect to drivers that died before the computation began; return options with the deadline."""
         deadline_ns = self._deadline_ns()
         self._executable.revive(deadline_ns, self._began_ns, bursts)
         return self._options(deadline_ns)
@@ -475,7 +477,7 @@ class Execution(ExecutionSettings):
         return Options(self._measure, deadline_ns, self._loop_timeout_ns, self._attributes.added)
 
     def _compute(self, bursts: Bursts | None = None, options: Options | None = None) -> Outcome:
-        """Compute; never raises for what comes of it."""
+        """Compute; return errors as an outcome."""
         infos = self._outputs.given
         arguments: list[Argument] = []
         try:
@@ -493,7 +495,7 @@ class Execution(ExecutionSettings):
         return self._recorded(self._complete(outcome, infos))
 
     def _recorded(self, outcome: Outcome) -> Outcome:
-        """Note the outcome of a computation for the application (RT:T4), and return it."""
+        """Record the outcome of a computation for the application (RT:T4), and return it."""
         took = time.monotonic_ns() - self._began_ns
         self._executable.least_ns = min(took, self._executable.least_ns)
         self._executable.recorder.executed(self._mode, outcome.code, took, outcome.timing)
@@ -505,14 +507,14 @@ class Execution(ExecutionSettings):
         return self._executable.execute(inputs, outputs, options, bursts or ())
 
     def _deadline_ns(self) -> int | None:
-        """Of the computation that has begun."""
+        """The deadline of the computation that has begun, on CLOCK_BOOTTIME; None without a timeout."""
         if self._timeout_ns is None:
             return None
         left_ns = self._timeout_ns - (time.monotonic_ns() - self._began_ns)
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + left_ns
 
     def _complete(self, outcome: Outcome, outputs: Sequence[ArgumentInfo]) -> Outcome:
-        """RT:E10: note shapes and states, and be completed."""
+        """Store shapes and the states of memories, and become completed (RT:E10)."""
         done = outcome.code == ResultCode.NO_ERROR
         shapes = [info.operand.dimensions for info in outputs]
         sufficient = [True] * len(shapes)
@@ -538,7 +540,7 @@ class Execution(ExecutionSettings):
         """Shapes of all outputs after a computation that succeeded or that had too little room.
 
         Raises:
-            BadState: it has not completed, or failed otherwise.
+            BadState: the execution has not completed, or the computation failed otherwise.
         """
         self._check_completed("output_shapes")
         if not self._outcome.has_result:
@@ -560,7 +562,7 @@ class Execution(ExecutionSettings):
         return dimensions
 
     def output_rank(self, index: int) -> int:
-        """Rank of an output after a computation; 0 is fine, other errors are those of `output_dimensions`."""
+        """Rank of an output after a computation; 0 is allowed. Errors are those of `output_dimensions`."""
         dimensions = self._output(index)
         self._check_sufficient(index)
         return len(dimensions)
@@ -588,7 +590,7 @@ class Execution(ExecutionSettings):
         """Nanoseconds that the computation took; None if the device does not measure them.
 
         Args:
-            code: which duration.
+            code: the kind of duration.
 
         Raises:
             InvalidArgument: the code is unknown; BAD_DATA.
@@ -609,7 +611,7 @@ class Execution(ExecutionSettings):
             raise BadState(f"{what}: the execution is {self._state.value}")
 
     def close(self) -> None:
-        """Free what it holds. While it is computing nothing is freed (RT:E9), and an error is logged."""
+        """Free the resources. During a computation nothing is freed (RT:E9), and an error is logged."""
         if self._state == State.COMPUTATION and not self._closed:
             logger.error("an execution that computes cannot be closed: wait for it first")
             return
@@ -622,27 +624,27 @@ class Execution(ExecutionSettings):
 
 
 class NativeView:
-    """An execution as the C interface sees it: what its arguments and its bound steps are.
+    """An execution as the C interface uses it: its arguments and its bound steps.
 
     Attributes:
-        executable: of its compilation.
-        inputs: its input arguments.
-        outputs: its output arguments.
+        executable: the compilation's executable.
+        inputs: the input arguments.
+        outputs: the output arguments.
     """
 
     def __init__(self, execution: Execution) -> None:
-        """View an execution, which is kept alive."""
+        """Make a view of an execution, which is kept alive."""
         self._execution: Final = execution
         self.executable: Final = execution._executable
         self.inputs: Final = execution._inputs
         self.outputs: Final = execution._outputs
 
     def bound_to(self, burst: Burst) -> BoundPlan | None:
-        """Its arguments bound to the steps of a burst; None if only Python can compute it."""
+        """The arguments bound to the steps of a burst; None if only Python can compute."""
         return self._execution._bound_to(burst)
 
     def own_burst(self) -> Burst | None:
-        """The burst that it computes on if it is given none; None before there is one."""
+        """The burst for computations without a given one; None before it is there."""
         return self._execution._own_burst()
 
     def finish_bound(
@@ -652,14 +654,14 @@ class NativeView:
         code: int,
         mode: ExecutionMode = ExecutionMode.BURST,
     ) -> bool:
-        """Finish what a run of bound steps from C has begun; see `Execution._finish_bound`."""
+        """Finish a run of bound steps that C has begun; see `Execution._finish_bound`."""
         return self._execution._finish_bound(bound, burst, code, mode)
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is set of it but arguments and what lets it compute again."""
+        """Whether nothing is set but arguments and `reusable`."""
         return self._execution._is_plain
 
     def complete(self) -> None:
-        """Be completed: its arguments have been computed well without it."""
+        """Become completed: C has successfully computed with the arguments."""
         self._execution._has_computed()

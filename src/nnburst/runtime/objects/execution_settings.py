@@ -1,7 +1,4 @@
-"""Settings and state of an execution, fixed when its first computation starts.
-
-ExecutionSettings: how an execution computes, fixed when its first computation starts (RT:E1).
-"""
+"""Keeps the settings and the state of an execution; its first computation fixes the settings (RT:E1)."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from nnburst.runtime.runtime_object import RuntimeObject
 
 
 class State(Enum):
-    """Where an execution is in its life."""
+    """The state of an execution."""
 
     PREPARATION = "in preparation"
     COMPUTATION = "computing"
@@ -33,10 +30,10 @@ _LONGEST = 4e9
 
 
 def nanoseconds(what: str, seconds: float | None) -> int | None:
-    """A duration in nanoseconds; None for none, which 0 stands for, too.
+    """A duration in nanoseconds; None for None or 0.
 
     Raises:
-        InvalidArgument: it is negative, infinite or no number.
+        InvalidArgument: the duration is negative, infinite or not a number.
     """
     if seconds is None:
         return None
@@ -58,10 +55,10 @@ logger = logging.getLogger("nnburst.runtime")
 
 
 class ExecutionSettings(RuntimeObject):
-    """Padding, timing and limits of an execution, and whether it may compute again."""
+    """The settings of an execution: padding, timing, limits, and whether it may compute again."""
 
     def __init__(self, executable: Executable) -> None:
-        """Those of NNAPI unless set."""
+        """Start with NNAPI's defaults."""
         super().__init__()
         self._executable: Final = executable
         self._state = State.PREPARATION
@@ -72,7 +69,7 @@ class ExecutionSettings(RuntimeObject):
 
     @property
     def _is_plain(self) -> bool:
-        """Whether it is not measured and has neither limits of its own, nor padding, nor attributes."""
+        """Whether all settings but `reusable` have their defaults."""
         return (
             not (self._measure or self._padding or self._attributes.added)
             and self._timeout_ns is None
@@ -82,14 +79,14 @@ class ExecutionSettings(RuntimeObject):
     @property
     @abstractmethod
     def _has_arguments(self) -> bool:
-        """Whether one was set, be it without success."""
+        """Whether an argument was set, even without success."""
 
     @property
     def padding(self) -> bool:
         """Whether arguments may be longer than their operands (RT:R23); False unless set.
 
         Raises:
-            BadState: it is set, and a computation has started or an argument is set.
+            BadState: padding is set after a computation has started or an argument was set.
         """
         return self._padding
 
@@ -102,10 +99,10 @@ class ExecutionSettings(RuntimeObject):
 
     @property
     def reusable(self) -> bool:
-        """Whether it may compute again and again; False unless set.
+        """Whether the execution may compute more than once; False unless set.
 
         Raises:
-            BadState: it is set, and a computation has started.
+            BadState: the setting is changed after a computation has started.
         """
         return self._reusable
 
@@ -119,8 +116,8 @@ class ExecutionSettings(RuntimeObject):
         """Whether computations are timed; False unless set. Needs one explicit device.
 
         Raises:
-            BadState: it is set, and a computation has started.
-            InvalidArgument: it is set without one explicit device; BAD_DATA.
+            BadState: the setting is changed after a computation has started.
+            InvalidArgument: the setting is changed without one explicit device; BAD_DATA.
         """
         return self._measure
 
@@ -135,8 +132,8 @@ class ExecutionSettings(RuntimeObject):
         """Seconds that a computation may take; None and 0 for no limit. Needs one explicit device.
 
         Raises:
-            BadState: it is set, and a computation has started.
-            InvalidArgument: it is set to less than 0, or without one explicit device; BAD_DATA.
+            BadState: the timeout is set after a computation has started.
+            InvalidArgument: the timeout is set to less than 0, or without one explicit device; BAD_DATA.
         """
         return None if self._timeout_ns is None else self._timeout_ns / 1e9
 
@@ -147,10 +144,10 @@ class ExecutionSettings(RuntimeObject):
         self._timeout_ns = nanoseconds("timeout", seconds)
 
     def limit(self, seconds: float) -> None:
-        """Limit computations as `timeout` does, for any devices; the CPU stands in afterwards.
+        """Limit the time of computations, for any devices; after the deadline the CPU computes.
 
         Args:
-            seconds: that a computation may take; 0 for no limit.
+            seconds: seconds that a computation may take; 0 for no limit.
 
         Raises:
             BadState: a computation has started.
@@ -161,11 +158,11 @@ class ExecutionSettings(RuntimeObject):
 
     @property
     def loop_timeout(self) -> float:
-        """Seconds that a WHILE may run; 2 unless set. More than 15 are cut to 15, which is logged.
+        """Seconds that a WHILE may run; 2 unless set. More than 15 become 15, which is logged.
 
         Raises:
-            BadState: it is set, and a computation has started.
-            InvalidArgument: it is set to less than 0; BAD_DATA.
+            BadState: the timeout is set after a computation has started.
+            InvalidArgument: the timeout is set to less than 0; BAD_DATA.
         """
         return self._loop_timeout_ns / 1e9
 
@@ -180,20 +177,20 @@ class ExecutionSettings(RuntimeObject):
     def add_extension_attribute(
         self, extension: str, code: int, value: bytes | memoryview = b""
     ) -> None:
-        """Give the device an attribute of a vendor extension for its computations.
+        """Give the device an attribute of a vendor extension for the computations.
 
-        Needs one explicit device, which reads it or ignores it. One below level 8 never gets it, which
-        is logged.
+        Needs one explicit device, which reads or ignores the attribute. A device below level 8 never gets it,
+        which is logged.
 
         Args:
-            extension: its name.
-            code: of the attribute, 16 bits.
-            value: its bytes.
+            extension: name of the extension.
+            code: code of the attribute, 16 bits.
+            value: bytes of the attribute.
 
         Raises:
             UnexpectedNull: `extension` or `value` is None.
-            InvalidArgument: not one explicit device, no device has the extension, or the code was added
-                before or has more than 16 bits; BAD_DATA.
+            InvalidArgument: there is not one explicit device, no device has the extension, or the code was
+                added before or has more than 16 bits; BAD_DATA.
             BadState: a computation has started.
         """
         self._attributes.check_given(extension, value)

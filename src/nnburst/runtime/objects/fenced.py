@@ -1,4 +1,4 @@
-"""Starts a computation behind the events and fences that it depends on."""
+"""Starts a computation that waits for events and fences."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nnburst.runtime.objects.event import Event
 
 
 class FencedComputation:
-    """Begun at most once, and concluded by what waits for its fence.
+    """A computation with fences. It begins at most once; the waiter for its fence concludes it.
 
-    NNAPI: RT:R20, R21. DEVIATES: in mode 1 the CPU computes in `conclude` what a driver failed at after it
-    was begun, unless a dependency failed; the original has no fallback then. The fence stays in the
-    error state.
+    NNAPI: RT:R20, R21. DEVIATES: if a step fails in a driver after it was begun, the CPU computes in
+    `conclude` in mode 1, unless a dependency failed; the original has no fallback then. The fence stays in
+    the error state.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class FencedComputation:
         options: Options,
         chain: FenceChain,
     ) -> None:
-        """Compute `executable` on `arguments`, which stay as they are until the end, behind `chain`."""
+        """Compute `executable` in `chain`; `arguments` must stay the same until the end."""
         self._executable: Final = executable
         self._arguments: Final = arguments
         self._options: Final = options
@@ -40,13 +40,13 @@ class FencedComputation:
 
     @staticmethod
     def suits(executable: Executable, options: Options) -> bool:
-        """Whether fences can stand for it: all sizes are known, and no loop timeout has to be carried."""
+        """Whether fences suffice: all sizes are known, and there is no loop timeout."""
         return (
             executable.has_known_temporaries and options.loop_timeout_ns == DEFAULT_LOOP_TIMEOUT_NS
         )
 
     def begin(self) -> Outcome:
-        """Begin the steps; those of devices that take no fences are executed, behind those before."""
+        """Begin the steps; steps of devices without fences are executed after those before."""
         outcome = self._executable.begin(*self._arguments, self._options, self._chain)
         if outcome.code != ResultCode.NO_ERROR:
             self._chain.spoil()
@@ -54,7 +54,7 @@ class FencedComputation:
 
     @property
     def fence(self) -> SyncFence | None:
-        """A fence of its own for the last step; None if nothing is under way. The caller closes it.
+        """A new fence for the end of the last step, which the caller closes; None if no step is under way.
 
         Raises:
             ResourceExhausted: this process may have no more descriptors.
@@ -63,7 +63,7 @@ class FencedComputation:
         return None if fence is None else SyncFence(fence.duplicate())
 
     def conclude(self) -> Outcome:
-        """Wait for the end; what it came to."""
+        """Wait for the end; return the outcome."""
         chain, executable = self._chain, self._executable
         try:
             outcome = chain.settle(self._options.deadline_ns)
@@ -74,22 +74,22 @@ class FencedComputation:
         return outcome
 
     def close(self) -> None:
-        """Give it up, before it has begun or after it failed to."""
+        """Close the chain, before the computation has begun or after it failed to begin."""
         self._chain.close()
 
 
 def check_dependencies(dependencies: Sequence[Event]) -> None:
-    """Refuse a list that is None, or has an entry that is.
+    """Refuse a list that is None or has an entry None.
 
     Raises:
-        UnexpectedNull: it is, or has.
+        UnexpectedNull: the list or an entry is None.
     """
     if dependencies is None or any(event is None for event in dependencies):
         raise UnexpectedNull("dependencies: the list or an entry is None")
 
 
 def fences_of(dependencies: Sequence[Event]) -> list[SyncFence]:
-    """The fences of events; those without are waited for, and how they end does not matter (RT:V4).
+    """The fences of events. Wait for events without a fence, whatever their outcome (RT:V4).
 
     Raises:
         GeneralFailure: a fence is in the error state.
@@ -111,18 +111,18 @@ def start_fenced(
     chain: FenceChain,
     complete: Callable[[Outcome], Outcome],
 ) -> Event:
-    """Begin all steps behind a chain's dependencies.
+    """Begin all steps after the dependencies of a chain.
 
     Args:
-        executable: revived.
-        arguments: inputs and outputs; drivers find them where they are.
-        options: how.
-        chain: with nothing begun yet.
-        complete: is given what came of it, once, and returns that as the application gets it: in this call
-            if there is no fence to wait for, else in `Event.wait`.
+        executable: the executable, after `revive`.
+        arguments: inputs and outputs, which drivers use in place.
+        options: settings of the computation.
+        chain: a chain without steps.
+        complete: called once with the outcome, returns the application's outcome: in this call if there
+            is no fence to wait for, else in `Event.wait`.
 
     Raises:
-        NnburstError: what came of it, if that is known at once.
+        NnburstError: the computation has failed already.
     """
     computation = FencedComputation(executable, arguments, options, chain)
     begun = computation.begin()

@@ -1,6 +1,6 @@
-"""Keeps memory for constants, inputs and outputs, and the roles that it was made for.
+"""Keeps memory for constants, inputs and outputs, and the uses that it was made for.
 
-Its bytes lie in a pool that drivers share, behind a descriptor that is copied, or in a buffer of one device.
+The bytes lie in a pool that drivers share, in a file that is copied, or in a buffer of one device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nnburst.runtime.runtime_object import RuntimeObject
 Bytes = npt.NDArray[np.uint8]
 
 _BOTH: Final = mmap.PROT_READ | mmap.PROT_WRITE
-#: Bytes of the longest file that a kernel counts (`off_t`).
+#: Greatest size of a file in bytes (`off_t`).
 _LONGEST_FILE: Final = 2**63 - 1
 
 
@@ -51,20 +51,20 @@ class MemoryStore(Protocol):
 
     @property
     def in_place(self) -> bool:
-        """Whether `read` gives the bytes themselves, in a pool."""
+        """Whether `read` returns the bytes in place, in a pool."""
 
     def read(self, offset: int, length: int) -> Bytes:
         """Bytes for a computation: in place, or a copy of the present contents."""
 
     def write(self, offset: int, content: Bytes) -> None:
-        """Store what a computation wrote into what `read` gave; nothing to do in place."""
+        """Store bytes that a computation wrote into a copy from `read`; do nothing if they are in place."""
 
     def close(self) -> None:
-        """Give it up."""
+        """Release the memory."""
 
 
 class PoolStore:
-    """A sealed memfd, shared with drivers as it is.
+    """A sealed memfd, which drivers map.
 
     Attributes:
         pool: attached to each driver that uses it.
@@ -73,17 +73,17 @@ class PoolStore:
     in_place: Final = True
 
     def __init__(self, pool: Pool, *, owns: bool = True) -> None:
-        """Use `pool`, and close it in the end if it is owned."""
+        """Use `pool`; `close` closes it only if it is owned."""
         self.pool = pool
         self._owns = owns
 
     def read(self, offset: int, length: int) -> Bytes:
-        """The bytes themselves."""
+        """The bytes in place."""
         found: Bytes = self.pool.array(np.uint8, (length,), offset)
         return found
 
     def write(self, offset: int, content: Bytes) -> None:
-        """Nothing: `content` is in place."""
+        """Do nothing: `content` is in place."""
 
     def close(self) -> None:
         """Close the pool if it is owned; views keep its mapping."""
@@ -94,7 +94,7 @@ class PoolStore:
 class DescriptorStore:
     """A file, or a memfd without seals: read before and written back after each computation.
 
-    No driver ever maps it, and this process neither: what can shrink can kill a process that maps it.
+    Neither drivers nor this process map the file: if it shrinks, a process that maps it can be killed.
     """
 
     in_place: Final = False
@@ -106,10 +106,10 @@ class DescriptorStore:
         self._offset = offset
 
     def read(self, offset: int, length: int) -> Bytes:
-        """A copy.
+        """A copy of the bytes.
 
         Raises:
-            Unmappable: `prot` does not allow it, the descriptor cannot be read, or it is too short.
+            Unmappable: `prot` does not allow reading, or the descriptor cannot be read, or not far enough.
         """
         self._check(mmap.PROT_READ, "read")
         content = np.empty(length, np.uint8)
@@ -125,10 +125,10 @@ class DescriptorStore:
         return content
 
     def write(self, offset: int, content: Bytes) -> None:
-        """Write back.
+        """Write the bytes to the file.
 
         Raises:
-            Unmappable: `prot` does not allow it, or the descriptor cannot be written.
+            Unmappable: `prot` does not allow writing, or the descriptor cannot be written.
         """
         self._check(mmap.PROT_WRITE, "written")
         view, done = content.data, 0
@@ -154,17 +154,17 @@ class DescriptorStore:
 
 
 def adopt(size: int, prot: int, fd: int, offset: int, *, seal: bool) -> PoolStore | DescriptorStore:
-    """Make a store of a foreign descriptor; a memfd that has the size seals is shared as it is.
+    """Make a store from a foreign descriptor; only a memfd with sealed size is shared, others are copied.
 
     Args:
-        size: bytes.
+        size: number of bytes.
         prot: `mmap.PROT_READ`, `PROT_WRITE`, or both.
-        fd: stays the caller's.
-        offset: where its contents begin.
-        seal: whether a memfd that has no seals yet is to get those that its sharing needs.
+        fd: the descriptor, which stays the caller's.
+        offset: offset of the first byte in the file.
+        seal: whether a memfd without seals gets the seals that sharing needs.
 
     Raises:
-        InvalidArgument: a number makes no sense.
+        InvalidArgument: a number is not valid.
         GeneralFailure: the descriptor cannot be duplicated.
     """
     size, offset = operator.index(size), operator.index(offset)
@@ -192,12 +192,12 @@ def adopt(size: int, prot: int, fd: int, offset: int, *, seal: bool) -> PoolStor
 
 
 def _can_be_shared(fd: int, size: int, *, seal: bool) -> bool:
-    """Whether it is a memfd of ordinary pages that can never shrink, or has just become one."""
+    """Whether a descriptor is a memfd of ordinary pages that can never shrink, or was just made one."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError as error:
         if error.errno == errno.EINVAL:
-            return False  # no memfd
+            return False  # not a memfd
         raise GeneralFailure(f"fd: {error}") from None
     status = os.fstat(fd)
     if os.fstatvfs(fd).f_bsize != mmap.PAGESIZE or status.st_size < size:
@@ -205,23 +205,23 @@ def _can_be_shared(fd: int, size: int, *, seal: bool) -> bool:
     if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDWR:
         return False
     if seal and seals & SIZE_SEALS != SIZE_SEALS:
-        with contextlib.suppress(OSError):  # it takes no seals, and is staged
+        with contextlib.suppress(OSError):  # it cannot be sealed, and is staged
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SIZE_SEALS & ~seals)
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     return seals & SIZE_SEALS == SIZE_SEALS
 
 
 def new_pool(size: int) -> PoolStore:
-    """A new pool of `size` zeroed bytes.
+    """Allocate a pool of `size` zeroed bytes.
 
     Raises:
-        ResourceExhausted: there is not so much memory.
+        ResourceExhausted: there is not enough memory.
     """
     return PoolStore(Pool(size))
 
 
 def filled_pool(content: Any) -> Pool:  # noqa: ANN401 - anything that numpy copies
-    """A new pool with these bytes."""
+    """Allocate a pool with a copy of these bytes."""
     source = np.frombuffer(content, np.uint8)
     pool = Pool(source.size)
     np.asarray(pool)[...] = source
@@ -230,12 +230,12 @@ def filled_pool(content: Any) -> Pool:  # noqa: ANN401 - anything that numpy cop
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One use: an input or an output of a compilation.
+    """One use of a memory: as an input or an output of a compilation.
 
     Attributes:
-        compilation: identity of the compilation.
+        compilation: the compilation's executable.
         direction: input or output.
-        index: which of its inputs or outputs.
+        index: index among the inputs or the outputs.
     """
 
     compilation: object
@@ -244,7 +244,7 @@ class Role:
 
     @property
     def key(self) -> tuple[int, Direction, int]:
-        """The compilation, direction and index, by which roles are told apart."""
+        """The compilation, direction and index, which identify a role."""
         return id(self.compilation), self.direction, self.index
 
     def __str__(self) -> str:
@@ -256,8 +256,8 @@ class MemoryRoles:
     """All uses of one memory.
 
     Attributes:
-        roles: keeps the compilations alive.
-        operand: type and quantisation of all, and the dimensions that they give together.
+        roles: the uses, which keep their compilations alive.
+        operand: common type and quantisation, and the dimensions that all uses give together.
     """
 
     roles: tuple[Role, ...]
@@ -269,13 +269,13 @@ class MemoryRoles:
         object.__setattr__(self, "keys", frozenset(role.key for role in self.roles))
 
     def size_bytes(self, dimensions: tuple[int, ...]) -> int:
-        """Bytes that an operand with these dimensions has; 0 if they are not known in full."""
+        """Bytes of the operand with these dimensions; 0 if a dimension is unknown."""
         if is_extension(self.operand.type):
             return 0
         return size_bytes(OperandType(self.operand.type), dimensions)
 
     def same_operand(self, other: MemoryRoles) -> bool:
-        """Whether type and quantisation are the same."""
+        """Whether type and quantisation are equal."""
         a, b = self.operand, other.operand
         return (a.type, a.scale, a.zero_point, a.extra_params) == (
             b.type,
@@ -291,13 +291,13 @@ class MemoryRoles:
 class Memory(RuntimeObject):
     """Bytes that arguments lie in: shared memory, a descriptor from outside, or a driver's own memory.
 
-    It belongs to no device: it is attached to each driver that uses it. Made by `allocate`, `from_fd`, and
-    `MemoryDesc.create_memory`. Arrays made from it keep its mapping alive. Thread-safe but for its bytes.
+    It belongs to no device; each driver that uses it attaches it. Made by `allocate`, `from_fd`, and
+    `MemoryDesc.create_memory`. Arrays made from it keep its mapping alive. Thread-safe except for its bytes.
 
     NNAPI: RT:Y1 to Y9, Memory.cpp.
 
     Attributes:
-        size: in bytes; 0 if only the driver has it.
+        size: number of bytes; 0 if it is the driver's alone.
     """
 
     def __init__(
@@ -310,10 +310,10 @@ class Memory(RuntimeObject):
         """Use `allocate`, `from_fd` or `MemoryDesc.create_memory`.
 
         Args:
-            size: in bytes; 0 if it is not known.
-            store: where the bytes are; None if a driver keeps them.
-            roles: what it is for, if it was made from a descriptor.
-            buffer: the driver's, if it keeps them.
+            size: number of bytes; 0 if not known.
+            store: the store of the bytes; None if a driver keeps them.
+            roles: the uses, if the memory was made from a `MemoryDesc`.
+            buffer: the driver's buffer, if a driver keeps the bytes.
         """
         super().__init__()
         self.size = size
@@ -326,39 +326,39 @@ class Memory(RuntimeObject):
 
     @classmethod
     def allocate(cls, size: int) -> Memory:
-        """New shared memory, zeroed.
+        """Allocate zeroed shared memory.
 
         Raises:
             InvalidArgument: `size` is not positive.
-            ResourceExhausted: there is not so much memory.
+            ResourceExhausted: there is not enough memory.
         """
         vlog.write("memory", "shared memory of %d bytes", size)
         return cls(size, new_pool(size))
 
     @classmethod
     def _of_pool(cls, pool: Pool) -> Memory:
-        """Memory that is a pool, which stays its owner's to close."""
+        """Make a memory from a pool, which its owner closes."""
         return cls(pool.size, PoolStore(pool, owns=False))
 
     @classmethod
     def from_fd(
         cls, size: int, fd: int, *, prot: int = _BOTH, offset: int = 0, seal: bool = False
     ) -> Memory:
-        """Memory made elsewhere (NNAPI: ANeuralNetworksMemory_createFromFd).
+        """Make a memory from a descriptor (NNAPI: ANeuralNetworksMemory_createFromFd).
 
-        A memfd with the seals SHRINK, GROW and SEAL, of ordinary pages, readable and writable, from its
-        beginning on, is shared with drivers as it is. Everything else (files, memfds without seals, other
-        `prot` or `offset`) is staged: read before and written back after each computation.
+        Drivers map a memfd of ordinary pages that has the seals SHRINK, GROW and SEAL, if `prot` allows
+        reading and writing and `offset` is 0. Everything else (files, memfds without seals, other `prot` or
+        `offset`) is staged: read before and written back after each computation.
 
         Args:
-            size: in bytes.
-            fd: stays the caller's, who may close it at once.
+            size: number of bytes.
+            fd: the descriptor, which stays the caller's and may be closed at once.
             prot: `mmap.PROT_READ`, `PROT_WRITE`, or both.
-            offset: of the first byte in the file.
-            seal: whether a memfd may be sealed, so that its owner can never resize it again and it is shared.
+            offset: offset of the first byte in the file.
+            seal: whether a memfd may be sealed, so that it can never be resized and drivers can map it.
 
         Raises:
-            InvalidArgument: size, prot or offset make no sense, or `fd` is negative; BAD_DATA.
+            InvalidArgument: `size`, `prot` or `offset` is not valid, or `fd` is negative; BAD_DATA.
             GeneralFailure: `fd` is not open; OP_FAILED.
         """
         return cls(size, adopt(size, prot, fd, offset, seal=seal))
@@ -367,15 +367,15 @@ class Memory(RuntimeObject):
 
     @property
     def is_shared(self) -> bool:
-        """Whether drivers map it as it is, so that nothing is copied."""
+        """Whether drivers map the memory, so that nothing is copied."""
         return isinstance(self._store, PoolStore)
 
     @property
     def bytes(self) -> Bytes:
-        """All bytes in place, as a uint8 array.
+        """All bytes in place as a uint8 array.
 
         Raises:
-            Unmappable: they are staged, or a driver keeps them.
+            Unmappable: the memory is staged, or a driver keeps the bytes.
         """
         self._check_open()
         if not isinstance(self._store, PoolStore):
@@ -383,15 +383,15 @@ class Memory(RuntimeObject):
         return self._store.read(0, self.size)
 
     def read(self, offset: int = 0, length: int = 0) -> Bytes:
-        """Bytes as a uint8 array: in place if they are shared, else a copy.
+        """Bytes as a uint8 array: in place if the memory is shared, else a copy.
 
         Args:
-            offset: of the first byte.
-            length: in bytes; 0 for all up to the end. What a driver keeps is always read whole.
+            offset: offset of the first byte.
+            length: number of bytes; 0 for all up to the end. A driver's buffer is always read whole.
 
         Raises:
             InvalidArgument: the range does not lie in shared memory.
-            Unmappable: they cannot be read.
+            Unmappable: the bytes cannot be read.
         """
         self._check_open()
         if self._store is None:
@@ -399,26 +399,26 @@ class Memory(RuntimeObject):
         return self._store.read(offset, length or self.size - offset)
 
     def _room(self, offset: int = 0, length: int = 0) -> Bytes:
-        """As `read`, for a computation that writes: zeros for memory that cannot be read."""
+        """Bytes for a computation that writes: as `read`, but zeros if the memory cannot be read."""
         with contextlib.suppress(Unmappable):
             return self.read(offset, length)
         return np.zeros(length or self.size - offset, np.uint8)
 
     def write(self, offset: int, content: Bytes) -> None:
-        """Write back what a computation wrote into a copy; does nothing if `read` gives the bytes in place.
+        """Write back the bytes that a computation wrote into a copy; do nothing if they are in place.
 
         Args:
-            offset: of the first byte.
+            offset: offset of the first byte.
             content: a uint8 array.
 
         Raises:
-            Unmappable: it cannot be written.
+            Unmappable: the memory cannot be written.
         """
         if self._store is not None:
             self._store.write(offset, content)
 
     def _constants(self) -> Pool:
-        """A pool with its bytes as they are now; its own if that is shared, else a copy."""
+        """A pool with the present bytes: the memory's own pool if it is shared, else a copy."""
         if isinstance(self._store, PoolStore):
             return self._store.pool
         return filled_pool(self.read())
@@ -428,10 +428,10 @@ class Memory(RuntimeObject):
         found: Bytes = np.ascontiguousarray(self._buffer.copy_to()).reshape(-1).view(np.uint8)
         return found
 
-    # -- what it may be used for -----------------------------------------------------------------------------
+    # -- permitted uses --------------------------------------------------------------------------------------
 
     def _check_constant(self, offset: int, length: int) -> None:
-        """Refuse a range that no constant can have (RT:Y2, Y4)."""
+        """Refuse a range that is not valid for a constant (RT:Y2, Y4)."""
         self._check_open()
         if self._roles is not None:
             raise InvalidArgument("memory: one that was made from a descriptor holds no constants")
@@ -440,13 +440,13 @@ class Memory(RuntimeObject):
     def _check_argument(
         self, role: Role, dimensions: Sequence[int] | None, offset: int, length: int
     ) -> None:
-        """Refuse a range or a use that it is not for (RT:Y2, Y4).
+        """Refuse a range that is not valid, or a use that the memory was not made for (RT:Y2, Y4).
 
         Args:
             role: compilation, direction and index.
-            dimensions: of the argument's type; None if none was given.
-            offset: of the range.
-            length: of the range.
+            dimensions: dimensions of the argument's type; None without a type.
+            offset: offset of the range.
+            length: length of the range.
         """
         self._check_open()
         if self._roles is None:
@@ -476,24 +476,24 @@ class Memory(RuntimeObject):
 
     @property
     def _is_described(self) -> bool:
-        """Whether it was made from a descriptor."""
+        """Whether the memory was made from a `MemoryDesc`."""
         return self._roles is not None
 
     @property
     def is_initialized(self) -> bool:
-        """Whether it holds something (RT:Y8); always, unless `MemoryDesc.create_memory` made it."""
+        """Whether the memory holds a value (RT:Y8); always True unless `MemoryDesc.create_memory` made it."""
         return self._initialized
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Dimensions of what was last written into it, or those that its roles give; empty if unknown."""
+        """Dimensions of the value written last, or those that the uses give; empty if unknown."""
         return self._dimensions
 
     def _written(self, dimensions: Sequence[int] | None) -> None:
-        """Note what an execution or a copy has left in it; None if that has failed (RT:Y8).
+        """Note the dimensions that an execution or a copy has written; None if it has failed (RT:Y8).
 
         Raises:
-            GeneralFailure: the dimensions do not fit its roles.
+            GeneralFailure: the dimensions do not fit the uses.
         """
         if self._roles is None:
             return
@@ -517,7 +517,7 @@ class Memory(RuntimeObject):
         return size, self._roles, self._dimensions
 
     def _takes(self, size: int, roles: MemoryRoles | None, dimensions: tuple[int, ...]) -> None:
-        """Refuse what cannot be copied into it (RT:Y7)."""
+        """Refuse a source that cannot be copied into this memory (RT:Y7)."""
         if self._roles is None:
             if size and size != self.size:
                 raise InvalidArgument(f"dst: {self.size} bytes, the source has {size}")
@@ -536,15 +536,15 @@ class Memory(RuntimeObject):
 
     @staticmethod
     def copy(src: Memory, dst: Memory) -> None:
-        """Copy all that `src` holds to `dst` (NNAPI: ANeuralNetworksMemory_copy).
+        """Copy the whole content of `src` to `dst` (NNAPI: ANeuralNetworksMemory_copy).
 
-        If it fails, a `dst` that was made by `MemoryDesc.create_memory` holds nothing afterwards.
+        After a failure, a `dst` from `MemoryDesc.create_memory` holds no value.
 
         Raises:
-            UnexpectedNull: one is None.
-            InvalidArgument: RT:Y7: `src` holds nothing, or `dst` cannot hold it; BAD_DATA.
-            Unmappable: one cannot be read or written.
-            NnburstError: what the driver answers.
+            UnexpectedNull: a memory is None.
+            InvalidArgument: RT:Y7: `src` holds no value, or `dst` cannot hold it; BAD_DATA.
+            Unmappable: a memory cannot be read or written.
+            NnburstError: the driver failed.
         """
         if src is None or dst is None:
             raise UnexpectedNull("copy: src or dst is None")
@@ -581,7 +581,7 @@ class Memory(RuntimeObject):
         shape = dimensions or parameter.dimensions
         self._buffer.copy_from(content.view(parameter.dtype).reshape(shape))
 
-    # -- ends ------------------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------------
 
     def _release(self) -> None:
         if self._buffer is not None:

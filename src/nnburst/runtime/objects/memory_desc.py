@@ -1,4 +1,4 @@
-"""Describes the uses of a memory, and makes one that fits them."""
+"""Describes the uses of a memory, and makes a memory that fits them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class MemoryDesc(RuntimeObject):
         """Add a use: the memory will be an input.
 
         Args:
-            compilation: a finished one.
-            index: which input.
-            frequency: how likely an execution uses it so, in (0, 1].
+            compilation: a finished compilation.
+            index: index of the input.
+            frequency: probability that an execution uses the memory so, in (0, 1].
 
         Raises:
             UnexpectedNull: `compilation` is None.
             BadState: the descriptor is finished.
-            InvalidArgument: RT:M14; BAD_DATA.
+            InvalidArgument: an argument breaks RT:M14; BAD_DATA.
         """
         self._add(compilation, Direction.INPUT, index, frequency)
 
@@ -102,11 +102,11 @@ class MemoryDesc(RuntimeObject):
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """The dimensions that roles and `set_dimensions` give together; 0 is unknown."""
+        """The dimensions that the uses and `set_dimensions` give together; 0 is unknown."""
         return self._dimensions
 
     def set_dimensions(self, dimensions: Sequence[int] | None) -> None:
-        """Set dimensions that the roles leave open.
+        """Set dimensions that the uses leave open.
 
         Args:
             dimensions: row-major extents; 0 leaves one open.
@@ -114,7 +114,7 @@ class MemoryDesc(RuntimeObject):
         Raises:
             UnexpectedNull: `dimensions` is None.
             BadState: the descriptor is finished.
-            InvalidArgument: RT:M15: they contradict the roles, or the operand is a scalar; BAD_DATA.
+            InvalidArgument: RT:M15: they contradict the uses, or the operand is a scalar; BAD_DATA.
         """
         if dimensions is None:
             raise UnexpectedNull("dimensions: None")
@@ -125,11 +125,11 @@ class MemoryDesc(RuntimeObject):
         self._dimensions = self._combine("dimensions", wanted)
 
     def finish(self) -> None:
-        """Complete the descriptor; it cannot change any more.
+        """Complete the descriptor; after that it cannot change.
 
         Raises:
-            BadState: it is finished.
-            InvalidArgument: it has no role; BAD_DATA.
+            BadState: the descriptor is finished.
+            InvalidArgument: the descriptor has no use; BAD_DATA.
         """
         self._check_building("finish")
         if not self._roles:
@@ -137,14 +137,14 @@ class MemoryDesc(RuntimeObject):
         self._completed = True
 
     def create_memory(self) -> Memory:
-        """A memory for these uses (NNAPI: ANeuralNetworksMemory_createFromDesc).
+        """Make a memory for these uses (NNAPI: ANeuralNetworksMemory_createFromDesc).
 
-        If all uses come to one device, that device allocates it. Otherwise, or if that fails and no
+        If all uses are on one device, that device allocates it. Otherwise, or if that fails and no
         compilation lists its devices, it is plain shared memory. The caller closes it.
 
         Raises:
             BadState: the descriptor is not finished.
-            GeneralFailure: RT:Y6: nothing can allocate it; OP_FAILED.
+            GeneralFailure: RT:Y6: no memory can be allocated; OP_FAILED.
         """
         self._check_open()
         if not self._completed:
@@ -172,7 +172,7 @@ class MemoryDesc(RuntimeObject):
         return Memory(size, new_pool(size), roles)
 
     def _allocator(self) -> tuple[Device | None, list[Use]]:
-        """The one device that all uses come to, and its uses (RT:R24)."""
+        """The device if all uses are on one, and the uses there (RT:R24)."""
         found = [use for role in self._roles for use in _uses(role)]
         devices = {id(device): device for device, _ in found}
         if len(devices) != 1:

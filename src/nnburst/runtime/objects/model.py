@@ -1,4 +1,4 @@
-"""Builds a model call by call, and gives it the form that drivers take."""
+"""Builds a model call by call, and converts it to the form that drivers take."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ _ALIGNMENT: Final = 16
 
 
 class ModelBuild:
-    """Collects what the operands of one model refer to.
+    """Collects the memories and models that the operands of one model refer to.
 
     Attributes:
-        memories: of the pools, in order.
-        relaxed: of the main and each referenced model, whether float32 may be computed as float16.
+        memories: memories of the pools, in order.
+        relaxed: for the main and each referenced model, whether float32 may be computed as float16.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class ModelBuild:
         *,
         relaxed: bool,
     ) -> HalModel:
-        """The HAL's model with all operands, operations in the given order."""
+        """Build the HAL's model, with all operands, and operations in the given order."""
         self.relaxed.append(relaxed)
         uses = Counter(index for operation in operations for index in operation.inputs)
         self._copy_large_values(operands)
@@ -115,7 +115,7 @@ class ModelBuild:
         )
 
     def _copy_large_values(self, operands: Sequence[ModelOperand]) -> None:
-        """Move values whose pointer was kept to one new memory (RT:M10)."""
+        """Copy values that were kept by reference into one new memory (RT:M10)."""
         large = [(o, o.value) for o in operands if isinstance(o.value, memoryview)]
         if not large:
             return
@@ -146,7 +146,7 @@ class ModelBuild:
         return len(self.memories) - 1
 
     def _flatten(self, value: BuiltModel) -> int:
-        """Add a referenced model and those that it refers to; one that is mentioned twice is there twice."""
+        """Add a referenced model and its own referenced models; each mention adds a copy."""
         self._values.extend(b"\0" * (-len(self._values) % _ALIGNMENT))
         values, first = len(self._values), len(self._referenced)
         model = value.model
@@ -174,10 +174,10 @@ def _aligned(size: int) -> int:
 
 
 def with_process_prefixes(model: HalModel) -> HalModel:
-    """The model with the prefixes that stand for its extensions in this process.
+    """The model with the prefixes that its extensions have in this process.
 
     Raises:
-        InvalidArgument: no device has one of them.
+        InvalidArgument: no device has one of the extensions.
     """
     entries = model.extension_name_to_prefix
     if not entries:
@@ -206,7 +206,7 @@ def with_process_prefixes(model: HalModel) -> HalModel:
 
 
 def pools_of(memories: Sequence[Memory]) -> list[Pool]:
-    """Pools with the memories' present contents, for constants."""
+    """Pools with the present contents of memories, for constants."""
     return [memory._constants() for memory in memories]
 
 
@@ -219,7 +219,7 @@ _OEM: Final = (OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 
 
 class Model(RuntimeObject):
-    """A model that is built by calls, then finished (NNAPI: ANeuralNetworksModel).
+    """A model that is built call by call, then finished (NNAPI: ANeuralNetworksModel).
 
     Not thread-safe while it is built; a finished model may be used by any thread. It keeps the memories and
     models that it refers to alive.
@@ -240,14 +240,14 @@ class Model(RuntimeObject):
 
     @classmethod
     def of(cls, model: HalModel, memories: Sequence[Memory] = ()) -> Model:
-        """A finished model made from one of the HAL's.
+        """Make a finished model from a model of the HAL.
 
         Args:
-            model: operations in any order, prefixes of extensions as the model itself maps them.
-            memories: one for each of its pools, in order; at least as large as the model declares.
+            model: the model; operations in any order, prefixes of extensions as the model maps them.
+            memories: a memory for each pool, in order; at least as large as the model declares.
 
         Raises:
-            InvalidArgument: it is not valid, or the memories do not fit its pools; BAD_DATA.
+            InvalidArgument: the model is not valid, or the memories do not fit its pools; BAD_DATA.
         """
         if len(memories) != len(model.pools):
             raise InvalidArgument(
@@ -280,7 +280,7 @@ class Model(RuntimeObject):
         Raises:
             UnexpectedNull: `description` is None.
             BadState: the model is finished.
-            InvalidArgument: RT:M3: type, dimensions or quantisation make no sense; BAD_DATA.
+            InvalidArgument: RT:M3: type, dimensions or quantisation is not valid; BAD_DATA.
         """
         if description is None:
             raise UnexpectedNull("add_operand: description is None")
@@ -296,18 +296,18 @@ class Model(RuntimeObject):
     def set_operand_value(
         self, index: int, value: Readable | None, length: int | None = None
     ) -> None:
-        """Give an operand a constant value; None makes it an omitted optional one.
+        """Give an operand a constant value; None makes it an omitted optional operand.
 
         Args:
-            index: of the operand.
+            index: index of the operand.
             value: anything with a contiguous buffer. More than 128 bytes are kept by reference until `finish`
                 and must not change before.
-            length: bytes that a caller in C announces; only compared with the absence of `value`.
+            length: number of bytes from a caller in C; only checked if `value` is None.
 
         Raises:
             UnexpectedNull: `value` is None although `length` is not 0.
             BadState: the model is finished.
-            InvalidArgument: RT:M4: the index, or a size that does not fit the operand; BAD_DATA.
+            InvalidArgument: RT:M4: the index is not valid, or the size does not fit the operand; BAD_DATA.
         """
         if value is None and length:
             raise UnexpectedNull(f"set_operand_value: value is None, length {length}")
@@ -324,18 +324,18 @@ class Model(RuntimeObject):
     def set_operand_value_from_memory(
         self, index: int, memory: Memory, offset: int, length: int
     ) -> None:
-        """Give an operand a constant value that lies in a memory, which must not change any more.
+        """Give an operand a constant value that lies in a memory object, which must not change after that.
 
         Args:
-            index: of the operand.
-            memory: kept alive by the model.
-            offset: of the value's first byte.
-            length: of the value in bytes.
+            index: index of the operand.
+            memory: the memory, which the model keeps alive.
+            offset: offset of the value's first byte.
+            length: number of bytes of the value.
 
         Raises:
             UnexpectedNull: `memory` is None.
             BadState: the model is finished.
-            InvalidArgument: RT:M5: the index, the length, or the range; BAD_DATA.
+            InvalidArgument: RT:M5: the index, the length, or the range is not valid; BAD_DATA.
         """
         if memory is None:
             raise UnexpectedNull("set_operand_value_from_memory: memory is None")
@@ -346,11 +346,11 @@ class Model(RuntimeObject):
         operand.give(_L.CONSTANT_REFERENCE, MemoryRange(memory, offset, length))
 
     def set_operand_value_from_model(self, index: int, value: Model) -> None:
-        """Let an operand stand for a finished model, for IF and WHILE.
+        """Make an operand refer to a finished model, for IF and WHILE.
 
         Args:
-            index: of the operand, whose type is SUBGRAPH.
-            value: the finished model; kept alive.
+            index: index of the operand, whose type is SUBGRAPH.
+            value: the finished model, which is kept alive.
 
         Raises:
             UnexpectedNull: `value` is None.
@@ -370,14 +370,14 @@ class Model(RuntimeObject):
         """Set the scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand.
 
         Args:
-            index: of the operand.
+            index: index of the operand.
             scales: quantisation steps, one for each index of `channel_dim`.
-            channel_dim: number of the dimension that the scales go along.
+            channel_dim: dimension that the scales belong to.
 
         Raises:
             BadState: the model is finished.
-            InvalidArgument: RT:M7: the operand's type, the dimension, or number and values of the scales;
-                BAD_DATA.
+            InvalidArgument: RT:M7: the operand's type, the dimension, or the number or values of the scales
+                are not valid; BAD_DATA.
         """
         self._check_building("set_operand_per_channel")
         operand = self._operand("set_operand_per_channel", index)
@@ -403,9 +403,9 @@ class Model(RuntimeObject):
         """Attach bytes to an operand of an extension's type; None clears them (RT:X7).
 
         Args:
-            index: of the operand.
+            index: index of the operand.
             data: anything with a contiguous buffer; copied.
-            length: bytes that a caller in C announces; only compared with the absence of `data`.
+            length: number of bytes from a caller in C; only checked if `data` is None.
 
         Raises:
             UnexpectedNull: `data` is None although `length` is not 0.
@@ -441,7 +441,7 @@ class Model(RuntimeObject):
         Raises:
             UnexpectedNull: a list is None.
             BadState: the model is finished.
-            InvalidArgument: RT:M8: the code, the operands, or their types; BAD_DATA.
+            InvalidArgument: RT:M8: the code, the operands, or their types are not valid; BAD_DATA.
         """
         if inputs is None or outputs is None:
             raise UnexpectedNull("add_operation: inputs or outputs are None")
@@ -463,7 +463,7 @@ class Model(RuntimeObject):
     def identify_inputs_and_outputs(
         self, inputs: Sequence[int] | None, outputs: Sequence[int] | None
     ) -> None:
-        """Name the model's inputs and outputs, in order.
+        """Set the model's inputs and outputs, in order.
 
         Args:
             inputs: indexes of operands.
@@ -507,11 +507,11 @@ class Model(RuntimeObject):
         self._relaxed = bool(allow)
 
     def finish(self) -> None:
-        """Check the model as a whole; from then on it cannot change.
+        """Check the model as a whole; after that it cannot change.
 
         Raises:
-            BadState: it was finished, be it without success.
-            InvalidArgument: RT:M10: it is not valid, and stays so; BAD_DATA.
+            BadState: `finish` was called before, even without success.
+            InvalidArgument: RT:M10: the model is not valid, and stays so; BAD_DATA.
         """
         self._check_building("finish")
         self._completed = True
@@ -526,11 +526,11 @@ class Model(RuntimeObject):
     def supported_operations(
         self, devices: Sequence[Device | None], manager: Manager | None = None
     ) -> list[bool]:
-        """Which operations at least one of `devices` can run, in the order in which they were added.
+        """For each operation, in the order of adding, whether at least one of `devices` can run it.
 
         Args:
             devices: some of the manager's devices.
-            manager: that of this process unless given.
+            manager: the manager; that of this process unless given.
 
         Raises:
             UnexpectedNull: the list or an entry is None.
@@ -552,7 +552,7 @@ class Model(RuntimeObject):
                 answers[position] |= supported
         return answers
 
-    # -- what the rest of the framework reads ----------------------------------------------------------------
+    # -- for the rest of the framework -----------------------------------------------------------------------
 
     @property
     def is_finished(self) -> bool:
@@ -561,10 +561,10 @@ class Model(RuntimeObject):
 
     @property
     def _finished_model(self) -> FinishedModel:
-        """The model as planning takes it.
+        """The model in the form for planning.
 
         Raises:
-            BadState: it is not finished, or not valid.
+            BadState: the model is not finished, or not valid.
         """
         if self._finished is None:
             raise BadState("model: it is not finished, or invalid")
@@ -572,10 +572,10 @@ class Model(RuntimeObject):
 
     @property
     def _built_model(self) -> BuiltModel:
-        """The model with the client's numbers and order, as models that refer to it take it in.
+        """The model with the client's numbers and order, for models that refer to it.
 
         Raises:
-            BadState: it is not finished, or not valid.
+            BadState: the model is not finished, or not valid.
         """
         self._finished_model  # noqa: B018 - checks the state
         assert self._built is not None
@@ -588,12 +588,12 @@ class Model(RuntimeObject):
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
-        """The operands that are its inputs, in order."""
+        """The operands of the inputs, in order."""
         return tuple(self._operands[index].as_operand() for index in self._inputs)
 
     @property
     def outputs(self) -> tuple[Operand, ...]:
-        """The operands that are its outputs, in order."""
+        """The operands of the outputs, in order."""
         return tuple(self._operands[index].as_operand() for index in self._outputs)
 
     @property
@@ -639,7 +639,7 @@ class Model(RuntimeObject):
         return checked
 
     def _check_size(self, call: str, index: int, length: int) -> None:
-        """A constant is fully specified and has the size of its type (RT:M4)."""
+        """Check that a constant is fully specified and has the size of its type (RT:M4)."""
         operand = self._operands[index].description
         if not length or not 0 < length <= UINT32_MAX:
             raise InvalidArgument(f"{call}: length: {length}, expected 1 to {UINT32_MAX}")
@@ -655,7 +655,7 @@ class Model(RuntimeObject):
             raise InvalidArgument(f"{call}: length: {length} for operand {index} of {needed} bytes")
 
     def _validate_operation(self, operation: Operation) -> None:
-        """RT:M8: what can be checked without the whole graph."""
+        """Check all rules of an operation that do not need the whole graph (RT:M8)."""
         names = dict.fromkeys((*operation.inputs, *operation.outputs))
         number = {index: position for position, index in enumerate(names)}
         graphs: list[Subgraph] = []

@@ -1,4 +1,4 @@
-"""Operands of a model while it is built, with their values."""
+"""Describes the operands of a model that is being built, with their values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nnburst.hal.validation.values import Broken
 from nnburst.runtime.extensions import TypeRegistry
 from nnburst.runtime.objects.memory import Memory
 
-#: Nothing that a value refers to: only type, dimensions and quantisation are looked at.
+#: An empty context for checks of type, dimensions and quantisation, which need no values.
 _AROUND = Surroundings(0, (), 0, frozenset(), FeatureLevel.AIDL_V4)
 
 
@@ -36,8 +36,8 @@ class OperandDescription:
 
     Attributes:
         type: an `OperandType`, or the code of an extension's type.
-        dimensions: row-major extents; 0 is unknown, empty a scalar or a tensor of unknown rank. None stands
-            for the C interface's null pointer that comes with a count, which is refused.
+        dimensions: row-major extents; 0 is unknown, empty is a scalar or a tensor of unknown rank. None is
+            a null pointer with a count from the C interface, which is refused.
         scale: quantisation step.
         zero_point: stored value that stands for 0.
     """
@@ -48,7 +48,7 @@ class OperandDescription:
     zero_point: int = 0
 
     def checked(self, what: str, types: TypeRegistry) -> Operand:
-        """The operand that this describes, without a value.
+        """Check the description, and make an operand without a value.
 
         Args:
             what: name of the operand, for messages.
@@ -94,14 +94,14 @@ def _check_extension_operand(operand: Operand, types: TypeRegistry) -> None:
 
 
 def is_fully_specified(operand: Operand, types: TypeRegistry) -> bool:
-    """Whether its dimensions are all known (scalars have none)."""
+    """Whether all dimensions of an operand are known (scalars have none)."""
     if is_scalar_operand(operand, types):
         return True
     return bool(operand.dimensions) and 0 not in operand.dimensions
 
 
 def is_scalar_operand(operand: Operand, types: TypeRegistry) -> bool:
-    """Whether it is a scalar, of the core or of an extension."""
+    """Whether an operand is a scalar, of NNAPI or of an extension."""
     if is_extension(operand.type):
         known = types.find_operand_type(operand.type)
         return known is not None and not known.is_tensor
@@ -123,12 +123,12 @@ class MemoryRange:
 
 @dataclass(frozen=True, slots=True)
 class BuiltModel:
-    """A finished model as others refer to it.
+    """A finished model in the form for models that refer to it.
 
     Attributes:
-        model: with the client's numbers and order.
-        relaxed: of the main and each referenced model, whether float32 may be computed as float16.
-        memories: of its pools.
+        model: the model with the client's numbers and order.
+        relaxed: for the main and each referenced model, whether float32 may be computed as float16.
+        memories: memories of the pools.
     """
 
     model: Model
@@ -138,7 +138,7 @@ class BuiltModel:
 
 @dataclass(slots=True)
 class ModelOperand:
-    """An operand and where its value comes from.
+    """An operand and the source of its value.
 
     Attributes:
         description: type, dimensions and quantisation.
@@ -153,13 +153,13 @@ class ModelOperand:
     value: bytes | memoryview | MemoryRange | BuiltModel | None = field(default=None, repr=False)
 
     def as_operand(self) -> Operand:
-        """All that is known of it but its value."""
+        """The operand without its value."""
         return replace(self.description, extra_params=self.extra_params)
 
     def give(
         self, lifetime: OperandLifeTime, value: bytes | memoryview | MemoryRange | BuiltModel | None
     ) -> None:
-        """Set its value; the last one counts."""
+        """Set lifetime and value; the last call counts."""
         self.lifetime, self.value = lifetime, value
 
 
@@ -171,12 +171,12 @@ def byte_view(name: str, value: Readable, *, writable: bool = False) -> memoryvi
     """The bytes of a buffer, in place.
 
     Args:
-        name: of the argument, for messages.
+        name: name of the argument, for messages.
         value: anything with a contiguous buffer.
-        writable: whether it must be.
+        writable: whether the buffer must be writable.
 
     Raises:
-        InvalidArgument: it offers none, or is a masked array.
+        InvalidArgument: the value has no such buffer, or is a masked array.
     """
     refuse_masked(name, value)
     try:

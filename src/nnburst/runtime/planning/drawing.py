@@ -27,7 +27,7 @@ STEP = "step"
 
 
 class DrawnNode(NamedTuple):
-    """A main input, a main output or a step, by number."""
+    """A node of the drawing: a main input, a main output or a step, by number."""
 
     kind: str
     number: int
@@ -37,12 +37,12 @@ class DrawnEdge(NamedTuple):
     """Values that flow from one node to another.
 
     Attributes:
-        writer: where they come from.
-        reader: where they go.
-        values: how many.
-        bytes: of those whose size is known.
+        writer: the node that writes the values.
+        reader: the node that reads the values.
+        values: number of values.
+        bytes: bytes of the values whose size is known.
         exact: whether all sizes are known.
-        is_result: they are what a branch or a loop gives back to its IF or WHILE.
+        is_result: whether the values are the result of a branch or a loop for its IF or WHILE.
     """
 
     writer: DrawnNode
@@ -60,12 +60,12 @@ class Amount(NamedTuple):
     exact: bool
 
     def __str__(self) -> str:
-        """With thousands apart; "+ ?" for what is not known."""
+        """The bytes with separated thousands; "+ ?" stands for unknown sizes."""
         return f"{self.bytes:,}" + ("" if self.exact else " + ?")
 
 
 def amount(operands: Sequence[Operand]) -> Amount:
-    """The bytes of operands together; an extension's type has no size that is known here."""
+    """The bytes of operands together; sizes of extension types are not known here."""
     sizes = [
         0 if is_extension(o.type) else size_bytes(OperandType(o.type), o.dimensions)
         for o in operands
@@ -74,7 +74,7 @@ def amount(operands: Sequence[Operand]) -> Amount:
 
 
 def operand_of(operand: SourceOperand, plan: CompoundPlan, source: FinishedModel) -> Operand:
-    """A source operand's description."""
+    """The description of a source operand."""
     return source.subgraph(plan.source_models[operand.source_model]).operands[operand.operand]
 
 
@@ -96,10 +96,10 @@ def flow(plan: Plan, source: FinishedModel) -> list[DrawnEdge]:
 
 
 class _Flow:
-    """Collects single values.
+    """Collects the edges of single values.
 
     Attributes:
-        edges: writer, reader, the value, whether it is a result.
+        edges: tuples of writer, reader, value, and whether the value is a result.
     """
 
     def __init__(self, plan: CompoundPlan, source: FinishedModel) -> None:
@@ -156,23 +156,23 @@ class _Flow:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-#: Kinds of operations that a row names; the rest is counted.
+#: Greatest number of kinds of operations that a row names; the rest are only counted.
 _NAMED_AT_MOST: Final = 4
-#: What stands for a device in rows of control flow.
+#: The device in rows of control flow.
 INTERPRETER: Final = "interpreter"
 
 
 class StepRow(NamedTuple):
-    """One step for people.
+    """One step as a row of the table.
 
     Attributes:
-        step: its index.
+        step: index of the step.
         device: name of the device, or "interpreter".
-        operations: their kinds with counts; of control flow where it goes on.
-        inputs: how many values it reads.
-        outputs: how many values it writes.
-        temporaries: how many of both are temporaries.
-        bytes_across: of the values that other steps write or read.
+        operations: kinds of operations with counts; for control flow, the targets.
+        inputs: number of values that the step reads.
+        outputs: number of values that the step writes.
+        temporaries: number of temporaries among both.
+        bytes_across: bytes of the values that other steps write or read.
     """
 
     step: int
@@ -185,7 +185,7 @@ class StepRow(NamedTuple):
 
 
 def plan_rows(plan: Plan, source: FinishedModel) -> list[StepRow]:
-    """A row for each step; one for a simple plan."""
+    """Make a row for each step; one row for a simple plan."""
     if isinstance(plan, SimplePlan):
         main = source.model.main
         named = kinds(operation.type for operation in main.operations)
@@ -233,7 +233,7 @@ def _execution_row(step: ExecutionStep, plan: CompoundPlan, source: FinishedMode
 
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest entry, two spaces apart."""
+    """Format a table whose columns are as wide as their widest entry, two spaces apart."""
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     lines = [headings, ["-" * width for width in widths], *rows]
     return "\n".join(
@@ -264,17 +264,17 @@ def plan_table(
     estimated: Mapping[int, float | str] = _NO_TIMES,
     measured: Mapping[int, float] = _NO_TIMES,
 ) -> str:
-    """A plan as a table, one line a step.
+    """Format a plan as a table with a line for each step.
 
     Args:
         plan: the plan.
         source: the model that it was made for.
-        estimated: seconds that steps should take, or a text about it, by index; as many as are known.
-        measured: seconds that steps have taken, by index; as many as are known.
+        estimated: expected seconds, or a text instead, by the step's index; steps may be missing.
+        measured: measured seconds by the step's index; steps may be missing.
 
     Returns:
-        Lines without a line end behind the last. "bytes across" are those of the values that other steps
-        write or read; "+ ?" stands for sizes that only an execution finds out.
+        The lines, without a line end after the last. "bytes across" are the bytes of the values that other
+        steps write or read; "+ ?" stands for sizes that are known only after an execution.
     """
     lines = []
     for row in plan_rows(plan, source):
@@ -296,7 +296,7 @@ def _milliseconds(seconds: float | str | None) -> str:
 
 
 def plan_dot(plan: Plan, source: FinishedModel) -> str:
-    """A plan in the DOT language: boxes are steps, edges values, dashed what a branch or loop gives back."""
+    """Draw a plan in the DOT language: boxes are steps, edges values, dashed edges results of branches."""
     lines = ["digraph plan {", "  rankdir=TB;", "  node [shape=box];"]
     lines += [f'  {_id(n)} [shape=ellipse, label="{_end_label(n)}"];' for n in _ends(source)]
     for row in _drawn_rows(plan, source):
@@ -312,7 +312,7 @@ def plan_dot(plan: Plan, source: FinishedModel) -> str:
 
 
 def plan_mermaid(plan: Plan, source: FinishedModel) -> str:
-    """A plan as a mermaid flowchart, drawn as by `plan_dot`."""
+    """Draw a plan as a mermaid flowchart, in the same way as `plan_dot`."""
     lines = ["flowchart TB"]
     lines += [f'  {_id(node)}(["{_end_label(node)}"])' for node in _ends(source)]
     for row in _drawn_rows(plan, source):
@@ -334,7 +334,7 @@ def _ends(source: FinishedModel) -> list[DrawnNode]:
 
 
 def _drawn_rows(plan: Plan, source: FinishedModel) -> list[StepRow]:
-    """All but the jumps, whose targets the steps of control flow name."""
+    """All rows but the jumps, whose targets stand in the rows of control flow."""
     rows = plan_rows(plan, source)
     if not isinstance(plan, CompoundPlan):
         return rows

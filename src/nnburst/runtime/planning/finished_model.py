@@ -1,9 +1,9 @@
 """Finishes a client's model (RT:M10): orders its operations, checks it, and leaves out trailing defaults.
 
-Inside the framework operations are numbered in one order, the run order (RT:M11): ready operations lie on a
-stack, so it is neither the client's order nor the first that comes to mind. Trailing arguments that only
-repeat a default are left out, so that older drivers take the model (RT:M12). A hash over everything but the
-weights names the model's architecture in records (RT:T6).
+Inside the framework, operations are numbered in the run order (RT:M11). It differs from the client's order,
+since ready operations are taken from a stack. Trailing arguments that only repeat a default are left out, so
+that older drivers take the model (RT:M12). A hash over everything but the weights identifies the model's
+architecture in records (RT:T6).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from nnburst.hal.validation import validate_model
 
 @dataclass(frozen=True, slots=True)
 class FinishedModel:
-    """A valid model in run order. Subgraph 0 is the main one, n + 1 is `referenced[n]`.
+    """A valid model in run order. Subgraph 0 is the main one, subgraph n + 1 is `referenced[n]`.
 
     Attributes:
-        model: operations in run order without trailing default arguments, consumers counted anew;
-            operands are all there under the client's numbers, used or not.
+        model: the model, with operations in run order without trailing default arguments, and consumers
+            counted anew. It has all operands under the client's numbers, used or not.
         run_orders: for each subgraph the client's operation at each position of the run order (RT:M11).
         relaxed: for each subgraph whether float32 may be computed as float16.
         architecture_hash: 32 bytes over everything but the weights (RT:T6).
@@ -42,12 +42,12 @@ class FinishedModel:
     architecture_hash: bytes
 
     def subgraph(self, number: int) -> Subgraph:
-        """A subgraph by its number."""
+        """The subgraph with this number."""
         return self.model.referenced[number - 1] if number else self.model.main
 
 
 def architecture_hash(model: Model) -> bytes:
-    """32 bytes (SHA-256) over operands, operations, inputs and outputs of all subgraphs.
+    """The SHA-256 hash (32 bytes) over operands, operations, inputs and outputs of all subgraphs.
 
     DEVIATES: the original hashes the object of extra parameters with its pointers, so that equal models get
     different hashes; here their contents count.
@@ -68,18 +68,18 @@ def _described(graph: Subgraph) -> list[object]:
     ]
 
 
-#: Operands that an operation must have written before others can read them.
+#: Lifetimes of operands that an operation must write before others can read them.
 WRITTEN: Final = frozenset({OperandLifeTime.TEMPORARY_VARIABLE, OperandLifeTime.SUBGRAPH_OUTPUT})
 
 
 class ReadyOperations:
-    """Which operations become ready as others are done.
+    """Finds the operations that become ready when others are done.
 
-    Each use counts: an operation that reads the same operand twice waits for it twice.
+    Each use counts: an operation that reads an operand twice waits for it twice.
     """
 
     def __init__(self, operands: Sequence[Operand], operations: Sequence[Operation]) -> None:
-        """Count what each operation waits for.
+        """Count the operands that each operation waits for.
 
         Attributes:
             first: operations that wait for nothing, ascending.
@@ -150,13 +150,13 @@ _LAST_AXIS: Final = _Default(_T.INT32, pack("<i", -1))
 
 
 class _Trailing(NamedTuple):
-    """The inputs that one form of an operation may leave out.
+    """The inputs that may be left out in one form of an operation.
 
     Attributes:
-        kept: inputs that always stay.
-        defaults: of those behind them.
-        told_by: position and type of the input that tells this form from another, if any does.
-        never: number of inputs that no version has: those behind come or go together.
+        kept: number of inputs that always stay.
+        defaults: default values of the inputs after them.
+        told_by: position and type of an input that distinguishes this form from others, or None.
+        never: a number of inputs that no version has, so that one more is kept; 0 for none.
     """
 
     kept: int
@@ -198,9 +198,9 @@ _FORMS: Final[dict[int, tuple[_Trailing, ...]]] = {
 
 
 def without_trailing_arguments(graph: Subgraph, values: bytes) -> tuple[Operation, ...]:
-    """The operations of a valid subgraph, each without trailing inputs that equal their defaults.
+    """Leave out trailing inputs that equal their defaults, in each operation of a valid subgraph.
 
-    Only values in `values` (CONSTANT_COPY) are looked at, those in memory never.
+    Only constants in `values` (CONSTANT_COPY) are compared, constants in memory never.
     """
     return tuple(
         _shortened(operation, graph, values) if operation.type in _FORMS else operation
@@ -242,10 +242,10 @@ def finish(
     """Finish a model whose large values already lie in its pools.
 
     Args:
-        model: operations of each subgraph in any order.
-        relaxed: for the main and each referenced subgraph whether float32 may be computed as float16;
+        model: the model; operations of each subgraph in any order.
+        relaxed: for the main and each referenced subgraph, whether float32 may be computed as float16;
             by default the model's own flag for all.
-        feature_level: the runtime's (RT:D5).
+        feature_level: the runtime's feature level (RT:D5).
 
     Raises:
         InvalidArgument: the operations have no order, the model is invalid, or newer than `feature_level`.
@@ -278,7 +278,7 @@ def _with_graphs(model: Model, graphs: Sequence[Subgraph]) -> Model:
 
 
 def _recounted(graph: Subgraph, operations: tuple[Operation, ...]) -> Subgraph:
-    """The subgraph with these operations, and its consumers counted anew."""
+    """The subgraph with these operations, and with consumers counted anew."""
     uses = [0] * len(graph.operands)
     for operation in operations:
         for index in operation.inputs:

@@ -1,7 +1,7 @@
-"""Chooses the best device for each operation, from what devices support and the speed that they report.
+"""Chooses the best device for each operation, from the support and the speed that devices report.
 
-Devices are asked which operations they can run (RT:S1 to S3), the cost of an operation is what its device
-reports (RT:P5), and the cheapest device that supports it gets it (RT:P4 to P8).
+Devices are asked which operations they can run (RT:S1 to S3). The cost of an operation is the one that a
+device reports (RT:P5), and the cheapest device that supports the operation gets it (RT:P4 to P8).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _WHILE_MODELS: Final = (0, 1)
 
 
 def _float32(value: float) -> float:
-    """Rounded to 32 bits; what is too large becomes infinite.
+    """Round to 32 bits; too large values become infinite.
 
-    The sum of two such numbers in 64 bits, rounded, is their sum in 32 bits.
+    The rounded 64-bit sum of two such numbers equals their 32-bit sum.
     """
     return c_float(value).value
 
 
 class CostModel:
-    """Costs of a model's operations on one device, as the original compares them: in 32-bit floats."""
+    """Costs of a model's operations on one device, in 32-bit floats like the original's."""
 
     def __init__(
         self, source: FinishedModel, capabilities: Capabilities, preference: ExecutionPreference
@@ -47,8 +47,8 @@ class CostModel:
 
         Args:
             source: the model.
-            capabilities: the device's.
-            preference: LOW_POWER compares power, every other time.
+            capabilities: capabilities of the device.
+            preference: LOW_POWER takes power as the cost, others take time.
         """
         self._source = source
         self._low_power = preference == ExecutionPreference.LOW_POWER
@@ -86,11 +86,11 @@ class CostModel:
 
     @property
     def whole(self) -> float:
-        """The sum over the main subgraph."""
+        """The sum of the costs of the main subgraph."""
         return self._whole(0)
 
     def _whole(self, subgraph: int) -> float:
-        """The sum over a referenced subgraph, whether or not the device supports its operations."""
+        """The sum of the costs of a subgraph, whether or not the device supports its operations."""
         if subgraph not in self._graphs:
             total = 0.0
             for operation in self._source.subgraph(subgraph).operations:
@@ -106,10 +106,10 @@ class Share(NamedTuple):
     """The operations that one step executes.
 
     Attributes:
-        step: its index; 0 for a simple plan.
+        step: index of the step; 0 for a simple plan.
         device: position among the planned devices.
-        subgraph: that its operations belong to.
-        operations: their positions in run order.
+        subgraph: subgraph that the operations belong to.
+        operations: positions of the operations in run order.
     """
 
     step: int
@@ -119,7 +119,7 @@ class Share(NamedTuple):
 
 
 def shares(plan: Plan, source: FinishedModel) -> list[Share]:
-    """Of all steps that devices execute."""
+    """The shares of all steps that devices execute."""
     if isinstance(plan, SimplePlan):
         return [Share(0, plan.device, 0, tuple(range(len(source.model.main.operations))))]
     return [
@@ -134,16 +134,16 @@ def reported_estimates(
     capabilities: Sequence[Capabilities],
     preference: ExecutionPreference,
 ) -> dict[int, str]:
-    """For each step the mean of what its operations cost, as a part of what the CPU takes (RT:P5).
+    """For each step, the mean cost of its operations as a fraction of the CPU's (RT:P5).
 
     Args:
         plan: the plan.
         source: the model that it was made for.
-        capabilities: of the plan's devices, in their order.
-        preference: that the model was placed by: with LOW_POWER the parts are of power, else of time.
+        capabilities: capabilities of the plan's devices, in order.
+        preference: preference of the compilation: with LOW_POWER the costs are power, else time.
 
     Returns:
-        Texts like "0.50 × CPU" by the index of the step; none for a step whose device reports nothing.
+        Texts such as "0.50 × CPU" by the step's index; none for a step whose device reports nothing.
     """
     found = {}
     for index, device, subgraph, positions in shares(plan, source):
@@ -164,12 +164,12 @@ _log: Final = logging.getLogger("nnburst.runtime")
 def supported_operations(
     device: Candidate, model: SliceableModel, pools: Sequence[int]
 ) -> list[bool]:
-    """For each operation of the main subgraph whether a device can run it.
+    """For each operation of the main subgraph, whether a device can run it.
 
     Args:
-        device: asked about the whole model, or about its slice if the device is older.
+        device: the device, which is asked about the whole model, or about a slice if it is older.
         model: the model.
-        pools: which of the client model's pools each of its pools is.
+        pools: for each pool of the model, its number among the client model's pools.
     """
     answer = [False] * model.number_of_operations
     part = model.for_device(device.feature_level, is_runtime=device.is_cpu)
@@ -194,7 +194,7 @@ def supported_operations(
 
 
 class BestDevices:
-    """Finds where each operation of a model's subgraphs is to run."""
+    """Finds the best device for each operation of a model's subgraphs."""
 
     def __init__(
         self,
@@ -208,8 +208,8 @@ class BestDevices:
 
         Args:
             source: the model.
-            devices: in the order of the list.
-            preference: what is compared.
+            devices: the devices, in the order of the list.
+            preference: whether power or time is the cost.
             strict_slicing: see `SliceableModel`.
         """
         self._source = source
@@ -221,20 +221,20 @@ class BestDevices:
 
     @property
     def interpreter(self) -> int:
-        """The number that stands for interpreted control flow: one behind the last device."""
+        """The number that stands for interpreted control flow: the last device's plus one."""
         return len(self._devices)
 
     def model(self, subgraph: int) -> tuple[Model, tuple[int, ...]]:
-        """A subgraph as devices get it, and which of the client's pools its pools are."""
+        """A subgraph as a model for devices, and the client's pool number of each of its pools."""
         if subgraph not in self._models:
             self._models[subgraph] = hal_model(self._source, subgraph)
         return self._models[subgraph]
 
     def find(self, subgraph: int) -> list[int]:
-        """The device of each operation of a subgraph, or `interpreter`; asks every device once.
+        """Find the device of each operation of a subgraph, or `interpreter`; ask every device once.
 
         Raises:
-            InvalidArgument: no listed device can run some operation (RT:P3); with the reason for each.
+            InvalidArgument: no listed device can run some operation (RT:P3); the message has the reasons.
         """
         model, pools = self.model(subgraph)
         sliceable = SliceableModel(model, strict=self._strict)

@@ -1,9 +1,9 @@
-"""Plans as data: which device runs which operation in which step, and how its memory is aligned.
+"""Declares plans as data: the steps, the device and operations of each, and the alignment of memories.
 
-Plain values: they name devices by position and hold no process, memory or thread. Operations are
-positions in run order (RT:M11), operands the client's numbers. A device is its position among the devices
-that were planned for; the CPU counts behind the last if it was not among them. Plans also have the best
-alignment and padding of memories for main inputs and outputs (RT:P19).
+Plans hold no process, memory or thread. Operations are positions in run order (RT:M11), operands have the
+client's numbers. A device is its position among the planned devices; the CPU comes after the last if it was
+not one of them. Plans also have the best alignment and padding of memories for main inputs and outputs
+(RT:P19).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nnburst.hal.types import Capabilities
 
 
 class PartitioningMode(Enum):
-    """The mode of placing (RT:P1). An explicit list of devices is always placed WITHOUT_FALLBACK."""
+    """The mode of placement (RT:P1). With an explicit list of devices it is always WITHOUT_FALLBACK."""
 
     NONE = 0
     WITH_FALLBACK = 1
@@ -34,7 +34,7 @@ class SourceOperand(NamedTuple):
 
 
 class OperandPair(NamedTuple):
-    """An operand of a step's source model, and what it is in the step model."""
+    """An operand of a step's source model, and its number in the step model."""
 
     source: int
     step: int
@@ -48,7 +48,7 @@ class Direction(Enum):
 
 
 class StepRole(NamedTuple):
-    """One use of a memory: input or output number `position` of step `step` (0 in a simple plan)."""
+    """One use of a memory: as input or output number `position` of step `step` (0 in a simple plan)."""
 
     step: int
     direction: Direction
@@ -60,14 +60,14 @@ class ExecutionStep:
     """One step that a device executes (RT:P13 to P16).
 
     Attributes:
-        index: its position in the plan.
-        source_model: which source model its operations belong to.
+        index: position of the step in the plan.
+        source_model: source model that the operations belong to.
         device: position among the planned devices.
-        operations: in the order in which they were added; positions in the source model's run order.
-        model: what the device prepares; its inputs are `inputs`, its outputs `outputs`.
-        pools: which of the client model's pools each pool of `model` is.
-        model_inputs: inputs of the source model that it reads.
-        model_outputs: outputs of the source model that it writes.
+        operations: positions in the source model's run order, in the order of adding.
+        model: the model that the device prepares; its inputs are `inputs`, its outputs `outputs`.
+        pools: for each pool of `model`, its number among the client model's pools.
+        model_inputs: inputs of the source model that the step reads.
+        model_outputs: outputs of the source model that the step writes.
         temps_in: temporaries that an earlier step wrote.
         outputs_in: outputs of the source model that an earlier step wrote.
         temps_out: temporaries that other steps or interpreted control flow read, ascending.
@@ -91,31 +91,31 @@ class ExecutionStep:
 
     @property
     def inputs(self) -> tuple[OperandPair, ...]:
-        """In the step model's order: model inputs, temporaries, outputs of earlier steps (RT:P15)."""
+        """Inputs in the step model's order: model inputs, temporaries, outputs of earlier steps (RT:P15)."""
         return self.model_inputs + self.temps_in + self.outputs_in
 
     @property
     def outputs(self) -> tuple[OperandPair, ...]:
-        """In the step model's order: model outputs, temporaries (RT:P15)."""
+        """Outputs in the step model's order: model outputs, temporaries (RT:P15)."""
         return self.model_outputs + self.temps_out
 
     @property
     def token_operations(self) -> tuple[tuple[int, int], ...]:
-        """(source model, operation) of each operation, for the cache token (RT:K1)."""
+        """The pair (source model, operation) of each operation, for the cache token (RT:K1)."""
         return tuple((self.source_model, operation) for operation in self.operations)
 
 
 @dataclass(frozen=True, slots=True)
 class IfStep:
-    """An interpreted IF: its steps follow, the then-model's at `then_step`, the else-model's at `else_step`.
+    """An interpreted IF. The steps of the branches follow at `then_step` and `else_step`.
 
     Attributes:
-        index: its position in the plan.
-        source_model: which source model the IF belongs to.
-        operation: its position in that model's run order.
-        condition: operand that is read.
-        then_step: where to go on if it is true.
-        else_step: where to go on if it is false.
+        index: position of the step in the plan.
+        source_model: source model that the IF belongs to.
+        operation: position of the IF in that model's run order.
+        condition: operand of the condition.
+        then_step: next step if the condition is true.
+        else_step: next step if the condition is false.
         then_model: source model of the then-branch.
         else_model: source model of the else-branch.
         outer_inputs: operands of `source_model` that the branches read.
@@ -144,19 +144,19 @@ class IfStep:
 
 @dataclass(frozen=True, slots=True)
 class WhileStep:
-    """An interpreted WHILE: condition and body end with a GotoStep back to it.
+    """An interpreted WHILE. Condition and body end with a GotoStep back to this step.
 
     Attributes:
-        index: its position in the plan.
-        source_model: which source model the WHILE belongs to.
-        operation: its position in that model's run order.
-        cond_step: where the condition's steps begin.
-        body_step: where the body's steps begin.
-        exit_step: where to go on when the condition is false.
+        index: position of the step in the plan.
+        source_model: source model that the WHILE belongs to.
+        operation: position of the WHILE in that model's run order.
+        cond_step: first step of the condition.
+        body_step: first step of the body.
+        exit_step: next step when the condition is false.
         cond_model: source model of the condition.
         body_model: source model of the body.
-        outer_inputs: operands of `source_model` that the loop starts from.
-        outer_outputs: operands of `source_model` that it ends with.
+        outer_inputs: operands of `source_model` with the initial values of the loop.
+        outer_outputs: operands of `source_model` that get the final values.
         cond_inputs: operands of `cond_model`, one for each outer input.
         cond_output: the decision, an operand of `cond_model`.
         body_inputs: operands of `body_model`, one for each outer input.
@@ -181,10 +181,10 @@ class WhileStep:
 
 @dataclass(frozen=True, slots=True)
 class GotoStep:
-    """Go on at step `target`, which may be one behind the last: the end.
+    """A jump to step `target`; the end of the plan is the last index plus one.
 
     Attributes:
-        index: its position in the plan.
+        index: position of the step in the plan.
         target: index of the next step.
     """
 
@@ -197,13 +197,13 @@ Step = ExecutionStep | IfStep | WhileStep | GotoStep
 
 @dataclass(frozen=True, slots=True)
 class SimplePlan:
-    """One device executes the client's model itself (RT:P9).
+    """A plan in which one device executes the client's model itself (RT:P9).
 
     Attributes:
-        devices: names of the planned devices, and of the CPU behind them if it was not listed.
-        device: position of the one that executes.
-        model: what it prepares: the client's, in run order, without operands that nothing uses.
-        pools: which of the client model's pools each pool of `model` is.
+        devices: names of the planned devices, then of the CPU if it was not listed.
+        device: position of the device that executes.
+        model: the model that it prepares: the client's in run order, without unused operands.
+        pools: for each pool of `model`, its number among the client model's pools.
         operations: the main model's operations, 0 to n - 1 in run order.
     """
 
@@ -221,17 +221,17 @@ class SimplePlan:
 
 @dataclass(frozen=True, slots=True)
 class CompoundPlan:
-    """Several steps, in an order in which they can run (RT:P10 to P20).
+    """A plan of several steps, in an order in which they can run (RT:P10 to P20).
 
     Attributes:
         devices: names of the planned devices.
-        steps: all steps; execution begins with step 0 and ends behind the last.
-        source_models: of each source model, which subgraph it is: 0 the main one, n + 1 `referenced[n]`.
+        steps: all steps; execution begins with step 0 and ends after the last.
+        source_models: subgraph of each source model: 0 is the main one, n + 1 is `referenced[n]`.
         dynamic_temporaries: temporaries of unknown size and the step that writes each, ascending.
         boundary_constants: constants that interpreted control flow reads as a condition or an outer
             input, each once, in order of the steps (RT:P18).
-        input_roles: of each main input, the step inputs that its memory becomes (RT:P20), sorted.
-        output_roles: of each main output, the step outputs and inputs that its memory becomes, sorted.
+        input_roles: for each main input, the step inputs that use its memory (RT:P20), sorted.
+        output_roles: for each main output, the step outputs and inputs that use its memory, sorted.
     """
 
     devices: tuple[str, ...]
@@ -249,7 +249,7 @@ class CompoundPlan:
 
 
 Plan = SimplePlan | CompoundPlan
-#: What a device is asked to prepare: a whole model or a step's.
+#: A part that a device prepares: a whole model or a step's model.
 Part = SimplePlan | ExecutionStep
 
 
@@ -258,27 +258,27 @@ class DeviceFacts(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique among the devices."""
+        """The name, unique among the devices."""
         ...
 
     @property
     def version_string(self) -> str:
-        """Opaque; part of cache tokens (RT:K1)."""
+        """The version, an opaque text that is part of cache tokens (RT:K1)."""
         ...
 
     @property
     def feature_level(self) -> FeatureLevel:
-        """Not above the runtime's (RT:D6)."""
+        """The feature level, limited to the runtime's (RT:D6)."""
         ...
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is the CPU device (RT:D3), which also takes the runtime's own features (RT:D5)."""
+        """Whether this is the CPU device (RT:D3), which also takes the runtime's own features (RT:D5)."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """Its speed, as it reports it."""
+        """The speed that the device reports."""
         ...
 
 
@@ -286,13 +286,13 @@ class Candidate(DeviceFacts, Protocol):
     """A device that a plan may use."""
 
     def supported_operations(self, model: Model, pools: Sequence[int]) -> Sequence[bool]:
-        """Which operations of the main subgraph it can run.
+        """For each operation of the main subgraph, whether the device can run it.
 
         Args:
             model: the client's model, a model that it refers to, or a slice of either.
-            pools: which of the client model's pools each pool of `model` is.
+            pools: for each pool of `model`, its number among the client model's pools.
 
-        Any NnburstError, or another number of answers, counts as all False (RT:S2).
+            An NnburstError, or a wrong number of answers, counts as False for all (RT:S2).
         """
         ...
 
@@ -301,8 +301,8 @@ class MemoryPreference(NamedTuple):
     """The alignment and padding of memories that a device prefers.
 
     Attributes:
-        alignment: of the address, in bytes; a power of two.
-        padding: bytes that the length should be a multiple of; a power of two.
+        alignment: alignment of the address in bytes; a power of two.
+        padding: number of bytes that the length should be a multiple of; a power of two.
     """
 
     alignment: int
@@ -313,7 +313,7 @@ _LEAST: Final = MemoryPreference(16, 1)
 
 
 def of_device(device: Candidate) -> MemoryPreference:
-    """A device's preference; drivers below AIDL have no padding."""
+    """The preference of a device; drivers below AIDL have no padding."""
     knows_padding = device.is_cpu or device.feature_level >= FeatureLevel.AIDL_V1
     return MemoryPreference(64, 64 if knows_padding else 1)
 
@@ -321,7 +321,7 @@ def of_device(device: Candidate) -> MemoryPreference:
 def of_roles(
     plan: CompoundPlan, devices: Sequence[Candidate], roles: Iterable[StepRole]
 ) -> MemoryPreference:
-    """The least that suits every role."""
+    """The least alignment and padding that suit every role."""
     used = {step.index: step.device for step in plan.execution_steps}
     found = [_LEAST, *(of_device(devices[used[role.step]]) for role in roles)]
     return MemoryPreference(max(p.alignment for p in found), max(p.padding for p in found))

@@ -1,8 +1,8 @@
 """Plans a finished model and has the parts of the plan prepared (RT:P1 to P3, P9).
 
-Which device gets which operation is decided by a `Placement`: by the costs that devices declare
-(`DeclaredPlacement`), or by times measured on this model (`nnburst.runtime.measured_placement`). Either asks
-the planner for a plan once it has decided.
+A `Placement` decides which device gets which operation: by the costs that devices declare
+(`DeclaredPlacement`), or by times measured on this model (`nnburst.runtime.measured_placement`). Then it asks
+the planner for the plan.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from nnburst.runtime.planning.steps import (
 
 T = TypeVar("T")
 
-#: Has a device prepare a part and returns what came of it. A step gets no deadline and no attributes, a
+#: Has a device prepare a part, and returns the prepared part. A step gets no deadline and no attributes, a
 #: simple plan gets the compilation's (RT:P9, P16).
 Prepare = Callable[[Part], T]
-#: Gives back what a thrown-away plan had prepared.
+#: Releases a prepared part of a plan that is discarded.
 Release = Callable[[T], None]
 
 
@@ -54,9 +54,9 @@ class PreparedPlan(Generic[T]):
     """A plan whose parts are prepared.
 
     Attributes:
-        plan: simple or compound.
-        prepared: what `Prepare` returned: one for a simple plan, else one for each execution step, in order.
-        fell_back: the whole model was given to the CPU after planning had failed (RT:P2).
+        plan: a simple or compound plan.
+        prepared: the parts from `Prepare`: one for a simple plan, else one for each execution step, in order.
+        fell_back: whether the whole model was given to the CPU after planning had failed (RT:P2).
     """
 
     plan: Plan
@@ -65,12 +65,12 @@ class PreparedPlan(Generic[T]):
 
 
 _log: Final = logging.getLogger("nnburst.runtime")
-#: The caller's own errors, after which nothing is tried on the CPU (RT:P2).
+#: Errors of the caller, after which the CPU is not tried (RT:P2).
 _FINAL: Final = (ResultCode.BAD_DATA, ResultCode.UNEXPECTED_NULL)
 
 
 class Planner(Generic[T]):
-    """Makes plans of one model over one list of devices. Holds nothing but its arguments. Not thread-safe."""
+    """Makes plans of one model over one list of devices. Not thread-safe; it only keeps its arguments."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class Planner(Generic[T]):
 
         Args:
             source: the model.
-            devices: in the order of the list, at least one; their order breaks ties.
+            devices: the devices in the order of the list, at least one; the order breaks ties.
             prepare: has a device prepare a part. Called in the order of the steps, as soon as a step model is
                 made; its first NnburstError ends the plan.
-            release: gives back what `prepare` returned, for each part of a plan that is thrown away.
+            release: releases each prepared part of a plan that is discarded.
             preference: whether power or time is compared.
-            strict_slicing: a slice that is not valid although it should be is an error (RT:S6).
-            review: gets each partitioned plan once all its parts are prepared; its NnburstError counts as
-                one of planning.
+            strict_slicing: whether an unexpectedly invalid slice is an error (RT:S6).
+            review: called with each partitioned plan when all its parts are prepared; its NnburstError
+                counts as an error of planning.
         """
         self._source = source
         self._devices = devices
@@ -106,10 +106,10 @@ class Planner(Generic[T]):
         self._review = review
 
     def plan(self, mode: PartitioningMode, cpu: Candidate | None = None) -> PreparedPlan[T]:
-        """A plan by the rules of a mode (RT:P1, P2).
+        """Make a plan by the rules of a mode (RT:P1, P2).
 
         Args:
-            mode: whether there is partitioning, and whether the CPU may stand in for a plan that failed.
+            mode: whether to partition, and whether the CPU takes over when a plan fails.
             cpu: the CPU device, needed if the mode may use it and it is not listed.
 
         Raises:
@@ -133,10 +133,10 @@ class Planner(Generic[T]):
         return self._on_cpu(cpu, fell_back=True)
 
     def partition(self) -> PreparedPlan[T]:
-        """A plan of best devices, with no regard to modes.
+        """Make a plan of the best devices, whatever the mode.
 
         Raises:
-            NnburstError: as `plan` without fallback.
+            NnburstError: as for `plan` without fallback.
         """
         best_devices = BestDevices(
             self._source, self._devices, self._preference, strict_slicing=self._strict
@@ -161,13 +161,13 @@ class Planner(Generic[T]):
         return self._compound(layout.steps, layout.source_models)
 
     def follow(self, schedule: Schedule) -> PreparedPlan[T]:
-        """The plan that a schedule asks for; one step is a simple plan. No regard to modes.
+        """Make the plan of a schedule, whatever the mode; one step gives a simple plan.
 
         Args:
-            schedule: every operation of the main model once, in an order in which the steps can run.
+            schedule: steps with every operation of the main model once, in an order in which they can run.
 
         Raises:
-            NnburstError: as `plan` without fallback.
+            NnburstError: as for `plan` without fallback.
         """
         if len(schedule) == 1:
             whole = hal_model(self._source)
@@ -209,7 +209,7 @@ class Planner(Generic[T]):
     def _finished(
         self, raw_steps: Sequence[RawStep], source_models: Sequence[int], prepared: list[T]
     ) -> CompoundPlan:
-        """Finish and prepare step after step; the first error ends it (RT:P16)."""
+        """Finish and prepare one step after another; stop at the first error (RT:P16)."""
         boundaries = Boundaries(self._source, raw_steps, source_models)
         steps: list[Step] = []
         dynamic: list[tuple[SourceOperand, int]] = []
@@ -253,7 +253,7 @@ class Placement(Protocol):
         """Decide, and have the planner make the plan.
 
         Raises:
-            NnburstError: as `Planner.plan`.
+            NnburstError: as for `Planner.plan`.
         """
         ...
 
@@ -263,7 +263,7 @@ class DeclaredPlacement:
     """Placement by the costs that devices declare.
 
     Attributes:
-        mode: whether there is partitioning, and whether the CPU may stand in for a plan that failed.
+        mode: whether to partition, and whether the CPU takes over when a plan fails.
         cpu: the CPU device, needed if the mode may use it and it is not listed.
     """
 
@@ -271,7 +271,7 @@ class DeclaredPlacement:
     cpu: Candidate | None = None
 
     def place(self, planner: Planner[T]) -> PreparedPlan[T]:
-        """A plan by the rules of the mode."""
+        """Make a plan by the rules of the mode."""
         return planner.plan(self.mode, self.cpu)
 
 
@@ -291,5 +291,5 @@ def _dynamic_temporaries(step: ExecutionStep) -> list[tuple[SourceOperand, int]]
 
 
 def _is_vendors(operation: Operation) -> bool:
-    """Whether it is an OEM or an extension operation."""
+    """Whether an operation is OEM or an extension's."""
     return operation.type == OperationType.OEM_OPERATION or is_extension(operation.type)

@@ -1,8 +1,8 @@
-"""Makes the models that devices get: parts of a finished one that their version can express.
+"""Makes the models that devices get: parts of a finished model that the device's version can express.
 
-It finds the version that a model needs, and whether only the framework can run it (RT:D5). A slice is the
-part of a model that a device of an older version can be asked about (RT:S3 to S6). `ModelMaker` makes the
-models themselves. It leaves out operands that no operation uses (RT:M10), and with them values, pools,
+This module finds the version that a model needs, and whether only the framework can run the model (RT:D5). A
+slice is the part of a model that a device of an older version can be asked about (RT:S3 to S6). `ModelMaker`
+makes the models. It leaves out operands that no operation uses (RT:M10), and with them values, pools,
 subgraphs and extensions.
 """
 
@@ -36,22 +36,22 @@ CONTROL_FLOW: Final = frozenset({OperationType.IF, OperationType.WHILE})
 
 
 class ModelVersion(NamedTuple):
-    """The feature level that a model or a part of it needs, and whether only the framework runs it.
+    """The feature level that a model or a part needs, and whether only the framework can run it.
 
     Attributes:
-        level: lowest feature level that can express it.
-        runtime_only: it has control flow with unknown sizes, which no driver takes.
+        level: lowest feature level that can express the model or part.
+        runtime_only: whether there is control flow with unknown sizes, which no driver takes.
     """
 
     level: FeatureLevel
     runtime_only: bool = False
 
     def fits(self, level: FeatureLevel, *, is_runtime: bool) -> bool:
-        """Whether a driver of `level` (or the framework itself) takes it."""
+        """Whether a driver of `level` (or the framework itself) takes this version."""
         return self.level <= level and (is_runtime or not self.runtime_only)
 
     def combined(self, others: Iterable[ModelVersion]) -> ModelVersion:
-        """The version that it and all others need together."""
+        """The version that satisfies this one and all others."""
         level, runtime_only = self
         for other in others:
             level = max(level, other.level)
@@ -60,9 +60,9 @@ class ModelVersion(NamedTuple):
 
 
 def has_unknown_size(operand: Operand) -> bool:
-    """Whether it is a tensor without rank or with a 0 among its dimensions.
+    """Whether an operand is a tensor without rank or with a 0 among its dimensions.
 
-    Of an extension's type only a 0 counts: without rank it may be a scalar, which the framework cannot see.
+    For an extension's type only a 0 counts: without rank it may be a scalar, which the framework cannot see.
     """
     if operand.type in SCALARS:
         return False
@@ -70,7 +70,7 @@ def has_unknown_size(operand: Operand) -> bool:
 
 
 def has_unknown_sizes(operation: Operation, graph: Subgraph, model: Model) -> bool:
-    """Whether an IF or WHILE touches an operand of unknown size, inside or outside (RT:P6)."""
+    """Whether an IF or WHILE has an operand of unknown size, inside or outside (RT:P6)."""
     if operation.type not in CONTROL_FLOW:
         return False
     operands = [graph.operands[i] for i in (*operation.inputs, *operation.outputs)]
@@ -82,7 +82,7 @@ def has_unknown_sizes(operation: Operation, graph: Subgraph, model: Model) -> bo
 
 
 def has_runtime_only_features(model: Model) -> bool:
-    """Whether any of its subgraphs has control flow with unknown sizes (RT:D5)."""
+    """Whether any subgraph of a model has control flow with unknown sizes (RT:D5)."""
     return any(
         has_unknown_sizes(operation, graph, model)
         for graph in (model.main, *model.referenced)
@@ -91,7 +91,7 @@ def has_runtime_only_features(model: Model) -> bool:
 
 
 def operation_versions(model: Model) -> list[ModelVersion]:
-    """The version that each operation of a valid model's main subgraph needs, with operands and memory."""
+    """For each operation of a valid main subgraph, the version that it needs with operands and memory."""
     prefixes = frozenset(entry.prefix for entry in model.extension_name_to_prefix)
     pools = [requirement.memory(pool) for pool in model.pools]
     levels = [_operand_level(operand, pools) for operand in model.main.operands]
@@ -112,7 +112,7 @@ def model_version(model: Model, operations: Iterable[ModelVersion]) -> ModelVers
 
     Args:
         model: the model.
-        operations: `operation_versions` of its main subgraph.
+        operations: the result of `operation_versions` for the model.
     """
     main = model.main
     shell = replace(
@@ -142,7 +142,7 @@ class Slice(NamedTuple):
 
     Attributes:
         model: a valid model of the device's version.
-        operations: the whole model's number of each of its operations.
+        operations: for each operation, its number in the whole model.
     """
 
     model: Model
@@ -153,11 +153,11 @@ class SliceableModel:
     """A model that devices of several versions are asked about; each slice is made once."""
 
     def __init__(self, model: Model, *, strict: bool = False) -> None:
-        """Keep the model; versions are found when a device asks that is not of the newest.
+        """Keep the model; versions are found when the first device of an older level asks.
 
         Args:
-            model: valid, in run order, without unused operands.
-            strict: a slice that is not valid although it should be is an error (RT:S6).
+            model: a valid model in run order, without unused operands.
+            strict: whether an unexpectedly invalid slice is an error (RT:S6).
         """
         self._model = model
         self._strict = strict
@@ -166,7 +166,7 @@ class SliceableModel:
 
     @property
     def number_of_operations(self) -> int:
-        """Of the main subgraph."""
+        """The number of operations in the main subgraph."""
         return len(self._model.main.operations)
 
     def operation_version(self, number: int) -> ModelVersion:
@@ -182,10 +182,10 @@ class SliceableModel:
         return model_version(self._model, self._versions)
 
     def for_device(self, level: FeatureLevel, *, is_runtime: bool) -> Slice | None:
-        """The slice that a device of this level can be asked about; None without one (RT:S5).
+        """The slice that a device of this level can be asked about; None if no slice is possible (RT:S5).
 
         Raises:
-            GeneralFailure: strict, and the slice is not valid.
+            GeneralFailure: slicing is strict, and the slice is not valid.
         """
         key = (level, is_runtime)
         if key not in self._slices:
@@ -217,10 +217,10 @@ class SliceableModel:
         return self._version.fits(level, is_runtime=is_runtime)
 
     def _is_valid(self, model: Model, level: FeatureLevel) -> bool:
-        """Whether a slice is valid at a version, by what can be wrong with one.
+        """Whether a slice is valid at a version.
 
-        Its operations and operands fit the version one by one. Memory is kept whole, and there is no map of
-        extensions.
+        Each operation and operand fits the version already. Pools, which a slice keeps whole, and extensions
+        are checked; strict slicing checks everything.
         """
         kinds = [operand.type for operand in model.main.operands]
         kinds += [operation.type for operation in model.main.operations]
@@ -245,7 +245,7 @@ class _Slicer:
         """Slice a subgraph.
 
         Args:
-            source: the whole.
+            source: the whole subgraph.
             kept: numbers of the operations that stay, ascending.
         """
         self._source = source
@@ -290,7 +290,7 @@ class _Slicer:
         )
 
     def _stand_in(self, index: int) -> None:
-        """An input in place of what an operation writes that is left out; equal ones share it."""
+        """Replace the output of an operation that is left out by an input; equal operands share one input."""
         found = self._source.operands[index]
         operand = _with(found, 0, _L.SUBGRAPH_INPUT)
         self._numbers[index] = self._stand_ins.setdefault(operand, len(self._operands))
@@ -322,7 +322,7 @@ class _Slicer:
 
 
 def _with(operand: Operand, consumers: int, lifetime: OperandLifeTime) -> Operand:
-    """The operand with another count and lifetime; what is written lies nowhere."""
+    """The operand with another consumer count and lifetime, and without a location."""
     return Operand(
         operand.type,
         operand.dimensions,
@@ -343,10 +343,10 @@ _ALIGNMENT: Final = 16
 
 
 class ModelMaker:
-    """Collects what one model needs of the model that it is made from. Makes one model."""
+    """Collects the operands, values and pools of one new model from a source model. Makes one model."""
 
     def __init__(self, source: Model) -> None:
-        """Start with nothing from `source`."""
+        """Start without operands."""
         self._source = source
         self._values = bytearray()
         self._pools: dict[int, int] = {}
@@ -355,16 +355,16 @@ class ModelMaker:
 
     @property
     def pools(self) -> tuple[int, ...]:
-        """Which of the source's pools each pool of the model is."""
+        """For each pool of the new model, its number among the source's pools."""
         return tuple(self._pools)
 
     def operand(self, operand: Operand, consumers: int, lifetime: OperandLifeTime) -> Operand:
-        """A source operand as one of the new model, with what it refers to.
+        """Convert a source operand, with its value or subgraph, to an operand of the new model.
 
         Args:
-            operand: of the source.
-            consumers: how often the new subgraph's operations read it.
-            lifetime: in the new subgraph.
+            operand: the operand of the source.
+            consumers: number of reads by the new subgraph's operations.
+            lifetime: lifetime in the new subgraph.
         """
         at = operand.location
         if lifetime == _L.CONSTANT_COPY:
@@ -389,7 +389,7 @@ class ModelMaker:
         )
 
     def used_part(self, graph: Subgraph) -> Subgraph:
-        """A subgraph of the source without the operands that nothing uses."""
+        """Convert a subgraph of the source, without unused operands."""
         used = {*graph.input_indexes, *graph.output_indexes}
         for operation in graph.operations:
             used.update(operation.inputs)
@@ -411,7 +411,7 @@ class ModelMaker:
         )
 
     def build(self, main: Subgraph, *, relaxed: bool) -> Model:
-        """The model with this main subgraph, all of whose operands came from `operand`."""
+        """Build the model with this main subgraph; all of its operands must be from `operand`."""
         model = Model(
             main,
             tuple(self._referenced),
@@ -445,7 +445,7 @@ class ModelMaker:
 
 
 def hal_model(source: FinishedModel, subgraph: int = 0) -> tuple[Model, tuple[int, ...]]:
-    """One subgraph as the main one of a model of its own, and which of the client's pools its pools are."""
+    """Make a model with `subgraph` as the main one; also return the client's pool number of each pool."""
     maker = ModelMaker(source.model)
     main = maker.used_part(source.subgraph(subgraph))
     return maker.build(main, relaxed=source.relaxed[subgraph]), maker.pools

@@ -1,10 +1,10 @@
-"""Schedules the operations of a model on devices, and builds the steps of the plan from that.
+"""Schedules the operations of a model on devices, and builds the steps of the plan.
 
-`best_schedule` finds the schedule of least latency from what steps cost; it is a pure function, whose sets
+`best_schedule` finds the schedule of least latency from the costs of steps; it is a pure function, whose sets
 of operations are bit masks over the run order. `Partitioner` instead turns the best device of each operation
-into steps (RT:P10 and P11). `StepBuilder` collects one step, and makes its model once all steps are known
-(RT:P13 to P17). Then the values that cross the steps' boundaries are found (RT:P14, P15, P18), and the step
-inputs and outputs of each main input and output (RT:P20).
+into steps (RT:P10 and P11). `StepBuilder` collects one step, and makes its model when all steps are known
+(RT:P13 to P17). `Boundaries` finds the values that cross the steps' boundaries (RT:P14, P15, P18), and
+`StepRoles` the step inputs and outputs of each main input and output (RT:P20).
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from nnburst.runtime.planning.plan import (
 )
 from nnburst.runtime.planning.slices import ModelMaker, has_unknown_size
 
-#: If a model has more sets of operations that can have run by some moment, steps are runs of the run order.
+#: If a model has more reachable sets of executed operations, each step is a run of consecutive operations.
 MAX_STATES: Final = 400
 
 
 class ScheduledStep(NamedTuple):
-    """A device, and the operations that it runs at once, ascending."""
+    """A device, and the operations that it runs as one step, ascending."""
 
     device: int
     operations: tuple[int, ...]
 
     @property
     def mask(self) -> int:
-        """The operations as bits."""
+        """The operations as a bit mask."""
         return sum(1 << number for number in self.operations)
 
 
@@ -59,12 +59,12 @@ Schedule = tuple[ScheduledStep, ...]
 
 @dataclass(slots=True)
 class StepCosts:
-    """The costs of steps, in seconds. Infinite if a device cannot run an operation, or a step.
+    """The costs of steps in seconds; infinite if a device cannot run the operation or step.
 
     Attributes:
-        fixed: of each device, what every step costs besides its operations.
-        single: of each device and operation, what the operation adds to a step.
-        known: of single steps, by device and mask, what they really cost; counts before the estimate.
+        fixed: for each device, the cost of every step besides its operations.
+        single: for each device and operation, the cost that the operation adds to a step.
+        known: measured costs of steps, by device and mask; they replace the estimate.
     """
 
     fixed: list[float]
@@ -80,23 +80,23 @@ class StepCosts:
 
 
 def best_schedule(readers_wait: Sequence[int], costs: StepCosts) -> Schedule:
-    """The cheapest way to run all operations.
+    """Find the cheapest way to run all operations.
 
     Args:
-        readers_wait: for each operation, as a mask, the operations whose results it reads.
-        costs: what steps cost.
+        readers_wait: for each operation, the mask of the operations whose results it reads.
+        costs: the costs of steps.
 
     Returns:
-        Steps in an order in which they can run. Two steps in a row may be of one device, if that costs less
-        than one step. Empty if there is no way.
+        Steps in an order in which they can run; empty if there is no way. Two successive steps may be on the
+        same device if that costs less than one step.
     """
     masks, following = _every_state(readers_wait) or _run_order(len(readers_wait))
-    # Of each state: what it costs to get there, the state before the last step, and that step's device.
+    # For each state: the cost to reach it, the state before the last step, and that step's device.
     reached: list[tuple[float, int, int]] = [(inf, 0, 0)] * len(masks)
     reached[0] = (0.0, 0, 0)
     for start in range(
         len(masks)
-    ):  # all that lead to a state have fewer operations and came before
+    ):  # states that lead to a state have fewer operations and came before
         before = reached[start][0]
         for device, fixed in enumerate(costs.fixed):
             for end, added in _ends(start, costs.single[device], following):
@@ -107,11 +107,11 @@ def best_schedule(readers_wait: Sequence[int], costs: StepCosts) -> Schedule:
 
 
 class _Lattice(NamedTuple):
-    """The states of a run: sets of operations that can have run by some moment.
+    """The states of an execution: the reachable sets of executed operations.
 
     Attributes:
-        masks: the operations of each state; those of few operations come first, everything last.
-        following: for each state the operations that can run next, and the states after them.
+        masks: the operations of each state; states with fewer operations come first, the complete one last.
+        following: for each state, the operations that can run next, and the states after them.
     """
 
     masks: list[int]
@@ -119,10 +119,10 @@ class _Lattice(NamedTuple):
 
 
 def _every_state(readers_wait: Sequence[int]) -> _Lattice | None:
-    """All sets of operations that can have run by some moment; None if there are too many."""
+    """All reachable sets of executed operations; None if there are too many."""
     numbers = {0: 0}
     following: list[list[tuple[int, int]]] = []
-    for state in (masks := [0]):  # grows as it goes
+    for state in (masks := [0]):  # the list grows during the loop
         following.append([])
         for number, waits in enumerate(readers_wait):
             after = state | 1 << number
@@ -137,7 +137,7 @@ def _every_state(readers_wait: Sequence[int]) -> _Lattice | None:
 
 
 def _run_order(count: int) -> _Lattice:
-    """Operations run in run order only."""
+    """The states if operations are executed only in run order."""
     masks = [(1 << number) - 1 for number in range(count + 1)]
     return _Lattice(masks, [[(number, number + 1)] for number in range(count)] + [[]])
 
@@ -145,7 +145,7 @@ def _run_order(count: int) -> _Lattice:
 def _ends(
     start: int, single: Sequence[float], following: Sequence[Sequence[tuple[int, int]]]
 ) -> Iterator[tuple[int, float]]:
-    """The states after one more step that begins at `start`, and what its operations add."""
+    """The states after one more step from `start`, and the cost that its operations add."""
     found = {start}
     waiting = [(start, 0.0)]
     while waiting:
@@ -173,14 +173,14 @@ _L = OperandLifeTime
 
 
 class StepBuilder:
-    """Collects one step's operations and what crosses its boundary.
+    """Collects the operations of one step, and the values that cross its boundary.
 
     Attributes:
-        index: the step's position in the plan.
+        index: position of the step in the plan.
         source_model: number of the source model.
-        subgraph: which subgraph that is.
+        subgraph: number of the source model's subgraph.
         device: position of the device that executes.
-        temps_written: temporaries of the source model that it writes.
+        temps_written: temporaries of the source model that the step writes.
     """
 
     def __init__(
@@ -205,21 +205,21 @@ class StepBuilder:
 
     @property
     def temps_in(self) -> Sequence[OperandPair]:
-        """Temporaries that others write."""
+        """Temporaries that the step reads and other steps write."""
         return self._temps_in
 
     @property
     def outputs_in(self) -> Sequence[OperandPair]:
-        """Outputs of the source model that others write."""
+        """Outputs of the source model that the step reads and other steps write."""
         return self._outputs_in
 
     @property
     def model_outputs(self) -> Sequence[OperandPair]:
-        """Outputs of the source model that it writes."""
+        """Outputs of the source model that the step writes."""
         return self._model_outputs
 
     def add(self, number: int) -> None:
-        """Add an operation of the source model; what it reads is written before."""
+        """Add an operation of the source model; the operations whose results it reads must come before."""
         operation = self._graph.operations[number]
         inputs = tuple([self._read(index) for index in operation.inputs])
         outputs = tuple([self._write(index) for index in operation.outputs])
@@ -229,16 +229,16 @@ class StepBuilder:
     def finish(
         self, device: Candidate, temps_out: Collection[int], downstream: Collection[int]
     ) -> ExecutionStep:
-        """The step.
+        """Make the step.
 
         Args:
-            device: that executes it.
-            temps_out: which of `temps_written` others read.
+            device: device that executes the step.
+            temps_out: those of `temps_written` that others read.
             downstream: model outputs of the source model that other steps read.
 
         Raises:
-            GeneralFailure: RT:P16, it has no inputs or no outputs; RT:P17, it writes a temporary of unknown
-                size and the device is below feature level 3.
+            GeneralFailure: RT:P16, the step has no inputs or no outputs; RT:P17, the step writes a temporary
+                of unknown size and the device is below feature level 3.
         """
         out = tuple(OperandPair(i, self._numbers[i]) for i in sorted(temps_out))
         before = len(self._model_outputs)
@@ -296,7 +296,7 @@ class StepBuilder:
                 for index, number in self._numbers.items()
             ]
         )
-        # Trailing defaults are gone already: the source model has none, and steps add none.
+        # There are no trailing defaults: the source model has none, and steps add none.
         order = run_order(operands, self._operations)
         return Subgraph(
             operands,
@@ -337,18 +337,18 @@ class StepBuilder:
 # -- partitioner -----------------------------------------------------------------------------------
 
 
-#: Branches are written out at each mention, so a few nested models could ask for any number of steps.
-#: DEVIATES: the original has no limit.
+#: Limit of steps, since each mention of a branch adds its steps, so that a few nested models could ask for
+#: any number. DEVIATES: the original has no limit.
 MAX_STEPS: Final = 65536
 
 RawStep = StepBuilder | IfStep | WhileStep | GotoStep
 
 
 class Partitioner:
-    """Lays out the steps of one plan.
+    """Creates the steps of one plan.
 
     Attributes:
-        steps: in order; execution steps are still to be finished.
+        steps: the steps in order; execution steps must still be finished.
         source_models: the subgraph of each source model.
     """
 
@@ -359,8 +359,8 @@ class Partitioner:
 
         Args:
             source: the model.
-            find: gives the device of each operation of a subgraph.
-            interpreter: the number that stands for interpreted control flow, behind all devices.
+            find: returns the device of each operation of a subgraph.
+            interpreter: the number that stands for interpreted control flow, after all devices.
         """
         self.steps: list[RawStep] = []
         self.source_models: list[int] = []
@@ -369,11 +369,11 @@ class Partitioner:
         self._interpreter = interpreter
 
     def lay_out_main(self, best: Sequence[int]) -> None:
-        """Lay out the main model, and what it refers to."""
+        """Create the steps of the main model, and of the models that it refers to."""
         self._lay_out(self._mention(0), best)
 
     def _mention(self, subgraph: int) -> int:
-        """Number of a new source model."""
+        """Add a source model for a mention of a subgraph; return its number."""
         self.source_models.append(subgraph)
         return len(self.source_models) - 1
 
@@ -484,20 +484,20 @@ class Partitioner:
         )
 
     def _reserve(self) -> int:
-        """Index of a step that is filled in when its targets are known."""
+        """Reserve a step that is filled in when its targets are known; return its index."""
         index = self._next()
         self.steps.append(GotoStep(index, index))
         return index
 
     def _inner(self, source_model: int) -> int:
-        """Lay out a referenced model; index of its first step."""
+        """Create the steps of a referenced model; return the index of the first."""
         first = len(self.steps)
         self._lay_out(source_model, self._find(self.source_models[source_model]))
         return first
 
 
 def _referenced(graph: Subgraph, operand: int) -> int:
-    """Number of the subgraph that a SUBGRAPH operand names."""
+    """The number of the subgraph that a SUBGRAPH operand refers to."""
     return graph.operands[operand].location.offset + 1
 
 
@@ -508,18 +508,18 @@ _CONSTANTS = frozenset({OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_
 
 
 class Boundaries:
-    """The values that one step writes and others read, and constants that control flow reads.
+    """Finds the values that one step writes and others read, and constants that control flow reads.
 
     Attributes:
-        temps_out: of each execution step, by index, the temporaries that others read.
-        downstream: of each source model, its outputs that an execution step reads which does not write them.
+        temps_out: for each execution step, by index, the temporaries that others read.
+        downstream: for each source model, the outputs that an execution step reads and another one writes.
         boundary_constants: constants that interpreted control flow reads, each once.
     """
 
     def __init__(
         self, source: FinishedModel, steps: Sequence[RawStep], source_models: Sequence[int]
     ) -> None:
-        """Look through all steps."""
+        """Examine all steps."""
         self.temps_out: defaultdict[int, set[int]] = defaultdict(set)
         self.downstream: defaultdict[int, set[int]] = defaultdict(set)
         writers = {
@@ -556,10 +556,10 @@ def _read_outside(step: IfStep | WhileStep) -> list[int]:
 
 
 class StepRoles:
-    """Roles of every operand of a plan."""
+    """Finds the roles of every operand of a plan."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        """Collect direct roles, and which operands stand for which through interpreted control flow."""
+        """Collect direct roles, and the operands that interpreted control flow makes equal."""
         self._direct: defaultdict[SourceOperand, list[StepRole]] = defaultdict(list)
         self._inner: defaultdict[SourceOperand, list[SourceOperand]] = defaultdict(list)
         for step in steps:
@@ -619,15 +619,15 @@ class StepRoles:
 
 
 def scheduled_steps(source: FinishedModel, schedule: Schedule) -> list[StepBuilder]:
-    """A step for each of a schedule's; control flow belongs to the device that it is given to."""
+    """Make a builder for each step of a schedule; a device gets control flow as one operation."""
     return [_builder(source, index, step) for index, step in enumerate(schedule)]
 
 
 def lone_step(source: FinishedModel, step: ScheduledStep, device: Candidate) -> ExecutionStep:
-    """One step by itself, as if all before it had run.
+    """Make one step by itself, as if all steps before it had run.
 
     Raises:
-        GeneralFailure: it has no inputs or no outputs, or the device cannot report a size (RT:P16, P17).
+        GeneralFailure: the step has no inputs or outputs, or the device cannot report a size (RT:P16, P17).
     """
     builder = _builder(source, 0, step)
     inside = set(step.operations)
@@ -641,7 +641,7 @@ def lone_step(source: FinishedModel, step: ScheduledStep, device: Candidate) -> 
 
 
 def readers_wait(source: FinishedModel) -> list[int]:
-    """For each main operation, as a mask, the operations whose results it reads."""
+    """For each operation of the main model, the mask of the operations whose results it reads."""
     main = source.model.main
     writers = {
         index: number
