@@ -1,5 +1,5 @@
-"""The front: KServe v2 (Open Inference Protocol) over gRPC, in a process of its own.
+"""The front: a process that serves KServe v2 (Open Inference Protocol) over gRPC and HTTP.
 
-A client of the driver like any other, so a front that crashes harms no worker. The driver's supervisor
-starts it by name and starts it again when it ends. It needs the extra `grpc`.
+The front is an ordinary client of the driver, so its crash harms no worker. The driver's supervisor starts
+this package by name, and starts it again when it ends. It needs the extra `grpc`.
 """

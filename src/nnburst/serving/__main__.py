@@ -1,4 +1,4 @@
-"""`python -m nnburst.serving`: started by a driver's supervisor, not meant to be typed."""
+"""Starts a front: `python -m nnburst.serving`, which a driver's supervisor runs."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Where a front listens: `HOST:PORT`, or `unix:PATH`."""
+"""Opens the addresses on which a front listens: `HOST:PORT` or `unix:PATH`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _BACKLOG: Final = 128
 
 
 def unix_path(address: str) -> Path | None:
-    """The path of an address that has one."""
+    """The path of a `unix:` address; None for others."""
     return Path(address.removeprefix(UNIX)) if address.startswith(UNIX) else None
 
 
 class PathLock(Closing):
-    """The right to listen at a path: the kernel takes it back when its process ends."""
+    """A lock on a path to listen at; the kernel releases it when the process ends."""
 
     def __init__(self, option: str, path: Path) -> None:
-        """Take it, and remove the socket that an earlier process has left.
+        """Take the lock, and remove the socket that an earlier process has left.
 
         Raises:
-            DeviceUnavailable: another process has it, or the folder cannot be written.
+            DeviceUnavailable: another process has the lock, or the folder cannot be written.
         """
         try:
             self._lock = take_lock(check_length(path))
@@ -39,25 +39,25 @@ class PathLock(Closing):
         path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give the right back; twice is fine."""
+        """Release the lock; twice is fine."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
 
 def open_to(path: Path, *, any_user: bool) -> None:
-    """Let processes of this user connect, or of any user that may enter the folder."""
+    """Let processes of this user connect, or with `any_user` of every user with access to the folder."""
     path.chmod(0o666 if any_user else 0o600)
 
 
 @dataclass
 class Listening(Closing):
-    """A socket that listens.
+    """A listening socket.
 
     Attributes:
         socket: the socket.
-        address: where, with the port that the kernel has chosen.
-        is_unix: whether it has a path.
+        address: the address, with the port that the kernel has chosen.
+        is_unix: whether the address is a path.
     """
 
     socket: socket.socket
@@ -73,10 +73,10 @@ class Listening(Closing):
 
 
 def listen(option: str, address: str, *, any_user: bool) -> Listening:
-    """Take an address.
+    """Listen at an address.
 
     Raises:
-        DeviceUnavailable: it is taken, or not this machine's.
+        DeviceUnavailable: the address is in use, or not this machine's.
     """
     path = unix_path(address)
     if path is not None:

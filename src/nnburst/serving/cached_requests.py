@@ -1,8 +1,8 @@
-"""Requests like earlier ones: what was found about one holds for all that differ only in bytes of tensors.
+"""Recognises requests that differ from earlier ones only in the bytes of tensors, and reuses their analysis.
 
-Most clients send the same names, types and shapes over and over. A message without its tensors and its id is
-some sixty bytes, and those that equal an earlier one's need not be read again. As in a burst, what is
-remembered belongs to this process alone, and bytes that came are compared with its own.
+Most clients send the same names, types and shapes over and over. A message without its tensors and its id has
+some sixty bytes; if they equal those of an earlier message, they need not be parsed again. The cache belongs
+to this process alone, and received bytes are compared with its copies.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from nnburst.serving.network import Network
 from nnburst.serving.regions import UserRegions
 from nnburst.serving.tensors import Array, Message, Tensor, Value, Wanted, write_outputs
 
-#: Kinds of requests that are remembered, and the bytes of their messages without tensors: clients decide
-#: how long these are, and cannot fill the memory with them.
+#: Limits of the cache: kinds of requests, and bytes of their messages without tensors. Clients choose how
+#: long these are, and must not fill the memory.
 _MAX_REQUESTS: Final = 256
 _MAX_BYTES: Final = 512 * 1024
 
 
 class KnownRequest:
-    """A request that is served without regions, sequence and parameters. Thread-safe.
+    """A kind of request without regions, sequence and parameters. Thread-safe.
 
     Attributes:
-        network: what it is for.
+        network: the model version that it is for.
         wanted: the outputs that it asks for.
     """
 
@@ -39,11 +39,12 @@ class KnownRequest:
         inputs: Sequence[tuple[int, Tensor, tuple[int, ...]]],
         wanted: Sequence[Wanted],
     ) -> None:
-        """Remember it.
+        """Store the analysis of a request.
 
         Args:
-            network: what it is for.
-            inputs: in the model's order: the number of its raw contents, the tensor, and the array's shape.
+            network: the model version that it is for.
+            inputs: for each input of the model, in order: the index among the raw contents, the tensor, and
+                the array's shape.
             wanted: the outputs that it asks for.
         """
         self.network = network
@@ -52,10 +53,10 @@ class KnownRequest:
         self._last: tuple[list[tuple[int, ...]], Message] | None = None
 
     def arrays(self, raw: Sequence[bytes]) -> list[Array]:
-        """The inputs in the model's order.
+        """Make the input arrays, in the model's order.
 
         Raises:
-            InvalidArgument: there are more or fewer raw contents than inputs, or bytes than a shape has.
+            InvalidArgument: the number of raw contents or of bytes does not fit the inputs.
         """
         if len(raw) != len(self._inputs):
             raise InvalidArgument(
@@ -64,7 +65,7 @@ class KnownRequest:
         return [tensor.array(shape, raw[number]) for number, tensor, shape in self._inputs]
 
     def answer(self, identity: str, values: Mapping[int, Value]) -> Message:
-        """A ModelInferResponse: the last one for these shapes, with values of its own."""
+        """Make a ModelInferResponse from the last one for these shapes, with new values."""
         shapes = [values[each.index][0] for each in self.wanted]
         last = self._last
         if last is None or last[0] != shapes:
@@ -79,21 +80,21 @@ class KnownRequest:
 
 
 class KnownRequests:
-    """The last few hundred kinds of requests to what is served. Thread-safe.
+    """The cache of the last few hundred kinds of requests to the served models. Thread-safe.
 
     Attributes:
-        served: what they are for; of anything else nothing is known.
+        served: the models that the cache is for; other models need another cache.
     """
 
     def __init__(self, served: Served) -> None:
-        """Begin with none."""
+        """Start with an empty cache."""
         self.served = served
         self._known: Final[RequestCache[bytes, KnownRequest]] = RequestCache(
             _MAX_REQUESTS, most_bytes=_MAX_BYTES
         )
 
     def find(self, request: Message) -> tuple[KnownRequest | None, bytes, list[bytes]]:
-        """An earlier request like it, its key (empty if it cannot be remembered), and its raw contents."""
+        """Find an equal earlier request; also return the key (empty if not cacheable) and raw contents."""
         if request.parameters or not request.raw_input_contents:
             return None, b"", []
         raw = list(request.raw_input_contents)
@@ -115,7 +116,7 @@ class KnownRequests:
         arrays: Sequence[Array],
         wanted: Sequence[Wanted],
     ) -> None:
-        """Remember a request that was read, if it has nothing but raw contents."""
+        """Cache a request that was read, if it has nothing but raw contents."""
         places = (*request.inputs, *request.outputs)
         if not key or any(given.parameters for given in places):
             return
@@ -134,7 +135,7 @@ def response_for(
     values: Mapping[int, Value],
     regions: UserRegions | None,
 ) -> Message:
-    """A ModelInferResponse with outputs by value, or in their regions.
+    """Make a ModelInferResponse, with outputs by value or in their regions.
 
     Raises:
         InvalidArgument: a region has not enough room.

@@ -1,4 +1,4 @@
-"""Finds the user at the other end of a connection, as far as it can be known, and the deadline of a call."""
+"""Finds the user, the deadline and the trace of a call."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from nnburst.hal.peer import has_rights_of_service, tcp_peer_user
 
 if TYPE_CHECKING:
-    import asyncio  # only HTTP's caller needs it, and that has imported it
+    import asyncio  # only callers by HTTP need it, and they have imported it
 
-#: grpcio's, which has no types.
+#: A class of grpcio, which has no types.
 Context = Any
 
-#: W3C's headers by which a caller hands on its trace.
+#: The W3C headers with the caller's trace.
 _TRACE: Final = ("traceparent", "tracestate")
 
 
 class Caller(Protocol):
-    """The other end of a call: its user, as far as that is known, its deadline and its trace.
+    """The caller of a call: its user if known, its deadline and its trace.
 
     Attributes:
         protocol: "grpc" or "http".
@@ -29,22 +29,22 @@ class Caller(Protocol):
     protocol: str
 
     def time_remaining(self) -> float | None:
-        """Seconds until its deadline; None without one."""
+        """Seconds until the call's deadline; None without a deadline."""
 
     def user(self) -> int | None:
-        """The user whose process has called, over loopback, with nothing between; None if unknown."""
+        """The user of the calling process, if it is connected directly over loopback; None if unknown."""
 
     def trace(self) -> dict[str, str]:
-        """W3C's headers of the trace in which it calls, as they came."""
+        """The W3C headers of the caller's trace, as received."""
 
 
 class GrpcCaller:
-    """A call of gRPC."""
+    """The caller of a gRPC call."""
 
     protocol = "grpc"
 
     def __init__(self, context: Context, address: tuple[str, int]) -> None:
-        """By `context`, served at `address`: host and port."""
+        """Take the call's `context` and the server's `address` (host and port)."""
         self._context, self._address = context, address
 
     def time_remaining(self) -> float | None:
@@ -55,7 +55,7 @@ class GrpcCaller:
     def user(self) -> int | None:
         """See `Caller`."""
         user = user_of_caller(self._context.peer(), self._address)
-        # A connection that has ended may have left its ports to another user's meanwhile.
+        # If the connection has ended, its ports may belong to another user by now.
         return user if self._context.is_active() else None
 
     def trace(self) -> dict[str, str]:
@@ -65,16 +65,16 @@ class GrpcCaller:
 
 
 class HttpCaller:
-    """A request by HTTP."""
+    """The caller of an HTTP request."""
 
     protocol = "http"
 
     def __init__(self, transport: asyncio.Transport | None, headers: Mapping[str, str]) -> None:
-        """Of a request that came by `transport` with `headers`."""
+        """Take the transport and the headers of the request."""
         self._transport, self._headers = transport, headers
 
     def time_remaining(self) -> float | None:
-        """A request by HTTP has no deadline but its own `timeout`."""
+        """None: HTTP has no deadline but the request's `timeout`."""
         return None
 
     def user(self) -> int | None:
@@ -89,27 +89,27 @@ class HttpCaller:
 
 
 def is_of_service(connected: socket.socket) -> bool:
-    """Whether the other end has the rights of this process's user: that user or root, over loopback."""
+    """Whether the caller is this process's user or root, over loopback."""
     try:
         ends = connected.getpeername(), connected.getsockname()
-    except OSError:  # it has ended
+    except OSError:  # the connection has ended
         return False
     return has_rights_of_service(_user_between(*ends))
 
 
 def _user_between(peer: Any, here: Any) -> int | None:  # noqa: ANN401 - as the address family has them
-    """The user of a connection with these ends; None unless both are addresses of loopback."""
+    """The user of a connection with these ends; None unless both are loopback addresses."""
     if not (isinstance(peer, tuple) and isinstance(here, tuple)):
         return None
     return tcp_peer_user(peer[:2], here[:2])
 
 
 def user_of_caller(peer: str, served_at: tuple[str, int]) -> int | None:
-    """The user whose process has called, if it did so over loopback, without anything between.
+    """The user of a calling process that is connected directly over loopback; None for others.
 
     Args:
-        peer: gRPC's name of the caller, as `ipv4:127.0.0.1:5` or `ipv6:[::1]:5`.
-        served_at: host and port. Behind an address that stands for several the user is unknown.
+        peer: gRPC's name of the caller, such as `ipv4:127.0.0.1:5` or `ipv6:[::1]:5`.
+        served_at: host and port of the server. For a wildcard address the user is unknown.
     """
     kind, _, rest = urllib.parse.unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")

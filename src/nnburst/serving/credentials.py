@@ -1,4 +1,4 @@
-"""Reads the certificates and tokens of a front from their files, and again when these change."""
+"""Reads the certificates and tokens of a front from files, and again when the files change."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ Stamp: TypeAlias = tuple[int, int, int]
 
 
 def stamp(file: Path) -> Stamp:
-    """The stamp of a file, or of what a link leads to; another one once it is replaced or written.
+    """The stamp of a file or of a link's target; it changes when the file is replaced or written.
 
     Raises:
-        OSError: it is not there, or cannot be looked at.
+        OSError: the file does not exist, or its status cannot be read.
     """
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-#: Bytes of a file of tokens at most.
+#: Greatest size of a file of tokens, in bytes.
 _MOST_BYTES: Final = 1 << 16
 _BEARER: Final = "bearer "
-#: Characters of a token at least: shorter ones are guessed.
+#: Least number of characters of a token; shorter ones can be guessed.
 _SHORTEST: Final = 16
 
 
 class NotAuthenticated(InvalidArgument):
-    """The caller has no token that is good."""
+    """The caller has no valid token."""
 
 
 class Tokens:
-    """Words that callers must have: the lines of a file. Thread-safe."""
+    """The tokens of a front, one of which a caller must have: the lines of a file. Thread-safe."""
 
     def __init__(self, file: Path) -> None:
-        """Read it.
+        """Read the file.
 
         Raises:
-            InvalidArgument: it cannot be read, or has no token.
+            InvalidArgument: the file cannot be read, or has no token.
         """
         self._file = file
         self._stamp: Stamp | None = None
@@ -60,15 +60,15 @@ class Tokens:
             )
 
     def check(self, authorization: str) -> None:
-        """Refuse a caller by what its header `authorization` has.
+        """Refuse a caller whose header `authorization` has no valid token.
 
         Raises:
-            NotAuthenticated: it is not `Bearer TOKEN` with a token of the file.
+            NotAuthenticated: the header is not `Bearer TOKEN` with a token of the file.
         """
         try:
             self._read()
         except OSError:
-            self._tokens, self._stamp = [], None  # a file that was taken away lets no caller in
+            self._tokens, self._stamp = [], None  # if the file was removed, every caller is refused
         given = authorization.encode(errors="replace")
         scheme, token = given[: len(_BEARER)], given[len(_BEARER) :].strip()
         good = [hmac.compare_digest(token, each) for each in self._tokens]
@@ -86,17 +86,17 @@ class Tokens:
 
 
 class _CertificateFiles:
-    """Whether certificates and keys have changed since they were looked at."""
+    """Watches files of certificates and keys for changes."""
 
     def __init__(self, tls: Tls) -> None:
         self._files = [file for file in (tls.certificate, tls.key, tls.client_ca) if file]
         self._seen = self._look()
 
     def have_changed(self) -> bool:
-        """Whether they have, since the last time that this was asked."""
+        """Whether a file has changed since the last call."""
         try:
             now = self._look()
-        except OSError:  # one is being replaced
+        except OSError:  # a file is being replaced
             return False
         before, self._seen = self._seen, now
         return before != now
@@ -106,12 +106,12 @@ class _CertificateFiles:
 
 
 def server_credentials(tls: Tls) -> Any:  # noqa: ANN401 - grpcio's
-    """Credentials of a gRPC server: each connection that begins has the certificate as it is then.
+    """Make credentials of a gRPC server; each new connection uses the present certificate.
 
     Raises:
         InvalidArgument: a file cannot be read.
     """
-    import grpc  # HTTP and metrics do without it
+    import grpc  # HTTP and metrics do not need it
 
     files = _files(tls)
 
@@ -139,7 +139,7 @@ def server_credentials(tls: Tls) -> Any:  # noqa: ANN401 - grpcio's
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
-    """A context for HTTP: each connection that begins has the certificate as it is then.
+    """Make a TLS context for HTTP; each new connection uses the present certificate.
 
     Raises:
         InvalidArgument: a file cannot be read or used.

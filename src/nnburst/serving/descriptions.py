@@ -15,7 +15,7 @@ PLATFORM: Final = "nnburst"
 
 
 def metadata(network: Network, versions: Sequence[int]) -> Message:
-    """A ModelMetadataResponse; `versions` are those that are served of the model."""
+    """Make a ModelMetadataResponse; `versions` are the served versions of the model."""
     return service_pb2.ModelMetadataResponse(
         name=network.name,
         versions=[str(version) for version in versions],
@@ -26,9 +26,9 @@ def metadata(network: Network, versions: Sequence[int]) -> Message:
 
 
 def config(network: Network) -> Message:
-    """A ModelConfigResponse; scale and zero point of quantised tensors are parameters.
+    """Make a ModelConfigResponse; scale and zero point of quantised tensors are parameters.
 
-    As Triton has it, dimensions are without the first one if requests are joined.
+    As in Triton, dimensions lack the first one if requests are batched.
     """
     first = 1 if network.max_batch else 0
     found = model_config_pb2.ModelConfig(name=network.name, platform=PLATFORM, backend=PLATFORM)
@@ -49,7 +49,7 @@ def config(network: Network) -> Message:
 
 
 def statistics(networks: Sequence[Network]) -> Message:
-    """A ModelStatisticsResponse."""
+    """Make a ModelStatisticsResponse."""
     response = service_pb2.ModelStatisticsResponse()
     for network in networks:
         counted = network.statistics

@@ -1,4 +1,4 @@
-"""The process: listens, prepares its models on the driver, and ends with the process that started it."""
+"""Runs the front's process: listens, prepares models on the driver, and ends with its parent process."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from nnburst.serving.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at the repository. What has changed is loaded when two looks find the same.
+#: Seconds between two scans of the repository. A change is loaded when two scans find the same files.
 _POLL: Final = 1.0
-#: Seconds between two looks at models and their workers.
+#: Seconds between two checks of models and their workers.
 _PERIOD: Final = 0.5
 
 
 class Front(Protocol):
-    """Servers, which may need libraries that are not there."""
+    """The servers of a front. Their libraries may be missing."""
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each protocol is served, by its name."""
+        """The address of each protocol, by the protocol's name."""
 
     def start(self) -> None:
-        """Answer from here on."""
+        """Begin to answer."""
 
     def close(self, seconds: float) -> None:
-        """End; requests under way have `seconds`."""
+        """Stop serving; requests under way have `seconds` to finish."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM, SIGINT or, if supervised, the end of standard input.
 
-    A supervised front begins with a byte of standard input: until then it is a spare.
+    A supervised front waits as a spare until it reads a byte from standard input.
     """
     logging.basicConfig(format="nnburst front: %(levelname)s: %(message)s")
     stopped = threading.Event()
@@ -108,28 +108,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     busy = [each.name for each in networks if not each.queue.wait_until_idle(0)]
     if busy:
         logger.warning("ending although %s still executes: --drain has passed", ", ".join(busy))
-        os._exit(0)  # its thread waits for a result that may never come
+        os._exit(0)  # a thread may wait for a result that never comes
     clock.close()
     models.close()
     return 0
 
 
 def _import_servers() -> Callable[..., Front]:
-    """The class of the servers; its libraries, which metrics alone do not need, are imported here."""
+    """Import the class of the servers; its libraries are not needed for metrics alone."""
     from nnburst.serving.servers import Servers
 
     return Servers
 
 
 def _obey_supervisor(word: threading.Event) -> None:
-    """A byte is the word to serve; the end of the pipe is the supervisor's end, however it ended."""
+    """Read standard input: a byte starts serving; its end shows that the supervisor has ended."""
     while os.read(sys.stdin.fileno(), 4096):
         word.set()
     os._exit(1)
 
 
 def _follow(models: Models, stopped: threading.Event) -> None:
-    """Look at the folder of models again and again."""
+    """Scan the folder of models again and again."""
     while not stopped.wait(_POLL):
         try:
             models.follow()

@@ -1,7 +1,7 @@
-"""KServe v2 over HTTP: paths and limits. One thread reads and writes; requests are executed by others.
+"""Serves KServe v2 over HTTP. One thread reads and writes; other threads execute the requests.
 
-A body may be as long as a message of gRPC. A connection that neither sends a whole request nor takes its
-answer for `READING` seconds is closed, and so is one that is idle for so long.
+A body may be as long as a gRPC message. A connection is closed if it is idle for `READING` seconds, or needs
+longer to send a request or to take its answer.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _STATUSES: Final = {
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
 _HEAD: Final = "Inference-Header-Content-Length"
-#: Seconds between two looks at connections that are idle.
+#: Seconds between two checks for idle connections.
 _PERIOD: Final = 1.0
-#: Seconds that the loop has to begin and to end.
+#: Seconds within which the loop must begin and end.
 _PATIENCE: Final = 5.0
-#: aiohttp writes a line for each request that is not HTTP, which any caller can send.
+#: A silent logger, since aiohttp logs each request that is not HTTP, which any caller can send.
 _quiet: Final = logging.getLogger("nnburst.serving.http")
 _quiet.disabled = True
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ Answer = tuple[int, str, dict[str, str], bytes]
 
 
 def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The system may refuse a call of the loop itself, which then goes on; all else is a defect."""
+    """Log a failed system call of the loop, which goes on after it; other errors are defects."""
     error = context.get("exception")
     if isinstance(error, (OSError, MemoryError)):
         logger.warning("%s failed: %s; serving goes on", context["message"].splitlines()[0], error)
@@ -67,7 +67,7 @@ def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 
 
 class _Infer:
-    """An inference from its body to its answer; a `Reply`."""
+    """An inference over HTTP, from the body to the answer; a `Reply`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class _Infer:
         self.is_wanted = True
 
     def run(self) -> None:
-        """Read it and execute it, or leave it in its model's queue; on a thread that may wait."""
+        """Read the request and execute or queue it, on a thread that may wait."""
         try:
             request, self._is_binary = self._read()
         except NnburstError as error:
@@ -96,7 +96,7 @@ class _Infer:
             job.submit()
 
     def cancel(self) -> None:
-        """The caller is gone."""
+        """Give up the request, because the caller is gone."""
         self.is_wanted = False
         if self._job is not None:
             self._job.cancel()
@@ -114,7 +114,7 @@ class _Infer:
         self._answer(_refusal(error))
 
     def _answer(self, answer: Answer) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and all connections with it
+        with contextlib.suppress(RuntimeError):  # the loop has ended with all connections
             self._loop.call_soon_threadsafe(self._set, answer)
 
     def _set(self, answer: Answer) -> None:
@@ -123,7 +123,7 @@ class _Infer:
 
 
 class HttpServer:
-    """A listening server; nothing is answered before `start`."""
+    """A listening HTTP server; it answers nothing before `start`."""
 
     def __init__(
         self,
@@ -133,17 +133,17 @@ class HttpServer:
         tokens: Tokens | None = None,
         metrics: Callable[[], bytes] | None = None,
     ) -> None:
-        """Take the address.
+        """Listen at the address.
 
         Args:
-            options: where, and how much at once.
-            service: what answers.
-            threads: that it answers by.
-            tokens: one of which every call needs that is not about health; None asks for none.
-            metrics: makes what /metrics answers; None is not found.
+            options: address and limits.
+            service: the service that answers.
+            threads: threads that execute the calls.
+            tokens: tokens, one of which every call needs except health calls; None requires none.
+            metrics: makes the text for /metrics; None for "not found".
 
         Raises:
-            DeviceUnavailable: the address is taken, or not this machine's.
+            DeviceUnavailable: the address is in use, or not this machine's.
             InvalidArgument: a file of TLS cannot be read or used.
         """
         self._service, self._threads, self._tokens = service, threads, tokens
@@ -158,13 +158,13 @@ class HttpServer:
         self._loop.set_exception_handler(_log_failure)
         self._server: web.Server | None = None
         self._sockets: asyncio.Server | None = None
-        #: Connections with a request that is being answered, and since when the others have been idle.
+        #: Connections with a request under way, and the times since which the others are idle.
         self._busy: set[Any] = set()
         self._idle: dict[Any, float] = {}
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
-        """Answer from here on."""
+        """Begin to answer."""
         began = threading.Event()
         self._loop.call_soon(lambda: self._loop.create_task(self._begin(began)))
         start_thread(self._thread)
@@ -172,12 +172,12 @@ class HttpServer:
             raise DeviceUnavailable(f"--http: {self.address} does not begin to listen")
 
     def part(self) -> None:
-        """Take no more connections, and have those that are there end with their next answer."""
+        """Take no new connections, and end the open ones after their next answer."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._close_listening)
 
     def close(self, seconds: float) -> None:
-        """End; requests under way have `seconds`. Twice is fine."""
+        """Stop serving; requests under way have `seconds` to finish. Twice is fine."""
         if self._thread.is_alive():
             ended = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop)
             with contextlib.suppress(TimeoutError):
@@ -224,7 +224,7 @@ class HttpServer:
         self._sweeper.cancel()
 
     async def _sweep(self) -> None:
-        """Close connections whose request does not come."""
+        """Close idle connections."""
         assert self._server is not None
         while True:
             await asyncio.sleep(_PERIOD)
@@ -319,11 +319,11 @@ class HttpServer:
             raise
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """All of it.
+        """Read the whole body.
 
         Raises:
-            ResourceExhausted: it is longer than it may be.
-            TimeoutError: it does not come.
+            ResourceExhausted: the body is too long.
+            TimeoutError: the body does not arrive in time.
         """
         too_long = ResourceExhausted(f"the body has more than {self._most} bytes (--max-message)")
         if (request.content_length or 0) > self._most:
@@ -344,7 +344,7 @@ class HttpServer:
 
 
 class _Refused(asyncio.Protocol):
-    """A connection more than there may be."""
+    """A connection beyond the limit, which is refused."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
@@ -357,7 +357,7 @@ def _refusal(error: NnburstError) -> Answer:
 def _call(
     method: str, path: list[str], body: bytes
 ) -> tuple[str, Message, Callable[[Message], Answer]] | None:
-    """Name of the call that a path stands for, its message, and what writes its answer."""
+    """For a path, the name of the call, its message, and the function that writes the answer."""
     if path[:1] != ["v2"]:
         return None
     versionless, version = path[1:], ""
@@ -411,7 +411,7 @@ def _posted(
         case ["repository", "models", name, "load"]:
             message = service_pb2.RepositoryModelLoadRequest(model_name=name)
             for word in _words(body).get("parameters") or {}:
-                message.parameters[str(word)].string_param = ""  # each is refused by its name
+                message.parameters[str(word)].string_param = ""  # each call is refused by its name
             return "RepositoryModelLoad", message, _nothing
         case ["repository", "models", name, "unload"]:
             message = service_pb2.RepositoryModelUnloadRequest(model_name=name)

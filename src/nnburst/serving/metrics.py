@@ -1,8 +1,8 @@
-"""Publishes counts of the front and of its driver in Prometheus' format.
+"""Publishes counters of the front and of its driver in Prometheus' format.
 
-The number of series is bounded, whatever clients send: served models × statuses of gRPC, and three histograms
-of each model. The driver's own counts are of executions by bursts and over the socket, of all clients, for as
-many models as a supervisor counts separately.
+The number of series is bounded, whatever clients send: served models × gRPC statuses, and three histograms
+of each model. The driver's counters count executions over bursts and over the socket, of all clients, for as
+many models as the supervisor counts separately.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.serving.models import Models
 from nnburst.serving.statistics import BOUNDS, totals
 
-#: Seconds that the supervisor has for an answer.
+#: Seconds within which the supervisor must answer.
 _PATIENCE: Final = 5.0
 _decode: Final = msgspec.msgpack.Decoder(ServiceCounts).decode
 
 
 class DriverCounts:
-    """The front's end of the socket over which its supervisor is asked. Thread-safe."""
+    """Asks the supervisor for its counters over a socket. Thread-safe."""
 
     def __init__(self, fd: int) -> None:
         """Own descriptor `fd`."""
@@ -45,11 +45,11 @@ class DriverCounts:
 
     def tell_listening(self) -> None:
         """Tell the supervisor that all ports listen."""
-        with self._lock, contextlib.suppress(OSError):  # it ends, and this process with it
+        with self._lock, contextlib.suppress(OSError):  # the supervisor is ending
             self._socket.send(LISTENING)
 
     def ask(self) -> ServiceCounts | None:
-        """All counts of this moment; None if the supervisor does not answer in time."""
+        """Ask for all present counters; None if the supervisor does not answer in time."""
         with self._lock:
             question = os.urandom(QUESTION_BYTES)
             deadline = time.monotonic() + _PATIENCE
@@ -59,24 +59,24 @@ class DriverCounts:
                 while (left := deadline - time.monotonic()) > 0:
                     self._socket.settimeout(left)
                     answer = self._socket.recv(MAX_ANSWER)
-                    # One that comes late answers a question that was given up.
+                    # A late answer belongs to an earlier question.
                     if answer[:QUESTION_BYTES] == question:
                         return _decode(answer[QUESTION_BYTES:])
             except (OSError, msgspec.MsgspecError):
-                pass  # the scrape goes without
+                pass  # the scrape lacks these counters
             return None
 
 
-#: Ends of the buckets in seconds, as labels: those of the driver's histograms, and of the front's.
+#: Upper ends of the buckets in seconds, as labels: for the driver's histograms, and for the front's.
 _DRIVER_ENDS: Final = (*map(repr, BUCKET_ENDS), "+Inf")
 _FRONT_ENDS: Final = (*(repr(bound / 1e9) for bound in BOUNDS), "+Inf")
 _LABELS: Final = ("model",)
-#: The label of all models that are not told apart.
+#: The label of all models that are not counted separately.
 OTHERS: Final = "other"
 
 
 def execution_metrics(counts: ServiceCounts, names: Mapping[int, str]) -> Iterator[Any]:
-    """Prometheus' families of `counts`; models have those of `names`, or their numbers."""
+    """Make Prometheus' families of `counts`; models are labelled by `names`, else by their numbers."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     for name, what, value in (
@@ -131,13 +131,13 @@ def _label(counts: ModelCounts, names: Mapping[int, str]) -> str:
 def _in_seconds(
     ends: Sequence[str], counts: Sequence[int], total_ns: int
 ) -> tuple[list[tuple[str, float]], float]:
-    """Cumulative buckets and the sum, as Prometheus has them."""
+    """Cumulative buckets and the sum, in Prometheus' form."""
     below = accumulate(float(count) for count in counts)
     return list(zip(ends, below, strict=True)), total_ns / 1e9
 
 
 class _Collector:
-    """Reads the counters when it is asked."""
+    """Reads the counters at each scrape."""
 
     def __init__(self, models: Models, driver: DriverCounts | None) -> None:
         self._models = models
@@ -195,11 +195,11 @@ class _Collector:
 
 
 def metrics_text(models: Models, driver: DriverCounts | None) -> Callable[[], bytes]:
-    """A function that makes the text of all metrics, as they are when it is called.
+    """Return a function that makes the text of all present metrics.
 
     Args:
-        models: those that the front serves; versions of one are counted together.
-        driver: what is asked for the counts of the driver; None without a supervisor.
+        models: the models of the front; versions of a model are counted together.
+        driver: gives the counters of the driver; None without a supervisor.
     """
     from prometheus_client import CollectorRegistry, generate_latest
 

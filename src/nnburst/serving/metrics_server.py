@@ -1,7 +1,7 @@
 """Answers scrapers over HTTP: /metrics, for programs of this user on this host and for callers with a token.
 
-What a scraper sends is a head of a few lines. It is read whole, within a bound of bytes and seconds, before
-anything is done with it, and no more than `_MOST` scrapers are answered at once.
+A scraper sends a head of a few lines. It is read as a whole, within limits of bytes and seconds, before it is
+examined. At most `_MOST` scrapers are answered at once.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from nnburst.serving.options import Options, is_loopback
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a scraper has for its handshake, for its question, and for taking its answer.
+#: Seconds that a scraper has each for the handshake, for its request, and for taking the answer.
 _PATIENCE: Final = 5.0
-#: Scrapers at once; each has a thread. What comes beyond is closed.
+#: Greatest number of scrapers at once, each with a thread; further connections are closed.
 _MOST: Final = 64
-#: Bytes of a question.
+#: Greatest size of a request's head, in bytes.
 _MOST_BYTES: Final = 16 << 10
 
 
 def serve_metrics(options: Options, text: Callable[[], bytes], tokens: Tokens | None) -> str:
-    """Answer scrapers at `options.metrics` by threads of their own; the address as it is.
+    """Answer scrapers at `options.metrics` on new threads; return the actual address.
 
     Args:
-        options: where; beyond loopback their TLS counts, too.
-        text: what is answered.
-        tokens: one of which lets any caller in; without them only this user's are.
+        options: the address; beyond loopback its TLS is used, too.
+        text: makes the answer.
+        tokens: tokens that admit any caller; without them only programs of this user are admitted.
 
     Raises:
-        DeviceUnavailable: the address is taken.
+        DeviceUnavailable: the address is in use.
         InvalidArgument: a file of TLS cannot be read or used.
     """
     listening = listen("--metrics", options.metrics, any_user=False)
@@ -75,7 +75,7 @@ def serve_metrics(options: Options, text: Callable[[], bytes], tokens: Tokens | 
         while True:
             try:
                 connection, _ = listening.socket.accept()
-            except OSError as error:  # as too many open files: those who are here end meanwhile
+            except OSError as error:  # such as too many open files, until present scrapers end
                 logger.warning("--metrics: %s", error)
                 time.sleep(_PATIENCE)
                 continue
@@ -94,13 +94,13 @@ def serve_metrics(options: Options, text: Callable[[], bytes], tokens: Tokens | 
 
 
 class _Scrape(BaseHTTPRequestHandler):
-    """One question and its answer; the constructor does it all."""
+    """One request and its answer; the constructor handles both."""
 
     def __init__(
         self, connection: socket.socket, text: Callable[[], bytes], tokens: Tokens | None
     ) -> None:
         self._text, self._tokens = text, tokens
-        # The class needs a server for its name in CGI alone, which is not here.
+        # The base class needs a server only for a name in CGI, which is not used.
         super().__init__(connection, connection.getpeername(), None)  # type: ignore[arg-type]
 
     def setup(self) -> None:
@@ -132,12 +132,12 @@ class _Scrape(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as the class has it
-        """Scrapes are no news."""
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as in the base class
+        """Do not log scrapes."""
 
 
 def _question(connection: socket.socket) -> bytes:
-    """Bytes up to the empty line behind a head; none if it is too long or does not come."""
+    """Read bytes up to the empty line after a head; empty if it is too long or does not come."""
     deadline, found = time.monotonic() + _PATIENCE, b""
     while b"\r\n\r\n" not in found and len(found) < _MOST_BYTES:
         connection.settimeout(max(1e-3, deadline - time.monotonic()))

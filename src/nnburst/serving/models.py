@@ -1,8 +1,8 @@
-"""Keeps the models that are served, by name and version: loads and unloads them while requests come.
+"""Keeps the served models, by name and version, and loads and unloads them while requests come.
 
-One thread loads, one model after the other, and one gives back. What is served is one object that never
-changes: a model that was loaded again takes its place in the next one when it is ready. Requests that have
-found the model before are answered by it, and then it is given back.
+One thread loads one model after another; another thread releases models. The set of served models is an
+immutable object: when a model is loaded again, a new set replaces it. Requests that have already found the
+old model are still answered by it; then it is released.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from nnburst.serving.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between tries to reach a driver that is not there.
+#: Seconds between attempts to reach a driver that is not there.
 _PAUSE: Final = 0.2
-#: Seconds that requests of a model that was unloaded have: as long as any may take.
+#: Seconds that the last requests of an unloaded model have: the longest time of any request.
 _LAST_REQUESTS: Final = 90.0
 _TRANSIENT: Final = (DeadObject, DeviceUnavailable, MissedDeadline)
-#: Tries at the start if descriptors, threads or memory are lacking, and seconds between two of them at most.
-#: A quota that forbids a model is an error of the same kind, and does not pass.
+#: Greatest number of attempts at the start if descriptors, threads or memory are lacking, and the most
+#: seconds between two. The number is limited because an exceeded quota is the same error, and does not pass.
 _TRIES: Final = 20
 _LONGEST_PAUSE: Final = 2.0
 
@@ -50,8 +50,8 @@ class ServedModel:
     """The versions of one model. Immutable.
 
     Attributes:
-        versions: in ascending order; those that could not be prepared are among them.
-        failure: why none is there; empty if some are.
+        versions: the versions in ascending order, with those that could not be prepared.
+        failure: reason why there is no version; empty if there are some.
     """
 
     versions: Mapping[int, Network]
@@ -59,7 +59,7 @@ class ServedModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every version is."""
+        """Whether every version is ready."""
         return not self.failure and all(each.is_ready for each in self.versions.values())
 
 
@@ -70,11 +70,11 @@ class Served:
     models: Mapping[str, ServedModel] = field(default_factory=dict)
 
     def find(self, name: str, version: str) -> Network:
-        """A model by the words of a request; the newest version if `version` is empty.
+        """Find a model by the name and version in a request; the newest version if `version` is empty.
 
         Raises:
-            UnknownModel: it is not served.
-            DeviceUnavailable: it could not be read.
+            UnknownModel: the model is not served.
+            DeviceUnavailable: the model could not be read.
         """
         found = self.models.get(name)
         if found is not None and found.failure:
@@ -86,12 +86,12 @@ class Served:
         raise UnknownModel(f"model {name!r} of version {version or 'any'} is not served")
 
     def networks(self) -> list[Network]:
-        """All of all names."""
+        """All versions of all models."""
         return [each for model in self.models.values() for each in model.versions.values()]
 
 
 class IndexEntry(NamedTuple):
-    """A line of the repository's index, with the protocol's words."""
+    """An entry of the repository's index, in the protocol's terms."""
 
     name: str
     version: str
@@ -103,20 +103,20 @@ class Models(Closing):
     """The models of one front. Thread-safe.
 
     Attributes:
-        served: what requests find now.
-        on_change: called when a model has come, gone, or may have become ready or not.
+        served: the models that requests find now.
+        on_change: called when a model was added or removed, or may have changed its readiness.
     """
 
     def __init__(
         self, sources: Sequence[Sources], options: Options, workers: Workers, clock: Clock
     ) -> None:
-        """Find what there is; nothing is read before `start`.
+        """List the models of the sources; nothing is read before `start`.
 
         Args:
-            sources: the first one that has a name counts.
-            options: how much of everything.
-            workers: where models are executed.
-            clock: has to look at this (`look`).
+            sources: the sources; the first one that has a name counts.
+            options: the limits.
+            workers: workers that execute the models.
+            clock: clock that must call `look`.
         """
         self.served = Served()
         self.on_change: Callable[[], None] = lambda: None
@@ -126,14 +126,14 @@ class Models(Closing):
         self._clock = clock
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        #: Counts go on when a model is loaded again.
+        #: Kept when a model is loaded again, so that counts go on.
         self._statistics: dict[tuple[str, int], Statistics] = {}
         self._read: dict[Network, Source] = {}
         self._retiring: set[Network] = set()
-        #: Why the last loading failed of a model of which something older is served.
+        #: Reasons of failed loads, for models whose older versions are still served.
         self._failures: dict[str, str] = {}
         self._unloaded: dict[str, tuple[int, ...]] = {}
-        #: What `follow` has loaded, and what it has seen at its last look.
+        #: The sources that `follow` has loaded, and those that its last scan has seen.
         self._followed: dict[str, object] = {}
         self._seen: dict[str, object] = {}
         self._loading = Pool(1, "models")
@@ -146,43 +146,43 @@ class Models(Closing):
                 self._put(name, ServedModel({}, str(error)))
 
     def names(self) -> list[str]:
-        """Names of all models that are there, served or not."""
+        """Names of all models in the sources, served or not."""
         return list(dict.fromkeys(name for each in self._sources for name in each.names()))
 
     def start(self) -> None:
-        """Prepare what was found; the driver may come late, and die meanwhile."""
+        """Begin to prepare the models; the driver may start later, or die meanwhile."""
         for name in self.served.models:
             self._loading.submit(self._prepare_first, name)
 
     def load(self, name: str, timeout: float | None) -> None:
-        """Load a model, or what has changed of it; requests meanwhile are served by what was there before.
+        """Load a model, or its changed versions; meanwhile the old versions answer requests.
 
         Args:
-            name: of the model.
-            timeout: seconds; loading goes on after them.
+            name: name of the model.
+            timeout: seconds to wait; loading goes on after them.
 
         Raises:
             UnknownModel: no model has this name.
-            MissedDeadline: it takes longer.
-            NnburstError: why it cannot be served; what was served before still is.
+            MissedDeadline: loading takes longer.
+            NnburstError: the model cannot be served; the old versions still are.
         """
         self._wait(self._loading.submit(self._load, name), timeout)
 
     def unload(self, name: str, timeout: float | None) -> None:
-        """Serve a model no more; requests that were taken are answered.
+        """Stop serving a model; requests that were admitted are answered.
 
         Raises:
-            UnknownModel: it is not served.
-            MissedDeadline: another is being loaded for so long.
+            UnknownModel: the model is not served.
+            MissedDeadline: loading another model takes longer than `timeout`.
         """
         self._wait(self._loading.submit(self._unload, name), timeout)
 
     def follow(self) -> None:
-        """Load what is new or has changed, and unload what is gone; a model that fails is logged."""
+        """Load new and changed models, and unload removed ones; failures are logged."""
         self._wait(self._loading.submit(self._follow), None)
 
     def index(self, *, ready: bool) -> list[IndexEntry]:
-        """Every model that is there, in the protocol's words; with `ready` those that are served."""
+        """The index of all models, in the protocol's terms; with `ready` only of those that are ready."""
         found = []
         with self._lock:
             retiring, unloaded = set(self._retiring), dict(self._unloaded)
@@ -207,13 +207,13 @@ class Models(Closing):
         return all(each.is_ready for each in self.served.models.values())
 
     def look(self, now_ns: int) -> float:
-        """Refuse what is too late, and look at the workers; the moment of the next deadline."""
+        """Refuse requests that are too late, and check the workers; return the time of the next deadline."""
         with self._lock:
             networks = [*self.served.networks(), *self._retiring]
         return min((each.look(now_ns) for each in networks), default=float("inf"))
 
     def statistics(self) -> dict[str, list[Statistics]]:
-        """The counts of every version that was ever served, by name."""
+        """The statistics of every version that was ever served, by name."""
         with self._lock:
             found: dict[str, list[Statistics]] = {}
             for (name, _), each in self._statistics.items():
@@ -221,7 +221,7 @@ class Models(Closing):
             return found
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all models."""
         self._stopped.set()
         self._loading.shutdown(cancel_futures=True)
         self._releasing.shutdown(cancel_futures=True)
@@ -232,7 +232,7 @@ class Models(Closing):
         self._workers.close()
 
     def load_no_more(self) -> None:
-        """Load nothing more."""
+        """Stop loading models."""
         self._stopped.set()
 
     def _versions(self, name: str) -> dict[int, Source]:
@@ -242,7 +242,7 @@ class Models(Closing):
         raise UnknownModel(f"model {name!r} is not there")
 
     def _planned(self, name: str) -> ServedModel:
-        """A model whose versions are those that are there: as they are served if nothing has changed."""
+        """Make a model with all versions in the sources; unchanged served versions are reused."""
         before = self.served.models.get(name)
         found: dict[int, Network] = {}
         for version, source in sorted(self._versions(name).items()):
@@ -264,11 +264,11 @@ class Models(Closing):
         return network
 
     def _prepare_first(self, name: str, tries: int = 1) -> None:
-        """Prepare what was found at the start; tried again until the driver is there.
+        """Prepare a model that was found at the start; try again until the driver is there.
 
         Args:
-            name: of the model.
-            tries: this one, and those before it that lacked resources.
+            name: name of the model.
+            tries: number of this attempt among those that lacked resources.
         """
         if self._stopped.is_set():
             return
@@ -296,7 +296,7 @@ class Models(Closing):
     def _prepare_again(self, name: str, tries: int, pause: float, error: NnburstError) -> None:
         logger.warning("model %s is prepared again: %s", name, error)
         self._stopped.wait(pause)
-        if not self._stopped.is_set():  # after the others
+        if not self._stopped.is_set():  # after the other models
             self._loading.submit(self._prepare_first, name, tries)
 
     def _load(self, name: str) -> None:
@@ -317,7 +317,7 @@ class Models(Closing):
             self._put(name, planned)
 
     def _note_failure(self, name: str, planned: ServedModel, error: Exception) -> None:
-        """Give back the versions that failed, and note why; what was served before still is."""
+        """Release the versions that failed, and note the reason; the old versions are still served."""
         before = self.served.models.get(name)
         kept = set(before.versions.values()) if before is not None else set()
         for network in planned.versions.values():
@@ -348,7 +348,7 @@ class Models(Closing):
                 self._unloaded.pop(name, None)
         seen, self._seen = self._seen, {name: self._look_at(name) for name in there}
         for name, found in self._seen.items():
-            # What is being copied into the folder changes from look to look.
+            # Files that are being copied into the folder change from scan to scan.
             if self._followed.get(name) == found or seen.get(name) != found:
                 continue
             if self._stopped.is_set():
@@ -360,14 +360,14 @@ class Models(Closing):
                 logger.error("model %s is not loaded: %s", name, error)  # noqa: TRY400
 
     def _look_at(self, name: str) -> object:
-        """The sources of a model, or why it has none, for `follow` to compare."""
+        """The sources of a model, or the reason why it has none, for comparisons by `follow`."""
         try:
             return self._versions(name)
         except (NnburstError, OSError) as error:
             return str(error)
 
     def _put(self, name: str, model: ServedModel | None) -> None:
-        """Serve `model` from now on, nothing of this name if it is None; give back what was before."""
+        """Serve `model` under this name from now on, or nothing if it is None; release the old versions."""
         with self._lock:
             before = self.served.models.get(name)
             models = {each: found for each, found in self.served.models.items() if each != name}
@@ -407,7 +407,7 @@ class Models(Closing):
 
 
 def _prepare(network: Network) -> None:
-    """Prepare it; every error is one of ours."""
+    """Prepare a model version; every error becomes an NnburstError."""
     try:
         network.prepare()
     except NnburstError:

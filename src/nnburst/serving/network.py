@@ -1,4 +1,4 @@
-"""One version of a served model: executes it for many requests at once, and looks after its worker."""
+"""Executes one version of a served model for many requests at once, and watches its worker."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ from nnburst.serving.workers import Worker
 
 logger = logging.getLogger(__name__)
 
-#: Requests that wait for a model may hold as many bytes as so many of the longest messages.
+#: Limit of the bytes of waiting requests of a model, as a number of the longest messages.
 _MESSAGES: Final = 16
-#: Nanoseconds between two looks at a worker at least.
+#: Least nanoseconds between two checks of a worker.
 _LOOK_NS: Final = 100_000_000
-#: Seconds between tries to reach a driver that is not there.
+#: Seconds between attempts to reach a driver that is not there.
 _PAUSE: Final = 0.2
 
 
 class Inference(Job):
-    """A request for one execution, whose tensors are read.
+    """A request for one execution, whose tensors have been read.
 
     Attributes:
         arrays: the inputs.
-        wanted: indexes of outputs.
-        sequence: which state; None for networks without.
-        queue_ns: nanoseconds until there was a lane.
+        wanted: indexes of the wanted outputs.
+        sequence: the sequence whose state is used; None for networks without states.
+        queue_ns: nanoseconds until a lane was free.
         inference_ns: nanoseconds of the execution.
     """
 
@@ -69,7 +69,7 @@ class Inference(Job):
         deadline_ns: int,
         priority: int,
     ) -> None:
-        """It has come now; see `Job`."""
+        """Note the arrival of a request; see `Job`."""
         super().__init__(
             deadline_ns,
             priority=priority,
@@ -81,7 +81,7 @@ class Inference(Job):
         self._came_ns = time.monotonic_ns()
 
     def run(self, lane: Lane) -> None:
-        """Execute, and answer unless that was done meanwhile."""
+        """Execute, and answer unless the request was answered meanwhile."""
         began_ns = time.monotonic_ns()
         self.queue_ns = began_ns - self._came_ns
         try:
@@ -98,7 +98,7 @@ class Inference(Job):
             self.succeed(values)
 
     def run_with(self, others: list[Inference], lane: Lane) -> None:
-        """Execute together; one by one if that fails, so that no request fails by another's fault."""
+        """Execute together; if that fails, one by one, so that no request fails because of another one."""
         began_ns = time.monotonic_ns()
         together = [each for each in (self, *others) if not each.settled]
         try:
@@ -120,24 +120,24 @@ class Inference(Job):
 
     @abstractmethod
     def succeed(self, values: dict[int, Value]) -> None:
-        """Answer with outputs by index; it is settled already. Raises nothing."""
+        """Answer with outputs by index; `settle` was called before. Raises nothing."""
 
 
 class Lane(Protocol):
     """Executes one request at a time."""
 
     def execute(self, request: Inference) -> dict[int, Value] | None:
-        """Execute and settle `request`; the wanted outputs, or None if it was answered meanwhile.
+        """Execute and settle `request`; return the wanted outputs, or None if it was answered meanwhile.
 
         Raises:
-            NnburstError: why it failed; `request` is not settled.
+            NnburstError: the execution failed; `request` is not settled.
         """
 
     def execute_joined(self, requests: Sequence[Inference]) -> list[dict[int, Value]]:
-        """Execute requests of one form at once and settle none; the wanted outputs of each.
+        """Execute requests of the same form together, and settle none; return the wanted outputs of each.
 
         Raises:
-            NnburstError: why it failed.
+            NnburstError: the execution failed.
         """
 
 
@@ -145,14 +145,14 @@ class Network(Closing):
     """A version of a model that is served under a name. Thread-safe.
 
     Attributes:
-        name: in requests.
-        version: likewise.
-        worker: where it is executed; its lender takes it back after `close`.
-        inputs: those that requests have; states are not among them.
-        outputs: likewise.
-        statistics: of its requests.
-        failure: why it is not served; empty while it is, or is being prepared.
-        queue: its requests.
+        name: name in requests.
+        version: version in requests.
+        worker: worker that executes it; released by `Models` after `close`.
+        inputs: the inputs that requests have, without states.
+        outputs: the outputs that requests have, without states.
+        statistics: statistics of the requests.
+        failure: reason why it is not served; empty while it is served or being prepared.
+        queue: queue of the requests.
         on_change: called when `is_ready` may have changed.
     """
 
@@ -164,14 +164,14 @@ class Network(Closing):
         clock: Clock,
         statistics: Statistics,
     ) -> None:
-        """Nothing is read before `prepare`.
+        """Keep the arguments; nothing is read before `prepare`.
 
         Args:
-            source: its name and version in requests, and where it is read.
-            options: how much at once.
-            worker: where it is executed.
-            clock: has to look at it (`look`).
-            statistics: where its requests are counted.
+            source: name and version in requests, and the file or object to read.
+            options: the limits.
+            worker: worker that executes it.
+            clock: clock that must call `look`.
+            statistics: statistics that count the requests.
         """
         self.name, self.version = source.name, source.version
         self.statistics = statistics
@@ -198,11 +198,11 @@ class Network(Closing):
         self.worker = worker
         self._prepared: PreparedModel | None = None
         self._bursts: list[Burst] = []
-        #: Requests that were admitted and have no answer; and whether more are.
+        #: Number of admitted requests without an answer, and whether no more are admitted.
         self._users = 0
         self._retired = False
         self._unused = threading.Condition()
-        #: Why it is not ready although it is served: its worker is dead, stopped or hangs.
+        #: Reason why a served version is not ready: its worker is dead, stopped or hangs.
         self._ailment = ""
         self._stopped_ns = self._looked_ns = 0
         self._recovery: threading.Thread | None = None
@@ -210,23 +210,23 @@ class Network(Closing):
 
     @property
     def is_served(self) -> bool:
-        """Whether requests are taken."""
+        """Whether requests are admitted."""
         return self._prepared is not None and not self.failure
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are executed, as far as is known."""
+        """Whether requests can be executed, as far as is known."""
         return self.is_served and not self._ailment
 
     @property
     def max_batch(self) -> int:
-        """Rows of requests that are executed together; 0 if the model is not one of batches."""
+        """Greatest number of rows of a batch; 0 if the model has no batches."""
         tensors = (*self.inputs, *self.outputs)
         joins = self._max_batch > 1 and not self.has_state and bool(tensors)
         return self._max_batch if joins and all(each.shape[:1] == (-1,) for each in tensors) else 0
 
     def form(self, arrays: Sequence[Array]) -> tuple[Hashable, int]:
-        """The shapes that requests executed together share (None if this one runs alone), and its rows."""
+        """The form that requests of a batch share (None if this one runs alone), and the number of rows."""
         rows = {array.shape[0] for array in arrays} if self.max_batch else set()
         if len(rows) != 1:
             return None, 1
@@ -234,12 +234,12 @@ class Network(Closing):
 
     @property
     def ailment(self) -> str:
-        """Why it is not ready although it is served; empty if it is."""
+        """Reason why a served version is not ready; empty if it is ready."""
         return self._ailment
 
     @property
     def model_id(self) -> int:
-        """The number that the driver counts its executions under; 0 before it was read."""
+        """The number under which the driver counts the executions; 0 before the model was read."""
         if self._model_id == 0 and self._model is not None:
             self._model_id = model_id(self._model.model)
         return self._model_id
@@ -252,20 +252,20 @@ class Network(Closing):
 
     @property
     def sequences(self) -> int:
-        """States at the moment."""
+        """The number of present sequences."""
         return len(self._sequences)
 
     @property
     def recoveries(self) -> int:
-        """Times that the model was prepared again because its driver had died."""
+        """How often the model was prepared again because its driver had died."""
         return self._prepared.recoveries if self._prepared is not None else 0
 
     def prepare(self) -> None:
         """Read and prepare the model and open the lanes.
 
         Raises:
-            NnburstError: it cannot be read, has tensors that KServe has no type for, or the driver refuses
-                or is not there.
+            NnburstError: the model cannot be read or has tensors without a KServe type, or the driver
+                refuses it or is not there.
         """
         if self._model is None:
             with as_options():
@@ -275,7 +275,7 @@ class Network(Closing):
         states = self._model.states
         hidden = [state.input_index for state in states]
         if self._has_slots:
-            hidden.append(len(prepared.inputs) - 1)  # names the slot
+            hidden.append(len(prepared.inputs) - 1)  # the slot's number
         self.inputs = _tensors(prepared.inputs, self._model, "input", hidden)
         self.outputs = _tensors(
             prepared.outputs, self._model, "output", [state.output_index for state in states]
@@ -284,7 +284,7 @@ class Network(Closing):
         if states:
             lanes = [_SequenceLane(self, self._sequences) for _ in range(self._lane_count)]
         else:
-            # Who spins here takes the core that others in this process could use.
+            # A spinning client thread would take the core from other threads of this process.
             self._bursts = [prepared.open_burst(spin_window=0) for _ in range(self._lane_count)]
             lanes = [
                 _SequenceLane(self, self._sequences, burst)
@@ -300,7 +300,7 @@ class Network(Closing):
         """Refuse requests while the model is not prepared.
 
         Raises:
-            DeviceUnavailable: with the reason.
+            DeviceUnavailable: the model is not prepared; the message has the reason.
         """
         if not self.is_served:
             raise DeviceUnavailable(
@@ -308,7 +308,7 @@ class Network(Closing):
             )
 
     def admit(self) -> bool:
-        """Count a request that has come, which `answered` or `refused` ends; False once it is retired."""
+        """Count a new request, which `answered` or `refused` ends; False if no more are admitted."""
         with self._unused:
             if self._retired:
                 return False
@@ -317,51 +317,51 @@ class Network(Closing):
         return True
 
     def answered(self, durations: Durations) -> None:
-        """Count a request that was admitted and has its answer."""
+        """Count an admitted request that was answered."""
         self.statistics.succeed(durations)
         self._leave()
 
     def refused(self, status: str, nanoseconds: int) -> None:
-        """Count a request that was admitted and has failed with gRPC's `status`."""
+        """Count an admitted request that has failed with gRPC's `status`."""
         self.statistics.fail(status, nanoseconds)
         self._leave()
 
     def admit_no_more(self) -> None:
-        """Admit no request from here on; those that were admitted are executed."""
+        """Admit no more requests; those that were admitted are executed."""
         with self._unused:
             self._retired = True
 
     def wait_until_unused(self, seconds: float) -> bool:
-        """Whether every admitted request is answered and nothing is executed, within so long."""
+        """Wait until every admitted request is answered and nothing is executed; False after `seconds`."""
         deadline = time.monotonic() + seconds
         with self._unused:
             unused = self._unused.wait_for(lambda: not self._users, seconds)
         return unused and self.queue.wait_until_idle(max(0.0, deadline - time.monotonic()))
 
     def fail(self, reason: str) -> None:
-        """Serve it no more."""
+        """Stop serving this version, for `reason`."""
         self.failure = reason
         self.on_change()
 
     def look(self, now_ns: int) -> float:
-        """Refuse what is too late, and look at the worker; the moment of the next deadline."""
+        """Refuse requests that are too late, and check the worker; return the time of the next deadline."""
         if self.is_served and now_ns - self._looked_ns >= _LOOK_NS:
             self._looked_ns = now_ns
             self._look_at_worker(now_ns)
         return self.queue.look(now_ns)
 
     def replace_worker(self, ailment: str) -> None:
-        """End a worker that hangs; another takes its place."""
+        """Kill a worker that hangs; another one replaces it."""
         logger.warning("model %s: %s, the worker is replaced", self.name, ailment)
         self._ail(ailment)
         self.worker.kill()
 
     def gave_result(self) -> None:
-        """Note that the worker has just executed, so it cannot have been stopped for long."""
+        """Note that the worker has just executed, so that it does not count as stopped."""
         self._stopped_ns = 0
 
     def explain(self, error: GeneralFailure, arrays: Sequence[Array]) -> NnburstError:
-        """The error of a request that chose its shapes, with a reason: results of bursts have a status alone.
+        """Find the reason why a request with its own shapes failed; results of bursts have only a status.
 
         The driver is asked once more, over its socket, whose answers have a reason. One that begins with an
         operation's name is a rule of it that these shapes break.
@@ -380,7 +380,7 @@ class Network(Closing):
         return error
 
     def close(self) -> None:
-        """Give everything back but the worker."""
+        """Release everything but the worker."""
         self._closed = True
         self.queue.close()
         self._sequences.close()
@@ -398,7 +398,7 @@ class Network(Closing):
                 self._unused.notify_all()
 
     def _look_at_worker(self, now_ns: int) -> None:
-        stopped_ns = self._stopped_ns  # read once, since any thread may have a result
+        stopped_ns = self._stopped_ns  # read once, since any thread may change it
         if self._recovery is not None and self._recovery.is_alive():
             return
         if not self.worker.is_alive:
@@ -446,7 +446,7 @@ class Network(Closing):
 
 @contextmanager
 def _watched(network: Network) -> Iterator[float]:
-    """Seconds that an execution may take; a worker that takes longer is replaced."""
+    """Seconds that an execution may take before its worker is replaced."""
     try:
         yield network.watchdog
     except MissedDeadline:
@@ -459,7 +459,7 @@ def _watched(network: Network) -> Iterator[float]:
 
 
 class _Lane:
-    """A burst, and its request if all shapes are known. One thread at a time."""
+    """A lane with a burst, and a bound request if all shapes are known. One thread at a time."""
 
     def __init__(self, network: Network, burst: Burst) -> None:
         known = all(parameter.known for parameter in (*burst.inputs, *burst.outputs))
@@ -470,7 +470,8 @@ class _Lane:
     def execute(self, request: Inference) -> dict[int, Value] | None:
         """See `Lane`."""
         self._network.statistics.execute()
-        # The deadline is not the execution's: an engine goes on after it, and the lane with it.
+        # The request's deadline does not limit the execution: an engine goes on after it, and so does the
+        # lane.
         with _watched(self._network) as seconds:
             if self._bound is None:
                 try:
@@ -507,7 +508,7 @@ class _Lane:
 
 
 class _SequenceLane:
-    """Executes on the state of a request's sequence. One thread at a time."""
+    """A lane that executes on the state of a request's sequence. One thread at a time."""
 
     def __init__(
         self, network: Network, sequences: Sequences, burst: ResidentBurst | None = None
@@ -517,7 +518,7 @@ class _SequenceLane:
         self._burst = burst
 
     def execute(self, request: Inference) -> dict[int, Value] | None:
-        """See `Lane`; a request that was answered meanwhile leaves the state as it was, or ends it."""
+        """See `Lane`; if the request was answered meanwhile, its state is restored, or else ended."""
         self._network.statistics.execute()
         word = request.sequence
         if word is None:
@@ -529,12 +530,12 @@ class _SequenceLane:
         ends = False
         try:
             if request.settled:
-                return None  # while it waited for the one before
+                return None  # while it waited for the request before
             with _watched(self._network) as seconds:
                 outputs = sequence.state.execute(request.arrays, seconds, self._burst)
             values = {index: value_of(outputs[index]) for index in request.wanted}
         except DeadObject:
-            ends = True  # its state is lost
+            ends = True  # the state is lost
             raise
         else:
             if request.settle():
@@ -550,7 +551,7 @@ class _SequenceLane:
                 sequence.lock.release()
 
     def execute_joined(self, requests: Sequence[Inference]) -> list[dict[int, Value]]:
-        """See `Lane`: sequences have a state each, so none is joined."""
+        """See `Lane`; never called, since each sequence has its own state."""
         raise GeneralFailure(f"{len(requests)} requests of sequences cannot be joined")
 
 

@@ -1,4 +1,4 @@
-"""The front's options on the command line."""
+"""Declares and parses the front's options on the command line."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from nnburst.importer.load import NamedSource, named_sources
 from nnburst.serving.regions import KEY
 
 _MIB: Final = 1 << 20
-#: Seconds that an option may say at most: a day.
+#: Greatest value of an option in seconds: a day.
 _LONGEST: Final = 86_400
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM.
+    """The PEM files of TLS.
 
     Attributes:
-        certificate: of the server, with those between it and the root.
-        key: of the certificate.
-        client_ca: who must have signed the certificates of clients; None asks for none.
+        certificate: certificate of the server, with those between it and the root.
+        key: private key of the certificate.
+        client_ca: authority that must have signed the clients' certificates; None requires none.
     """
 
     certificate: Path
@@ -41,29 +41,29 @@ class Options:
         connect: name or path of the driver.
         models: the versions of each network by its name.
         grpc: "HOST:PORT" or "unix:PATH"; port 0 lets the kernel choose; empty for none.
-        http: likewise; empty for none.
+        http: as `grpc`, for HTTP.
         any_user: whether processes of other users may connect to sockets with paths.
-        token_file: its lines are tokens, one of which callers need; None asks for none.
+        token_file: file whose lines are tokens, one of which callers need; None requires none.
         spans: whether requests have spans of OpenTelemetry.
         http_metrics: whether HTTP answers /metrics, too.
-        tls: None is plain text.
+        tls: files of TLS; None for plain text.
         metrics: "HOST:PORT", beyond this host only with tokens; empty for no metrics.
         shared_memory: whether callers over loopback may register shared memory that is theirs.
-        trusted_regions: beginning of keys of shared memory that every caller may register; empty for none.
-        max_message: bytes of a request, and of a response.
-        max_queue: requests that wait for each model; more are refused.
-        max_streams: streams at once; each has a thread.
-        max_connections: clients at once; more are refused.
-        max_sequences: of each model.
-        lanes: executions of one model at once.
-        max_batch: rows of requests that are executed together; 1 joins none.
-        max_delay_us: microseconds that a request waits for others.
+        trusted_regions: prefix of keys of shared memory that every caller may register; empty for none.
+        max_message: greatest size of a request and of a response, in bytes.
+        max_queue: greatest number of waiting requests for each model; more are refused.
+        max_streams: greatest number of streams at once, each with a thread.
+        max_connections: greatest number of clients at once; more are refused.
+        max_sequences: greatest number of sequences of each model.
+        lanes: number of executions of one model at once.
+        max_batch: greatest number of rows of a batch; 1 for no batches.
+        max_delay_us: microseconds that a request waits for others of its batch.
         watchdog: seconds after which a worker that gives no result, or is stopped, is replaced.
-        drain: seconds that requests under way have at the end.
+        drain: seconds that requests under way have when the front ends.
         repository: a folder of models in Triton's layout; None without one.
         model_control: "none", "poll" (the folder is followed) or "explicit" (callers load and unload).
-        supervised: whether a byte of standard input begins serving, and its end ends this process.
-        counts_fd: the socket over which a supervisor is asked what was counted; -1 without one.
+        supervised: whether a byte of standard input starts serving, and its end ends this process.
+        counts_fd: socket for asking the supervisor for its counters; -1 without a supervisor.
     """
 
     connect: str
@@ -94,7 +94,7 @@ class Options:
     counts_fd: int = -1
 
 
-#: What the numbers among the options limit, by their names.
+#: Descriptions of the options that are numbers, by name.
 _LIMITS: Final = {
     "max_message": "bytes of a request or response",
     "max_queue": "requests that wait for each model; more are refused",
@@ -108,9 +108,9 @@ _LIMITS: Final = {
 
 
 MODEL_CONTROL: Final = ("none", "poll", "explicit")
-#: Limits whose options begin with --grpc: there is nothing of this kind by HTTP.
+#: Limits whose options begin with --grpc, since HTTP has nothing like them.
 _OF_GRPC: Final = ("max_streams",)
-#: What the durations among the options are, in seconds, by their names.
+#: Descriptions of the options that are durations in seconds, by name.
 _SECONDS: Final = {
     "watchdog": "seconds after which a worker that gives no result, or is stopped, is replaced:"
     " more than the longest execution",
@@ -124,7 +124,7 @@ def _option(name: str) -> str:
 
 
 class _InOrder(argparse.Action):
-    """Keeps the option with its value, in the order of the command line."""
+    """An action that keeps options and values in the order of the command line."""
 
     def __call__(
         self,
@@ -266,10 +266,10 @@ def _add_callers(parser: argparse.ArgumentParser) -> None:
 
 
 def words(args: argparse.Namespace) -> list[str]:
-    """The options of `add_options` as words for the front's command line; empty if none was given.
+    """The given options of `add_options` as words for the front's command line; empty without any.
 
     Raises:
-        InvalidArgument: they do not go together.
+        InvalidArgument: the options contradict each other.
     """
     options = from_namespace(args, connect="")
     if options is None:
@@ -308,10 +308,10 @@ def words(args: argparse.Namespace) -> list[str]:
 
 
 def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
-    """The options that were given; None without `--grpc` and `--metrics`.
+    """The options that were given; None without an address to serve at.
 
     Raises:
-        InvalidArgument: they do not go together, or a number is not positive.
+        InvalidArgument: the options contradict each other, or a number is not positive.
     """
     if args.grpc is None and args.http is None and not args.metrics:
         return None
@@ -353,10 +353,10 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
-    """The options of `python -m nnburst.serving`.
+    """Parse the options of `python -m nnburst.serving`.
 
     Raises:
-        InvalidArgument: they do not go together.
+        InvalidArgument: the options contradict each other.
     """
     parser = argparse.ArgumentParser(prog="python -m nnburst.serving", description=__doc__)
     parser.add_argument("--connect", required=True, help="name or path of the driver")
@@ -437,7 +437,7 @@ def _metrics_address(args: argparse.Namespace) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`, a name or an address."""
+    """Whether `host` (a name or an address) can be reached from this machine only."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

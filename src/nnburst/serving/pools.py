@@ -1,4 +1,4 @@
-"""Pool: threads that a front does its work by, and that go on if the process may have no more of them."""
+"""Provides a thread pool that keeps working if the process cannot start more threads."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from nnburst.hal.errors import ResourceExhausted
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that are started as they are needed, the first one at once. Thread-safe.
+    """A pool that starts threads when they are needed, and the first one at once. Thread-safe.
 
-    Python's own raises in `submit` if a thread does not start, and keeps the work although its caller takes
-    it for refused. In gRPC's thread, which hands calls over, that would end the server. Here the threads that
-    are there take the work that no other one can be started for.
+    Python's own pool raises in `submit` if a thread does not start, but keeps the work, which its caller
+    takes for refused. In gRPC's thread, which submits calls, that would end the server. Here the present
+    threads do the work if no other one can be started.
     """
 
     def __init__(self, most: int, name: str) -> None:
         """Start the first thread.
 
         Args:
-            most: threads at once.
-            name: of each, with a number behind it.
+            most: greatest number of threads.
+            name: prefix of the threads' names, before a number.
 
         Raises:
             ResourceExhausted: this process may have no more threads.

@@ -1,10 +1,10 @@
-"""A model's queue: requests wait in it for a lane, by priority, until they run or are given up.
+"""Queues the requests of a model by priority until a lane is free or they are given up.
 
-A lane executes one request at a time. The queue has no threads: who brings a request executes it at once if a
-lane is free, and goes on with those that have come to wait meanwhile. So a model takes as many threads as it
-has lanes, however many requests wait, and a request that finds a lane changes threads nowhere. One clock for
-the whole front answers requests whose deadline passes, also those that execute. An engine cannot be
-interrupted: their lanes stay busy until it is done.
+A lane executes one request at a time. The queue has no threads: the thread that submits a request executes it
+at once if a lane is free, and then the requests that wait. So a model takes as many threads as it has lanes,
+however many requests wait, and a request that finds a free lane stays on its thread. One clock for the whole
+front answers requests whose deadline passes, even while they execute. An engine cannot be interrupted, so
+their lanes stay busy until it is done.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from nnburst.hal.utils import Closing, start_thread
 logger = logging.getLogger(__name__)
 
 L = TypeVar("L")
-#: Of a request without one; 1 is served first.
+#: Priority of a request without one; 1 is served first.
 DEFAULT_PRIORITY: Final = 5
 _NEVER: Final = math.inf
 
 
 class Batching(NamedTuple):
-    """Limits of the batches that requests are joined to.
+    """Limits of batches.
 
     Attributes:
-        rows: of a batch at most; 1 joins none.
+        rows: greatest number of rows of a batch; 1 for no batches.
         delay: seconds that the first request of a batch waits for others.
     """
 
@@ -43,16 +43,16 @@ class Batching(NamedTuple):
 
 
 class Job(ABC):
-    """A request, which is answered once: by `run`, or by what abandons it before. Thread-safe.
+    """A request that is answered once: by `run`, `refuse` or its cancellation. Thread-safe.
 
     Attributes:
-        deadline_ns: moment on CLOCK_MONOTONIC until which it must be answered.
-        priority: a lower one runs before a higher one.
-        key: requests of one key run one at a time, as they have come; None is no key.
+        deadline_ns: time on CLOCK_MONOTONIC by which it must be answered.
+        priority: requests with a lower number run first.
+        key: requests with the same key run one at a time, in order of arrival; None for no key.
         size: bytes that it holds while it waits.
-        number: which of its queue's it is.
-        form: requests of one form can be executed together; None is for one that cannot.
-        rows: of a batch that it fills.
+        number: order of arrival in the queue.
+        form: requests of the same form can be executed together; None if it must run alone.
+        rows: rows of a batch that it fills.
     """
 
     form: Hashable = None
@@ -66,7 +66,7 @@ class Job(ABC):
         key: Hashable = None,
         size: int = 0,
     ) -> None:
-        """A request without an answer."""
+        """Make a request without an answer."""
         self.deadline_ns = deadline_ns
         self.priority = priority if key is None else DEFAULT_PRIORITY
         self.key = key
@@ -75,34 +75,34 @@ class Job(ABC):
         self._answer = threading.Lock()
 
     def settle(self) -> bool:
-        """Whether the caller is the first one, and answers."""
+        """Claim the right to answer; only the first call returns True."""
         return self._answer.acquire(blocking=False)
 
     @property
     def settled(self) -> bool:
-        """Whether it has been answered, or is about to be."""
+        """Whether the request was answered, or is about to be."""
         return self._answer.locked()
 
     @abstractmethod
-    def run(self, lane: Any) -> None:  # noqa: ANN401 - what the queue was opened with
-        """Execute and answer; raises nothing."""
+    def run(self, lane: Any) -> None:  # noqa: ANN401 - a lane from `open`
+        """Execute and answer; raise nothing."""
 
-    def run_with(self, others: list[Any], lane: Any) -> None:  # noqa: ANN401 - requests like this one
-        """Execute this and `others`, which have its form, and answer each; raises nothing."""
+    def run_with(self, others: list[Any], lane: Any) -> None:  # noqa: ANN401 - others of its class
+        """Execute this request and `others` of its form, and answer each; raise nothing."""
         for each in (self, *others):
             each.run(lane)
 
     @abstractmethod
     def refuse(self, error: NnburstError) -> None:
-        """Answer with an error, unless it was answered; raises nothing."""
+        """Answer with an error, unless the request was answered; raise nothing."""
 
 
 class RequestQueue(Generic[L]):
     """The requests of one model that wait or run. Thread-safe.
 
     Attributes:
-        most: requests that may wait.
-        most_bytes: that these may hold.
+        most: greatest number of waiting requests.
+        most_bytes: greatest number of bytes that these hold.
     """
 
     def __init__(
@@ -111,19 +111,19 @@ class RequestQueue(Generic[L]):
         most: int,
         most_bytes: int,
         clock: Clock,
-        batching: Batching = Batching(),  # noqa: B008 - it never changes
+        batching: Batching = Batching(),  # noqa: B008 - it is immutable
     ) -> None:
-        """Without lanes: whatever comes waits until `open`.
+        """Start without lanes, so that requests wait until `open`.
 
         Args:
-            model: named in errors.
-            most: requests that may wait; more are refused.
-            most_bytes: that these may hold.
-            clock: has to look at this queue (`look`).
-            batching: how requests are joined.
+            model: name of the model, for errors.
+            most: greatest number of waiting requests; more are refused.
+            most_bytes: greatest number of bytes that these hold.
+            clock: clock that must call `look`.
+            batching: limits of batches.
         """
         self._batching = batching
-        #: Rows that batches which wait for others have room for, by their form.
+        #: Free rows of batches that wait for more requests, by form.
         self._room: dict[Hashable, int] = {}
         self.most, self.most_bytes = most, most_bytes
         self._model = model
@@ -132,35 +132,37 @@ class RequestQueue(Generic[L]):
         self._idle = threading.Condition(self._lock)
         self._joined = threading.Condition(self._lock)
         self._lanes: list[L] = []
-        #: In the order in which they run.
+        #: The waiting requests, in the order in which they run.
         self._waiting: list[Job] = []
         self._running: set[Job] = set()
         self._busy: set[Hashable] = set()
         self._bytes = self._came = 0
-        #: What has come since `park`; None before.
+        #: Requests that came after `park`; None before it.
         self._parked: list[Job] | None = None
         self._closed = False
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     def open(self, lanes: Iterable[L]) -> None:
-        """Have lanes from here on; to be called before there are requests."""
+        """Add lanes; call this before there are requests."""
         with self._lock:
             self._lanes.extend(lanes)
 
     def submit(
         self, job: Job, hand_over: Callable[[Callable[[], None]], object] | None = None
     ) -> None:
-        """Execute a request if a lane is free, and then others as long as some wait; else let it wait.
+        """Execute a request if a lane is free, and then the waiting ones; otherwise let it wait.
 
         Args:
             job: the request.
-            hand_over: has a function run by another thread, if this one has no time for others' requests.
+            hand_over: runs a function on another thread, if the caller's thread is not to execute others'
+                requests.
 
         Raises:
-            ResourceExhausted: as many wait as may. One of lower priority is refused instead, if there is one.
+            ResourceExhausted: the queue is full, and no waiting request of lower priority can be refused
+                instead.
             DeviceUnavailable: the queue was closed.
         """
         lane: L | None = None
@@ -191,7 +193,7 @@ class RequestQueue(Generic[L]):
             self._work(lane, job, hand_over)
 
     def abandon(self, job: Job) -> None:
-        """Forget a request that waits; one that runs keeps its lane until it is done."""
+        """Remove a waiting request; a running one keeps its lane until it is done."""
         with self._lock:
             if job in self._waiting:
                 self._waiting.remove(job)
@@ -199,7 +201,7 @@ class RequestQueue(Generic[L]):
                 self._idle.notify_all()
 
     def look(self, now_ns: int) -> float:
-        """Refuse what has missed its deadline; the moment of the next one, on CLOCK_MONOTONIC."""
+        """Refuse requests that missed their deadlines; return the next deadline, on CLOCK_MONOTONIC."""
         with self._lock:
             late = [job for job in self._waiting if job.deadline_ns <= now_ns]
             for job in late:
@@ -220,12 +222,12 @@ class RequestQueue(Generic[L]):
         return earliest
 
     def park(self) -> None:
-        """Execute what is here, and nothing that comes; `release` refuses that."""
+        """Execute present requests, and hold new ones until `release` refuses them."""
         with self._lock:
             self._parked = []
 
     def release(self) -> None:
-        """Refuse what has come since `park`, and whatever comes."""
+        """Refuse the requests since `park`, and all new ones."""
         with self._lock:
             self._closed = True
             parked, self._parked = self._parked or [], []
@@ -233,12 +235,12 @@ class RequestQueue(Generic[L]):
             job.refuse(self._refusal())
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Whether nothing waits or runs, within so long."""
+        """Wait until no request waits or runs; False after `seconds`."""
         with self._lock:
             return self._idle.wait_for(lambda: not (self._waiting or self._running), seconds)
 
     def close(self) -> None:
-        """Refuse what waits, and whatever comes, and forget the lanes; what runs goes on."""
+        """Refuse waiting and new requests, and drop the lanes; running requests go on."""
         self.release()
         with self._lock:
             waiting, self._waiting, self._bytes = self._waiting, [], 0
@@ -266,13 +268,13 @@ class RequestQueue(Generic[L]):
             if following is not None and hand_over is not None:
                 try:
                     hand_over(partial(self._work, lane, following, None))
-                except RuntimeError:  # its threads have been ended: this one does it
+                except RuntimeError:  # its threads have ended, so this one goes on
                     hand_over = None
                 else:
                     return
 
     def _gather(self, job: Job) -> list[Job]:
-        """Others that are executed with `job`: those that wait, and those that come within the delay."""
+        """Collect the batch of `job`: waiting requests of its form, and those that come within the delay."""
         form, found, rows = job.form, list[Job](), job.rows
         if form is None:
             return found
@@ -300,7 +302,7 @@ class RequestQueue(Generic[L]):
             self._busy.add(job.key)
 
     def _next(self, lane: L, job: Job) -> Job | None:
-        """The request that runs next on `lane`; None leaves the lane free."""
+        """Choose the request that runs next on `lane`; None leaves the lane free."""
         self._running.discard(job)
         self._busy.discard(job.key)
         for place, waiting in enumerate(self._waiting):
@@ -314,7 +316,7 @@ class RequestQueue(Generic[L]):
         return None
 
     def _make_room(self, job: Job) -> list[Job]:
-        """Take out as many of lower priority as `job` needs room for."""
+        """Remove waiting requests of lower priority until there is room for `job`."""
         count, size = len(self._waiting) + 1, self._bytes + job.size
         lowest = len(self._waiting)
         while count > self.most or size > self.most_bytes:
@@ -343,24 +345,24 @@ def _order(job: Job) -> tuple[int, int]:
 
 
 class Clock(Closing):
-    """A thread that looks at whatever has deadlines: when the first passes, and each period. Thread-safe."""
+    """A thread that checks deadlines: when the next one passes, and once a period. Thread-safe."""
 
     def __init__(self, period: float) -> None:
-        """Nothing is looked at before `start`.
+        """Keep the period; the thread begins with `start`.
 
         Args:
-            period: seconds between two looks at most.
+            period: greatest number of seconds between two checks.
         """
         self._period_ns = int(period * 1e9)
         self._wake = threading.Condition()
         self._looks: list[Callable[[int], float]] = []
-        #: When it looks next; and what was asked for while it was looking.
+        #: Time of the next check, and the earliest time that was requested during a check.
         self._next = self._asked = _NEVER
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
 
     def start(self, looks: Iterable[Callable[[int], float]]) -> None:
-        """Call `looks` with the moment that it is; they return the moment when they must be called again.
+        """Call each of `looks` with the present time; each returns the time when it must be called again.
 
         Raises:
             ResourceExhausted: this process may have no more threads.
@@ -369,9 +371,9 @@ class Clock(Closing):
         start_thread(self._thread)
 
     def look_by(self, moment_ns: float) -> None:
-        """Look again at this moment at the latest."""
-        # A look that has begun misses nothing: it resets `_next` first, and what it must see is there before
-        # this is called.
+        """Check again at this time at the latest."""
+        # A check under way misses nothing: it resets `_next` first, and the caller has added its deadline
+        # before this call.
         if moment_ns < self._next:
             with self._wake:
                 self._asked = min(self._asked, moment_ns)

@@ -1,11 +1,11 @@
-"""System shared memory that clients on this machine have registered, each with the rights of its user.
+"""Keeps system shared memory that clients on this machine have registered, with the rights of their users.
 
-The front may open what its own user may, which is more than a caller may: so an object is opened for a caller
-only if that caller could have opened it. Regions belong to the user who registered them, and no other user
-finds them.
+The front's own user may open more objects than a caller may. So an object is opened for a caller only if that
+caller could have opened it. Regions belong to the user that registered them, and other users cannot find
+them.
 
-A POSIX region cannot be sealed: mapped, one that shrinks would end this process by SIGBUS. It is read and
-written through its descriptor instead, which costs one copy as well and only comes up short.
+A POSIX region cannot be sealed. If it were mapped and shrank, SIGBUS would end this process. So it is read
+and written through its descriptor, which also costs one copy, and only returns fewer bytes then.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Final
 
 from nnburst.hal.errors import InvalidArgument, ResourceExhausted
 
-#: Regions of a user at once, and over all users: each holds a descriptor.
+#: Greatest numbers of regions, for a user and in all; each holds a descriptor.
 MAX_REGIONS: Final = 64
 MAX_REGIONS_OF_ALL: Final = 256
-#: A name in one directory: no path, nothing hidden, nothing above.
+#: A plain file name: not a path, not hidden, not a parent folder.
 KEY: Final = re.compile(r"/?[A-Za-z0-9_-]{1,200}")
-#: Group and others may read and write.
+#: Permission to read and write for group and others.
 _ALL_WRITE: Final = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
-#: There is no access control list, or the file system has none.
+#: Errors if a file has no access control list, or the file system supports none.
 _NO_LIST: Final = (errno.ENODATA, errno.EOPNOTSUPP)
-_FOLDER: Final = "/dev/shm"  # noqa: S108 - where Linux has POSIX shared memory
+_FOLDER: Final = "/dev/shm"  # noqa: S108 - the folder of POSIX shared memory
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Region:
 
     Attributes:
         key: name of the object.
-        offset: where the part begins, in bytes.
-        size: of the part, in bytes.
-        fd: of the object.
+        offset: offset of the part in bytes.
+        size: size of the part in bytes.
+        fd: descriptor of the object.
     """
 
     key: str
@@ -51,10 +51,10 @@ class Region:
     fd: int
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the part.
+        """Read bytes of the part.
 
         Raises:
-            InvalidArgument: the part is not that long, or the object has become shorter.
+            InvalidArgument: the range exceeds the part, or the object has become shorter.
         """
         self._check(offset, size)
         data = os.pread(self.fd, size, self.offset + offset)
@@ -63,10 +63,10 @@ class Region:
         return data
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put `data` into the part.
+        """Write `data` into the part.
 
         Raises:
-            InvalidArgument: the part is not that long, or the object has become shorter.
+            InvalidArgument: the range exceeds the part, or the object has become shorter.
         """
         self._check(offset, len(data))
         if os.fstat(self.fd).st_size < self.offset + offset + len(data):
@@ -81,15 +81,15 @@ class Region:
 
 
 class Regions:
-    """Regions by users, and by the names that these gave them. Thread-safe."""
+    """The regions of all users, by user and name. Thread-safe."""
 
     def __init__(self, trusted: str = "", most: int = 1 << 24) -> None:
-        """Begin with none.
+        """Start without regions.
 
         Args:
-            most: bytes of a tensor whose shape its request chooses.
-            trusted: objects of this process's user whose keys begin so are open to every caller, known or
-                not; empty for none.
+            most: greatest size in bytes of a tensor whose shape its request chooses.
+            trusted: prefix of keys; objects of this process's user with such keys are open to every caller,
+                known or not; empty for none.
         """
         self.trusted = trusted.removeprefix("/")
         self.most = most
@@ -97,7 +97,7 @@ class Regions:
         self._lock = threading.Lock()
 
     def of(self, user: int | None) -> UserRegions | None:
-        """The regions that a caller may use; None if its user is not known, unless some keys are trusted."""
+        """The regions that a caller may use; None for an unknown user, unless some keys are trusted."""
         return UserRegions(self, user) if user is not None or self.trusted else None
 
     def _add(self, user: int | None, name: str, region: Region) -> None:
@@ -127,7 +127,7 @@ class Regions:
             removed = [own.pop(each) for each in ([name] if name else list(own)) if each in own]
             if not own:
                 self._regions.pop(user, None)
-        for region in removed:  # a read or write has a descriptor of its own
+        for region in removed:  # reads and writes use duplicates of the descriptor
             os.close(region.fd)
 
     def _listed(self, user: int | None) -> dict[str, Region]:
@@ -136,7 +136,7 @@ class Regions:
 
     @contextmanager
     def _open(self, user: int | None, name: str) -> Iterator[Region]:
-        """A region with a descriptor of its own, so that no caller waits for one that reads or writes."""
+        """A region with a duplicate descriptor, so that no caller waits for another one's read or write."""
         with self._lock:
             found = _find(self._regions.get(user, {}), name)
             try:
@@ -153,19 +153,19 @@ class UserRegions:
     """Regions of one user. Thread-safe.
 
     Attributes:
-        user: whose they are; None for callers that are not known, who share theirs.
+        user: the user; None for unknown callers, which share their regions.
     """
 
     def __init__(self, regions: Regions, user: int | None) -> None:
-        """Look into `regions` as `user`."""
+        """View `regions` as `user`."""
         self.user = user
         self._regions = regions
 
     def check_open_size(self, size: int) -> None:
-        """Refuse a tensor whose shape its request has chosen larger than one by value may be.
+        """Refuse a tensor whose request chose its shape and which is larger than a tensor by value may be.
 
         Raises:
-            ResourceExhausted: it has more bytes.
+            ResourceExhausted: the tensor has more bytes.
         """
         if size > self._regions.most:
             raise ResourceExhausted(
@@ -174,12 +174,12 @@ class UserRegions:
             )
 
     def register(self, name: str, key: str, offset: int, size: int) -> None:
-        """Open an object in /dev/shm that this user may read and write, and so may this process's.
+        """Open an object in /dev/shm that this user and this process's user may read and write.
 
         Raises:
-            InvalidArgument: the name is taken, the key names no object of such a size, or it is not for this
-                user.
-            ResourceExhausted: there are too many.
+            InvalidArgument: the name is taken, the key names no object of such a size, or the user has no
+                right to it.
+            ResourceExhausted: there are too many regions.
         """
         if not KEY.fullmatch(key):
             raise InvalidArgument(f"key: {key!r}, expected a name of letters, digits, '_' and '-'")
@@ -191,21 +191,21 @@ class UserRegions:
         self._regions._add(self.user, name, Region(key, offset, size, fd))
 
     def unregister(self, name: str) -> None:
-        """Forget a region, or all of this user if `name` is empty; an unknown one is ignored."""
+        """Remove a region, or all of this user if `name` is empty; an unknown name is ignored."""
         self._regions._remove(self.user, name)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Bytes of a region; see `Region.read`."""
+        """Read bytes of a region; see `Region.read`."""
         with self._regions._open(self.user, name) as region:
             return region.read(offset, size)
 
     def write(self, name: str, offset: int, data: bytes) -> None:
-        """Put bytes into a region; see `Region.write`."""
+        """Write bytes into a region; see `Region.write`."""
         with self._regions._open(self.user, name) as region:
             region.write(offset, data)
 
     def listed(self, name: str = "") -> dict[str, Region]:
-        """Regions of this user by name: all, or the one that is asked for.
+        """The regions of this user by name: all, or the one called `name`.
 
         Raises:
             InvalidArgument: there is no such region.
@@ -214,7 +214,7 @@ class UserRegions:
         return {name: _find(own, name)} if name else own
 
     def _opened(self, key: str, end: int) -> int:
-        """A descriptor of an object; the same words for one that is not there and one that is another's."""
+        """Open an object. The error is the same whether it does not exist or is another user's."""
         name = key.removeprefix("/")
         refused = InvalidArgument(
             f"key: {key} is not shared memory of at least {end} bytes that caller and service may write"
@@ -237,10 +237,10 @@ class UserRegions:
 
 
 def required(regions: UserRegions | None, tensor: str = "") -> UserRegions:
-    """The regions of a caller that needs some, for `tensor` if that is not empty.
+    """Refuse a caller without regions; `tensor` is the name for the message, or "".
 
     Raises:
-        InvalidArgument: it may have none.
+        InvalidArgument: the caller may not use shared memory.
     """
     if regions is None:
         which = f"{tensor!r}: " if tensor else ""
@@ -258,10 +258,10 @@ def _find(regions: dict[str, Region], name: str) -> Region:
 
 
 def _may_write(user: int, fd: int, status: os.stat_result) -> bool:
-    """Whether `user` owns an object, or everyone may read and write it; root is a user like others.
+    """Whether `user` owns an object, or all users may read and write it; root is treated like other users.
 
-    A caller's groups cannot be known from here, and a group may have fewer rights than others have; the same
-    holds for an access control list. So group and others must both have the rights, without a list.
+    The caller's groups are not known here, and a group may have fewer rights than others; the same holds for
+    an access control list. So group and others must both have the rights, and there must be no list.
     """
     if user == status.st_uid:
         return True

@@ -1,6 +1,6 @@
-"""KServe v2's requests and answers as JSON, with tensors as JSON or, by the binary extension, behind it.
+"""Converts KServe v2's JSON requests and answers, with tensors in JSON or, by the binary extension, after it.
 
-They become and come from the messages of gRPC, so that both protocols have one meaning.
+They are converted to and from gRPC's messages, so that both protocols have the same meaning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.serving.tensors import DATA_TYPES, Array, Message
 
 Word = bool | int | float | str
-#: Says whether an output is to be sent as bytes.
+#: Returns whether an output is to be sent as bytes.
 IsBinary = Callable[[str], bool]
 _BFLOAT16: Final = "BF16"
 
@@ -47,13 +47,13 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def read_request(body: bytes, head_size: int, model: str, version: str) -> tuple[Message, IsBinary]:
-    """A ModelInferRequest, and which outputs are to be sent as bytes.
+    """Read a ModelInferRequest, and which outputs are to be sent as bytes.
 
     Args:
-        body: JSON, and behind it the tensors that have `binary_data_size`, in the order of inputs.
+        body: JSON, followed by the tensors with `binary_data_size`, in the order of inputs.
         head_size: bytes of the JSON.
-        model: from the path.
-        version: likewise; empty for any.
+        model: name of the model, from the path.
+        version: version of the model, from the path; empty for any.
 
     Raises:
         InvalidArgument: the message names the field and the rule.
@@ -71,7 +71,7 @@ def read_request(body: bytes, head_size: int, model: str, version: str) -> tuple
         ValueError,
         OverflowError,
         TypeError,
-    ) as error:  # of numbers that protobuf has no room for
+    ) as error:  # for numbers outside of protobuf's range
         raise InvalidArgument(f"the request has a value that does not fit: {error}") from None
 
 
@@ -133,7 +133,7 @@ def _set_words(message: Message, words: dict[str, Word], ours: Iterable[str]) ->
 
 
 def _bytes(given: _Input) -> bytes:
-    """JSON's numbers as the bytes that the tensor would travel in; nested as its shape or flat."""
+    """Convert JSON's numbers, flat or nested by shape, to the raw bytes of a tensor."""
     kind = DATA_TYPES.get(given.datatype)
     if kind is None:
         raise InvalidArgument(
@@ -162,7 +162,7 @@ def _bytes(given: _Input) -> bytes:
 
 
 def _large_integers(data: list[Any], otherwise: Array) -> Array:
-    """Integers without sign beside such as have no room in 63 bits, which numpy takes for floats together."""
+    """Convert unsigned integers if some exceed 63 bits, which numpy would convert to floats."""
     objects = np.array(data, object)
     if all(type(each) is int and 0 <= each < 2**64 for each in objects.flat):
         return objects.astype(np.uint64)
@@ -171,13 +171,13 @@ def _large_integers(data: list[Any], otherwise: Array) -> Array:
 
 def _to_bfloat16(array: Array) -> bytes:
     bits = np.ascontiguousarray(array, "<f4").view("<u4").astype(np.uint64)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # to the nearest, halves to the even one
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # round to nearest, ties to even
     quiet = np.where(np.isnan(array), np.uint64(0x7FC0), rounded)
     return quiet.astype("<u2").tobytes()
 
 
 def write_response(response: Message, is_binary: IsBinary) -> tuple[bytes, bytes]:
-    """The JSON of a ModelInferResponse, and the bytes behind it; none if all outputs are in the JSON."""
+    """Make the JSON of a ModelInferResponse, and the bytes after it; empty if all outputs are in the JSON."""
     raw = iter(response.raw_output_contents)
     outputs, behind = [], []
     for given in response.outputs:
@@ -186,7 +186,7 @@ def write_response(response: Message, is_binary: IsBinary) -> tuple[bytes, bytes
             "datatype": given.datatype,
             "shape": list(given.shape),
         }
-        if given.parameters:  # it is in shared memory
+        if given.parameters:  # the output is in shared memory
             output["parameters"] = _words(given)
         elif is_binary(given.name):
             behind.append(next(raw))
@@ -205,7 +205,7 @@ def write_response(response: Message, is_binary: IsBinary) -> tuple[bytes, bytes
 
 
 def _numbers(raw: bytes, datatype: str) -> list[Any]:
-    """JSON has no number for infinities and NaN: they become null."""
+    """Convert an output to numbers; infinities and NaN, which JSON lacks, become null."""
     if datatype == _BFLOAT16:
         wide = np.frombuffer(raw, "<u2").astype("<u4") << 16
         return list(wide.view("<f4").tolist())
@@ -220,12 +220,12 @@ def _words(message: Message) -> dict[str, Word]:
 
 
 def as_json(message: Message) -> bytes:
-    """A message of the protocol with the names of its fields."""
+    """Convert a message of the protocol to JSON with the names of its fields."""
     return _encode(_plain(message))
 
 
 def error_json(text: str) -> bytes:
-    """The body of the answer to a request that has failed."""
+    """Make the body of the answer to a failed request."""
     return _encode({"error": text})
 
 
@@ -237,7 +237,7 @@ def _plain(message: Message) -> dict[str, Any]:
     }
 
 
-def _value(field: Any, value: Any) -> Any:  # noqa: ANN401 - protobuf's
+def _value(field: Any, value: Any) -> Any:  # noqa: ANN401 - of protobuf
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         entry = field.message_type.fields_by_name["value"]
         return {str(key): _value(entry, value[key]) for key in value}

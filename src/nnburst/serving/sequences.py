@@ -1,4 +1,4 @@
-"""The states of a model's sequences, each of which one request at a time executes on."""
+"""Keeps the states of a model's sequences; one request at a time executes on each state."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nnburst.hal.errors import InvalidArgument, MissedDeadline, ResourceExhauste
 from nnburst.hal.utils import Closing
 from nnburst.serving.tensors import Array
 
-#: Seconds after which an unused sequence gives way to a new one.
+#: Seconds after which a new sequence may replace an unused one.
 IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
 class SequenceWord:
-    """The parameters of a request about its sequence: `sequence_id`, `sequence_start`, `sequence_end`."""
+    """A request's parameters for its sequence: `sequence_id`, `sequence_start`, `sequence_end`."""
 
     key: Hashable
     starts: bool
@@ -31,23 +31,23 @@ class SequenceWord:
 
 
 class State(Closing):
-    """The state of one sequence, wherever it lies. One thread at a time."""
+    """The state of one sequence, in the front or in the driver. One thread at a time."""
 
     @abstractmethod
     def execute(
         self, arrays: Several[Array], timeout: float, lane: ResidentBurst | None
     ) -> Several[Array]:
-        """Execute once; the outputs, until the next execution.
+        """Execute once; return the outputs, which are valid until the next execution.
 
         Args:
             arrays: the inputs.
-            timeout: seconds.
+            timeout: seconds that the execution may take.
             lane: the caller's burst, if the model's states stay in the driver.
         """
 
     @abstractmethod
     def take_back(self) -> bool:
-        """Be as it was before the last execution; False if that is not known any more."""
+        """Restore the state before the last execution; False if that is no longer possible."""
 
 
 class PoolState(State):
@@ -63,10 +63,11 @@ class PoolState(State):
         self,
         arrays: Several[Array],
         timeout: float,
-        lane: ResidentBurst | None,  # noqa: ARG002 - it has its own
+        lane: ResidentBurst | None,  # noqa: ARG002 - it has its own burst
     ) -> Several[Array]:
         """See `State`."""
-        # An execution reads one place of a state and writes another: what it has read is there after it.
+        # An execution reads one place of a state and writes another one, so the old state still exists after
+        # it.
         self._before = dict(self._bound.states)
         for view, array in zip(self._bound.inputs, arrays, strict=True):
             view[...] = array
@@ -79,12 +80,12 @@ class PoolState(State):
         return True
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the burst."""
         self._burst.close()
 
 
 class SlotState(State):
-    """A state in a slot of the driver, which every lane reaches by its own burst."""
+    """A state in a slot of the driver, which every lane can use over its own burst."""
 
     def __init__(self, slot: ResidentBurst) -> None:
         """Own `slot`."""
@@ -98,17 +99,17 @@ class SlotState(State):
         return burst.execute(arrays, timeout=timeout, copy=False).outputs
 
     def take_back(self) -> bool:
-        """See `State`: it was written over."""
+        """See `State`: False, since the old state was overwritten."""
         return False
 
     def close(self) -> None:
-        """Give it up."""
+        """Free the slot."""
         self._slot.close()
 
 
 @dataclass
 class Sequence(Closing):
-    """One state. Used by one request at a time, which holds `lock`."""
+    """A sequence with its state. Used by one request at a time, which holds `lock`."""
 
     state: State
     used: float
@@ -116,7 +117,7 @@ class Sequence(Closing):
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
-        """Give the state up; with `lock` held."""
+        """Release the state; the caller holds `lock`."""
         self.ended = True
         self.state.close()
 
@@ -125,29 +126,29 @@ class Sequences(Closing):
     """The sequences of one model. Thread-safe."""
 
     def __init__(self, begin: Callable[[], State], limit: int) -> None:
-        """Begin with none.
+        """Start without sequences.
 
         Args:
             begin: makes an initial state.
-            limit: sequences at once.
+            limit: greatest number of sequences at once.
         """
         self._begin = begin
         self._limit = limit
         self._lock = threading.Lock()
         self._sequences: OrderedDict[Hashable, Sequence] = OrderedDict()
-        #: Keys of those that are being started; they count as sequences.
+        #: Keys of sequences that are being started; they count for the limit.
         self._starting: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._sequences)
 
     def take(self, key: Hashable, *, starts: bool, timeout: float) -> Sequence:
-        """The sequence of `key`, new if `starts`; the caller holds its lock and releases it.
+        """Return the sequence of `key`, a new one if `starts`, with its lock, which the caller releases.
 
         Raises:
-            InvalidArgument: it was not started, was ended, is being started, or has died with its driver.
-            MissedDeadline: it was busy for `timeout` seconds, or the timeout passed while it was made.
-            ResourceExhausted: there are too many that are in use, or the driver has no room for one more.
+            InvalidArgument: the sequence was not started, was ended, is being started, or lost its driver.
+            MissedDeadline: the sequence was busy, or was being made, for `timeout` seconds.
+            ResourceExhausted: too many sequences are in use, or the driver has no room for one more.
         """
         deadline = time.monotonic() + timeout
         if starts:
@@ -165,7 +166,7 @@ class Sequences(Closing):
         return found
 
     def close_sequence(self, key: Hashable, sequence: Sequence) -> None:
-        """Forget a sequence whose lock the caller holds."""
+        """Remove a sequence; the caller holds its lock."""
         with self._lock:
             if self._sequences.get(key) is sequence:
                 del self._sequences[key]
@@ -199,7 +200,7 @@ class Sequences(Closing):
                 self._starting.discard(key)
 
     def close(self) -> None:
-        """Forget all."""
+        """Remove all sequences."""
         with self._lock:
             sequences, self._sequences = self._sequences, OrderedDict()
         for sequence in sequences.values():
@@ -209,7 +210,7 @@ class Sequences(Closing):
     def _make_room(self) -> None:
         if len(self._sequences.keys() | self._starting) < self._limit:
             return
-        # Of one that is being started anew nothing may be taken; without any, all are being started.
+        # A sequence that is being started anew must stay. Without others, all are being started.
         free = (item for item in self._sequences.items() if item[0] not in self._starting)
         key, oldest = next(free, (None, None))
         if (

@@ -1,4 +1,4 @@
-"""Serves gRPC: its addresses, TLS, limits, health, and the reflection that shows tools its calls."""
+"""Serves gRPC: address, TLS, limits, health, and reflection, by which tools list the calls."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from nnburst.serving.tensors import Message
 
 logger = logging.getLogger(__name__)
 
-#: Threads that read requests, beside those that execute.
+#: Number of threads that read requests, besides those that execute.
 _READERS: Final = 16
-#: Threads for calls that execute nothing: health, metadata, statistics, regions.
+#: Number of threads for calls that execute nothing: health, metadata, statistics, regions.
 _CONTROL: Final = 4
-#: Threads that wait for models that are loaded.
+#: Number of threads that wait for models to be loaded.
 _LOADING: Final = 2
 #: Seconds for callers to notice that the server ends, and for answers to leave.
 PARTING: Final = 0.2
-#: Streams beyond the limit get an answer, too.
+#: Number of threads that refuse streams beyond the limit.
 _REFUSING: Final = 2
-#: Calls that grpcio holds for a thread; it refuses more than these, before their messages are read.
+#: Greatest number of calls that wait for a thread; grpcio refuses more before it reads their messages.
 _MOST_CALLS: Final = 20_000
 
 
 class Readers(Pool):
-    """Threads that read requests, and as many more as execute."""
+    """Threads that read requests, and those that execute them."""
 
     def __init__(self) -> None:
-        """Without any that execute."""
+        """Start without threads that execute."""
         super().__init__(_READERS, "inference")
 
     def serve(self, lanes: int) -> None:
-        """Have threads for so many executions at once, too; those that are there stay."""
+        """Allow threads for this number of executions at once; the number never becomes smaller."""
         self._max_workers = max(self._max_workers, lanes + _READERS)
 
 
 def make_threads(options: Options, readers: Readers) -> Threads:
-    """Those of a front, for both protocols.
+    """Make the thread pools of a front, for both protocols.
 
     Raises:
         ResourceExhausted: this process may have no more threads.
@@ -73,14 +73,14 @@ _REFLECTION: Final = (
 def _reflection_handlers(
     services: Sequence[str], service: InferenceService, threads: ThreadPoolExecutor
 ) -> dict[str, dict[str, Message]]:
-    """Handlers of `grpc.Server` by the names of their services; none without the package grpcio-reflection.
+    """Handlers of `grpc.Server` by the names of their services; empty without the package grpcio-reflection.
 
-    A call is a stream like those of inferences: it needs a token if they do, and counts for their limit.
+    Like inference streams, a call needs a token if there are tokens, and counts for the limit of streams.
 
     Args:
-        services: names that are listed.
-        service: asks for tokens and counts streams.
-        threads: each call has one of these.
+        services: names of the services to list.
+        service: checks tokens and counts streams.
+        threads: threads, one for each call.
     """
     if find_spec("grpc_reflection") is None:
         return {}
@@ -101,17 +101,17 @@ def _reflection_handlers(
 
 
 class Server:
-    """A listening server; nothing is answered before `start`."""
+    """A listening gRPC server; it answers nothing before `start`."""
 
     def __init__(self, options: Options, service: InferenceService, threads: Threads) -> None:
-        """Take the address; calls are answered by `threads`.
+        """Listen at the address; `threads` will answer calls.
 
         Raises:
-            DeviceUnavailable: it is taken, or not this machine's.
+            DeviceUnavailable: the address is in use, or not this machine's.
             InvalidArgument: a file of TLS cannot be read or used.
         """
         self._service = service
-        #: Models that health was ever asked to know.
+        #: Names of all models whose health was ever reported.
         self._models: set[str] = set()
         self._lock: PathLock | None = None
         self._server: Message = grpc.server(
@@ -121,17 +121,17 @@ class Server:
                 ("grpc.max_receive_message_length", options.max_message),
                 ("grpc.max_send_message_length", options.max_message),
                 ("grpc.max_allowed_incoming_connections", options.max_connections),
-                # A model's queue refuses what is too much, by name; the library would do it by a lost call.
+                # A model's queue refuses excess requests with a reason; the library would drop the call.
                 ("grpc.server.max_pending_requests", _MOST_CALLS),
                 ("grpc.server.max_pending_requests_hard_limit", _MOST_CALLS),
-                ("grpc.so_reuseport", 0),  # two fronts at one address would share its clients
+                ("grpc.so_reuseport", 0),  # else two fronts could share an address
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
             ],
         )
         self._health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        # Each registered call waits in a line of its own: health does not stand behind a flood of inferences.
+        # Each registered call has its own queue, so that health does not wait behind many inferences.
         self._server.add_registered_method_handlers(NAME, service.handlers(threads))
         named = (NAME, health.SERVICE_NAME)
         for name, handlers in _reflection_handlers(named, service, threads.streams).items():
@@ -143,7 +143,7 @@ class Server:
             service.address = (host, int(port))
 
     def start(self) -> None:
-        """Answer from here on.
+        """Begin to answer.
 
         Raises:
             ResourceExhausted: this process may have no more threads.
@@ -154,7 +154,7 @@ class Server:
             raise ResourceExhausted(f"--grpc: {self.address} cannot be served: {error}") from error
 
     def report_health(self) -> None:
-        """Have grpc-health answer what the service and its models are now."""
+        """Give grpc-health the present readiness of the service and its models."""
         readiness = self._service.readiness
         for name in ("", NAME):
             self._set_health(name, ready=self._service.is_ready)
@@ -165,21 +165,19 @@ class Server:
         self._models |= readiness.keys()
 
     def part(self) -> None:
-        """Be not ready."""
+        """Report "not ready" from now on."""
         self._health.enter_graceful_shutdown()
 
     def begin_end(self, seconds: float) -> None:
-        """Tell every connection to go; what is here has `seconds`."""
+        """Ask every connection to close; requests under way have `seconds`."""
         try:
             self._ended = self._server.stop(seconds)
-        except (
-            RuntimeError
-        ):  # no thread waits for the end of `seconds`: `close` cuts off what is left then
+        except RuntimeError:  # no thread could be started to wait: `close` cuts off the rest
             self._ended = threading.Event()
 
     def close(self) -> None:
-        """End after `begin_end`."""
-        if not self._ended.wait(PARTING):  # streams may be open for ever
+        """End the server, after `begin_end`."""
+        if not self._ended.wait(PARTING):  # streams may stay open for ever
             self._server.stop(None).wait()
         if self._lock is not None:
             self._lock.close()

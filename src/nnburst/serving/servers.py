@@ -1,4 +1,4 @@
-"""Both protocols over one service: they begin together, share threads, and end in one order."""
+"""Serves both protocols over one service: they start together, share threads, and end in a fixed order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nnburst.serving.spans import Spans
 
 
 class Servers:
-    """The servers of both protocols; nothing is answered before `start`."""
+    """The servers of both protocols; they answer nothing before `start`."""
 
     def __init__(
         self,
@@ -28,18 +28,18 @@ class Servers:
         spans: Spans | None,
         metrics: Callable[[], bytes] | None,
     ) -> None:
-        """Take the addresses.
+        """Listen at the addresses.
 
         Args:
-            options: which protocols, where, and how much at once.
-            models: that are served.
-            clock: is started; it looks at them.
-            tokens: one of which every call needs that is not about health; None asks for none.
-            spans: has one made for each request; None makes none.
-            metrics: makes what /metrics answers; None is not found.
+            options: addresses and limits of the protocols.
+            models: the served models.
+            clock: clock that is started and checks the service and the models.
+            tokens: tokens, one of which every call needs except health calls; None requires none.
+            spans: makes a span for each request; None for no spans.
+            metrics: makes the text for /metrics; None for "not found".
 
         Raises:
-            DeviceUnavailable: an address is taken, or not this machine's.
+            DeviceUnavailable: an address is in use, or not this machine's.
             InvalidArgument: a file of TLS cannot be read or used.
         """
         regions = Regions(options.trusted_regions, options.max_message)
@@ -57,7 +57,7 @@ class Servers:
         self._grpc = Server(options, self._service, threads) if options.grpc else None
         self._http = None
         if options.http:
-            from nnburst.serving.http_server import HttpServer  # a library that gRPC does not need
+            from nnburst.serving.http_server import HttpServer  # its library is not needed for gRPC
 
             try:
                 self._http = HttpServer(options, self._service, threads, tokens, metrics)
@@ -68,12 +68,12 @@ class Servers:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each protocol is served, by its name."""
+        """The address of each protocol, by the protocol's name."""
         servers = {"gRPC": self._grpc, "HTTP": self._http}
         return {name: each.address for name, each in servers.items() if each is not None}
 
     def start(self) -> None:
-        """Answer from here on, and load the models."""
+        """Begin to answer, and load the models."""
         self._models.on_change = self._report_health
         self._report_health()
         for each in (self._grpc, self._http):
@@ -82,11 +82,11 @@ class Servers:
         self._models.start()
 
     def close(self, seconds: float) -> None:
-        """Be not ready and begin nothing more; what is here has `seconds`.
+        """Report "not ready" and begin no new requests; requests under way have `seconds`.
 
-        grpcio cuts calls off as CANCELLED that come while it ends. So those that come are held for a moment,
-        which callers that wait for answers spend waiting; then every connection is told to go, and only then
-        are those calls refused: who tries them again does so elsewhere.
+        grpcio ends calls that arrive while it stops with CANCELLED. So new calls are held for a moment; then
+        every connection is asked to close, and only then are the held calls refused. Clients then retry them
+        at another server.
         """
         self._service.park()
         if self._grpc is not None:

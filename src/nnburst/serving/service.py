@@ -1,6 +1,6 @@
-"""The calls of KServe v2, `inference.GRPCInferenceService`.
+"""Implements the calls of KServe v2, `inference.GRPCInferenceService`.
 
-What is not here is refused by its name: UNIMPLEMENTED. So are BYTES, classification and CUDA's memory.
+Other calls are refused by name as UNIMPLEMENTED, and so are BYTES, classification and CUDA's memory.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from nnburst.serving.tensors import (
 logger = logging.getLogger(__name__)
 
 NAME: Final = "inference.GRPCInferenceService"
-#: Seconds for requests without a deadline.
+#: Longest time of a request, also for requests without a deadline, in seconds.
 LONGEST: Final = 30.0
-#: Seconds that the call to load a model takes at most.
+#: Greatest number of seconds that the call to load a model takes.
 _LONGEST_LOADING: Final = 3600.0
-#: Seconds that a message may take from its first byte to its last one.
+#: Seconds within which a call's message must arrive.
 READING: Final = 30.0
-#: A caller's deadline and ours are the same moment by clocks that differ by less.
+#: Greatest difference between the caller's clock and this one's at a common deadline.
 _CLOCKS_DIFFER_NS: Final = 20_000_000
 _STATUSES: Final[Mapping[ErrorStatus, grpc.StatusCode]] = {
     ErrorStatus.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
@@ -69,33 +69,33 @@ _STATUSES: Final[Mapping[ErrorStatus, grpc.StatusCode]] = {
 }
 
 
-#: Fields that a sequence may be named by; others compare like numbers that they are not, or like none (NaN).
+#: Fields that may name a sequence; others could equal other numbers, or never be equal (NaN).
 _KEYS: Final = ("int64_param", "uint64_param", "string_param")
 
 
 class CallersMayNot(InvalidArgument):
-    """A call that this server's owner has not permitted."""
+    """The call is not permitted by the server's options."""
 
 
 def status_of(error: NnburstError) -> grpc.StatusCode:
-    """The one gRPC status for an error of ours."""
+    """The gRPC status for an NnburstError."""
     if isinstance(error, UnknownModel):
         return grpc.StatusCode.NOT_FOUND
     if isinstance(error, NotAuthenticated):
         return grpc.StatusCode.UNAUTHENTICATED
     if isinstance(error, CallersMayNot):
         return grpc.StatusCode.PERMISSION_DENIED
-    if isinstance(error, Closed):  # callers close nothing: another request has replaced what died
+    if isinstance(error, Closed):  # callers close nothing: a dead object was replaced meanwhile
         return grpc.StatusCode.UNAVAILABLE
     return _STATUSES.get(error.status, grpc.StatusCode.INTERNAL)
 
 
 class Reply(Protocol):
-    """Where the answer to one request goes."""
+    """The receiver of the answer to one request."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anyone waits for it."""
+        """Whether the caller still waits for the answer."""
 
     def succeed(self, response: Message) -> None:
         """Send a ModelInferResponse."""
@@ -105,13 +105,13 @@ class Reply(Protocol):
 
 
 class Threads(NamedTuple):
-    """Pools of threads that work for callers. None of them grows with the calls that are in flight.
+    """Pools of threads that work for callers. Their sizes do not depend on the calls in flight.
 
     Attributes:
-        inference: reads requests and executes them.
-        streams: each has one of these.
-        control: everything else: whatever the models do, these are free.
-        loading: wait for models that are loaded.
+        inference: threads that read requests and execute them.
+        streams: threads, one for each stream.
+        control: threads for everything else, which models never block.
+        loading: threads that wait for models to be loaded.
     """
 
     inference: ThreadPoolExecutor
@@ -120,17 +120,17 @@ class Threads(NamedTuple):
     loading: ThreadPoolExecutor
 
     def of_call(self, name: str) -> ThreadPoolExecutor:
-        """Those that do a call with this name, which executes nothing."""
+        """The threads for a call with this name, which executes nothing."""
         loads = name in ("RepositoryModelLoad", "RepositoryModelUnload")
         return self.loading if loads else self.control
 
 
 class InferenceService:
-    """The protocol over the models of one front. Thread-safe; methods have the protocol's names.
+    """Answers the protocol's calls for one front's models. Thread-safe; methods have the protocol's names.
 
     Attributes:
-        address: host and port at which it is served, by which callers' connections are known; else ("", 0).
-        is_ending: whether it is not ready because it ends.
+        address: host and port of the server, for finding callers' connections; ("", 0) if unknown.
+        is_ending: whether the service is not ready because it ends.
     """
 
     def __init__(
@@ -146,12 +146,12 @@ class InferenceService:
         """Serve `models`.
 
         Args:
-            models: by name and version.
-            regions: for callers whose user is known; None is switched off.
-            max_streams: streams at once.
+            models: the models by name and version.
+            regions: shared memory of callers whose user is known; None if switched off.
+            max_streams: greatest number of streams at once.
             callers_load: whether callers may load and unload models.
-            tokens: one of which every call by gRPC needs; None asks for none.
-            spans: has one made for each request; None makes none.
+            tokens: tokens, one of which every gRPC call needs; None requires none.
+            spans: makes a span for each request; None for no spans.
         """
         self._models = models
         self._callers_load = callers_load
@@ -159,14 +159,14 @@ class InferenceService:
         self._regions = regions
         self._streams = threading.Semaphore(max_streams)
         self._known = KnownRequests(models.served)
-        #: Calls whose message has not come yet, and since when.
+        #: Calls whose message has not arrived yet, and the times at which they began.
         self._reading: dict[Context, float] = {}
         self._inference: ThreadPoolExecutor | None = None
         self.address = ("", 0)
         self.is_ending = False
 
     def handlers(self, threads: Threads) -> dict[str, Message]:
-        """A handler of `grpc.Server` for each call of the protocol; those without a method here refuse."""
+        """A handler of `grpc.Server` for each call of the protocol; calls without a method are refused."""
         self._inference = threads.inference
         described = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
         found = {}
@@ -176,8 +176,9 @@ class InferenceService:
             writes = getattr(service_pb2, method.output_type.name).SerializeToString
             make = grpc.unary_unary_rpc_method_handler
             if behaviour == self.ModelInfer:
-                # On the wire a call with one message is a stream of one. Only handlers of streams may return
-                # before they have answered, and messages are read by threads that wait for nothing else.
+                # On the wire a call with one message is a stream of one message. Only handlers of streams may
+                # return before they answer, and the threads that read messages must not wait for anything
+                # else.
                 make, reads, writes = grpc.stream_stream_rpc_method_handler, None, None
                 guarded = _with(behaviour, threads.inference, answers_later=True)
             elif behaviour == self.ModelStreamInfer:
@@ -194,7 +195,7 @@ class InferenceService:
         """The caller of a call.
 
         Raises:
-            NotAuthenticated: it has no token, and needs one.
+            NotAuthenticated: the caller needs a token and has none.
         """
         if self._tokens is not None:
             words = dict(context.invocation_metadata())
@@ -221,11 +222,11 @@ class InferenceService:
         behaviour: Callable[[Iterator[Message], Context, Caller], Iterator[Message]],
         threads: ThreadPoolExecutor,
     ) -> Callable[..., object]:
-        """A behaviour of streams with what all have: tokens, the limit of streams, and errors by status.
+        """Wrap a behaviour of streams: check tokens and the limit of streams, and turn errors into statuses.
 
         Args:
             behaviour: answers one stream.
-            threads: by whom it is done.
+            threads: threads that run the behaviour.
         """
 
         def call(requests: Iterator[Message], context: Context) -> Iterator[Message]:
@@ -243,25 +244,25 @@ class InferenceService:
         return _with(call, threads)
 
     def park(self) -> None:
-        """Be not ready; finish what is here, and begin nothing that comes. `release` refuses that."""
+        """Report "not ready", finish present requests, and hold new ones until `release` refuses them."""
         self.is_ending = True
         self._models.load_no_more()
         for network in self._models.served.networks():
             network.queue.park()
 
     def release(self) -> None:
-        """Refuse what has come since `park`, and whatever comes."""
+        """Refuse the requests since `park`, and all new ones."""
         for network in self._models.served.networks():
             network.queue.release()
 
     def wait_until_idle(self, seconds: float) -> None:
-        """Until no model has anything to do, at most so long."""
+        """Wait until no model has a request, at most `seconds`."""
         deadline = time.monotonic() + seconds
         for network in self._models.served.networks():
             network.queue.wait_until_idle(max(0.0, deadline - time.monotonic()))
 
     def ServerLive(self, _request: Message, _caller: Caller) -> Message:  # noqa: N802
-        """The front is there."""
+        """Answer that the front is live."""
         return service_pb2.ServerLiveResponse(live=True)
 
     def ServerReady(self, _request: Message, _caller: Caller) -> Message:  # noqa: N802
@@ -270,22 +271,22 @@ class InferenceService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model is ready, and the server does not end."""
+        """Whether every model is ready and the server is not ending."""
         return not self.is_ending and self._models.is_ready
 
     @property
     def model_count(self) -> int:
-        """Versions of models that are served."""
+        """The number of served model versions."""
         return len(self._models.served.networks())
 
     @property
     def readiness(self) -> dict[str, bool]:
-        """Whether each model that is there is ready, by its name."""
+        """For each model, by name, whether it is ready."""
         models = self._models.served.models
         return {name: each.is_ready and not self.is_ending for name, each in models.items()}
 
     def ServerMetadata(self, _request: Message, _caller: Caller) -> Message:  # noqa: N802
-        """Name and version of this server, and the extensions of the protocol that it has."""
+        """Name and version of this server, and the extensions of the protocol that it supports."""
         extensions = ["model_configuration", "model_repository", "sequence", "statistics"]
         if self._regions is not None:
             extensions.append("system_shared_memory")
@@ -294,21 +295,21 @@ class InferenceService:
         )
 
     def ModelReady(self, request: Message, _caller: Caller) -> Message:  # noqa: N802
-        """Whether a model is ready; not found if no model has this name."""
+        """Whether a model is ready; NOT_FOUND if no model has this name."""
         try:
             network = self._models.served.find(request.name, request.version)
-        except DeviceUnavailable:  # it is there, and could not be read
+        except DeviceUnavailable:  # the model exists, but could not be read
             return service_pb2.ModelReadyResponse(ready=False)
         return service_pb2.ModelReadyResponse(ready=network.is_ready and not self.is_ending)
 
     def ModelMetadata(self, request: Message, _caller: Caller) -> Message:  # noqa: N802
-        """Names, types and shapes."""
+        """Names, types and shapes of a model's inputs and outputs."""
         served = self._models.served
         network = served.find(request.name, request.version)
         return descriptions.metadata(network, list(served.models[request.name].versions))
 
     def ModelConfig(self, request: Message, _caller: Caller) -> Message:  # noqa: N802
-        """The configuration as Triton has it."""
+        """The configuration of a model in Triton's form."""
         return descriptions.config(self._models.served.find(request.name, request.version))
 
     def ModelStatistics(self, request: Message, _caller: Caller) -> Message:  # noqa: N802
@@ -317,19 +318,19 @@ class InferenceService:
         if request.name and request.version:
             return descriptions.statistics([served.find(request.name, request.version)])
         if request.name:
-            served.find(request.name, "")  # or it is not found
+            served.find(request.name, "")  # raises if the model is not found
             return descriptions.statistics(list(served.models[request.name].versions.values()))
         return descriptions.statistics(served.networks())
 
     def RepositoryIndex(self, request: Message, _caller: Caller) -> Message:  # noqa: N802
-        """Every model that is there, with its state and the reason for it."""
+        """All models, each with its state and the reason for it."""
         response = service_pb2.RepositoryIndexResponse()
         for name, version, state, reason in self._models.index(ready=request.ready):
             response.models.add(name=name, version=version, state=state, reason=reason)
         return response
 
     def RepositoryModelLoad(self, request: Message, caller: Caller) -> Message:  # noqa: N802
-        """Load a model, or what has changed of it; answered when it is ready."""
+        """Load a model, or its changed versions; the answer comes when they are ready."""
         self._check_callers_load()
         if request.parameters:
             raise InvalidArgument(
@@ -340,7 +341,7 @@ class InferenceService:
         return service_pb2.RepositoryModelLoadResponse()
 
     def RepositoryModelUnload(self, request: Message, caller: Caller) -> Message:  # noqa: N802
-        """Serve a model no more; what was taken is answered."""
+        """Stop serving a model; requests that were admitted are answered."""
         self._check_callers_load()
         self._models.unload(request.model_name, _loading_time(caller))
         return service_pb2.RepositoryModelUnloadResponse()
@@ -354,13 +355,13 @@ class InferenceService:
     def ModelInfer(  # noqa: N802
         self, messages: Iterator[bytes], context: Context, send: Callable[[bytes | None], None]
     ) -> None:
-        """Execute once, by the RPC's deadline; the answer comes later."""
+        """Execute once, by the RPC's deadline; the answer is sent later."""
         reply = _Call(context, send)
         self._reading[context] = time.monotonic()
         try:
             data = next(messages, b"")
         except grpc.RpcError:
-            return  # the caller is gone
+            return  # the caller has gone
         finally:
             del self._reading[context]
         try:
@@ -376,13 +377,13 @@ class InferenceService:
         job = self.read(request, caller.time_remaining(), caller, reply)
         if job is not None:
             if not context.add_callback(job.cancel):
-                job.cancel()  # it has ended already, and no callback comes
+                job.cancel()  # the call has ended, so there is no callback
             job.submit()
 
     def ModelStreamInfer(  # noqa: N802
         self, requests: Iterator[Message], context: Context, caller: Caller
     ) -> Iterator[Message]:
-        """Execute one after the other; what fails is answered with its error, and the stream goes on."""
+        """Execute the requests one by one; a failure is answered with its error, and the stream goes on."""
         now: list[InferRequest] = []
 
         def end() -> None:
@@ -408,7 +409,7 @@ class InferenceService:
             yield response
 
     def look(self, _now_ns: int) -> float:
-        """Give up calls whose message does not come; the moment of the next look."""
+        """End calls whose message does not arrive; return the time of the next check."""
         oldest = time.monotonic() - READING
         for context, since in list(self._reading.items()):
             if since < oldest:
@@ -416,13 +417,13 @@ class InferenceService:
         return float("inf")
 
     def SystemSharedMemoryRegister(self, request: Message, caller: Caller) -> Message:  # noqa: N802
-        """Open shared memory by its name, if the caller's user and this process's may both write it."""
+        """Open shared memory by name, if the caller's user and this process's user may both write it."""
         regions = self._regions_or_refuse(caller)
         regions.register(request.name, request.key, request.offset, request.byte_size)
         return service_pb2.SystemSharedMemoryRegisterResponse()
 
     def SystemSharedMemoryUnregister(self, request: Message, caller: Caller) -> Message:  # noqa: N802
-        """Close one of this user, or all of this user."""
+        """Close a region of this user, or all of them."""
         self._regions_or_refuse(caller).unregister(request.name)
         return service_pb2.SystemSharedMemoryUnregisterResponse()
 
@@ -436,19 +437,19 @@ class InferenceService:
         return response
 
     def CudaSharedMemoryStatus(self, _request: Message, _caller: Caller) -> Message:  # noqa: N802
-        """No repository: what stock clients look at before they start."""
+        """An empty list; standard clients ask for it before they start."""
         return service_pb2.CudaSharedMemoryStatusResponse()
 
     def read(
         self, request: Message, remaining: float | None, caller: Caller | None, reply: Reply
     ) -> InferRequest | None:
-        """Read a ModelInferRequest; None if it is refused, which its caller is told.
+        """Read a ModelInferRequest; None if it is refused, which `reply` reports.
 
         Args:
-            request: as it came; what is put aside of it is put back.
-            remaining: seconds until the caller's deadline; None without one.
-            caller: who may use regions; None for none.
-            reply: where the answer goes.
+            request: the received message; fields that are taken out are put back.
+            remaining: seconds until the caller's deadline; None without a deadline.
+            caller: caller whose regions may be used; None for none.
+            reply: receiver of the answer.
         """
         began = time.monotonic_ns()
         span = self._spans.begin(caller, request.model_name, began) if self._spans else None
@@ -486,10 +487,10 @@ class InferenceService:
     def _found(
         self, request: Message
     ) -> tuple[Network, KnownRequests, KnownRequest | None, bytes, list[bytes]]:
-        """The model of a request, which has admitted it, and what is known of its like."""
+        """Find the model of a request, which admits it, and the cached analysis of an equal request."""
         while True:
             requests = self._known
-            if requests.served is not self._models.served:  # models have come or gone
+            if requests.served is not self._models.served:  # the served models have changed
                 requests = self._known = KnownRequests(self._models.served)
             known, key, raw = requests.find(request)
             network = (
@@ -499,7 +500,7 @@ class InferenceService:
             )
             if network.admit():
                 return network, requests, known, key, raw
-            if known is not None:  # another model has taken its place since
+            if known is not None:  # the model was replaced meanwhile
                 request.raw_input_contents.extend(raw)
 
     def _regions_for(self, caller: Caller | None) -> UserRegions | None:
@@ -515,11 +516,11 @@ class InferRequest(Inference):
     """A ModelInferRequest that was read. Thread-safe.
 
     Attributes:
-        began_ns: when it came, on CLOCK_MONOTONIC.
-        identity: its id.
-        known: what is remembered of one like it.
-        regions: where its outputs may go.
-        span: of OpenTelemetry; None makes none.
+        began_ns: time of arrival on CLOCK_MONOTONIC.
+        identity: the request's id.
+        known: cached analysis of an equal request, or None.
+        regions: regions for the outputs.
+        span: span of OpenTelemetry, or None.
     """
 
     span: RequestSpan | None = None
@@ -538,7 +539,7 @@ class InferRequest(Inference):
         network: Network,
         reply: Reply,
     ) -> None:
-        """For `network`, answered by `reply`; see `Inference`."""
+        """Make a request for `network`, which `reply` answers; see `Inference`."""
         indexes = [each.index for each in outputs]
         super().__init__(arrays, indexes, sequence, deadline_ns, priority)
         self._outputs = outputs
@@ -547,10 +548,10 @@ class InferRequest(Inference):
         self._reading_ns = 0
 
     def submit(self, threads: ThreadPoolExecutor | None = None) -> None:
-        """Execute it now or when its turn comes.
+        """Execute the request now, or when its turn comes.
 
         Args:
-            threads: by whom others' requests are executed that wait behind it; None is the caller's.
+            threads: threads that execute others' requests after this one; None for the caller's thread.
         """
         self._reading_ns = time.monotonic_ns() - self.began_ns
         try:
@@ -584,12 +585,12 @@ class InferRequest(Inference):
             self.span.record("OK", network.version, self.queue_ns, self.inference_ns)
 
     def refuse(self, error: NnburstError) -> None:
-        """Answer with an error, unless it was answered."""
+        """Answer with an error, unless the request was answered."""
         if self.settle():
             self._fail(error)
 
     def cancel(self) -> None:
-        """Its caller is gone: it does not wait any longer, and no answer is sent."""
+        """Remove the request from the queue without an answer, because the caller is gone."""
         if self.settle():
             self._network.queue.abandon(self)
             self._count(self._abandoned())
@@ -603,14 +604,14 @@ class InferRequest(Inference):
         _count(self._network, self.span, status, self.began_ns, self.queue_ns, self.inference_ns)
 
     def _abandoned(self) -> str:
-        """The status of one whose caller is gone: callers go when their deadline passes, too."""
+        """The status of a request whose caller is gone, perhaps because its deadline has passed."""
         late = time.monotonic_ns() >= self.deadline_ns - _CLOCKS_DIFFER_NS
         code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
         return str(code.name)
 
 
 class _Call:
-    """The answer to a call with one message, from whatever thread and without waiting for its reader."""
+    """Answers a call with one message, from any thread and without waiting for the receiver."""
 
     def __init__(self, context: Context, send: Callable[[bytes | None], None]) -> None:
         self._context = context
@@ -634,9 +635,9 @@ class _Call:
         self._send(None)
 
 
-#: Sends message and status in one step: grpcio's own function for calls with one message. What it gives
-#: handlers of streams sends the message first, waits until its reader has taken it in, and then sends the
-#: status. A version without it costs time, nothing else.
+#: grpcio's own function for calls with one message, which sends message and status in one step. The function
+#: for handlers of streams sends the message, waits until it was received, and then sends the status. A
+#: version of grpcio without this function costs only time.
 try:
     from grpc._server import _status as _send_at_once
 except ImportError:
@@ -644,7 +645,7 @@ except ImportError:
 
 
 class _Awaited:
-    """The answer to a request of a stream, whose thread waits for it."""
+    """Keeps the answer to a request of a stream, whose thread waits for it."""
 
     is_wanted = True
 
@@ -662,7 +663,7 @@ class _Awaited:
         self._done.set()
 
     def wait(self) -> Message:
-        if not self._done.wait(2 * LONGEST):  # its queue has answered it by its deadline
+        if not self._done.wait(2 * LONGEST):  # the queue answers at the deadline
             raise GeneralFailure("the request was not answered by its deadline")
         if self._error is not None:
             raise self._error
@@ -677,7 +678,7 @@ def _count(
     queue_ns: int = 0,
     inference_ns: int = 0,
 ) -> None:
-    """Count a request that was not answered, for its model if that is known, and in its trace."""
+    """Count a request that was not answered, for its model if known, and record its span."""
     if network is not None:
         network.refused(status, time.monotonic_ns() - began_ns)
     if span is not None:
@@ -686,13 +687,13 @@ def _count(
 
 
 def _loading_time(caller: Caller) -> float:
-    """Seconds until the RPC's deadline, an hour without one."""
+    """Seconds until the RPC's deadline; an hour without one."""
     remaining = caller.time_remaining()
     return _LONGEST_LOADING if remaining is None else min(remaining, _LONGEST_LOADING)
 
 
 def _timeout(request: Message, remaining: float | None) -> float:
-    """Seconds: the RPC's deadline, the request's own `timeout` in microseconds, or the longest."""
+    """Seconds that a request has: by the RPC's deadline, its own `timeout` (microseconds), or the default."""
     seconds = LONGEST if remaining is None else min(remaining, LONGEST)
     if "timeout" in request.parameters:
         wanted = request.parameters["timeout"].int64_param
@@ -705,7 +706,7 @@ def _timeout(request: Message, remaining: float | None) -> float:
 
 
 def _priority(request: Message) -> int:
-    """KServe's: 1 is served first; 0 or none is the usual one."""
+    """The priority by KServe: 1 is served first; 0 or none is the default."""
     if "priority" not in request.parameters:
         return DEFAULT_PRIORITY
     word = request.parameters["priority"]
@@ -728,7 +729,7 @@ def _sequence(request: Message) -> SequenceWord | None:
             f"sequence_id: {getattr(word, kind) if kind else None!r}, expected an integer or a string"
         )
     key = getattr(word, kind)
-    if not key:  # 0 and "" are the protocol's words for none
+    if not key:  # 0 and "" stand for none in the protocol
         return None
     return SequenceWord(key, _flag(parameters, "sequence_start"), _flag(parameters, "sequence_end"))
 
@@ -745,7 +746,7 @@ def _flag(parameters: Message, name: str) -> bool:
 def _with(
     behaviour: Callable[..., object], threads: ThreadPoolExecutor, *, answers_later: bool = False
 ) -> Callable[..., object]:
-    """A behaviour that a `grpc.Server` has done by `threads`."""
+    """A behaviour that a `grpc.Server` runs on `threads`."""
 
     def call(*arguments: Message, **more: Message) -> object:
         return behaviour(*arguments, **more)

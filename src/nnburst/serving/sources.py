@@ -1,4 +1,4 @@
-"""Where served models come from: options of the command line, and a folder in Triton's layout."""
+"""Finds the models to serve: from options of the command line, and from a folder in Triton's layout."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.importer.load import NamedSource
 from nnburst.serving.credentials import Stamp, stamp
 
-#: A model's name: also of its folder, so it never leads out of the repository.
+#: A valid name of a model. It is also the folder's name, so it must not lead out of the repository.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
 _CONFIG: Final = "config.pbtxt"
 _SUFFIXES: Final = (".tflite", ".onnx")
-#: Bytes of a configuration at most.
+#: Greatest size of a configuration, in bytes.
 _MAX_CONFIG: Final = 1 << 20
 
 
@@ -27,11 +27,11 @@ class UnknownModel(InvalidArgument):
 
 @dataclass(frozen=True)
 class Source:
-    """The place that one version of a model is read from, with a stamp that changes with its files.
+    """The origin of one version of a model, with a stamp that changes with its files.
 
     Attributes:
-        network: its name and version, and the file or `module:attribute` that it is read from.
-        stamp: of the files by their names; None if a change cannot be seen.
+        network: name and version, and the file or `module:attribute` to read.
+        stamp: stamps of the files by name; None if changes cannot be detected.
     """
 
     network: NamedSource
@@ -39,17 +39,17 @@ class Source:
 
 
 class Sources(Protocol):
-    """Models by name."""
+    """A source of models, by name."""
 
     def names(self) -> list[str]:
-        """Those that are there now."""
+        """The names of the present models."""
 
     def versions(self, name: str) -> dict[int, Source]:
-        """The versions of a model that are to be served, by their numbers; reads no model.
+        """The versions of a model to serve, by number; no model is read.
 
         Raises:
             UnknownModel: no model has this name.
-            InvalidArgument: its folder is not as it must be.
+            InvalidArgument: the model's folder is not valid.
         """
 
 
@@ -57,7 +57,7 @@ class GivenModels:
     """The models of `--model` options."""
 
     def __init__(self, models: Mapping[str, Mapping[int, NamedSource]]) -> None:
-        """Have these by name and version."""
+        """Keep the models by name and version."""
         self._models = models
 
     def names(self) -> list[str]:
@@ -72,18 +72,18 @@ class GivenModels:
 
 
 class Repository:
-    """A folder: NAME/VERSION/model.tflite or .onnx, and NAME/config.pbtxt if there is one.
+    """A folder with NAME/VERSION/model.tflite or .onnx, and optional NAME/config.pbtxt.
 
-    Of the configuration `name`, `version_policy`, `default_model_filename`, `dims` of inputs and the names of
-    `sequence_batching.state` count; without a policy the newest version is served.
+    The configuration's `name`, `version_policy`, `default_model_filename`, `dims` of inputs and names of
+    `sequence_batching.state` are used; without a policy the newest version is served.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Look into `folder` whenever something is asked."""
+        """Keep the folder's path; each call reads the folder anew."""
         self.folder = folder
 
     def names(self) -> list[str]:
-        """See `Sources`; folders whose names are not those of models are left alone."""
+        """See `Sources`; folders without a valid model name are ignored."""
         return sorted(
             each.name
             for each in self.folder.iterdir()
@@ -122,7 +122,7 @@ class Repository:
             for version in wanted
         }
 
-    def _config(self, folder: Path) -> Any:  # noqa: ANN401 - messages of protobuf have no types
+    def _config(self, folder: Path) -> Any:  # noqa: ANN401 - protobuf's messages have no types
         from google.protobuf import text_format
         from tritonclient.grpc import model_config_pb2
 
@@ -155,9 +155,10 @@ def _wanted_versions(config: Any, found: list[int]) -> list[int]:  # noqa: ANN40
 
 
 def _shapes(config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401
-    """Dimensions of inputs that the configuration has whole; the others are as the file has them.
+    """Dimensions of the inputs for which the configuration is complete; others are taken from the file.
 
-    With `max_batch_size` the first dimension is not among them, and with `reshape` they are not the file's.
+    With `max_batch_size` the first dimension is missing, and with `reshape` the dimensions differ from the
+    file's.
     """
     if config.max_batch_size:
         return {}
@@ -191,7 +192,7 @@ def _source(network: NamedSource) -> Source:
 
 
 def _stamp(file: Path) -> tuple[tuple[str, Stamp], ...]:
-    """One stamp, or none if the file is not there."""
+    """A mapping with the file's stamp; empty if the file does not exist."""
     try:
         return ((file.name, stamp(file)),)
     except FileNotFoundError:

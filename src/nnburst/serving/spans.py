@@ -1,8 +1,8 @@
-"""OpenTelemetry's spans: one for each request that is read, in the trace of its caller if that has one.
+"""Makes an OpenTelemetry span for each request that is read, in the trace of its caller if there is one.
 
-OpenTelemetry's own variables decide where spans go (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, …). The
-SDK's thread sends them; what it has no room for is dropped, so no request waits. Its library is imported by
-`Spans` alone, and so only with `--spans`.
+OpenTelemetry's own variables configure the receiver (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, …). The
+SDK's thread sends spans and drops those that exceed its buffer, so no request waits. Only `Spans` imports the
+library, and so only `--spans` needs it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nnburst.serving.callers import Caller
 
 logger = logging.getLogger(__name__)
 
-#: Statuses of gRPC that are the server's fault, as OpenTelemetry's conventions have it.
+#: gRPC statuses that count as errors of the server by OpenTelemetry's conventions.
 _FAULTS: Final = frozenset(
     ("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
 )
-#: Characters of a model's name, which is the caller's word.
+#: Greatest length of a model's name, which the caller chooses.
 _LONGEST: Final = 200
-#: Seconds that the end of the process waits for spans that are not sent yet.
+#: Seconds that the process waits at its end for unsent spans.
 _PARTING: Final = 2.0
 
 
@@ -34,7 +34,7 @@ class Spans(Closing):
     """Makes spans. Thread-safe."""
 
     def __init__(self, exporter: Any) -> None:  # noqa: ANN401 - a SpanExporter of the SDK
-        """Send them by `exporter`, which is closed with this."""
+        """Send spans by `exporter`, which is closed with this object."""
         from opentelemetry import trace
         from opentelemetry.context import Context
         from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -54,24 +54,24 @@ class Spans(Closing):
         self._server, self._error = trace.SpanKind.SERVER, trace.StatusCode.ERROR
 
     def begin(self, caller: Caller | None, model: str, began_ns: int) -> RequestSpan:
-        """The span of a request, which has to record it once.
+        """Begin the span of a request, which must call `record` once.
 
         Args:
-            caller: in whose trace it lies.
-            model: that it asks for.
-            began_ns: when it came, on CLOCK_MONOTONIC.
+            caller: caller with the trace.
+            model: name of the requested model.
+            began_ns: time of arrival on CLOCK_MONOTONIC.
         """
         return RequestSpan(self, caller, model, began_ns)
 
     def close(self) -> None:
-        """Send what is left, for `_PARTING` seconds at most; twice is fine."""
+        """Send the remaining spans, for at most `_PARTING` seconds; twice is fine."""
         ending = threading.Thread(target=self._provider.shutdown, name="spans end", daemon=True)
         try:
             start_thread(ending)
         except ResourceExhausted as error:
             logger.warning("spans are lost: %s", error)
             return
-        ending.join(_PARTING)  # a receiver that does not answer holds up no end
+        ending.join(_PARTING)  # a receiver that does not answer must not delay the end
 
     def _record(
         self, trace: dict[str, str], attributes: dict[str, Any], status: str, took_ns: int
@@ -79,7 +79,7 @@ class Spans(Closing):
         now_ns = time.time_ns()
         span = self._tracer.start_span(
             "ModelInfer",
-            # TRUST: the caller's words; what is not a trace of W3C's form begins a new one.
+            # TRUST: the caller's headers; if they are not a valid W3C trace, a new trace begins.
             self._propagator.extract(trace, self._nowhere),
             self._server,
             {f"nnburst.{name}": value for name, value in attributes.items()},
@@ -91,22 +91,22 @@ class Spans(Closing):
 
 
 class RequestSpan:
-    """The span of one request; made when that is answered, so that it costs nothing until then."""
+    """The span of one request. It is made when the request is answered, so it costs nothing until then."""
 
     def __init__(self, spans: Spans, caller: Caller | None, model: str, began_ns: int) -> None:
-        """To be made by `spans`; see `Spans.begin`."""
+        """Use `Spans.begin`."""
         self._spans, self._model, self._began_ns = spans, model, began_ns
         self._protocol = caller.protocol if caller is not None else ""
         self._trace = caller.trace() if caller is not None else {}
 
     def record(self, status: str, version: int, queue_ns: int, inference_ns: int) -> None:
-        """Make it.
+        """Make the span.
 
         Args:
-            status: gRPC's name.
-            version: of the model; 0 if it is not known.
-            queue_ns: until there was a lane; 0 if it did not come to that.
-            inference_ns: of the execution, likewise.
+            status: gRPC's name of the status.
+            version: version of the model; 0 if not known.
+            queue_ns: nanoseconds until a lane was free; 0 if it never was.
+            inference_ns: nanoseconds of the execution; 0 without one.
         """
         attributes = {
             "protocol": self._protocol,
@@ -121,10 +121,10 @@ class RequestSpan:
 
 
 def otlp_exporter() -> Any:  # noqa: ANN401 - a SpanExporter of the SDK
-    """An exporter that sends spans by OTLP, over gRPC unless OpenTelemetry's variables name HTTP.
+    """Make an exporter that sends spans by OTLP, over gRPC unless OpenTelemetry's variables choose HTTP.
 
     Raises:
-        InvalidArgument: they name another protocol.
+        InvalidArgument: the variables choose another protocol.
     """
     general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)

@@ -1,4 +1,4 @@
-"""Counts a model's requests and sums their durations, as the protocol's ModelStatistics has them."""
+"""Counts a model's requests and sums their durations, for the protocol's ModelStatistics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-#: Upper ends of the histograms' buckets, in nanoseconds; what is longer is in the last one.
+#: Upper ends of the histograms' buckets in nanoseconds; longer durations are in the last bucket.
 BOUNDS: Final = (
     *(int(step * 10**power) for power in (5, 6, 7, 8) for step in (1, 2.5, 5)),
     10**9,
@@ -18,37 +18,37 @@ BOUNDS: Final = (
 
 
 class Histogram:
-    """Counts durations by the bounds between which they fall. Its owner keeps threads apart.
+    """Counts durations in buckets. Not thread-safe.
 
     Attributes:
-        counts: of each bucket, and of what is above all bounds.
-        total: sum of all, in nanoseconds.
+        counts: counts of the buckets, and of the durations above all bounds.
+        total: sum of all durations, in nanoseconds.
     """
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Start with empty buckets."""
         self.counts = [0] * (len(BOUNDS) + 1)
         self.total = 0
 
     def add(self, nanoseconds: int) -> None:
-        """Count one."""
+        """Count a duration."""
         self.counts[bisect_left(BOUNDS, nanoseconds)] += 1
         self.total += nanoseconds
 
     def merge(self, other: Histogram) -> None:
-        """Count what `other` has, too."""
+        """Add the counts of `other`."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
 
 class Durations(NamedTuple):
-    """Of one request, in nanoseconds.
+    """The durations of one request, in nanoseconds.
 
     Attributes:
-        queue: until it had a lane.
-        inference: of the execution.
-        total: from its arrival in the service to its answer.
-        reading: of its tensors.
+        queue: time until a lane was free.
+        inference: time of the execution.
+        total: time from the arrival in the service to the answer.
+        reading: time of reading the tensors.
     """
 
     queue: int
@@ -58,17 +58,17 @@ class Durations(NamedTuple):
 
     @property
     def writing(self) -> int:
-        """The rest of the total: making the answer."""
+        """The rest of the total: the time of making the answer."""
         return max(0, self.total - self.queue - self.inference - self.reading)
 
 
 class Snapshot(NamedTuple):
-    """Counts of one moment.
+    """A consistent copy of the counts.
 
     Attributes:
-        statuses: requests by gRPC's name of their status.
-        in_flight: requests that have no answer yet.
-        histograms: durations of those that were answered, by the names of the first three of `Durations`.
+        statuses: number of requests by gRPC's name of their status.
+        in_flight: number of requests without an answer yet.
+        histograms: durations of answered requests, by the names of the first three of `Durations`.
     """
 
     statuses: Counter[str]
@@ -80,36 +80,36 @@ class Statistics:
     """Counts and sums. Thread-safe."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
+        """Start with zeros."""
         self._lock = threading.Lock()
         self.succeeded = self.failed = self.executions = 0
         self.failed_ns = 0
         self._sums = [0, 0, 0, 0]
         self.last_ms = 0
-        #: Requests by gRPC's name of their status.
+        #: Number of requests by gRPC's name of their status.
         self.statuses: Counter[str] = Counter()
         self.in_flight = 0
-        #: In the order of `Durations`, whose last one has none.
+        #: In the order of `Durations`; the last duration has no histogram.
         self._histograms = {name: Histogram() for name in Durations._fields[:3]}
 
     @property
     def success(self) -> Durations:
-        """Sums over requests that were answered."""
+        """The sums over answered requests."""
         with self._lock:
             return Durations(*self._sums)
 
     def execute(self) -> None:
-        """Count an execution, of one request or of several that were joined."""
+        """Count an execution, of one request or of a batch."""
         with self._lock:
             self.executions += 1
 
     def begin(self) -> None:
-        """A request has come; `succeed` or `fail` follows."""
+        """Count a new request; `succeed` or `fail` follows."""
         with self._lock:
             self.in_flight += 1
 
     def snapshot(self) -> Snapshot:
-        """All of one moment."""
+        """A consistent copy of the counts."""
         with self._lock:
             histograms = {name: Histogram() for name in self._histograms}
             for name, found in self._histograms.items():
@@ -139,7 +139,7 @@ class Statistics:
 
 
 def totals(several: Sequence[Statistics]) -> Snapshot:
-    """The sum of several, of which there is one at least."""
+    """The sum of one or more snapshots."""
     found = several[0].snapshot()
     for each in several[1:]:
         more = each.snapshot()

@@ -1,9 +1,8 @@
-"""Turns requests of KServe v2 into arrays and arrays into responses, and checks every field.
+"""Converts requests of KServe v2 to arrays and arrays to responses, and checks every field.
 
-KServe's data types and NNAPI's.
-
-Quantised tensors travel as their integers; scale and zero point are in the model's configuration. INT64,
-UINT64, FP64 and BF16 are types of whole graphs; BYTES has no counterpart and is refused by name.
+KServe's data types are mapped to NNAPI's. Quantised tensors are sent as their integers; scale and zero point
+are in the model's configuration. INT64, UINT64, FP64 and BF16 are types of whole graphs; BYTES has no
+counterpart and is refused by name.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from nnburst.serving.regions import UserRegions, required
 
 @dataclass(frozen=True)
 class DataType:
-    """One of KServe's types that tensors of models can have.
+    """A data type of KServe that tensors of models can have.
 
     Attributes:
-        name: as requests have it.
-        dtype: of arrays, little-endian.
-        contents: field of `InferTensorContents`; empty for types that travel as raw bytes only.
+        name: name of the type in requests.
+        dtype: dtype of arrays, little-endian.
+        contents: field of `InferTensorContents`; empty for types that are sent only as raw bytes.
     """
 
     name: str
@@ -52,7 +51,7 @@ _ALL: Final = (
 _BY_DTYPE: Final[Mapping[np.dtype[Any], DataType]] = {kind.dtype: kind for kind in _ALL}
 
 
-#: What JSON's numbers become, by KServe's names; BF16 is made of the FP32.
+#: The dtype of JSON's numbers, by KServe's type names; BF16 is converted from FP32.
 DATA_TYPES: Final[Mapping[str, np.dtype[Any]]] = {
     **{kind.name: kind.dtype for kind in _ALL},
     "BF16": np.dtype("<f4"),
@@ -60,10 +59,10 @@ DATA_TYPES: Final[Mapping[str, np.dtype[Any]]] = {
 
 
 def data_type(dtype: np.dtype[Any], element: str = "") -> DataType:
-    """KServe's type for arrays of `dtype`; `element` is as `Parameter` has it.
+    """KServe's type for arrays of `dtype`; `element` is the element type of `Parameter`.
 
     Raises:
-        InvalidArgument: it has none, as types of most extensions do.
+        InvalidArgument: there is no such type, as for most types of extensions.
     """
     if element == "bfloat16":
         return DataType("BF16", dtype, "")
@@ -78,7 +77,7 @@ Message = Any
 Array = npt.NDArray[Any]
 #: Shape and bytes of an output.
 Value = tuple[tuple[int, ...], bytes]
-#: Parameters of tensors that change what is answered; unknown ones are left alone, as the protocol wants it.
+#: Parameters of tensors that change the answer. Unknown ones are ignored, as the protocol requires.
 _REFUSED: Final = ("classification",)
 
 
@@ -87,11 +86,11 @@ class Tensor:
     """One input or output of a served model.
 
     Attributes:
-        name: in requests.
-        kind: its data type.
-        shape: -1 is open; empty is a scalar, for which requests have shape [] or [1].
-        scale: of quantised tensors; 0 for others.
-        zero_point: likewise.
+        name: name in requests.
+        kind: data type.
+        shape: extents; -1 is open. Empty is a scalar, for which requests have shape [] or [1].
+        scale: scale of quantised tensors; 0 for others.
+        zero_point: zero point of quantised tensors; 0 for others.
     """
 
     name: str
@@ -104,7 +103,7 @@ class Tensor:
         """The shape of the array for a tensor that is sent with shape `given`.
 
         Raises:
-            InvalidArgument: it is not one of this tensor's.
+            InvalidArgument: the shape does not fit this tensor.
         """
         shape = tuple(given)
         if not self.shape and shape in ((), (1,)):
@@ -119,31 +118,31 @@ class Tensor:
         return shape
 
     def check_size(self, shape: tuple[int, ...], size: int) -> None:
-        """Refuse a tensor of `size` bytes that has not as many as its shape.
+        """Check that `size` is the number of bytes of a tensor of this shape.
 
         Raises:
-            InvalidArgument: there are more or fewer.
+            InvalidArgument: there are more or fewer bytes.
         """
         wanted = math.prod(shape) * self.kind.dtype.itemsize
         if size != wanted:
             raise InvalidArgument(f"input {self.name!r} has {size} bytes, expected {wanted}")
 
     def array(self, shape: tuple[int, ...], raw: bytes) -> Array:
-        """Little-endian bytes in row-major order as an array.
+        """Make an array from little-endian bytes in row-major order.
 
         Raises:
-            InvalidArgument: there are more or fewer than the shape has.
+            InvalidArgument: there are more or fewer bytes than the shape has.
         """
         self.check_size(shape, len(raw))
-        if self.kind.name == "BOOL":  # any byte is one of both
+        if self.kind.name == "BOOL":  # any byte other than 0 is true
             return np.not_equal(np.frombuffer(raw, np.uint8), 0).reshape(shape)
         return np.frombuffer(raw, self.kind.dtype).reshape(shape)
 
     def typed(self, shape: tuple[int, ...], contents: Message) -> Array:
-        """An `InferTensorContents` as an array.
+        """Make an array from an `InferTensorContents`.
 
         Raises:
-            InvalidArgument: the field of this type is not the one that is filled, or values do not fit.
+            InvalidArgument: another field than this type's is filled, or values do not fit.
         """
         if not self.kind.contents:
             raise InvalidArgument(
@@ -173,10 +172,10 @@ class Wanted:
     """An output that a request asks for.
 
     Attributes:
-        index: among the model's outputs.
-        region: name of the shared memory that it goes to; empty for by value.
-        offset: in bytes.
-        size: room in bytes.
+        index: index among the model's outputs.
+        region: name of the shared memory for the output; empty to send it by value.
+        offset: offset in bytes.
+        size: size of the room in bytes.
     """
 
     index: int
@@ -186,17 +185,17 @@ class Wanted:
 
 
 def value_of(array: Array) -> Value:
-    """An output as it travels; the array may change afterwards."""
+    """An output as shape and bytes; a copy, so the array may change afterwards."""
     return array.shape, array.tobytes()
 
 
 def read_inputs(
     request: Message, tensors: Sequence[Tensor], regions: UserRegions | None
 ) -> list[Array]:
-    """The inputs of a ModelInferRequest, in the model's order.
+    """Read the inputs of a ModelInferRequest, in the model's order.
 
     Args:
-        request: as it came.
+        request: the received message.
         tensors: the model's inputs.
         regions: registered shared memory; None if the caller may not use any.
 
@@ -220,7 +219,7 @@ def read_inputs(
         shape = tensor.check_shape(given.shape)
         placed = _place(given, regions)
         if placed is not None and regions is not None:
-            # Before memory of that size is filled: a region may be sparse, and any size.
+            # Before memory of that size is filled: a region may be sparse and of any size.
             tensor.check_size(shape, placed[2])
             if -1 in tensor.shape:
                 regions.check_open_size(placed[2])
@@ -244,10 +243,10 @@ def read_inputs(
 def wanted_outputs(
     request: Message, tensors: Sequence[Tensor], regions: UserRegions | None
 ) -> list[Wanted]:
-    """Which outputs a request asks for: all, unless it names some.
+    """The outputs that a request asks for: all, unless it names some.
 
     Raises:
-        InvalidArgument: one is unknown or comes twice, or asks for what is not there.
+        InvalidArgument: an output is unknown, listed twice, or asks for something unsupported.
     """
     if not request.outputs:
         return [Wanted(index) for index in range(len(tensors))]
@@ -296,12 +295,12 @@ def write_outputs(
 
 
 def _place(given: Message, regions: UserRegions | None) -> tuple[str, int, int] | None:
-    """Region, offset and size that a tensor names; None for by value."""
+    """Region, offset and size that a tensor names; None for a tensor by value."""
     if not given.parameters or "shared_memory_region" not in given.parameters:
         return None
     required(regions, given.name)
     parameters = given.parameters
-    # Reading a key of a map of messages adds it, which is why it is looked for first.
+    # Reading a missing key of a map of messages adds it, so its presence is checked first.
     offset = (
         parameters["shared_memory_offset"].int64_param
         if "shared_memory_offset" in parameters

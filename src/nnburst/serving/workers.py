@@ -1,4 +1,4 @@
-"""Processes of the driver that execute for the front: as a rule, one for each model."""
+"""Keeps the driver's processes that execute for the front: usually one for each model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nnburst.client.connect import connect
 from nnburst.client.device import Device, recovering_device
 from nnburst.hal.utils import Closing
 
-#: Processes for one front: a driver has 64 for one client. With more models than these, models share.
+#: Greatest number of processes for one front; a driver allows 64 for one client. Further models share them.
 MAX_WORKERS: Final = 48
 
 
 class Worker(Closing):
-    """A connection to the driver, and so a process of its own there. Thread-safe."""
+    """A connection to the driver, which has a process of its own there. Thread-safe."""
 
     def __init__(self, address: str) -> None:
-        """Nothing is connected to before `device` is asked for."""
+        """Keep the address; the first use of `device` connects."""
         self._address = address
         self._lock = threading.Lock()
         self._device: Device | None = None
@@ -40,7 +40,7 @@ class Worker(Closing):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is there now."""
+        """Whether the process is alive now."""
         return self._last is not None and self._last.is_alive
 
     @property
@@ -59,7 +59,7 @@ class Worker(Closing):
         """End the process; the next call that needs one connects again."""
         last = self._last
         if last is not None and last.is_alive:
-            with contextlib.suppress(OSError):  # it has ended by itself
+            with contextlib.suppress(OSError):  # it has ended meanwhile
                 signal.pidfd_send_signal(last.pidfd, signal.SIGKILL)
 
     def close(self) -> None:
@@ -74,23 +74,23 @@ class Worker(Closing):
 
 
 class Workers(Closing):
-    """Lends a worker to each model. Thread-safe."""
+    """Assigns a worker to each model. Thread-safe."""
 
     def __init__(self, address: str, most: int = MAX_WORKERS) -> None:
-        """Begin with none.
+        """Start without workers.
 
         Args:
-            address: of the driver.
-            most: workers at once; models share beyond.
+            address: address of the driver.
+            most: greatest number of workers; further models share them.
         """
         self._address = address
         self._most = most
         self._lock = threading.Lock()
-        #: How many models each one serves.
+        #: The number of models of each worker.
         self._users: dict[Worker, int] = {}
 
     def lend(self) -> Worker:
-        """A worker of its own, or the one that serves the fewest models; `take_back` it."""
+        """Assign a new worker, or the one with the fewest models; `take_back` releases it."""
         with self._lock:
             if len(self._users) < self._most:
                 worker = Worker(self._address)
@@ -101,7 +101,7 @@ class Workers(Closing):
             return worker
 
     def take_back(self, worker: Worker) -> None:
-        """A model needs it no more; the process ends if it was the last one's."""
+        """Release a worker from one model; its process ends with the last one."""
         with self._lock:
             left = self._users[worker] - 1
             if left:
@@ -111,7 +111,7 @@ class Workers(Closing):
         worker.close()
 
     def close(self) -> None:
-        """End all."""
+        """End all workers."""
         with self._lock:
             workers, self._users = list(self._users), {}
         for worker in workers:
