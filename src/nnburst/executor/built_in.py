@@ -1,7 +1,7 @@
 """Makes the executors that ship with this package, each with the fallback that runs what its engine cannot.
 
-A function below is an executor by its name; drivers, commands and the framework find it here, so a new one is
-a module and a function. Nothing is imported before a function is called.
+Each function below makes the executor of its name; drivers, commands and the framework find it here. A new
+executor takes a module and a function. Nothing is imported before a function is called.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ _OPENVINO: Final = "nnburst.executor.openvino"
 
 #: The function that makes each executor, by its name.
 BUILT_IN: Final[dict[str, _Make]] = {}
-#: What those of `OPTIONED` are made with unless the service names options.
+#: Options of an executor for which the service names none.
 _NO_OPTIONS: Final[Mapping[str, str]] = {}
-#: The modules that each has imported once it has prepared models of every kind.
+#: The modules that each executor imports by the time that it has prepared models of every kind.
 MODULES: Final[dict[str, tuple[str, ...]]] = {}
-#: Begins what an executor can do beside a driver's imports, once for all later forks, and gives what waits.
+#: For some executors, a function that begins work beside a driver's imports, once for all later forks; it
+#: returns a function that waits for the end of this work.
 BEGINNINGS: Final[dict[str, Callable[[], Callable[[], object]]]] = {}
-#: Names of those whose packed weights processes can share (`nnburst.executor.base`).
+#: Names of executors whose packed weights processes can share (`nnburst.executor.base`).
 PACKING: Final = frozenset({"litert"})
 
 
@@ -56,7 +57,7 @@ def _built_in(*modules: str) -> Callable[[_Make], _Make]:
 
 @_built_in(_NULL)
 def null() -> Executor:
-    """Computes nothing."""
+    """Make the executor that computes nothing."""
     from nnburst.executor.null import NullExecutor
 
     return NullExecutor()
@@ -64,7 +65,7 @@ def null() -> Executor:
 
 @_built_in(_REFERENCE)
 def reference() -> Executor:
-    """Every operation, in numpy."""
+    """Make the executor that computes every operation in numpy."""
     from nnburst.executor.reference.executor import ReferenceExecutor
 
     return ReferenceExecutor()
@@ -72,7 +73,7 @@ def reference() -> Executor:
 
 @_built_in(_LITERT, _REFERENCE)
 def litert(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
-    """LiteRT on the CPU or by a delegate, and the reference executor for what LiteRT cannot run."""
+    """Make LiteRT's executor (CPU or delegate), with the reference executor for what it cannot run."""
     from nnburst.executor.litert.executor import LiteRtExecutor
 
     return LiteRtExecutor(DeferredFallback(_reference), options)
@@ -80,7 +81,7 @@ def litert(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
 
 @_built_in(_ONNXRUNTIME, _REFERENCE)
 def onnxruntime(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
-    """Whole ONNX graphs and networks by onnxruntime, and the reference executor for what it refuses."""
+    """Make the executor of ONNX graphs and networks, with the reference executor for what it refuses."""
     from nnburst.executor.onnxruntime.executor import OnnxRuntimeExecutor
 
     return OnnxRuntimeExecutor(DeferredFallback(_reference), options)
@@ -88,7 +89,7 @@ def onnxruntime(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
 
 @_built_in(_OPENVINO, _REFERENCE)
 def openvino(options: Mapping[str, str] = _NO_OPTIONS) -> Executor:
-    """OpenVINO, and the reference executor for models that it refuses."""
+    """Make OpenVINO's executor, with the reference executor for models that it refuses."""
     from nnburst.executor.openvino import OpenVinoExecutor
 
     return OpenVinoExecutor(DeferredFallback(_reference), options)
@@ -110,9 +111,9 @@ BEGINNINGS["litert"] = _begin_litert
 
 
 class DeferredFallback:
-    """Answers from declarations until it prepares a model: kernels take 15 ms to import. Thread-safe."""
+    """Imports its executor only to prepare a model, since kernels take 15 ms to import. Thread-safe."""
 
-    #: One for the model, one for constants.
+    #: One file for the model, one for constants.
     cache_files = NumberOfCacheFiles(1, 1)
 
     def __init__(self, make: Callable[[], FallbackExecutor]) -> None:

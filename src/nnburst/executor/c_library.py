@@ -1,6 +1,6 @@
-"""Executors in C, by the header nnburst/executor.h: libraries that a driver loads, and its own null executor.
+"""Loads executors written in C (nnburst/executor.h): libraries that a driver opens, and its null executor.
 
-What a library describes and returns is checked here and in csrc/executor.c before anything is made of it.
+A library's descriptions and results are checked here and in csrc/executor.c before they are used.
 Models and requests have been checked before they are handed over.
 """
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     )
 
 _RUN: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_hosted_run")))
-#: Bytes of a cache file that an executor may write.
+#: The most bytes that an executor may write to a cache file.
 _MOST_SAVED: Final = 1 << 30
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LARGEST_ALIGNMENT: Final = 4096
@@ -70,9 +70,9 @@ _LARGEST_ALIGNMENT: Final = 4096
 
 
 class CExecutor(Executor):
-    """An executor whose functions are C's. Thread-safe.
+    """An executor whose functions are written in C. Thread-safe.
 
-    Its device is open as long as this, or anything that was prepared or allocated with it, lives.
+    Its device stays open until this object and all that was prepared or allocated with it are freed.
 
     Attributes:
         cache_files: how many files of each kind a model is saved in; see `nnburst.executor.base`.
@@ -81,11 +81,11 @@ class CExecutor(Executor):
     cache_files: NumberOfCacheFiles = NumberOfCacheFiles(0, 0)
 
     def __init__(self, functions: nnburst_executor, device: nnbx_device | None = None) -> None:
-        """Use `load`; subclasses set the attributes of an executor by themselves.
+        """Own a device (`load` opens libraries). Subclasses set the attributes of an executor themselves.
 
         Args:
-            functions: a table of this header's size.
-            device: open; None if there is nothing to open.
+            functions: a function table as large as in this version of the header.
+            device: an open device; None if the executor has none.
         """
         self._functions = functions
         self._device = ffi.NULL if device is None else device
@@ -97,12 +97,13 @@ class CExecutor(Executor):
         """Load a library and open its device for this process.
 
         Args:
-            path: of the library.
-            options: for its device.
+            path: path of the library.
+            options: options for its device, by key.
 
         Raises:
-            DeviceUnavailable: it cannot be loaded, is no executor of this ABI, or describes itself wrongly.
-            NnburstError: its reason not to be opened.
+            DeviceUnavailable: the library cannot be loaded, is not an executor of this ABI, or has a wrong
+                description.
+            NnburstError: the device cannot be opened; the library gives the reason.
         """
         message = new_message()
         functions = lib.nnb_executor_load_unlocked(str(path.resolve()).encode(), message)
@@ -144,7 +145,7 @@ class CExecutor(Executor):
             raise DeviceUnavailable(f"{path.name}: describe: {error}") from error
 
     def _check_description(self, said: nnbx_description) -> None:
-        """Take a library's description of itself; ValueError or an NnburstError if it cannot be so."""
+        """Check and keep a library's description of itself; ValueError or an NnburstError if it is wrong."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name is {self.name!r}, expected {_NAME.pattern}")
         self.device_type = DeviceType(said.type)
@@ -172,7 +173,7 @@ class CExecutor(Executor):
         return self._extensions
 
     def supported(self, model: Model) -> list[bool]:
-        """Whether each operation can be run if constants in pools are not looked at; see `supported_with`."""
+        """Whether each operation can be run, judged without constants in pools; see `supported_with`."""
         return self._supported(model, ())
 
     def supported_with(self, model: Model, pools: Sequence[Bytes]) -> list[bool]:
@@ -221,7 +222,7 @@ class CExecutor(Executor):
         size: int,
         uses: Sequence[MemoryUse],
     ) -> CMemory | None:
-        """Memory of the device; None if it has none. See `nnburst.executor.base.AllocatingExecutor`."""
+        """Allocate device memory; None if it has none. See `nnburst.executor.base.AllocatingExecutor`."""
         if self._functions.allocate == ffi.NULL:
             return None
         extents = ffi.new("uint32_t[]", [*dimensions, 0])
@@ -229,7 +230,7 @@ class CExecutor(Executor):
         kept: list[object] = []
         for use in uses:
             handle = use.prepared.find_handle() if isinstance(use.prepared, CPrepared) else None
-            if handle is not None:  # else the model is gone, and with it the use
+            if handle is not None:  # a closed model has no use for memory
                 role = roles[len(kept)]
                 role.prepared, role.is_output, role.index = handle, use.is_output, use.index
                 kept.append(handle)
@@ -266,10 +267,10 @@ class CPrepared(Prepared):
         """Own `handle`, which destroys it when it is dropped.
 
         Args:
-            executor: that prepared it.
-            handle: of a struct nnbx_prepared.
-            model: as validated.
-            num_threads: that an execution uses at most.
+            executor: the executor that prepared the model.
+            handle: a struct nnbx_prepared.
+            model: the validated model.
+            num_threads: the most threads that an execution uses.
         """
         self.num_threads = num_threads
         self._executor = executor
@@ -287,7 +288,7 @@ class CPrepared(Prepared):
         """The struct nnbx_prepared.
 
         Raises:
-            GeneralFailure: this is closed.
+            GeneralFailure: the model is closed.
         """
         handle = self._handle
         if handle is None:
@@ -295,7 +296,7 @@ class CPrepared(Prepared):
         return handle
 
     def find_handle(self) -> nnbx_prepared | None:
-        """The struct nnbx_prepared; None if this is closed."""
+        """The struct nnbx_prepared; None if the model is closed."""
         return self._handle
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> CExecution:
@@ -359,7 +360,7 @@ class CPrepared(Prepared):
         return Cached(without_constants(self._model), program, constants)
 
     def close(self) -> None:
-        """Let go of the model, which the executor destroys with the last execution of it."""
+        """Release the model, which the executor destroys with the last execution of it."""
         self._handle = None
 
 
@@ -367,17 +368,17 @@ class CExecution(Execution):
     """A request bound by an executor in C. One thread runs it at a time.
 
     Attributes:
-        native: how the burst loop runs it.
-        copied_bytes: what each run copies, because arguments do not lie as the executor needs them.
+        native: the call by which the burst loop runs the request.
+        copied_bytes: bytes that each run copies, because arguments lack the executor's alignment or padding.
     """
 
     def __init__(self, kept: object, hosted: Any, output_count: int) -> None:  # noqa: ANN401
         """Own `hosted`, a cffi struct nnb_hosted *, which is freed when it is dropped.
 
         Args:
-            kept: what must outlive it: the model, and the arguments' memory.
+            kept: objects that must outlive the execution: the model, and the arguments' memory.
             hosted: the bound execution.
-            output_count: of outputs.
+            output_count: number of outputs.
         """
         self._kept = kept
         self._hosted = hosted
@@ -388,7 +389,7 @@ class CExecution(Execution):
 
     @property
     def native(self) -> NativeCall | None:
-        """The call by which the burst loop runs it; None without a loop in C."""
+        """The call by which the burst loop runs the request; None without a loop in C."""
         return None if self._hosted is None else self._native
 
     def run(
@@ -402,7 +403,7 @@ class CExecution(Execution):
         return run_native(self._native, deadline_ns, loop_timeout_ns)
 
     def close(self) -> None:
-        """Have the executor let go of the memory."""
+        """Make the executor release the memory."""
         hosted, self._hosted = self._hosted, None
         if hosted is not None:
             ffi.release(hosted)

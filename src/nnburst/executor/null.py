@@ -13,18 +13,18 @@ from nnburst.hal.types import NumberOfCacheFiles
 
 
 class NullExecutor(CExecutor):
-    """Supports every model and computes nothing: csrc/null_executor.c, by the header of executors in C."""
+    """Supports every model and computes nothing (csrc/null_executor.c, an executor in C)."""
 
     name = "null"
     device_type = DeviceType.CPU
     cache_files = NumberOfCacheFiles(1, 0)  # no constants
 
     def __init__(self) -> None:
-        """There is nothing to open."""
+        """Use the built-in functions, which need no device."""
         super().__init__(lib.nnb_null_executor())
 
     def supported_with(self, model: Model, _pools: Sequence[Bytes]) -> list[bool]:
-        """As `supported`: values do not count."""
+        """See `supported`: values of constants make no difference."""
         return self.supported(model)
 
 
@@ -32,6 +32,6 @@ class NullPrepared(CPrepared):
     """A model that is never computed. Unknown extents of outputs are reported as 1."""
 
     def __init__(self, model: Model) -> None:
-        """Do not compute `model`."""
+        """Prepare `model` without computing it."""
         null = NullExecutor()
         super().__init__(null, null.prepare(model, ()).handle, model)

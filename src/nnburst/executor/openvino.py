@@ -1,7 +1,7 @@
-"""The openvino executor: core operations, lowered to ONNX graphs, by OpenVINO's C library (csrc/openvino.c).
+"""Runs core operations, lowered to ONNX graphs, by OpenVINO's C library (csrc/openvino.c).
 
-OpenVINO reads ONNX, so the lowerings are those of the onnxruntime executor, and its sessions and bindings are
-used, too (ADR 57).
+OpenVINO reads ONNX, so this executor uses the lowerings, sessions and bindings of the onnxruntime executor
+(ADR 57).
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _OPTIONS: Final[dict[str, Variable[Any]]] = {
 }
 #: Operations that the engine computes wrongly: its LRN sums another window than the graph's.
 _WRONG: Final = frozenset({OperationType.LOCAL_RESPONSE_NORMALIZATION})
-#: Operations that the engine does not replace by their result if image and filter are constant. It runs them
-#: once, and what is computed next, the sum with a bias, too, may overwrite that result: each run then starts
-#: from the last one's.
+#: Operations that the engine does not fold if image and filter are constant. It runs them once, and a later
+#: operation, such as the sum with a bias, may overwrite that result: each run then starts from the one
+#: before.
 _RUN_ONCE: Final = frozenset(
     {
         OperationType.AVERAGE_POOL_2D,
@@ -75,8 +75,8 @@ _RUN_ONCE: Final = frozenset(
         OperationType.TRANSPOSE_CONV_2D,
     }
 )
-#: Largest extent of an image that is resized: the engine has places in float32, and beyond it they are so
-#: far off that results are, too.
+#: Largest extent of an image that is resized: the engine computes coordinates in float32, which are too far
+#: off beyond it.
 _MOST_RESIZED: Final = 512
 _RESIZED: Final = (OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR)
 _ENGINE: Final = EngineFunctions(
@@ -96,7 +96,7 @@ def library() -> str:
     """Open the library for this process; its version.
 
     Raises:
-        DeviceUnavailable: it is not there, or is not OpenVINO's of 2025.4 or later.
+        DeviceUnavailable: the library is not installed, or is not OpenVINO 2025.4 or later.
     """
     spec = importlib.util.find_spec("openvino")
     folders = spec.submodule_search_locations if spec is not None else None
@@ -128,7 +128,7 @@ def _smallest_graph() -> bytes:
 
 
 def _device_name(device: str) -> str:
-    """The whole name of a device.
+    """The full name of a device.
 
     Raises:
         DeviceUnavailable: there is no such device.
@@ -264,10 +264,10 @@ class OpenVinoPrepared(SessionPrepared):
 
 
 def _properties(device: str, threads: int, profile: bool) -> list[tuple[str, str]]:
-    """Those that a network is compiled with; each plugin refuses those that it does not have."""
+    """The properties to compile a network with, only those that the device's plugin accepts."""
     given = [("PERF_COUNT", "YES" if profile else "NO")]
     if device.startswith((_CPU, "GPU")):
-        # By itself it computes in bfloat16 or float16 on processors that have them.
+        # By default the engine computes in bfloat16 or float16 on processors that have these types.
         given += [("INFERENCE_PRECISION_HINT", "f32"), ("NUM_STREAMS", "1")]
     if device.startswith(_CPU):
         given += [("INFERENCE_NUM_THREADS", str(threads)), ("ENABLE_CPU_PINNING", "NO")]
@@ -280,7 +280,7 @@ def _device_type(device: str) -> DeviceType:
 
 
 def _is_wrong(model: Model, operation: Operation) -> bool:
-    """Whether the engine computes something else."""
+    """Whether the engine computes an operation wrongly."""
     if operation.type not in _RESIZED:
         return operation.type in _WRONG
     images = (model.main.operands[i] for i in (operation.inputs[0], operation.outputs[0]))
@@ -306,7 +306,7 @@ def _is_right(model: Model) -> bool:
 
 
 class OpenVinoExecutor(Executor):
-    """Core operations by OpenVINO. Thread-safe.
+    """Runs core operations by OpenVINO. Thread-safe.
 
     The engine runs what the onnxruntime executor lowers, apart from operations that it computes wrongly. The
     service chooses the device, by `--option device=GPU` or NNBURST_OPENVINO_DEVICE.
@@ -324,11 +324,11 @@ class OpenVinoExecutor(Executor):
         """Open the library and the device's plugin, so that a worker does not have to. No thread is started.
 
         Args:
-            rest: runs a model if the engine turns out to refuse it.
+            rest: executor that runs a model if the engine refuses it.
             options: values for `device`, `threads` and `profile`, which go before the environment's.
 
         Raises:
-            DeviceUnavailable: it is not installed, or has no such device.
+            DeviceUnavailable: OpenVINO is not installed, or has no such device.
             InvalidArgument: an option is unknown, or its value breaks its rule.
         """
         for key in options.keys() - _OPTIONS.keys():

@@ -1,1 +1,1 @@
-"""The parts that all executors may use: declared operations, plans, layouts, arenas, tensors, windows."""
+"""Provides the parts that executors share: declared operations, plans, layouts, arenas, tensors, windows."""

@@ -28,7 +28,7 @@ def infer(
     declared: Sequence[TensorType],
     exact: Sequence[bool],
 ) -> list[TensorType]:
-    """Types of a step's outputs: the computed ones, merged with the declared ones.
+    """Infer the types of a step's outputs, and merge them with the declared ones.
 
     Args:
         step: an operation with a shape rule.
@@ -59,7 +59,7 @@ def bind(
     declared: Sequence[TensorType],
     binding: Binding,
 ) -> Run:
-    """Bind a step with a shape rule to its operands, float16 converted around the kernel."""
+    """Bind a step with a shape rule to its operands; float16 is converted before and after the kernel."""
     before: list[Run] = []
     after: list[Run] = []
     ins = [_widen_input(step, at, x, binding, before) for at, x in enumerate(inputs)]
@@ -79,7 +79,7 @@ def compute(
 ) -> list[Tensor]:
     """Run a step whose output shapes depend on data.
 
-    The arrays are the kernel's and may lie in scratch memory or be an input's: copy them at once.
+    The arrays belong to the kernel: they may lie in scratch memory or be an input's. Copy them at once.
     """
     check_operands(step, inputs)
     before: list[Run] = []
@@ -102,7 +102,7 @@ def compute(
 
 
 def check_operands(step: Step, inputs: Sequence[Tensor | TensorType | None]) -> None:
-    """Refuse omitted operands that are not optional, and empty tensors if they are not accepted.
+    """Refuse omitted operands that are not optional, and empty tensors that the operation does not accept.
 
     Raises:
         OperationFailed: with the status that the operation's definition gives.

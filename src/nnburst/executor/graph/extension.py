@@ -6,10 +6,10 @@
     @FIBONACCI.operation(0, "FIBONACCI", forms=…, rows=…, shape=rule)
     def fibonacci(node: Node) -> Run: ...
 
-A driver finds it by the entry-point group `nnburst.extensions` when a model first names it, or by
+A driver finds an extension by the entry-point group `nnburst.extensions` when a model first names it, or by
 `install`. In this process, types and operations get codes below a prefix of their own ("local codes"). A
-model's prefixes are translated to local codes once; from then on an extension's operation is planned,
-checked and run like any other.
+model's prefixes are translated to local codes once; from then on an extension's operation is planned, checked
+and run like any other.
 
 NNAPI: nn/extensions, which leaves all this to each driver.
 """
@@ -56,7 +56,8 @@ logger = logging.getLogger("nnburst.executor")
 K = TypeVar("K", bound=Kernel)
 L = TypeVar("L", bound=Lowering)
 
-#: Local prefix of all extensions that are not known here; nothing is ever registered below it.
+#: Local prefix of all extensions that this process does not have; no type or operation is registered below
+#: it.
 _UNKNOWN: Final = 0x7FFF
 _local_prefixes: Final = itertools.count(1)
 _installed: Final[dict[str, VendorExtension]] = {}
@@ -68,7 +69,7 @@ class VendorExtension:
 
     Attributes:
         name: in reverse-domain order, unique ("com.example.fibonacci").
-        custom_operators: operators of files that it claims, by the names that files give them.
+        custom_operators: custom operators of files that the extension claims, by their names in the files.
     """
 
     def __init__(self, name: str) -> None:
@@ -89,7 +90,7 @@ class VendorExtension:
 
     @property
     def local_prefix(self) -> int:
-        """The number that stands for it in this process's codes."""
+        """The prefix of the extension's codes in this process."""
         return self._prefix
 
     @property
@@ -109,14 +110,14 @@ class VendorExtension:
         """Define an operand type.
 
         Args:
-            number: its type id, 16 bits.
+            number: the type's number in the extension, 16 bits.
             name: for messages.
-            dtype: of its elements.
-            is_tensor: whether it has dimensions.
+            dtype: numpy's type of an element.
+            is_tensor: whether operands of this type have dimensions.
 
         Returns:
-            Its code in this process, for signatures. It has a name and a value, as a member of `OperandType`
-            does, and is typed as one.
+            The type's code in this process, for signatures. It has a name and a value, as a member of
+            `OperandType` does, and is typed as one.
 
         Raises:
             InvalidArgument: validation:S4: the number is taken or does not fit 16 bits.
@@ -146,12 +147,12 @@ class VendorExtension:
         """Define the decorated kernel as an operation.
 
         Args:
-            number: its id, 16 bits.
+            number: the operation's number in the extension, 16 bits.
             name: for messages.
-            forms: accepted operand lists (see `nnburst.hal.signature`).
-            rows: accepted combinations of types, by the names that the forms use.
+            forms: the accepted operand lists (see `nnburst.hal.signature`).
+            rows: the accepted combinations of types, by the names that the forms use.
             shape: types of the outputs; None if they depend on data.
-            summary: one sentence for people.
+            summary: one sentence of description.
             check: rules that counts and types cannot express.
             half: see `OperationDefinition`.
             zero_sized: see `OperationDefinition`.
@@ -188,7 +189,7 @@ class VendorExtension:
 
         Args:
             name: the custom code.
-            operation: its number; its inputs are the operator's.
+            operation: number of the operation, whose inputs are the operator's.
             options: number of an operand type of one byte an element: the operator's options are one more
                 input of it, without a value if the file has none. They are dropped if it is None.
 
@@ -227,7 +228,7 @@ class VendorExtension:
 
 
 def install(extension: VendorExtension) -> None:
-    """Make an extension known to the executors of this process; a second time is fine.
+    """Make an extension known to the executors of this process; installing it again has no effect.
 
     Raises:
         InvalidArgument: another one has its name.
@@ -260,7 +261,7 @@ def install_from(target: str) -> None:
 
 
 def described_extensions() -> tuple[Extension, ...]:
-    """All that this process has, by name; those of entry points are imported for it."""
+    """All extensions of this process, by name; those of entry points are imported."""
     for name in _entry_points():
         _find(name)
     return tuple(_installed[name].description for name in sorted(_installed))
@@ -336,6 +337,6 @@ def _find(name: str) -> VendorExtension | None:
 
 
 def _entry_points() -> dict[str, str]:
-    from importlib.metadata import entry_points  # 10 ms that few drivers need
+    from importlib.metadata import entry_points  # importing it takes 10 ms, which few drivers need
 
     return {point.name: point.value for point in entry_points(group=GROUP)}

@@ -36,7 +36,7 @@ def byte_size(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
 
 
 class Block(NamedTuple):
-    """A need for memory.
+    """The memory that a value needs, and the steps during which it is in use.
 
     Attributes:
         size: bytes.
@@ -52,7 +52,7 @@ class Block(NamedTuple):
 def plan(blocks: Sequence[Block]) -> tuple[list[int], int]:
     """Place blocks in one arena so that those in use at the same step never overlap.
 
-    Greedy, largest first, each at the lowest offset that is free over its whole life.
+    Places the largest block first, and each one at the lowest offset that is free while it is in use.
 
     Returns:
         The offset of each block, and the size of the arena in bytes.
@@ -83,19 +83,19 @@ def _aligned(size: int) -> int:
 
 
 class Scratch:
-    """Memory that one operation uses during its run and the next one overwrites.
+    """Scratch memory: one operation uses it during its run, and the next one overwrites it.
 
     `reset` starts the next operation; blocks are only ever added, so that arrays handed out to
     operations that are already bound stay valid. Not thread-safe: one per execution.
     """
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
+        """Start without memory."""
         self._blocks: list[Array] = []
         self._used: list[int] = []
 
     def reset(self) -> None:
-        """Give all memory to the next operation."""
+        """Make all memory free for the next operation."""
         self._used = [0] * len(self._blocks)
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -128,7 +128,7 @@ class Workspace:
     """Arrays by purpose: the same purpose gets the same memory."""
 
     def __init__(self, node: Node) -> None:
-        """Hold nothing yet; memory comes from `node`."""
+        """Start without memory; arrays come from the scratch memory of `node`."""
         self._node = node
         self._held: dict[str, Array] = {}
 
@@ -152,7 +152,7 @@ class Workspace:
 
 
 def in_order(steps: Sequence[Run]) -> Run:
-    """A run that does all steps, one after the other."""
+    """Return a function that runs all steps, one after the other."""
     if len(steps) == 1:
         return steps[0]
     every = tuple(steps)

@@ -47,7 +47,7 @@ Run = Callable[[], None]
 
 
 class OperationFailed(NnburstError):
-    """An operation cannot compute these operands: GENERAL_FAILURE, or INVALID_ARGUMENT if spec wants it.
+    """An operation cannot compute these operands: GENERAL_FAILURE, or INVALID_ARGUMENT if NNAPI has that.
 
     Messages name the operation, the operand and the rule.
     """
@@ -57,7 +57,7 @@ class OperationFailed(NnburstError):
 
 @contextmanager
 def named(type: OperationType) -> Iterator[None]:  # noqa: A002 - NNAPI's word
-    """Put the operation before messages of shared arithmetic, which any operation may use."""
+    """Add the operation's name to error messages of arithmetic that several operations share."""
     try:
         yield
     except OperationFailed as failure:
@@ -71,14 +71,14 @@ V = TypeVar("V")
 
 
 class Evaluation(Protocol):
-    """The part of the running evaluator that control flow uses."""
+    """The interface of the running evaluator that control flow uses."""
 
     @property
     def loop_timeout_ns(self) -> int:
         """The time that a WHILE may loop."""
 
     def reaches(self, caller: int, called: int) -> bool:
-        """Whether running referenced subgraph `caller` may run `called`, which may be itself."""
+        """Whether a run of referenced subgraph `caller` may run subgraph `called`, which may be the same."""
 
     def call(
         self,
@@ -88,18 +88,18 @@ class Evaluation(Protocol):
     ) -> list[Tensor]:
         """Run referenced subgraph `subgraph` and return its outputs in private memory.
 
-        They stay as they are until the subgraph runs again. `outputs` are the
-        declared outputs; None for those of the subgraph itself.
+        The returned tensors keep their values until the subgraph runs again. `outputs` are the declared
+        outputs; None for those of the subgraph itself.
         """
 
 
 def uninitialised(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Memory of its own."""
+    """Allocate memory that no other array shares."""
     return np.empty(shape, dtype)
 
 
 class Binding(msgspec.Struct):
-    """Everything but its operands that a node is bound with.
+    """All that a node is bound with, except its operands.
 
     Attributes:
         scratch: allocator of memory that may be used until the next operation runs.
@@ -117,7 +117,7 @@ class Binding(msgspec.Struct):
 class Node:
     """One operation with concrete operands, as shape rules and kernels see it.
 
-    In a shape rule the inputs' `array` may be read only for CONTROL operands; outputs are not there.
+    A shape rule may read the `array` of CONTROL inputs only, and has no outputs.
     """
 
     __slots__ = ("_binding", "inputs", "match", "outputs", "outputs_declared", "type")
@@ -140,7 +140,7 @@ class Node:
             outputs: memory for the outputs, with the types that the shape rule gave.
             outputs_declared: type, quantisation and (possibly unknown) dimensions of the output
                 operands as the model declares them.
-            binding: scratch memory and cache; fresh ones unless given.
+            binding: scratch memory and cache; new ones by default.
         """
         self.type = type
         self.match = match
@@ -150,14 +150,14 @@ class Node:
         self._binding = Binding() if binding is None else binding
 
     def find(self, name: str) -> Tensor | None:
-        """The input called `name`; None if it is omitted or left out."""
+        """The input called `name`; None if it is omitted, or the form does not have it."""
         for slot, tensor in zip(self.match.inputs, self.inputs, strict=True):
             if slot.name == name:
                 return tensor
         return None
 
     def tensor(self, name: str) -> Tensor:
-        """The input called `name`, which must be there.
+        """The input called `name`, which must not be omitted.
 
         Raises:
             OperationFailed: it is omitted.
@@ -212,13 +212,13 @@ class Node:
     def scratch(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
         """Uninitialised memory for intermediate results of one run.
 
-        Other operations overwrite it between two runs: whatever a kernel relies on (the border of a
-        padded copy, say) it writes in `run`, not at binding.
+        Other operations overwrite this memory between two runs: a kernel writes all that it relies on (the
+        border of a padded copy, for example) in `run`, not at binding.
         """
         return self._binding.scratch(tuple(shape), np.dtype(dtype))
 
     def is_constant(self, name: str) -> bool:
-        """Whether the input called `name` is there and a constant of the model."""
+        """Whether the input called `name` is given, as a constant of the model."""
         return any(
             slot.name == name and position in self._binding.constants
             for position, slot in enumerate(self.match.inputs)
@@ -261,7 +261,7 @@ K = TypeVar("K", bound=Kernel)
 
 
 def no_kernel(node: Node) -> Any:  # noqa: ANN401 - like every kernel
-    """The kernel of an operation that is only declared: the reference executor is not loaded."""
+    """Stand in as kernel of an operation while the reference executor is not loaded."""
     raise node.failure("no kernel is loaded")
 
 
@@ -272,7 +272,7 @@ class OperationDefinition(msgspec.Struct, frozen=True):
         signature: what it accepts.
         shape: types of the outputs from the inputs' types and CONTROL values; None if they
             depend on data (the kernel then returns the output arrays and their dimensions decide).
-        kernel: binds it.
+        kernel: binds the operation to its operands.
         half: the kernel handles float16 itself.
         zero_sized: inputs with an extent of 0 are accepted; otherwise they fail the execution.
         omitted_status: status of an execution that omits an operand or has a zero-sized input that the
@@ -315,7 +315,7 @@ def kernel(
 
     Args:
         type: the operation.
-        half: it handles float16 itself.
+        half: whether the kernel handles float16 itself.
     """
 
     def register(bind: K) -> K:

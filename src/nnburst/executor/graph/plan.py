@@ -1,4 +1,4 @@
-"""Prepares a model for an executor: which operations it can run, and how long values live."""
+"""Prepares a model for an executor: finds the operations that can run, and how long each value is needed."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Step(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def type(self) -> OperationType:
-        """Which operation it is."""
+        """The operation's type."""
         return self.definition.signature.type
 
     @property
     def is_control_flow(self) -> bool:
-        """Whether it runs subgraphs."""
+        """Whether the operation runs subgraphs."""
         return self.type in _CONTROL_FLOW
 
     def steers(self, position: int) -> bool:
@@ -80,9 +80,9 @@ class Graph:
 
         Args:
             subgraph: the subgraph.
-            values: of the model's small constants.
-            pools: with those of its others; None if their bytes are not known. They are zeros then, and
-                none of them steers an operation: for such an operation it is no constant.
+            values: bytes of the model's small constants.
+            pools: pools with the model's other constants; None if their bytes are not known. Those constants
+                are zeros then, and for an operation that one of them steers it counts as not constant.
 
         Raises:
             InvalidArgument: an operation is not registered or its operands do not fit it.
@@ -108,7 +108,7 @@ class Graph:
         self._set_steps(tuple(self._step(subgraph, op) for op in subgraph.operations))
 
     def with_steps(self, steps: tuple[Step, ...], constants: Mapping[int, Tensor]) -> Graph:
-        """The graph with other steps and constants, over the same operands."""
+        """A copy of the graph with other steps and constants, over the same operands."""
         made = copy(self)
         made.constants = dict(constants)
         made._set_steps(steps)
@@ -148,13 +148,13 @@ class Plan:
         self._reached: dict[int, frozenset[int]] = {}
 
     def with_graphs(self, main: Graph, referenced: tuple[Graph, ...]) -> Plan:
-        """The plan with other graphs that call each other as these do."""
+        """A copy of the plan with other graphs, which call each other as the present ones do."""
         made = copy(self)
         made.main, made.referenced = main, referenced
         return made
 
     def reached_from(self, subgraph: int) -> frozenset[int]:
-        """Referenced subgraph `subgraph`, and all that running it may run. Kept once it is known."""
+        """Referenced subgraph `subgraph` and all subgraphs that it may run. The answer is kept."""
         reached = self._reached.get(subgraph)
         if reached is None:
             found, left = {subgraph}, [subgraph]
@@ -217,7 +217,7 @@ def _constant(operand: Operand, values: bytes, pools: Sequence[Bytes] | None) ->
     else:
         # Another process may change a pool at any time; a prepared model keeps what it was given.
         stored = memoryview(bytes(memory_of(pools, place.pool_index)[place.offset : end]))
-    if stored.nbytes != meta.byte_size:  # only extensions' are unchecked
+    if stored.nbytes != meta.byte_size:  # validation leaves extensions' constants unchecked
         raise InvalidArgument(
             f"validation:O16: a constant of type {meta.type.name} and dimensions {list(meta.dimensions)}"
             f" has {stored.nbytes} bytes"
@@ -233,7 +233,7 @@ def supported_operations(model: Model) -> list[bool]:
 
 
 class _Support:
-    """Which parts of a model can be run; each subgraph is looked at once."""
+    """Finds the parts of a model that can be run; looks at each subgraph once."""
 
     def __init__(self, model: Model) -> None:
         self._referenced = model.referenced
@@ -253,7 +253,7 @@ class _Support:
 
     def _of_graph(self, index: int) -> bool:
         if index not in self._known:
-            self._known[index] = False  # as long as it is looked at: a cycle cannot be run
+            self._known[index] = False  # until all are examined: a cycle cannot be run
             graph = self._referenced[index]
             self._known[index] = all(self.of_operation(graph, o) for o in graph.operations)
         return self._known[index]

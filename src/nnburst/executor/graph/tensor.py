@@ -60,7 +60,7 @@ class TensorType(msgspec.Struct, frozen=True):
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it never has dimensions."""
+        """Whether the type is a scalar's, which never has dimensions."""
         kind: object = self.type
         return not kind.is_tensor if isinstance(kind, ExtensionOperandType) else kind in SCALARS
 
@@ -75,14 +75,14 @@ class Tensor:
     __slots__ = ("_array", "_stored", "meta")
 
     def __init__(self, meta: TensorType, array: Array) -> None:
-        """Elements that are an array."""
+        """A tensor whose elements are an array."""
         self.meta = meta
         self._array: Array | None = array
         self._stored: memoryview | None = None
 
     @classmethod
     def of_stored(cls, meta: TensorType, stored: bytes | memoryview) -> Self:
-        """Elements as a model has them: bytes that do not change, as many as the type takes."""
+        """A tensor of stored elements: bytes that do not change, as many as the type takes."""
         made = cls.of_unknown(meta)
         made._stored = memoryview(stored)
         return made
@@ -96,11 +96,11 @@ class Tensor:
 
     @classmethod
     def of_numbers(cls, meta: TensorType, numbers: Sequence[float]) -> Self:
-        """Elements of a core type, in the order in which they lie in memory."""
+        """A tensor of a core type, with its elements in the order in which they lie in memory."""
         return cls.of_stored(meta, packed(ELEMENT_CODES[meta.type], numbers).tobytes())
 
     def of_type(self, meta: TensorType) -> Tensor:
-        """The same elements as another type of as many bytes each: with other scales, say."""
+        """The same elements as another type of equal size: with other scales, for example."""
         if self._stored is None:
             return Tensor(meta, self.array)
         return Tensor.of_stored(meta, self._stored)
@@ -123,7 +123,7 @@ class Tensor:
 
     @property
     def stored(self) -> memoryview | None:
-        """The elements' bytes in order, if they are known as such."""
+        """The bytes of the elements in order, if the tensor was made of bytes; else None."""
         return self._stored
 
     @property
@@ -167,7 +167,7 @@ def float32(number: float) -> float:
 
 
 def float32_products(x: float, others: Sequence[float]) -> list[float]:
-    """The products of a number and others as float32 has them."""
+    """The products of `x` with each of `others`, rounded to float32."""
     rounded = float32(x)  # products are exact before they are rounded: two factors of 24 bits
     return packed("f", [rounded * other for other in packed("f", others)]).tolist()
 

@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 
 class UnsupportedByEngine(Exception):
-    """The engine cannot run this, or its result would differ from NNAPI's; the message names the part."""
+    """An engine cannot run a part of a model, or not with NNAPI's result; the message names the part."""
 
 
 #: Errors that a lowering may raise for operands that it does not expect.
@@ -58,20 +58,20 @@ class Translation(ABC):
     """The main graph of a model while it is lowered.
 
     Attributes:
-        refusals: why an operation cannot be lowered, by its number.
-        graph: its operations and constants.
+        refusals: the reason why an operation cannot be lowered, by the number of the operation.
+        graph: operations and constants of the main graph.
         static: numbers of the operations whose results have known types.
         types: type of every operand whose extents are known.
         temporaries: operands that one operation reads and that are not outputs of the model.
-        stored: integers by the operand that DEQUANTIZE makes of them, if that is no output.
-        weights: numbers of the operations that only make constants real for others.
+        stored: constant integers, by the operand that DEQUANTIZE makes of them, unless that is an output.
+        weights: numbers of those DEQUANTIZE operations.
     """
 
     def __init__(self, model: Model, pools: Sequence[Bytes] | None) -> None:
         """Infer shapes by the declared rules.
 
         Args:
-            model: validated.
+            model: a validated model.
             pools: bytes of its pools; None if they are not known (see `Graph`).
 
         Raises:
@@ -99,7 +99,7 @@ class Translation(ABC):
         )
 
     def step(self, number: int) -> bool:
-        """Lower an operation; whether that was possible."""
+        """Lower an operation; True if that was possible."""
         step = self.graph.steps[number]
         try:
             self._lower(number, step)
@@ -116,17 +116,17 @@ class Translation(ABC):
 
     @abstractmethod
     def _stand_in(self, step: Step) -> None:
-        """Make values that let the operations behind an unsupported one be judged by themselves."""
+        """Make values for an unsupported operation's results, so that later operations can be tried."""
 
     def require_known(self, number: int, lowered: bool) -> Step:
         """The operation of this number, if its extents are known and none is 0.
 
         Args:
-            number: of the operation.
+            number: position of the operation in the main graph.
             lowered: whether there is a lowering for its type.
 
         Raises:
-            UnsupportedByEngine: otherwise.
+            UnsupportedByEngine: an extent is 0 or not known, or there is no lowering.
         """
         step = self.graph.steps[number]
         require(
@@ -164,7 +164,7 @@ def _stored_weights(graph: Graph) -> dict[int, Tensor]:
 
 
 class OperandValues(Generic[V]):
-    """The value of every operand that is fed or computed; real weights are made when they are read.
+    """The engine's value of each operand that is fed or computed; real weights are made when first read.
 
     Attributes:
         relaxed: whether real numbers may be rounded to 8 bits where they meet stored weights.
@@ -173,11 +173,11 @@ class OperandValues(Generic[V]):
     def __init__(
         self, weights: Mapping[int, Tensor], real: Callable[[Tensor], V], *, relaxed: bool
     ) -> None:
-        """Start without any.
+        """Start without values.
 
         Args:
             weights: stored integers by the operand that DEQUANTIZE makes of them.
-            real: makes a constant of the real numbers that such integers stand for.
+            real: makes a constant of the real numbers that stored integers stand for.
             relaxed: see the attribute.
         """
         self.relaxed = relaxed
@@ -186,7 +186,7 @@ class OperandValues(Generic[V]):
         self._values: dict[int, V] = {}
 
     def stored(self, index: int) -> Tensor | None:
-        """The integers that operand `index` is made of, if it is weights."""
+        """The stored integers of operand `index`, if it is weights that DEQUANTIZE makes; else None."""
         return self._weights.get(index)
 
     def __contains__(self, index: int) -> bool:
@@ -202,7 +202,7 @@ class OperandValues(Generic[V]):
 
 
 class LoweredOperation(ABC, Generic[V]):
-    """One operation while it is lowered, as any engine's lowering function reads it.
+    """One operation that is being lowered, as the lowering functions of every engine read it.
 
     Attributes:
         node: its operands by name; arrays of operands that are not constant have no meaning.
@@ -261,13 +261,13 @@ class LoweredOperation(ABC, Generic[V]):
         return self._values[index]
 
     def eight_bits(self, name: str, channels: int | None) -> Tensor | None:
-        """The integers behind the real weights called `name`, if the model permits to compute with them.
+        """The integers behind the real weights called `name`, if the model permits computing with them.
 
-        LiteRT has kernels for int8 with 0 for 0, which round what the weights are multiplied with to 8 bits,
-        too. A file that needs them was made with that arithmetic, so every engine follows it (ADR 29).
+        LiteRT's kernels for int8 weights with a zero point of 0 also round the other factor to 8 bits. A file
+        with such weights was made for that arithmetic, so every engine follows it (ADR 29).
 
         Args:
-            name: of the weights.
+            name: slot of the weights.
             channels: the dimension that may have a scale for each of its elements; None for one scale only.
         """
         stored = self._values.stored(self._index(name)) if self._values.relaxed else None
@@ -286,7 +286,7 @@ class LoweredOperation(ABC, Generic[V]):
 
     @abstractmethod
     def _written(self, tensor: Tensor) -> V:
-        """A constant of the model, written into the graph."""
+        """Write a constant of the model into the graph."""
 
     def is_constant(self, name: str) -> bool:
         """Whether the operand called `name` is a constant of the model."""

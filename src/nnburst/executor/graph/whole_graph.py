@@ -14,14 +14,14 @@ from nnburst.hal.extensions import number_of, prefix_of
 from nnburst.hal.model import Model, Operand, is_extension
 from nnburst.hal.whole_graph import BY_NAME, FILE, GRAPH, SLOT_EXTENTS, Element, GraphParams
 
-#: Of the input that names a slot.
+#: Bytes of the input that names a slot.
 SLOT_BYTES: Final = 16
-#: Slots of one prepared model.
+#: The most slots that one prepared model has.
 MAX_SLOTS: Final = 1024
 
 
 class Apart(IntEnum):
-    """The way in which an argument is given to an engine; csrc/copies.h."""
+    """Whether an engine reads an argument in place or from a copy (csrc/copies.h)."""
 
     IN_ITS_PLACE = 0
     COPIED = 1
@@ -29,25 +29,25 @@ class Apart(IntEnum):
 
     @classmethod
     def of_input(cls, element: Element) -> Apart:
-        """Integers may be indices, shapes, conditions: a peer must not change them while an engine runs."""
+        """An input's kind: integers are copied, since a client must not change an index during a run."""
         if element.is_plain:
             return cls.IN_ITS_PLACE
         return cls.COPIED_TRUTH if element.name == "bool" else cls.COPIED
 
     @classmethod
     def of_output(cls, element: Element) -> Apart:
-        """Likewise, since an engine may read again what it has written."""
+        """An output's kind: integers are copied, since an engine may read again what it has written."""
         return cls.IN_ITS_PLACE if element.is_plain else cls.COPIED
 
 
 class WholeGraph(msgspec.Struct, frozen=True, array_like=True):
-    """A graph as its client gave it, copied.
+    """A copy of a client's graph, with the files that belong to it.
 
     Attributes:
-        prefix: of the extension in the client's model.
-        params: its border and the names of other files.
-        content: the file.
-        files: others, by name.
+        prefix: the number that the client's model gives the extension.
+        params: declared inputs and outputs of the graph, and the names of its other files.
+        content: bytes of the graph's own file.
+        files: bytes of the other files, by name.
     """
 
     prefix: int
@@ -64,10 +64,10 @@ _decode: Final = msgspec.msgpack.Decoder(WholeGraph).decode
 
 
 def unpack(program: bytes) -> WholeGraph:
-    """The graph that `Graph.pack` packed.
+    """The graph that `WholeGraph.pack` packed.
 
     Raises:
-        GeneralFailure: it did not make this.
+        GeneralFailure: `pack` did not make these bytes.
     """
     try:
         return _decode(program)
@@ -76,7 +76,7 @@ def unpack(program: bytes) -> WholeGraph:
 
 
 def graph_prefix(model: Model, extension: str) -> int | None:
-    """The prefix of an extension in a model that is one whole graph of it; None for any other model."""
+    """The extension's prefix, if the model is one whole graph of that extension; None otherwise."""
     prefixes = {e.prefix for e in model.extension_name_to_prefix if e.name == extension}
     operations = model.main.operations
     if len(operations) != 1 or model.referenced:
@@ -88,10 +88,10 @@ def graph_prefix(model: Model, extension: str) -> int | None:
 
 
 def take_graph(model: Model, pools: Sequence[Bytes], extension: str) -> WholeGraph | None:
-    """Copy the graph of a model that is one; None if the model does not use the extension.
+    """Copy the whole graph that a model consists of; None if the model does not use the extension.
 
     Raises:
-        InvalidArgument: it uses it in another way.
+        InvalidArgument: the model uses the extension in any other way.
     """
     if all(entry.name != extension for entry in model.extension_name_to_prefix):
         return None
@@ -109,10 +109,10 @@ def take_graph(model: Model, pools: Sequence[Bytes], extension: str) -> WholeGra
 
 
 def _file_operands(model: Model, prefix: int, extension: str) -> tuple[GraphParams, list[Operand]]:
-    """The parameters of the graph's file, and the operands of it and of the other files.
+    """The parameters of the graph, and the operands that hold its file and the other files.
 
     Raises:
-        InvalidArgument: the operation is not what it has to be.
+        InvalidArgument: the operation does not have the files first and then the model's inputs and outputs.
     """
     main, operation = model.main, model.main.operations[0]
     params: GraphParams | None = None
@@ -141,9 +141,9 @@ class GraphTensor(NamedTuple):
     """An input or output of an engine.
 
     Attributes:
-        name: of it.
-        element: its type.
-        extents: -1 if open; None if they are not known.
+        name: the engine's name for the tensor.
+        element: type of its elements.
+        extents: -1 stands for an open one; None if the rank is not known.
     """
 
     name: str

@@ -187,23 +187,23 @@ def windows(padded: Array, height: Axis, width: Axis) -> Array:
 
 
 def cells_in_reach(axis: Axis) -> range:
-    """The cells of the window, less those at both ends that meet the input in no window."""
+    """The window's cells without those at both ends that lie in the padding in every window."""
     reach = (axis.output - 1) * axis.stride
     least, behind = max(0, axis.head - reach), axis.size + axis.head
     return range(-(-least // axis.dilation), min(axis.filter, -(-behind // axis.dilation)))
 
 
 def seen_by_windows(axis: Axis) -> list[slice]:
-    """The input cells in each window, which is not dilated and whose padding is below its span."""
+    """The input cells of each window; needs windows without dilation and padding below their span."""
     starts = range(-axis.head, axis.output * axis.stride - axis.head, axis.stride)
     return [slice(max(0, at), min(at + axis.filter, axis.size)) for at in starts]
 
 
 def meetings(axis: Axis) -> list[tuple[int, slice, slice]]:
-    """Where the cells of all windows meet cells of the input, padding left out.
+    """Pair each cell of the window with the input cells that it covers, padding left out.
 
     Returns:
-        For each cell of the window that meets any: its number, the input cells that it meets, and
+        For each cell of the window that covers any: its number, the input cells that it covers, and
         the windows in which it does so, in the same order.
     """
     found = []
@@ -324,7 +324,7 @@ def _axis(node: Node, name: str, size: int, filter: int) -> Axis:  # noqa: A002
     else:
         head, tail = (int(node.value(f"padding_{side}")) for side in _SIDES[name])
     for side, padding in zip(_SIDES[name], (head, tail), strict=True):
-        # NNAPI: a window that lies in the padding only would have nothing to look at.
+        # NNAPI: a window that lies in the padding only would cover no cell of the input.
         node.require(
             0 <= padding < span,
             f"padding at the {side} is {padding}, expected 0 to {span - 1} with this filter",

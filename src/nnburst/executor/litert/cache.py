@@ -1,13 +1,13 @@
-"""Prepares a network for LiteRT once for several processes: lowered, cached, and with packed weights.
+"""Saves lowered networks for later processes: cache files, and memory files with packed weights.
 
-A lowered network is a flatbuffer, and the engine believes the offsets in it. They stay in the program, which
-the driver protects; only the elements of float32 and 8-bit tensors are cut out into the constants. Nothing in
-the engine is steered by tensors of these types (shapes, axes, paddings and indices are int32), and a client
-could have given its model any other values in the first place.
+A lowered network is a flatbuffer, and the engine does not check the offsets in it. They stay in the program,
+which the driver protects; only the elements of float32 and 8-bit tensors are moved to the constants. Tensors
+of these types steer nothing in the engine (shapes, axes, paddings and indices are int32), and a client could
+have given its model any other values in the first place.
 
 Processes share the lowered file, and its weights in the form that the engine's kernels read. The engine
-believes packed weights, offsets included, and the network, too. Both come only from a process that made them
-from the same model (`nnburst.driver.weights_server`).
+checks neither the packed weights nor the network. So both come only from a process that made them from the
+same model (`nnburst.driver.weights_server`).
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from nnburst.hal.model import Model
 
 #: Constants with fewer bytes stay in the network.
 _SMALLEST: Final = 64
-#: Names of the format's types whose elements are only values.
+#: Names of the format's types whose elements steer nothing.
 _VALUES: Final = ("FLOAT32", "UINT8", "INT8")
 
 
 class CachedNetwork(msgspec.Struct, frozen=True, array_like=True):
     """A `Network` whose constants have been cut out.
 
-    The constants are the whole file with zeros for all else, so that the rest is put back where it was and
-    nothing large is copied.
+    The constants are as long as the whole file, with zeros for everything else: the rest is then written into
+    its places, and nothing large is copied.
 
     Attributes:
-        content: the file without them.
-        spans: where they are, as offset and length in the whole file, ascending.
-        inputs: as in `Network`, like the rest.
+        content: the file without constants.
+        spans: offset and length of each constant in the whole file, ascending.
+        inputs: see `Network`, as for all other attributes.
     """
 
     content: bytes
@@ -56,13 +56,13 @@ class CachedNetwork(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CachedPart(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a model; the whole model if it is not cut.
+    """A part of a model; the whole model if it is not split.
 
     Attributes:
-        model: that it computes, with constants only if another executor runs it.
-        network: that the engine runs; None for another executor.
-        constants: bytes of its constants.
-        static: as in `split.Part`.
+        model: the model of the part, with constants only if another executor runs it.
+        network: the network that the engine runs; None if another executor runs the part.
+        constants: number of bytes of its constants.
+        static: see `split.SplitPart`.
     """
 
     model: Model
@@ -72,11 +72,11 @@ class CachedPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Program(msgspec.Struct, frozen=True, array_like=True):
-    """The parts of a model as `Cached.program` keeps them.
+    """The parts of a model, as stored in `Cached.program`.
 
     Attributes:
-        parts: in order; their constants follow each other.
-        types: of the whole model's operands, as far as known; None if the model is not cut.
+        parts: the parts in order; their constants follow each other.
+        types: types of the whole model's operands, as far as known; None if the model is not split.
     """
 
     parts: tuple[CachedPart, ...]
@@ -106,10 +106,10 @@ def cut_constants(model: Model, network: Network) -> tuple[CachedPart, Octets]:
 
 
 def put_back(made: CachedNetwork, constants: Octets) -> Network:
-    """The network with these constants, whose bytes it takes over.
+    """Put constants back into a network, which takes over their bytes.
 
     Raises:
-        GeneralFailure: they are not as long as those that were cut out.
+        GeneralFailure: the constants are not as long as those that were cut out.
     """
     content = constants if isinstance(constants, bytearray) else bytearray(constants)
     if len(content) != len(made.content) + sum(length for _, length in made.spans):
@@ -135,9 +135,9 @@ def pack(
     """Cache a model: its lowered parts, their constants and their types.
 
     Args:
-        model: the whole of it.
-        parts: in order, with their constants.
-        types: of its operands, if it is cut.
+        model: the whole model.
+        parts: the parts in order, with their constants.
+        types: types of its operands, if it is split.
     """
     program = Program(tuple(part for part, _ in parts), None if types is None else dict(types))
     constants = parts[0][1] if len(parts) == 1 else b"".join(each for _, each in parts)
@@ -145,7 +145,7 @@ def pack(
 
 
 def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, Octets]:
-    """A part of a model as it is kept: the litert executor's one network, or another executor's model."""
+    """A cached part of a split model: this executor's one network, or another executor's model."""
     if not cached.program:
         part = CachedPart(cached.model, None, len(cached.constants), static)
     else:
@@ -154,10 +154,10 @@ def as_part(cached: Cached, *, static: bool) -> tuple[CachedPart, Octets]:
 
 
 def unpack(cached: Cached) -> tuple[Program, list[Octets]]:
-    """The program and the constants of each part, as `pack` was given them.
+    """The program and the constants of each part, from what `pack` returned.
 
     Raises:
-        GeneralFailure: they do not fit each other.
+        GeneralFailure: program and constants do not fit each other.
     """
     try:
         program = _decode_program(cached.program)
@@ -195,7 +195,7 @@ def _constant_spans(content: Octets | memoryview) -> Iterator[tuple[int, int]]:
             yield data.ctypes.data - start, data.nbytes
 
 
-_FILES: Final = 3  # borders, network, weights
+_FILES: Final = 3  # descriptions of inputs and outputs, network, weights
 
 
 class _Borders(msgspec.Struct, frozen=True, array_like=True):
@@ -211,10 +211,10 @@ _decode_borders: Final = msgspec.msgpack.Decoder(_Borders).decode
 
 
 class PackedWeights:
-    """A descriptor of packed weights, for as long as engines are made with them.
+    """Owns the descriptor of packed weights as long as engines are made with them.
 
     Attributes:
-        fd: owned.
+        fd: the descriptor, owned.
     """
 
     def __init__(self, fd: int) -> None:
@@ -222,7 +222,7 @@ class PackedWeights:
         self.fd = fd
 
     def close(self) -> None:
-        """Close the descriptor; engines keep their mappings. Twice is fine."""
+        """Close the descriptor; engines keep their mappings. May be called twice."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -232,7 +232,7 @@ class PackedWeights:
 
 
 def to_files(network: Network, weights: int) -> tuple[int, ...]:
-    """The memory files of a network whose packed weights lie in `weights`, which is one of them."""
+    """Write a network to memory files; `weights`, the descriptor of its packed weights, is one of them."""
     borders = _Borders(
         network.inputs, network.outputs, network.private_inputs, network.private_outputs
     )
@@ -245,13 +245,13 @@ def to_files(network: Network, weights: int) -> tuple[int, ...]:
 
 
 def from_files(files: Sequence[int]) -> tuple[Network, PackedWeights]:
-    """A network whose content is mapped, and its packed weights.
+    """Read a network, whose content is mapped, and its packed weights.
 
     Args:
-        files: as `to_files` made them; borrowed.
+        files: descriptors that `to_files` returned; borrowed.
 
     Raises:
-        GeneralFailure: they are others.
+        GeneralFailure: the files are not from `to_files`.
     """
     if len(files) != _FILES:
         raise GeneralFailure(f"{len(files)} memory files of a network, expected {_FILES}")

@@ -1,4 +1,4 @@
-"""Engines of one network, lent to the threads that compute, and executions on them."""
+"""Shares the engines of one network among the threads that compute, and binds executions to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.types import OutputShape, has_passed
 
-#: Engines of one network; more threads than that share them and take turns.
+#: The most engines of one network; more threads than that share them and take turns.
 MAX_ENGINES: Final = 16
 
 
@@ -21,13 +21,13 @@ class EngineBinding(Protocol):
 
     @property
     def native(self) -> NativeCall | None:
-        """The call that runs it without Python; None if only `run` can."""
+        """The call that runs the request without Python; None if only `run` can."""
 
     def run(self) -> str:
-        """Run once; why it failed, or ""."""
+        """Run once; the reason if it fails, else ""."""
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
 
 
 class Engine(Protocol):
@@ -53,7 +53,7 @@ def room_for(argument: Argument, extents: tuple[int, ...], size: int) -> memoryv
 
 
 def _contradiction(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
-    """The message for an output that is not as declared, 0 for unknown extents; empty for one that is."""
+    """The message for an output that contradicts the declared extents (0 is unknown); "" if it agrees."""
     if len(declared) == len(found) and any(
         said not in (0, have) for said, have in zip(declared, found, strict=True)
     ):
@@ -62,7 +62,7 @@ def _contradiction(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
 
 
 def outcome_of(shapes: tuple[OutputShape, ...], declared: Sequence[tuple[int, ...]]) -> Outcome:
-    """The outcome of a run that made outputs of these shapes, for a request that declared others."""
+    """The outcome of a run whose outputs have these shapes, for a request that declares `declared`."""
     if not all(shape.is_sufficient for shape in shapes):
         message = "an output buffer is too small for what is computed"
         return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
@@ -73,7 +73,7 @@ def outcome_of(shapes: tuple[OutputShape, ...], declared: Sequence[tuple[int, ..
 
 
 class _Place:
-    """An engine and who uses it."""
+    """An engine, the thread that uses it, and the number of requests that are bound to it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -82,14 +82,14 @@ class _Place:
 
 
 class Engines:
-    """Lends engines to threads. Thread-safe.
+    """A set of equal engines that threads reserve. Thread-safe.
 
-    A burst has one thread, which binds and runs its requests; it keeps its engine as long as it has
-    requests bound. An execution that binds, runs and closes gives its engine back at once.
+    A burst has one thread, which binds and runs its requests; the thread keeps its engine as long as it has
+    bound requests. An execution that binds, runs and closes frees the engine for others at once.
     """
 
     def __init__(self, make: Callable[[], Engine], most: int = MAX_ENGINES) -> None:
-        """Make the first engine, so that what is wrong with the network shows now; have at most `most`."""
+        """Make the first engine, which shows errors of the network now; make at most `most` in all."""
         self._make = make
         self._most = most
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class Engines:
     def bind(
         self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]
     ) -> tuple[EngineBinding, Callable[[], None]]:
-        """A request bound to an engine of the calling thread, and what to call when it is closed."""
+        """Bind a request to an engine of the calling thread; also returns the function to call at `close`."""
         place = self._take()
         try:
             return place.engine.bind(inputs, outputs), lambda: self._release(place)
@@ -107,7 +107,7 @@ class Engines:
             raise
 
     def close(self) -> None:
-        """Let go of all engines; each is freed with the last request that is bound to it."""
+        """Release all engines; each is freed with the last request that is bound to it."""
         with self._lock:
             self._places = []
 
@@ -123,7 +123,7 @@ class Engines:
             return self._enter(made, thread)
 
     def _find(self, thread: int) -> _Place | None:
-        """The thread's engine, a free one, or (if there are enough) the least used."""
+        """The thread's own engine, a free one or, if no more may be made, the least used one; else None."""
         for wanted in (thread, None):
             for place in self._places:
                 if place.owner == wanted:
@@ -150,7 +150,7 @@ class LiteRtExecution(Execution):
     def __init__(
         self, binding: EngineBinding, shapes: tuple[OutputShape, ...], release: Callable[[], None]
     ) -> None:
-        """Own `binding`; call `release` when it is closed."""
+        """Own `binding`; call `release` at `close`."""
         self._binding: EngineBinding | None = binding
         self._release = release
         enough = all(shape.is_sufficient for shape in shapes)
@@ -162,7 +162,7 @@ class LiteRtExecution(Execution):
 
     @property
     def native(self) -> NativeCall | None:
-        """The C function that runs it; None if only Python can."""
+        """The call that runs the request without Python; None if only `run` can."""
         if self._binding is None or self._outcome.status != ErrorStatus.NONE:
             return None
         native = self._binding.native
@@ -185,7 +185,7 @@ class LiteRtExecution(Execution):
         return self._outcome
 
     def close(self) -> None:
-        """Let go of the engine and of the request's memory."""
+        """Release the engine and the request's memory."""
         binding, self._binding = self._binding, None
         if binding is not None:
             binding.close()

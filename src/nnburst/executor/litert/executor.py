@@ -59,14 +59,14 @@ class LiteRtPrepared(Prepared):
         weights: PackedWeights | None = None,
         delegate: ExternalDelegate | None = None,
     ) -> None:
-        """Compile it once, by the native route if that works and no delegate is to take operators.
+        """Compile the network once, for libLiteRt.so if that works and there is no delegate.
 
         Args:
-            model: what is computed.
-            network: how.
-            num_threads: that compute.
-            weights: of the network, packed by another process; owned. Only the native route takes them.
-            delegate: that takes the operators that it can; one interpreter has it, for all threads.
+            model: the model that is computed.
+            network: the network that the model was lowered to.
+            num_threads: number of threads that compute.
+            weights: weights of the network, packed by another process; owned. Only libLiteRt.so uses them.
+            delegate: library that runs the operators that it supports, in one interpreter for all threads.
         """
         self.num_threads = num_threads
         self._model = model
@@ -114,14 +114,14 @@ class LiteRtPrepared(Prepared):
 
 
 class LiteRtExecutor(Executor):
-    """Every operation of another executor, by LiteRT on the CPU wherever that can. Thread-safe.
+    """Runs all operations that another executor supports, by LiteRT on the CPU if possible. Thread-safe.
 
     The engine runs what can be lowered: operands of float32, int32, bool and 8 bit, extents known when
     the model is prepared, parameters that steer an operation constant. The other executor runs the
     rest: IF and WHILE, recurrent operations, those around regions of interest, float16.
 
     The service may name an external delegate (`--delegate`), which gets every graph that the engine gets and
-    takes the operators of it that it can; options of it come from no client.
+    runs the operators that it supports; no client can set its options.
 
     DEVIATES: a part that the engine is running cannot be stopped at its deadline.
 
@@ -130,19 +130,20 @@ class LiteRtExecutor(Executor):
     """
 
     name = "litert"
-    cache_files = NumberOfCacheFiles(1, 1)  # one for what was lowered, one for constants
+    cache_files = NumberOfCacheFiles(1, 1)  # one for lowered networks, one for constants
     capabilities_file: Path | None = Path(__file__).with_name("capabilities.json")
 
     def __init__(self, rest: FallbackExecutor, options: Mapping[str, str]) -> None:
-        """Threads of each engine unless `prepare` gets a number: NNBURST_LITERT_THREADS, 1 by default.
+        """Read NNBURST_LITERT_THREADS (1 by default): threads of each engine unless `prepare` gets a number.
 
         Args:
-            rest: runs what cannot be lowered; it supports every operation that this one is to support.
-            options: `delegate`, the path of a library, and what that is opened with.
+            rest: executor of what cannot be lowered; this executor supports the operations that `rest`
+                supports.
+            options: `delegate`, the path of a library; all others are options for that library.
 
         Raises:
             DeviceUnavailable: `ai-edge-litert` is not installed, or the delegate cannot be loaded.
-            InvalidArgument: the variable is not such a number, or options are without a delegate.
+            InvalidArgument: the variable is not a number of threads, or there are options without a delegate.
         """
         if importlib.util.find_spec("ai_edge_litert") is None:
             raise DeviceUnavailable(
@@ -154,18 +155,16 @@ class LiteRtExecutor(Executor):
         self.engine_version = f"{native.PACKAGE} {native.package_version()}"
         self._delegate = _delegate(options)
         if self._delegate is None:
-            native.available()  # found out while the driver starts, not while a model is prepared
+            native.available()  # the trial runs while the driver starts, not while a model is prepared
             return
         self._delegate.check()
         self.engine_version += f" with delegate {self._delegate.name}"
         self.device_type = DeviceType.OTHER
-        self.capabilities_file = (
-            None  # what was measured on a CPU is not what another device can do
-        )
+        self.capabilities_file = None  # the shipped file was measured on a CPU
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Those of the other executor, which runs them, and whole .tflite graphs."""
+        """The extensions of the other executor, which runs them, and that for whole .tflite graphs."""
         return (*self._rest.extensions, described(TFLITE))
 
     def supported(self, model: Model) -> list[bool]:
@@ -206,7 +205,7 @@ class LiteRtExecutor(Executor):
         return SplitPrepared(model, found.types, parts)
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
-        """Prepare what was lowered before; the engine compiles it again, which takes the least time."""
+        """Prepare a cached model: the engine compiles its lowered network again, the quicker part."""
         if not cached.program:
             return self._rest.prepare_from_cache(cached, options)
         if graph_prefix(cached.model, TFLITE) is not None:
@@ -231,7 +230,7 @@ class LiteRtExecutor(Executor):
     def pack(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions
     ) -> tuple[int, ...]:
-        """Pack the weights of a model that the engine runs as a whole, which processes can share."""
+        """Pack weights for several processes, if the engine runs the whole model; see `PackingExecutor`."""
         if graph_prefix(model, TFLITE) is not None or not self._is_native():
             return ()
         network = survey(model, pools).network
@@ -243,7 +242,7 @@ class LiteRtExecutor(Executor):
         )
         engine.close()
         if os.fstat(weights.fd).st_size == 0:
-            return ()  # no kernel of the network packs any
+            return ()  # no kernel of the network packs weights
         files = to_files(network, weights.fd)
         weights.fd = -1
         return files
@@ -251,7 +250,7 @@ class LiteRtExecutor(Executor):
     def prepare_packed(
         self, model: Model, files: Sequence[int], options: PrepareOptions
     ) -> Prepared:
-        """Prepare with what another process has packed; see `executor.sharing`."""
+        """Prepare a model with weights that another process has packed; see `PackingExecutor`."""
         if not self._is_native():
             raise GeneralFailure("only libLiteRt.so takes packed weights")
         network, weights = from_files(files)
@@ -262,7 +261,7 @@ class LiteRtExecutor(Executor):
 
     def _whole(self, model: Model, graph: WholeGraph, threads: int) -> Prepared:
         from nnburst.executor.litert.whole_graph import (
-            TflitePrepared,  # reads files, which few models are
+            TflitePrepared,  # importing this takes time, and few models are whole graphs
         )
 
         return TflitePrepared(model, graph, threads, self._delegate)
@@ -282,7 +281,7 @@ class LiteRtExecutor(Executor):
 
 
 def _delegate(options: Mapping[str, str]) -> ExternalDelegate | None:
-    """The delegate that the service names, with the other options, which are its own."""
+    """The delegate that the service names, with the remaining options; None if it names none."""
     own = dict(options)
     library = own.pop("delegate", "")
     if library:

@@ -33,9 +33,9 @@ _TYPES: Final = {
 TYPES: Final = frozenset(_TYPES)
 _NONE: Final = 0
 _ACTIVATION: Final = "FusedActivationFunction"
-#: Operators whose kernels apply the activation in their options, for every type that is lowered. The format
-#: has a place for one in others, too, but CONCATENATION's kernels ignore it or refuse it, L2_NORMALIZATION's
-#: refuses it, and the rest is not lowered.
+#: Operators whose kernels apply the activation in their options, for every type that is lowered. Others have
+#: an activation in the format, too, but CONCATENATION's kernels ignore or refuse it, L2_NORMALIZATION's
+#: refuses it, and the rest are not lowered.
 _ACTIVATING: Final = frozenset({
     "ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED",
     "AVERAGE_POOL_2D", "MAX_POOL_2D",
@@ -46,7 +46,7 @@ class Value(msgspec.Struct, frozen=True):
     """A tensor of the graph.
 
     Attributes:
-        index: its number in the graph.
+        index: the tensor's number in the graph.
         meta: type, dimensions and quantisation, in NNAPI's words.
     """
 
@@ -63,9 +63,9 @@ class Written(msgspec.Struct, frozen=True):
     """An operator of the graph.
 
     Attributes:
-        name: in BuiltinOperator.
-        inputs: what it reads.
-        raw: as it is written.
+        name: its name in BuiltinOperator.
+        inputs: values that it reads.
+        raw: the operator's table as it is written to the file.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Written(msgspec.Struct, frozen=True):
 class GraphWriter:
     """One subgraph being written. Not thread-safe.
 
-    The versions of the operators stay 1: kernels do not look at them, and every one has version 1.
+    The versions of all operators are 1: every kernel has a version 1, and none depends on the number.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class GraphWriter:
         return self.stored(Tensor(meta, np.ascontiguousarray(array, meta.dtype)))
 
     def stored(self, tensor: Tensor) -> Value:
-        """A tensor with these elements, of which no array is made if they are known as bytes."""
+        """A constant tensor; its bytes are written without making an array, if they are known."""
         value = self.tensor(tensor.meta)
         data: memoryview | Array | None = tensor.stored
         if data is None or tensor.type is _T.TENSOR_BOOL8:
@@ -147,11 +147,11 @@ class GraphWriter:
         """Append an operator.
 
         Args:
-            name: in BuiltinOperator.
-            inputs: what it reads.
-            outputs: types of what it writes.
+            name: the operator's name in BuiltinOperator.
+            inputs: values that it reads.
+            outputs: types of the values that it writes.
             options: name of its table of options, without "Options"; empty for none.
-            fields: of that table.
+            fields: fields of that table.
         """
         results = [self.tensor(meta) for meta in outputs]
         kind = f"{options}Options" if options else "NONE"
@@ -176,7 +176,7 @@ class GraphWriter:
     def fuse(self, value: Value, activation: int) -> bool:
         """Make the operator that wrote `value` apply `activation`, if that is possible.
 
-        It is not if `value` has been read already or the operator applies another one.
+        It is not possible if `value` has been read already or the operator applies another activation.
         """
         written = self._producers.get(value.index)
         if written is None or written.activation != _NONE or self._reads.get(value.index):
@@ -194,21 +194,21 @@ class GraphWriter:
         return None if found is None else found.array
 
     def is_read(self, value: Value) -> bool:
-        """Whether an operator so far reads it."""
+        """Whether an operator appended so far reads `value`."""
         return bool(self._reads.get(value.index))
 
     def exchange(self, value: Value, inputs: Sequence[Value]) -> None:
-        """Let the operator that writes `value` read other operands of the same types."""
+        """Replace the inputs of the operator that writes `value` with others of the same types."""
         written = self._producers[value.index]
         self._producers[value.index] = Written(written.name, tuple(inputs), written.raw)
         written.raw.fields["Inputs"] = _indices(inputs)
 
     def is_folded(self, value: Value) -> bool:
-        """Whether an operator writes it from constants: the engine then keeps it in memory of its own."""
+        """Whether an operator computes `value` from constants: the engine then keeps it in its own memory."""
         return value.index in self._folded and value.index in self._producers
 
     def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> bytes:
-        """The file."""
+        """Finish the graph; the bytes of the file."""
         operators = self._without_unread(outputs)
         self._empty_unread(operators, outputs)
         graph = NewTable(

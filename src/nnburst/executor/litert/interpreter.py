@@ -1,7 +1,8 @@
 """Runs networks by the wheel's `Interpreter`, with each argument copied in and out.
 
-It is the road if libLiteRt.so cannot be used, for whole graphs whose extents a run finds out, and for
-external delegates: libraries of others that take operators of a graph to a device (TFLite's ABI for them).
+The Interpreter is used if libLiteRt.so cannot be, for whole graphs whose extents a run finds out, and for
+external delegates: other vendors' libraries that run operators of a graph on a device (TFLite's delegate
+ABI).
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _DESTROY: Final = "tflite_plugin_destroy_delegate"
 
 
 class ExternalDelegate(msgspec.Struct, frozen=True):
-    """A library that takes operators of a graph to a device.
+    """A library that runs operators of a graph on a device.
 
     Attributes:
         library: its path, or its name if the loader is to look for it.
-        options: what it is opened with.
+        options: options that the library is opened with.
     """
 
     library: str
@@ -54,10 +55,10 @@ class ExternalDelegate(msgspec.Struct, frozen=True):
         return self.library.rpartition("/")[2]
 
     def check(self) -> None:
-        """Load the library, which opens no device yet.
+        """Load the library, to find errors early; this does not open a device.
 
         Raises:
-            DeviceUnavailable: it cannot be loaded, or is not such a library.
+            DeviceUnavailable: it cannot be loaded, or is not an external delegate.
         """
         import ctypes  # a driver without a delegate starts without it
 
@@ -91,7 +92,7 @@ def _interpreter(content: bytes, threads: int, delegate: ExternalDelegate | None
 
 
 def _report_cost(interpreter: Any, delegate: ExternalDelegate) -> None:  # noqa: ANN401
-    """Log what the copies of this road take, which libLiteRt.so's does not have."""
+    """Log the time that copying arguments takes here and not with libLiteRt.so."""
     given = [
         (d["index"], np.zeros(d["shape"], d["dtype"])) for d in interpreter.get_input_details()
     ]
@@ -117,7 +118,7 @@ def _report_cost(interpreter: Any, delegate: ExternalDelegate) -> None:  # noqa:
 
 @contextmanager
 def quiet_once() -> Iterator[None]:
-    """The first interpreter of a process writes to stderr, whatever its settings; not so in here."""
+    """Silence stderr while a process makes its first interpreter, which ignores settings and writes there."""
     if _said.is_set():
         yield
         return
@@ -133,9 +134,9 @@ def quiet_once() -> Iterator[None]:
 
 
 class InterpreterEngine:
-    """An interpreter behind a lock: two threads in one give silently wrong results.
+    """An interpreter behind a lock, since two threads in one interpreter give wrong results without an error.
 
-    `invoke` lets go of Python's lock.
+    `invoke` releases Python's lock.
     """
 
     def __init__(
@@ -145,13 +146,13 @@ class InterpreterEngine:
         title: str = "litert",
         delegate: ExternalDelegate | None = None,
     ) -> None:
-        """Build and allocate.
+        """Build the interpreter and allocate its tensors.
 
         Args:
-            network: what is computed.
-            threads: that compute.
-            title: of its runs in a trace.
-            delegate: that takes the operators that it can.
+            network: the network to compute.
+            threads: number of threads that compute.
+            title: name of its runs in a trace.
+            delegate: library that runs the operators that it supports.
 
         Raises:
             GeneralFailure: the engine refuses the network.
@@ -181,7 +182,7 @@ class InterpreterEngine:
         )
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array | None]) -> str:
-        """Run once; why it failed, or ""."""
+        """Run once; the reason if it fails, else ""."""
         with trace(Layer.CPU, Phase.COMPUTATION, self._title), self._lock:
             try:
                 for index, array in zip(self._inputs, inputs, strict=True):
@@ -209,7 +210,7 @@ class InterpreterCall:
         self._outputs = outputs
 
     def run(self) -> str:
-        """Run once; why it failed, or ""."""
+        """Run once; the reason if it fails, else ""."""
         return self._engine.run(self._inputs, self._outputs)
 
     def close(self) -> None:
@@ -231,11 +232,11 @@ def _typed(memory: memoryview, kind: Any, dimensions: tuple[int, ...]) -> Array:
 class GraphInterpreter:
     """An interpreter of a whole graph, whose arguments may have other extents in each run.
 
-    As with `InterpreterEngine`, threads take turns. Requests of the extents that it has cost nothing more;
-    others resize it, for which nothing is prepared or compiled again.
+    As with `InterpreterEngine`, threads take turns. A request with the interpreter's present extents costs
+    nothing more; another one resizes it, which prepares and compiles nothing again.
 
     Attributes:
-        output_extents: for inputs as the file has them. Those that only a run finds out are the file's.
+        output_extents: for inputs of the file's extents; an extent that only a run finds out is the file's.
     """
 
     def __init__(
@@ -246,14 +247,14 @@ class GraphInterpreter:
         threads: int,
         delegate: ExternalDelegate | None = None,
     ) -> None:
-        """Build and allocate.
+        """Build the interpreter and allocate its tensors.
 
         Args:
             content: a file that was checked.
-            inputs: of its main subgraph, with their extents.
-            outputs: likewise.
-            threads: that compute.
-            delegate: that takes the operators that it can.
+            inputs: inputs of its main subgraph, with their extents.
+            outputs: outputs of its main subgraph, likewise.
+            threads: number of threads that compute.
+            delegate: library that runs the operators that it supports.
 
         Raises:
             InvalidArgument: the engine refuses the graph.
@@ -268,7 +269,7 @@ class GraphInterpreter:
         except (RuntimeError, ValueError, TypeError) as error:
             raise InvalidArgument(f"LiteRT refuses the graph: {error}") from error
         self._inputs = [_place("input", *each) for each in zip(inputs, given, strict=True)]
-        #: Extents that its memory is for; None after a try that failed.
+        #: Extents of the inputs that memory is allocated for; None after a failed attempt.
         self._extents: tuple[tuple[int, ...], ...] | None = tuple(
             tuple(int(extent) for extent in each["shape"]) for each in given
         )
@@ -278,13 +279,13 @@ class GraphInterpreter:
         )
 
     def bind(self, inputs: Sequence[memoryview], outputs: Sequence[memoryview | None]) -> GraphCall:
-        """Bind memory: exactly the bytes of each input; what room there is for each output."""
+        """Bind memory: exactly the bytes of each input, and the room for each output, however large."""
         return GraphCall(self, inputs, outputs)
 
     def run(
         self, inputs: Sequence[memoryview], extents: tuple[tuple[int, ...], ...]
     ) -> list[Array] | str:
-        """Run once on inputs of these extents: the outputs, copies of them; or why it failed."""
+        """Run once on inputs of these extents; copies of the outputs, or the reason if it fails."""
         with trace(Layer.CPU, Phase.COMPUTATION, "litert: whole graph"), self._lock:
             try:
                 if extents != self._extents:
@@ -311,8 +312,8 @@ class GraphCall:
     """A request bound to an interpreter of a whole graph.
 
     Attributes:
-        extents: of the inputs; set before it runs.
-        shapes: of the outputs, once it has run, and whether there was room for them.
+        extents: extents of the inputs; to be set before a run.
+        shapes: after a run, the shape of each output, and whether there was room for it.
     """
 
     native: NativeCall | None = None
@@ -331,7 +332,7 @@ class GraphCall:
         self._outputs = list(outputs)
 
     def run(self) -> str:
-        """Run once and copy what there is room for; why it failed, or ""."""
+        """Run once and copy the outputs that there is room for; the reason if it fails, else ""."""
         found = self._engine.run(self._inputs, self.extents)
         if isinstance(found, str):
             return found
@@ -345,7 +346,7 @@ class GraphCall:
 
 
 def _place(side: str, tensor: GraphTensor, details: Any) -> tuple[int, GraphTensor]:  # noqa: ANN401
-    """Number of the tensor that the engine has there."""
+    """The engine's number of a tensor, and the tensor, whose element type is checked."""
     wanted = np.dtype(np.bool_) if tensor.element.name == "bool" else tensor.element.dtype
     if np.dtype(details["dtype"]) != wanted:
         raise InvalidArgument(f"LiteRT has {details['dtype']} as {side} {tensor.name!r}")
@@ -360,7 +361,7 @@ def _values(tensor: GraphTensor, memory: memoryview) -> Array:
 
 
 def take(values: Array, room: memoryview | None) -> OutputShape:
-    """Copy an output into a request's memory, if that is enough."""
+    """Copy an output into a request's memory, if it fits; its shape, and whether it did."""
     fits = room is not None and room.nbytes >= values.nbytes
     if room is not None and fits:
         found = np.ascontiguousarray(values).reshape(-1).view(np.uint8)

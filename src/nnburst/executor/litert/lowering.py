@@ -1,4 +1,4 @@
-"""Holds an operation while it is lowered to LiteRT: its operands, and the graph that it adds to.
+"""Represents an operation that is being lowered to LiteRT: its operands, and the graph that it adds to.
 
 A lowering function reads the operation by the names of its signature and returns the values that
 stand for its outputs:
@@ -38,15 +38,15 @@ QUANTISED: Final = (Q8, Q8S)
 
 
 class Values(OperandValues[Value]):
-    """Values in a LiteRT graph."""
+    """The values of operands in a LiteRT graph."""
 
     def __init__(self, graph: GraphWriter, weights: Mapping[int, Tensor], *, relaxed: bool) -> None:
-        """Start without any.
+        """Start without values.
 
         Args:
-            graph: what to add constants to.
+            graph: the graph to add constants to.
             weights: see `OperandValues`.
-            relaxed: likewise.
+            relaxed: see `OperandValues`.
         """
         super().__init__(
             weights, lambda t: graph.constant(real_numbers(t), real_type(t)), relaxed=relaxed
@@ -58,19 +58,19 @@ class Values(OperandValues[Value]):
         self._operands.setdefault(value.index, set()).add(index)
 
     def alike(self, index: int) -> frozenset[int]:
-        """The computed operands that the value of operand `index` stands for.
+        """The computed operands that share the value of operand `index`.
 
-        They are several if an operation between them moves nothing, and none for a constant.
+        There are several if an operation between them moves no element, and none for a constant.
         """
         value = self._values.get(index)
         return frozenset() if value is None else frozenset(self._operands[value.index])
 
 
 class Lowering(LoweredOperation[Value]):
-    """One operation being lowered.
+    """One operation that is being lowered to LiteRT.
 
     Attributes:
-        graph: what to add to.
+        graph: the graph to add to.
     """
 
     _values: Values
@@ -89,7 +89,7 @@ class Lowering(LoweredOperation[Value]):
         Args:
             step: the operation.
             node: its operands.
-            graph: what to add to.
+            graph: the graph to add to.
             values: value of every operand that is fed or computed.
             results: types of the outputs.
             temporaries: operands that one operation reads and that are not outputs of the model.
@@ -102,9 +102,9 @@ class Lowering(LoweredOperation[Value]):
         return self.graph.stored(tensor)
 
     def read_once(self, name: str) -> bool:
-        """Whether nothing but this operation sees the operand's value.
+        """Whether no other operation reads the operand's value.
 
-        It is a temporary read once, and so is every other operand that the same value stands for.
+        The operand, and every other operand with the same value, is then a temporary that is read once.
         """
         index = self._index(name)
         return {index} | self._values.alike(index) <= self._temporaries
@@ -125,7 +125,7 @@ class Lowering(LoweredOperation[Value]):
         return self.graph.constant(array, replace(like, dimensions=array.shape))
 
     def integers(self, numbers: Sequence[int] | Array) -> Value:
-        """An INT32 constant; of a sequence with one dimension."""
+        """An INT32 constant; a sequence gives one dimension."""
         if isinstance(numbers, list | tuple):
             meta = TensorType(_T.TENSOR_INT32, (len(numbers),))
             return self.graph.stored(Tensor.of_numbers(meta, numbers))
@@ -210,7 +210,7 @@ def twin(meta: TensorType, kind: OperandType) -> TensorType:
 
 LoweringFunction = Callable[[Lowering], "Value | list[Value]"]
 
-#: How each operation is lowered; the modules in operations/ fill it.
+#: Lowering function of each operation; the modules in operations/ register them.
 LOWERINGS: Final[dict[OperationType, LoweringFunction]] = {}
 
 

@@ -1,10 +1,10 @@
 """Runs networks through libLiteRt.so without copies, and remembers which library passed its trial run.
 
-A library that has passed is not tried again before the machine is restarted. A trial is a process that is
-forked from a driver while it imports; that and the pages which both then copy take 4 ms of each start. So a
-passed trial is noted beside Python's compiled files, with everything that its outcome depends on: both
-libraries, the start of the machine, and the loader's settings. A failure is never noted. The note is trusted
-like compiled files: the same users can write both.
+A library that has passed is not tried again before the next boot. A trial is a process that is forked from a
+driver while it imports; the fork and the pages which both then copy take 4 ms of each start. So a passed
+trial is recorded beside Python's compiled files, with all that the result depends on: both libraries, the
+boot, and the loader's settings. A failure is never recorded. The record is trusted like compiled files: the
+same users can write both.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from nnburst.tracing.slices import Layer, Phase
 
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-#: What changes which libraries a loader takes.
+#: Environment variables that change which libraries a loader opens.
 _LOADER: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_BIND_NOW")
 
 
 def facts(*files: str) -> str:
-    """The facts on which a trial with `files` depends, as text; empty if they cannot be read."""
+    """All that the result of a trial with `files` depends on, as text; empty if it cannot be read."""
     try:
         boot = _BOOT.read_text()
         return "\n".join([boot, *map(_about, files), *map(_variable, _LOADER)])
@@ -72,7 +72,7 @@ def has_passed(now: str) -> bool:
 
 
 def note(now: str) -> None:
-    """Note that a trial with the facts `now` has passed, unless Python may keep no compiled files."""
+    """Record that a trial with the facts `now` has passed, unless Python may not write compiled files."""
     if sys.dont_write_bytecode or not now:
         return
     with contextlib.suppress(OSError):
@@ -82,7 +82,7 @@ def note(now: str) -> None:
 
 
 def place() -> Path:
-    """Where it is noted."""
+    """Path of the file that records a passed trial."""
     cached = __spec__.cached if __spec__ is not None else None
     return Path(cached or __file__).with_suffix(".txt")
 
@@ -93,7 +93,8 @@ def place() -> Path:
 log = logging.getLogger("nnburst.executor")
 
 PACKAGE: Final = "ai-edge-litert"
-#: Minor versions on which the declarations in csrc/litert.c were tried; they have changed between two before.
+#: Minor versions that csrc/litert.c was tested with; the library's declarations have changed between
+#: versions.
 _MINORS: Final = ("2.1.", "2.2.", "2.3.")
 _RUN: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "nnb_litert_run")))
 
@@ -111,7 +112,7 @@ _ELEMENT_TYPES: Final = {
     _T.TENSOR_QUANT8_SYMM_PER_CHANNEL: 9,
 }
 _BYTE: Final = 3
-#: The same of each element type of .tflite files that graphs may have at their borders.
+#: The library's number of each element type of .tflite files that inputs and outputs of graphs may have.
 _GRAPH_ELEMENT_TYPES: Final = {
     "FLOAT32": 1,
     "INT32": 2,
@@ -131,11 +132,10 @@ _opening: Final = threading.Lock()
 
 @functools.cache
 def available() -> bool:
-    """Whether this process can use the library: the right version, and a trial run that is right.
+    """Whether this process can use the library: its version is supported, and a trial run was correct.
 
-    The trial runs in a child process, so that a library with other functions cannot harm this one; once for
-    each library and start of the machine.
-    Set NNBURST_LITERT_ROUTE=interpreter to do without the library.
+    The trial runs in a child process, so that a library with other functions cannot harm this process. It
+    runs once for each library and boot. Set NNBURST_LITERT_ROUTE=interpreter to do without the library.
     """
     if LITERT_ROUTE.read() == "interpreter":
         return False
@@ -154,7 +154,7 @@ def package_version() -> str:
     start, end = f"{PACKAGE.replace('-', '_')}-", ".dist-info"
     inside = os.listdir(folder) if library is not None else []  # noqa: PTH208 - glob takes a millisecond
     named = [name for name in inside if name.startswith(start) and name.endswith(end)]
-    if len(named) == 1:  # as a wheel is unpacked: 10 ms less of every start
+    if len(named) == 1:  # read from the wheel's folder name, which saves 10 ms of every start
         return named[0].removesuffix(end).rpartition("-")[2]
     from importlib.metadata import PackageNotFoundError, version
 
@@ -186,9 +186,9 @@ def _failed_open() -> str:
 
 
 class _Trial:
-    """A trial run in a child process, begun when this is made: this process goes on meanwhile.
+    """A trial run in a child process, which starts with this object and does not block this process.
 
-    It is begun only if none has passed before; see passed_trial.py.
+    The trial is skipped if one has passed before (`has_passed`).
     """
 
     def __init__(self, library: Path) -> None:
@@ -215,11 +215,11 @@ class _Trial:
 
     @property
     def counts_here(self) -> bool:
-        """Whether this process began it, or was forked when it had passed."""
+        """Whether the trial counts in this process: this one began it, or was forked after it had passed."""
         return self._begun_by == os.getpid() or self._failure == ""
 
     def failure(self) -> str:
-        """Why the library cannot be used; empty if it can. Waits for the end."""
+        """Wait for the end; the reason why the library cannot be used, or "" if it can."""
         if self._failure is None:
             assert self._child is not None
             status = lib.nnb_litert_trial_end_unlocked(self._child)
@@ -230,15 +230,15 @@ class _Trial:
         return self._failure
 
 
-#: Trials by the file that each was of.
+#: Trials of this process, by library file.
 _trials: Final[dict[tuple[object, ...], _Trial]] = {}
 
 
 def begin_trial() -> Callable[[], object]:
-    """Begin the trial run before `available` asks for it, here or in processes forked once it has passed.
+    """Begin the trial before `available` needs its result, in this process or in those that it forks later.
 
     Returns:
-        Waits for the end, if a trial was begun.
+        A function that waits for the end of the trial, if one was begun.
     """
     if LITERT_ROUTE.read() == "interpreter" or _missing():
         return lambda: None
@@ -247,7 +247,7 @@ def begin_trial() -> Callable[[], object]:
 
 
 def _trial() -> _Trial:
-    """The trial of the library that is there now."""
+    """The trial of the library that is installed now."""
     library = _library()
     if library is None:
         raise GeneralFailure("the library went away while it was about to be tried")
@@ -263,7 +263,7 @@ def _failed_trial() -> str:
 
 
 def _trial_network() -> tuple[bytes, TensorType]:
-    """max(0, x · w + b) in small integers, which every order of summation gets exactly."""
+    """The network max(0, x · w + b) with small integers, exact in any order of summation."""
     graph = GraphWriter()
     vector, matrix = TensorType(_T.TENSOR_FLOAT32, (1, 4)), TensorType(_T.TENSOR_FLOAT32, (4, 4))
     x = graph.tensor(vector)
@@ -276,7 +276,7 @@ def _trial_network() -> tuple[bytes, TensorType]:
 
 
 def _aligned(*numbers: float) -> memoryview:
-    """Float32 numbers as bytes that the library takes where they lie."""
+    """Float32 numbers as bytes that are aligned as the library needs them."""
     alignment = int(lib.NNB_LITERT_ALIGNMENT)
     packed = array("f", numbers).tobytes()
     room = memoryview(bytearray(len(packed) + 2 * alignment))
@@ -287,13 +287,13 @@ def _aligned(*numbers: float) -> memoryview:
 
 
 class Slot(NamedTuple):
-    """An input or output as the library takes it.
+    """An input or output, described for the library.
 
     Attributes:
-        element_type: its number of the type of the elements.
-        dimensions: of the tensor.
-        size: bytes.
-        apart: whether the engine works on it where it lies, or on a copy.
+        element_type: the library's number of the element type.
+        dimensions: the tensor's dimensions.
+        size: number of bytes.
+        apart: whether the engine works on the memory itself or on a copy.
     """
 
     element_type: int
@@ -307,8 +307,8 @@ class EngineProgram(NamedTuple):
 
     Attributes:
         content: the .tflite file.
-        inputs: of its main subgraph.
-        outputs: likewise.
+        inputs: inputs of the file's main subgraph.
+        outputs: outputs of the file's main subgraph.
     """
 
     content: Octets | memoryview
@@ -317,7 +317,7 @@ class EngineProgram(NamedTuple):
 
     @classmethod
     def of(cls, network: Network) -> EngineProgram:
-        """That of a lowered network."""
+        """The program of a lowered network."""
         return cls(
             network.content,
             _slots(network.inputs, network.private_inputs, is_input=True),
@@ -326,7 +326,7 @@ class EngineProgram(NamedTuple):
 
 
 def graph_slot(element: Element, dimensions: tuple[int, ...], apart: Apart) -> Slot | None:
-    """A slot of a whole graph; None if the library has no such elements, or not so many axes."""
+    """A slot of a whole graph; None if the library does not support its element type or rank."""
     kind = _GRAPH_ELEMENT_TYPES.get(element.tflite)
     if kind is None or len(dimensions) > lib.NNB_LITERT_MAX_RANK:
         return None
@@ -368,14 +368,15 @@ class NativeEngine:
         title: str = "litert",
         packed_weights: int = -1,
     ) -> None:
-        """Compile.
+        """Compile a network.
 
         Args:
-            network: what is computed.
-            threads: that compute.
-            title: of its runs in a trace.
-            packed_weights: descriptor of weights in the engine's own form, which an engine has made of
-                the same network; an empty file is filled; -1 if the engine keeps its own.
+            network: the network to compute.
+            threads: number of threads that compute.
+            title: name of its runs in a trace.
+            packed_weights: descriptor of a file with weights in the engine's own form, made by an engine of
+                the same network; the engine fills an empty file; -1 if the engine packs its weights in memory
+                of its own.
 
         Raises:
             GeneralFailure: the library refuses the network.
@@ -393,7 +394,7 @@ class NativeEngine:
         self.handle = ffi.gc(engine, lib.nnb_litert_engine_free)
 
     def close(self) -> None:
-        """Free it, if nothing is bound to it; what is dropped is freed, too."""
+        """Free the engine if no request is bound to it; otherwise the last request frees it."""
         ffi.release(self.handle)
 
     def output_extents(self) -> list[tuple[int, ...]]:
@@ -439,9 +440,9 @@ class NativeBinding:
     """A request bound to an engine.
 
     Attributes:
-        native: how the burst loop runs it.
-        copied_bytes: what each run copies: arguments that are not aligned to 64 bytes, and those that
-            must not change while they are used.
+        native: the call by which the burst loop runs the request.
+        copied_bytes: bytes that each run copies: arguments that are not aligned to 64 bytes, and those that
+            must not change during the run.
     """
 
     def __init__(
@@ -457,11 +458,11 @@ class NativeBinding:
         self.copied_bytes = int(lib.nnb_litert_copied_bytes(call))
 
     def run(self) -> str:
-        """Run once, without Python's lock; why it failed, or ""."""
+        """Run once, without Python's lock; the reason if it fails, else ""."""
         outcome = run_native(self.native)
         return "" if outcome.status == ErrorStatus.NONE else outcome.message or "the engine failed"
 
     def close(self) -> None:
-        """Free the binding and let go of the memory."""
+        """Free the binding and release the memory."""
         ffi.release(self._call)
         self._kept = ()

@@ -50,8 +50,8 @@ class Survey(msgspec.Struct, frozen=True):
         static: numbers of the operations whose results have known types.
         types: type of every operand whose extents are known.
         network: the whole model, if all of it can be lowered.
-        refusals: why an operation cannot be lowered, by its number.
-        weights: numbers of the operations that only make constants real, for those who read them.
+        refusals: the reason why an operation cannot be lowered, by the number of the operation.
+        weights: numbers of the DEQUANTIZE operations that only make constants real for other operations.
     """
 
     lowered: tuple[bool, ...]
@@ -63,7 +63,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def survey(model: Model, pools: Sequence[Bytes]) -> Survey:
-    """Look at every operation of the main subgraph of a validated model."""
+    """Find the operations of a validated model's main subgraph that can be lowered."""
     try:
         translation = _Translation(model, pools)
     except (NnburstError, *REFUSALS) as error:
@@ -107,7 +107,7 @@ class _Translation(Translation):
     def _lower(self, number: int, step: Step) -> None:
         self.require_known(number, lowered=step.type in LOWERINGS)
         if number in self.weights:
-            return  # an operation that reads them writes them as it wants them
+            return  # each operation that reads these weights adds them in the form that it needs
         results = [self.types[i] for i in step.outputs]
         node = self.node(step)
         op = Lowering(step, node, self._writer, self._values, results, self.temporaries)
@@ -145,7 +145,7 @@ class _Translation(Translation):
         )
 
     def _own(self, value: Value, taken: Sequence[Value]) -> Value:
-        """A tensor of its own for an output: not an input and not another output."""
+        """Give an output a tensor of its own, which is neither an input nor another output."""
         if value not in self._fed and value not in taken:
             return value
         rank = TensorType(OperandType.TENSOR_INT32, (len(value.shape),))

@@ -35,13 +35,13 @@ _MOVING = (
 
 
 class SplitPart(msgspec.Struct, frozen=True):
-    """Consecutive operations as a model of their own.
+    """Consecutive operations of a model, as a model of their own.
 
     Attributes:
-        model: the model; its operands have the numbers of the whole one.
+        model: the part; its operands have the same indexes as in the whole model.
         lowered: whether the engine runs it.
         static: whether the extents of its outputs are known.
-        numbers: of its operations in the whole model, but for those that make constants real.
+        numbers: its operations' numbers in the whole model, without those that make constants real.
     """
 
     model: Model
@@ -103,7 +103,7 @@ def _operand(
     *,
     used: bool,
 ) -> Operand:
-    """An operand as a part sees it."""
+    """An operand of the whole model, declared for a part."""
     if not used:
         return Operand(operand.type, location=DataLocation())
     if index not in (*inputs, *outputs):
@@ -135,9 +135,9 @@ class SplitPrepared(Prepared):
         """Own prepared parts.
 
         Args:
-            model: the whole.
-            types: of its operands whose extents are known.
-            parts: in the order of execution.
+            model: the whole model.
+            types: types of those operands whose extents are known.
+            parts: the parts in the order of execution.
         """
         self._model = model
         self._graph = model.main
@@ -177,7 +177,7 @@ class SplitPrepared(Prepared):
         copies: list[tuple[Bytes, Bytes]],
         shapes: dict[int, OutputShape],
     ) -> Argument:
-        """Where a part writes an operand: the request's memory if only the request reads it."""
+        """The argument that a part writes an operand to: the request's own if only the request reads it."""
         meta = self._types[index]
         size = meta.byte_size
         room = None if target is None else target.buffer
@@ -192,7 +192,7 @@ class SplitPrepared(Prepared):
         return Argument(private, meta.dimensions)
 
     def to_cache(self) -> Cached | None:
-        """Every part; None if one of them cannot be kept."""
+        """All parts for a cache; None if one of them cannot be cached."""
         kept: list[tuple[cache.CachedPart, Octets]] = []
         for part, prepared in self._parts:
             cached = prepared.to_cache() if isinstance(prepared, CachingPrepared) else None
@@ -220,10 +220,10 @@ class SplitExecution(Execution):
         """Own the executions.
 
         Args:
-            runs: one per part, and which outputs' shapes it reports.
-            copies: outputs of the request and the private memory that they are copied from.
-            shapes: of the other outputs.
-            order: the model's outputs.
+            runs: the execution of each part, with the numbers of the outputs whose shapes it reports.
+            copies: outputs of the request, and the private memory that they are copied from.
+            shapes: shapes of the other outputs.
+            order: operand indexes of the model's outputs.
         """
         self._runs = runs
         self._copies = copies

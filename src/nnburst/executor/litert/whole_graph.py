@@ -1,13 +1,13 @@
-"""Checks whole .tflite graphs of clients against their declarations, and runs them, also by sequences.
+"""Runs whole .tflite graphs of clients, also by sequences, and checks them against their declarations.
 
 libLiteRt.so gives wrong numbers, and no error, for an output whose extents a run finds out. So it runs graphs
 whose extents are all known before (`TfliteGraph.is_fixed`), without Python and on memory where it lies; the
 wheel's Interpreter runs the others, and each argument is copied. It also runs requests of other extents than
 the file suggests, if it leaves some open.
 
-LiteRT has no operation that takes variables out of an engine or puts them back, resource variables not at
-all. So sequences on a graph that keeps a state have an engine each: a slot is one, made when the slot is
-opened and let go of when it is closed.
+LiteRT cannot read variables out of an engine or write them back, least of all resource variables. So each
+sequence on a graph that keeps a state has an engine of its own: a slot is such an engine, made when the slot
+is opened and released when it is closed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log = logging.getLogger("nnburst.executor")
 
 _TITLE: Final = "litert: whole graph"
 _CLOSED: Final = Outcome(ErrorStatus.INVALID_ARGUMENT, (), "the execution was closed")
-#: The word that names a slot: its number, and how many runs it has had.
+#: The word that names a slot: the slot's number, and the number of runs so far.
 _WORD: Final = struct.Struct("<QQ")
 _BUSY: Final = Outcome(ErrorStatus.GENERAL_FAILURE, (), "another run of the slot is under way")
 
@@ -66,27 +66,27 @@ class _Slot:
         self.engine = engine
         self.steps = 0
         self.busy = False
-        #: A run whose outputs had no room: what it read, and what it made. The client takes it for not done.
+        #: Inputs and results of a run whose outputs had no room; the client expects to repeat this run.
         self.unread: tuple[_Given, list[Array]] | None = None
 
 
 class Slots:
-    """The slots of one prepared model, which is one client's. Thread-safe."""
+    """The slots of one prepared model, which serves one client. Thread-safe."""
 
     def __init__(self, make: Callable[[], GraphInterpreter], first: GraphInterpreter) -> None:
-        """No slot is open.
+        """Start without open slots.
 
         Args:
-            make: an engine whose variables are as the file has them at first.
-            first: one that was made already.
+            make: makes an engine whose variables have the file's initial values.
+            first: such an engine, already made.
         """
         self._make = make
         self._ready = [first]
         self._lock = threading.Lock()
-        self._slots: dict[int, _Slot | None] = {}  # None while its engine is made
+        self._slots: dict[int, _Slot | None] = {}  # None while the slot's engine is made
 
     def open(self, number: int) -> Outcome:
-        """Open a slot, anew if it is open."""
+        """Open a slot; an open one starts again with initial values."""
         with self._lock:
             known = self._slots.get(number)
             if (known is not None and known.busy) or (known is None and number in self._slots):
@@ -99,7 +99,7 @@ class Slots:
         made = None
         try:
             made = _Slot(ready or self._make())
-        except (InvalidArgument, MemoryError) as error:  # it took the file before
+        except (InvalidArgument, MemoryError) as error:  # the file itself is valid
             why = f"out of memory for a slot's engine: {error}"
             return Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), why)
         finally:
@@ -111,7 +111,7 @@ class Slots:
         return Outcome(ErrorStatus.NONE, ())
 
     def close(self, number: int) -> Outcome:
-        """Let go of a slot, if there is one of this number."""
+        """Release the slot of this number; no such slot is not an error."""
         with self._lock:
             known = self._slots.get(number)
             if number in self._slots and (known is None or known.busy):
@@ -120,7 +120,7 @@ class Slots:
         return Outcome(ErrorStatus.NONE, ())
 
     def enter(self, number: int, steps: int) -> _Slot | Outcome:
-        """The slot, for the run that comes after `steps` others; or why it cannot run now."""
+        """Reserve the slot for the run that follows `steps` others; the reason if it cannot run now."""
         with self._lock:
             slot = self._slots.get(number)
             if slot is None or slot.steps != steps:
@@ -132,7 +132,7 @@ class Slots:
             return slot
 
     def leave(self, number: int, slot: _Slot, steps: int | None) -> None:
-        """A run has ended: the slot has had so many now; None if its state is not known any more."""
+        """End a run: the slot has now had `steps` runs; None if its state is lost."""
         with self._lock:
             slot.busy = False
             if steps is not None:
@@ -141,14 +141,14 @@ class Slots:
                 del self._slots[number]
 
     def close_all(self) -> None:
-        """Let go of all slots; each ends with the run that is under way on it."""
+        """Release all slots; an engine is freed after the run that is under way on it."""
         with self._lock:
             self._slots.clear()
             self._ready.clear()
 
 
 class SlotExecution(Execution):
-    """A request on whichever slot its word names when it runs. One thread runs it at a time."""
+    """A request that runs on the slot that its word names at that time. One thread runs it at a time."""
 
     def __init__(
         self,
@@ -160,10 +160,10 @@ class SlotExecution(Execution):
         """Bind memory.
 
         Args:
-            slots: of the prepared model.
-            word: the input that names the slot, and how many runs that has had.
-            inputs: bytes and extents of the others.
-            outputs: room for each.
+            slots: the prepared model's slots.
+            word: the input with the slot's number and the number of runs that the slot has had.
+            inputs: bytes and extents of the other inputs.
+            outputs: room for each output.
 
         Raises:
             InvalidArgument: the word has too few bytes.
@@ -210,7 +210,7 @@ class SlotExecution(Execution):
             self._slots.leave(number, slot, after)
 
     def _run_on(self, slot: _Slot) -> Outcome:
-        """Run on the slot's engine, or take what a run on the same inputs has made and had no room for."""
+        """Run on the slot's engine; if a run on the same inputs had no room for its results, return those."""
         unread, slot.unread = slot.unread, None
         found: list[Array] | str
         if unread is None:
@@ -232,7 +232,7 @@ class SlotExecution(Execution):
         return self._extents, [bytes(memory) for memory in self._inputs]
 
     def close(self) -> None:
-        """Let go of the request's memory."""
+        """Release the request's memory."""
         self._word = None
         self._inputs, self._rooms = [], []
 
@@ -243,7 +243,7 @@ class InterpretedExecution(Execution):
     def __init__(
         self, call: GraphCall, declared: Sequence[tuple[int, ...]], release: Callable[[], None]
     ) -> None:
-        """Own `call`, whose outputs were `declared` with extents; call `release` when it is closed."""
+        """Own `call`, whose outputs have the extents `declared`; call `release` at `close`."""
         self._call: GraphCall | None = call
         self._declared = declared
         self._release = release
@@ -264,7 +264,7 @@ class InterpretedExecution(Execution):
         return outcome_of(self._call.shapes, self._declared)
 
     def close(self) -> None:
-        """Let go of the engine and of the request's memory."""
+        """Release the engine and the request's memory."""
         call, self._call = self._call, None
         if call is not None:
             call.close()
@@ -272,10 +272,11 @@ class InterpretedExecution(Execution):
 
 
 class TflitePrepared(Prepared):
-    """A whole graph. `bind` may be called from several threads at once.
+    """A prepared model that is a whole graph. `bind` may be called from several threads at once.
 
-    A graph that keeps state has one engine, so its executions take turns and each goes on where the last one
-    ended, or one for each slot, if the client asks for them; any other has one for each thread that computes.
+    A graph that keeps state has one engine, so its executions take turns and each continues the last one; or
+    it has an engine for each slot, if the client asks for slots. Any other graph has one for each thread that
+    computes.
     """
 
     def __init__(
@@ -288,10 +289,10 @@ class TflitePrepared(Prepared):
         """Check the file, compare it with what the client declares, and make the first engine.
 
         Args:
-            model: the client's.
-            graph: as it came from the client.
-            num_threads: that compute.
-            delegate: that takes the operators that it can; then one Interpreter is the only road.
+            model: the client's model.
+            graph: the graph that the client sent.
+            num_threads: number of threads that compute.
+            delegate: library that runs the operators that it supports; one Interpreter then runs the graph.
 
         Raises:
             InvalidArgument: the file is not intact, names another one, is not what the client declares, or
@@ -308,7 +309,7 @@ class TflitePrepared(Prepared):
         self._model, self._graph, self._content = model, graph, read.content
         self._inputs = [_known("input", tensor) for tensor in read.inputs]
         self._outputs = [_known("output", tensor) for tensor in read.outputs]
-        # Resized variables would begin anew.
+        # Resizing would reset the variables.
         self._open = [
             known._replace(extents=known.extents if read.keeps_state else tensor.signature)
             for known, tensor in zip(self._inputs, read.inputs, strict=True)
@@ -376,12 +377,12 @@ class TflitePrepared(Prepared):
             self._slots.close_all()
 
     def _check_declared(self) -> None:
-        # Extents of outputs in files are often wrong: only the engine's count.
+        # Extents of outputs in files are often wrong: only those of the engine are used.
         unknown = [tensor._replace(extents=None) for tensor in self._outputs]
         check_declared(self._model, self._graph, self._open, unknown)
 
     def _interpreting(self) -> Engines:
-        """Engines whose inputs may get other extents; made when the first request needs one."""
+        """The engines whose inputs may be resized, made when the first request needs one."""
         with self._lock:
             if self._interpreters is None:
                 self._interpreters = Engines(self._interpreter, self._most)
@@ -393,9 +394,9 @@ class TflitePrepared(Prepared):
         )
 
     def _first_interpreter(self, read: TfliteGraph) -> GraphInterpreter:
-        """The first engine of a graph that the library does not run, or not by slots."""
+        """The first engine of a graph that libLiteRt.so cannot run, or that has slots."""
         first = self._interpreter()
-        if read.is_fixed:  # else the interpreter has extents of the file, which a run may change
+        if read.is_fixed:  # else extents are the file's, which a run may change
             found = [
                 tensor._replace(extents=each)
                 for tensor, each in zip(self._outputs, first.output_extents, strict=True)
@@ -404,7 +405,7 @@ class TflitePrepared(Prepared):
         return first
 
     def _by_library(self, read: TfliteGraph, most: int) -> tuple[native.Slot, ...] | None:
-        """Make the engines by the library, if it can: the outputs' slots."""
+        """Make engines of libLiteRt.so, and return their output slots; None if it cannot run the graph."""
         if self._graph.params.keeps or not read.is_fixed or self._delegate is not None:
             return None
         if not native.available():
@@ -454,13 +455,13 @@ def _known(side: str, tensor: BorderTensor) -> GraphTensor:
 def _slots(
     tensors: Sequence[GraphTensor], apart: Callable[..., Apart]
 ) -> tuple[native.Slot, ...] | None:
-    """Their slots; None if the library cannot have one."""
+    """The tensors as slots of the library; None if it does not support one of them."""
     found = [native.graph_slot(t.element, t.extents or (), apart(t.element)) for t in tensors]
     return None if None in found else tuple(slot for slot in found if slot is not None)
 
 
 def _input(argument: Argument, tensor: GraphTensor) -> tuple[memoryview, tuple[int, ...]]:
-    """Its bytes and extents."""
+    """The bytes and extents of an input."""
     if argument.memory is None:
         raise GeneralFailure(f"input {tensor.name!r} is omitted")
     wanted = tensor.extents or (1,)

@@ -65,22 +65,22 @@ from nnburst.hal.model import Model
 from nnburst.hal.types import NumberOfCacheFiles, OutputShape
 from nnburst.hal.whole_graph import BY_NUMBER, ONNX, GraphState, described
 
-# -- what a graph may not name ---------------------------------------------------------------------
-#: Identifier of the engine's own format, whose offsets it believes.
+# -- files that a graph may name -------------------------------------------------------------------
+#: Identifier of the engine's own format, whose offsets the engine does not check.
 _OWN_FORMAT: Final = b"ORTM"
 #: Operators that name files of compiled parts.
 _NAMING_FILES: Final = frozenset({"EPContext"})
 
 
 def check_content(content: bytes, files: Collection[str]) -> OnnxFile:
-    """Read a client's graph; it names no file but those that came with it.
+    """Read a client's graph, and check that it names only files that came with it.
 
     Args:
-        content: the bytes, a copy of our own.
+        content: bytes of the graph, a private copy.
         files: names of the other files whose bytes came along.
 
     Raises:
-        InvalidArgument: it is not an ONNX file, or names another file.
+        InvalidArgument: the graph is not an ONNX file, or names another file.
     """
     if content[4:8] == _OWN_FORMAT:
         raise InvalidArgument("the graph is of onnxruntime's own format, expected ONNX")
@@ -126,9 +126,9 @@ class GraphExecution(Execution):
         """Own a binding.
 
         Args:
-            binding: of the request; None if an output has too little room.
-            shapes: of all outputs; None if only a run finds them out.
-            turn: is held while the engine runs, if it runs one request at a time.
+            binding: binding of the request; None if an output has too little room.
+            shapes: shapes of all outputs; None if only a run finds them out.
+            turn: lock that is held during a run, if the engine runs one request at a time; else None.
         """
         self._binding = binding
         self._shapes = shapes
@@ -137,7 +137,7 @@ class GraphExecution(Execution):
 
     @property
     def native(self) -> NativeCall | None:
-        """The C function that runs it; None if only Python can."""
+        """The call that runs the request without Python; None if only `run` can."""
         if self._binding is None or self._turn is not None:
             return None
         return msgspec.structs.replace(self._binding.native, output_shapes=self._shapes)
@@ -167,7 +167,7 @@ class GraphExecution(Execution):
         return Outcome(status, (), f"{engine}: {outcome.message or 'the engine failed'}")
 
     def _timed(self, binding: GraphBinding, deadline_ns: int | None) -> Outcome | None:
-        """Run with the engine's turn, if there are turns; None if it was too late."""
+        """Run, after waiting for the engine if it runs one request at a time; None if the deadline passed."""
         left = math.inf
         if deadline_ns is not None:
             left = (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
@@ -201,7 +201,7 @@ class GraphExecution(Execution):
                 self._turn.release()
 
     def close(self) -> None:
-        """Let go of the request's memory."""
+        """Release the request's memory."""
         self._closed = True
         binding, self._binding = self._binding, None
         if binding is not None:
@@ -214,10 +214,10 @@ def _insufficient(shapes: tuple[OutputShape, ...]) -> Outcome:
 
 
 class SessionPrepared(Prepared):
-    """A session. `bind` may be called from several threads at once.
+    """A prepared model that a session computes. `bind` may be called from several threads at once.
 
     Attributes:
-        of_rank_0: what an output of rank 0 reports as its dimensions.
+        of_rank_0: dimensions that an output of rank 0 reports.
     """
 
     of_rank_0: tuple[int, ...] = (1,)
@@ -226,9 +226,9 @@ class SessionPrepared(Prepared):
         """Own a session.
 
         Args:
-            session: what computes.
-            num_threads: that compute.
-            takes_turns: whether it executes one request at a time, as devices that are no CPU do.
+            session: the session that computes.
+            num_threads: number of threads that compute.
+            takes_turns: whether the session executes one request at a time, as on devices other than the CPU.
         """
         self.num_threads = num_threads
         self._session = session
@@ -265,23 +265,23 @@ class SessionPrepared(Prepared):
         return GraphExecution(binding, shapes, self._turn)
 
     def close(self) -> None:
-        """Let go of the session, which is freed with the last request that is bound to it."""
+        """Release the session, which is freed with the last request that is bound to it."""
         del self._session
 
 
 class GraphPrepared(SessionPrepared):
-    """A whole graph of a client's."""
+    """A prepared model that is a whole ONNX graph of a client."""
 
     def __init__(
         self, model: Model, graph: WholeGraph, num_threads: int, provider: Provider | None
     ) -> None:
-        """Make the session and compare it with what the client declares.
+        """Make the session, and compare it with the client's declarations.
 
         Args:
-            model: the client's.
-            graph: its bytes, which were checked.
-            num_threads: that compute.
-            provider: that executes it; the CPU if None.
+            model: the client's model.
+            graph: the model's graph, whose bytes were checked.
+            num_threads: number of threads that compute.
+            provider: execution provider that runs the graph; the CPU if None.
         """
         if graph.params.keeps:
             raise InvalidArgument(
@@ -305,7 +305,7 @@ class GraphPrepared(SessionPrepared):
 
 
 class NetworkPrepared(SessionPrepared):
-    """A model of core operations, lowered."""
+    """A prepared model of core operations, which were lowered to ONNX."""
 
     of_rank_0 = ()
 
@@ -321,17 +321,17 @@ class NetworkPrepared(SessionPrepared):
         """Own the session of a graph.
 
         Args:
-            model: what is computed.
-            written: how.
-            session: of that.
-            num_threads: that compute.
+            model: the model that is computed.
+            written: the graph that the model was lowered to.
+            session: the session of that graph.
+            num_threads: number of threads that compute.
             takes_turns: see `SessionPrepared`.
         """
         super().__init__(session, num_threads, takes_turns=takes_turns)
         self._model, self._written = model, written
 
     def to_cache(self) -> Cached:
-        """The graph, and its real constants if they are apart: nothing is steered by those."""
+        """The graph, and apart from it large real constants, none of which steers an operation."""
         written = self._written
         return Cached(without_constants(self._model), written.content, written.constants)
 
@@ -403,7 +403,7 @@ def _input(argument: Argument, border: Border) -> Room:
 
 
 def _output(argument: Argument, border: Border) -> Room:
-    """Room for an output: of its extents; as it is if they are open, or it is too little for them."""
+    """Room for an output: the bytes that it needs; the whole buffer if its extents are open or do not fit."""
     wanted = border.extents or (1,)
     if len(argument.dimensions) == len(wanted) and any(
         0 not in (have, max(want, 0)) and have != want
@@ -452,12 +452,13 @@ class OnnxRuntimeExecutor(Executor):
         """Open the library, so that a worker does not have to.
 
         Args:
-            rest: runs a model if the engine turns out to refuse it.
-            options: `provider`, its name, which goes before the environment's; `provider_library`, the path
-                of a plugin that has it; and what the provider is opened with.
+            rest: executor that runs a model if the engine refuses it.
+            options: `provider`, a provider's name, which goes before the environment's; `provider_library`,
+                the path of a plugin that has this provider; all others are options that the provider is
+                opened with.
 
         Raises:
-            DeviceUnavailable: it is not installed, or has no such provider.
+            DeviceUnavailable: onnxruntime is not installed, or does not have the provider.
             InvalidArgument: options are for the CPU, or a plugin is named without a provider.
         """
         found = library()
@@ -478,14 +479,14 @@ class OnnxRuntimeExecutor(Executor):
             self.device_type = _DEVICE_TYPES.get(name, DeviceType.CPU)
         self._provider = None if name == _CPU else Provider(name, own)
         self.engine_version = f"onnxruntime {found.version} {name}"
-        if self._provider is None:  # what was measured on a CPU is not what another device can do
+        if self._provider is None:  # the shipped file was measured on a CPU
             self.capabilities_file = Path(__file__).with_name("capabilities.json")
         self._threads = ONNXRUNTIME_THREADS.read()
         self._rest = rest
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Its own."""
+        """The extension for whole ONNX graphs."""
         return (described(ONNX),)
 
     def supported(self, model: Model) -> list[bool]:
@@ -512,7 +513,7 @@ class OnnxRuntimeExecutor(Executor):
             return self._rest.prepare(model, pools, options)
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
-        """Prepare what was kept; the driver has seen to it that the bytes are those that were checked."""
+        """Prepare a cached model again; the driver has verified that its bytes are unchanged."""
         if graph_prefix(cached.model, ONNX) is None:
             if not cached.program:
                 return self._rest.prepare_from_cache(cached, options)

@@ -1,4 +1,4 @@
-"""Holds an operation while it is lowered to ONNX: its operands, and the graph that it adds to.
+"""Represents an operation that is being lowered to ONNX: its operands, and the graph that it adds to.
 
 A lowering function reads the operation by the names of its signature and returns the values that stand for
 its outputs. Numbers of ONNX's axes are positions in the stored order, `StoredValue.order`:
@@ -32,7 +32,7 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.utils import registers
 
 _T = OperandType
-#: Order of an NHWC image's axes when it is stored as the engine wants it.
+#: Order of an NHWC image's axes in the layout that the engine computes with.
 NCHW: Final[Order] = (0, 3, 1, 2)
 #: Bounds by NNAPI's codes of fused activations; None for no bound.
 BOUNDS: Final[dict[int, tuple[float, float | None]]] = {
@@ -43,11 +43,11 @@ BOUNDS: Final[dict[int, tuple[float, float | None]]] = {
 
 
 class OnnxLowering(LoweredOperation[StoredValue]):
-    """One operation being lowered.
+    """One operation that is being lowered to ONNX.
 
     Attributes:
         node: its operands by name; arrays of operands that are not constant have no meaning.
-        graph: what to add to.
+        graph: the graph to add to.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class OnnxLowering(LoweredOperation[StoredValue]):
         Args:
             step: the operation.
             node: its operands.
-            graph: what to add to.
+            graph: the graph to add to.
             values: value of every operand that is fed or computed.
             results: types of the outputs.
         """
@@ -94,11 +94,11 @@ class OnnxLowering(LoweredOperation[StoredValue]):
         """Append an operator with one output.
 
         Args:
-            kind: of the operator.
-            inputs: names of what it reads.
-            output: type and dimensions of the operand that it makes.
-            order: in which their axes are stored; as they come unless given.
-            attributes: of the operator.
+            kind: ONNX's name of the operator.
+            inputs: names of the tensors that it reads.
+            output: type and dimensions of the operand that it computes.
+            order: order in which the output's axes are stored; the operand's own by default.
+            attributes: the operator's attributes.
         """
         plain = tuple(range(len(output.dimensions)))
         (name,) = self.graph.node(kind, inputs, 1, **attributes)
@@ -109,11 +109,11 @@ class OnnxLowering(LoweredOperation[StoredValue]):
         return self.emit(kind, [x.name, *more], x.meta, x.order, **attributes)
 
     def plain(self, x: StoredValue) -> str:
-        """The name of `x` with its elements as the operand has them."""
+        """The name of `x` with its axes in the operand's order."""
         return self.graph.ordered(x, tuple(range(len(x.shape))))
 
     def image(self, x: StoredValue) -> str:
-        """The name of an NHWC image as the engine wants it."""
+        """The name of an NHWC image in the layout that the engine computes with."""
         return self.graph.ordered(x, NCHW)
 
     def transposed(self, x: StoredValue, permutation: Sequence[int]) -> StoredValue:
@@ -136,9 +136,9 @@ class OnnxLowering(LoweredOperation[StoredValue]):
         return replace(result, dimensions=nhwc_extents(result.dimensions, nchw))
 
     def together(self, *values: StoredValue) -> tuple[list[str], Order]:
-        """The names of values of up to the same rank, in one order, and that order.
+        """The names of values after they are brought into one order of axes, and that order.
 
-        It is the order of the largest that is computed, so that the fewest elements move.
+        The order is that of the largest value that is not constant, so that the fewest elements move.
         """
         rank = max(len(x.shape) for x in values)
         full = [x for x in values if len(x.shape) == rank and not self.graph.is_constant(x)]
@@ -148,7 +148,7 @@ class OnnxLowering(LoweredOperation[StoredValue]):
         return [self.graph.ordered(x, order) for x in wide], order
 
     def bounded(self, x: StoredValue, code: int) -> StoredValue:
-        """`x` with a fused activation of this code."""
+        """`x` after the fused activation of this code."""
         if code == 0:
             return x
         require(code in BOUNDS, f"activation {code}")
@@ -159,13 +159,13 @@ class OnnxLowering(LoweredOperation[StoredValue]):
         return self.same("Clip", x, self.graph.real(low), self.graph.real(high))
 
     def activated(self, x: StoredValue) -> StoredValue:
-        """`x` with the operation's fused activation."""
+        """`x` after the operation's fused activation."""
         return self.bounded(x, int(self.number("activation")))
 
 
 LoweringFunction = Callable[[OnnxLowering], "StoredValue | list[StoredValue]"]
 
-#: How each operation is lowered; the modules in operations/ fill it.
+#: Lowering function of each operation; the modules in operations/ register them.
 LOWERINGS: Final[dict[OperationType, LoweringFunction]] = {}
 
 

@@ -36,7 +36,7 @@ from nnburst.hal.errors import (
 from nnburst.hal.whole_graph import BY_NUMBER, GraphState
 
 _opening: Final = threading.Lock()
-#: Has the engine read options from a graph's metadata, which is a client's.
+#: Environment variable by which the engine reads options from a graph's metadata, which a client wrote.
 _OPTIONS_FROM_GRAPHS: Final = "ORT_LOAD_CONFIG_FROM_MODEL"
 _PROBLEMS: Final = {
     lib.NNB_ONNX_NO_LIBRARY: "cannot be opened",
@@ -51,8 +51,8 @@ class Library:
     """The engine's library.
 
     Attributes:
-        version: of it.
-        providers: that it has, without "ExecutionProvider".
+        version: the library's version.
+        providers: names of the library's execution providers, without "ExecutionProvider".
     """
 
     version: str
@@ -64,7 +64,7 @@ def library() -> Library:
     """Open the library for this process.
 
     Raises:
-        DeviceUnavailable: it is not there, or too old.
+        DeviceUnavailable: the library is not installed, or too old.
     """
     spec = importlib.util.find_spec("onnxruntime")
     folders = spec.submodule_search_locations if spec is not None else None
@@ -89,9 +89,9 @@ class Border:
     """An input or output of a session.
 
     Attributes:
-        name: of it.
-        element: ONNX's number of the element type; 0 for what is not a tensor.
-        extents: -1 if open.
+        name: the tensor's name in the graph.
+        element: ONNX's number of the element type; 0 if the value is not a tensor.
+        extents: -1 stands for an open one.
     """
 
     name: str
@@ -101,15 +101,16 @@ class Border:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Memory of one argument.
+    """The memory of one argument.
 
     Attributes:
-        memory: exactly its bytes; room for an output whose extents the run finds out, None for no room.
+        memory: exactly the argument's bytes, or room for an output whose extents the run finds out; None for
+            no room.
         element: ONNX's number of the element type.
-        extents: of the tensor as the graph sees it.
-        apart: whether the engine works on it where it lies, or on a copy.
+        extents: extents of the tensor in the graph.
+        apart: whether the engine works on the memory itself or on a copy.
         is_found: whether the run finds the extents out.
-        is_state: whether it is a state of the engine's, not an argument of the request.
+        is_state: whether this is a state that the engine keeps, not an argument of the request.
     """
 
     memory: Bytes | None
@@ -125,8 +126,8 @@ class Provider:
     """An execution provider other than the CPU's.
 
     Attributes:
-        name: as the library lists it, or as a plugin's devices have it.
-        options: that it is opened with.
+        name: the name in the library's list, or the one that a plugin's devices report.
+        options: options that the provider is opened with.
     """
 
     name: str
@@ -156,17 +157,17 @@ def plug(path: str, name: str) -> DeviceType:
 
 
 class EngineFunctions(NamedTuple):
-    """C functions of an engine that runs ONNX graphs, as csrc/onnxruntime.h has them.
+    """The C functions of an engine that runs ONNX graphs; see csrc/onnxruntime.h.
 
     Attributes:
-        name: of the engine, for messages.
-        count: of inputs or outputs.
-        describe: one of them.
-        bind: a request.
-        call_free: what `bind` makes.
-        run: address of the function that runs it.
-        stop: has a run end.
-        copied_bytes: of each run.
+        name: the engine's name, for messages.
+        count: returns the number of inputs or outputs.
+        describe: describes an input or output.
+        bind: binds a request to memory.
+        call_free: frees a request that `bind` made.
+        run: address of the function that runs a bound request.
+        stop: makes a run end early.
+        copied_bytes: returns the number of bytes that each run copies.
     """
 
     name: str
@@ -192,17 +193,17 @@ _ENGINE: Final = EngineFunctions(
 
 
 class EngineSession:
-    """A graph ready to run. Its bindings may run on several threads at once on the CPU.
+    """A graph that an engine has loaded. On the CPU its bindings may run on several threads at once.
 
     Attributes:
-        handle: the engine's struct, as long as this object is there.
-        engine: what runs it.
-        inputs: of the graph.
-        outputs: of the graph.
+        handle: the engine's struct, freed with this object.
+        engine: functions of the engine that runs the graph.
+        inputs: the graph's inputs.
+        outputs: the graph's outputs.
     """
 
     def __init__(self, handle: Any, engine: EngineFunctions, kept: Sequence[object] = ()) -> None:  # noqa: ANN401
-        """Own `handle`, a cffi pointer that frees itself; keep what the engine may use where it is.
+        """Own `handle`, a cffi pointer that frees itself; keep `kept` alive, which the engine may read.
 
         Raises:
             InvalidArgument: an input or output cannot be described.
@@ -226,7 +227,7 @@ class EngineSession:
         return tuple(found)
 
     def bind(self, inputs: Sequence[Room], outputs: Sequence[Room]) -> GraphBinding:
-        """Bind memory, which stays as long as the binding.
+        """Bind memory, which the binding keeps alive.
 
         Raises:
             GeneralFailure: the engine refuses an argument.
@@ -249,13 +250,13 @@ class Session(EngineSession):
         provider: Provider | None = None,
         disabled: Sequence[str] = (),
     ) -> None:
-        """Make it from a graph that was checked (`executor.py`).
+        """Load a graph that was checked (`executor.py`).
 
         Args:
-            content: the file.
-            files: other files that it names.
-            threads: that compute.
-            provider: that executes it; the CPU unless given.
+            content: bytes of the graph's file.
+            files: other files that the graph names.
+            threads: number of threads that compute.
+            provider: execution provider that runs the graph; the CPU by default.
             disabled: passes of the engine's optimiser that are left out.
 
         Raises:
@@ -287,7 +288,7 @@ class Session(EngineSession):
         )
         if found == ffi.NULL:
             raise _refusal(text(message), provider)
-        # The engine may use other files' bytes where they are.
+        # The engine may read the bytes of the other files where they lie.
         super().__init__(ffi.gc(found, lib.nnb_onnx_session_free), _ENGINE, kept)
 
 
@@ -295,9 +296,9 @@ class GraphBinding:
     """A request bound to a session. One thread runs it at a time; any thread may stop it.
 
     Attributes:
-        engine: what runs it.
-        native: how the burst loop runs it.
-        copied_bytes: what each run copies.
+        engine: functions of the engine that runs the request.
+        native: the call by which the burst loop runs the request.
+        copied_bytes: number of bytes that each run copies.
     """
 
     def __init__(self, session: EngineSession, call: Any, rooms: Sequence[Room]) -> None:  # noqa: ANN401
@@ -318,15 +319,15 @@ class GraphBinding:
         return run_native(self.native, deadline_ns)
 
     def keep(self, kept: object) -> None:
-        """Keep more alive as long as the binding."""
+        """Keep another object alive as long as the binding."""
         self._kept = (*self._kept, kept)
 
     def cancel(self, stop: bool) -> None:
-        """Have the run that is under way end soon, and later ones at once; or no longer."""
+        """Make the present run end soon and later ones at once; `stop=False` takes that back."""
         self.engine.stop(self.call, stop)
 
     def close(self) -> None:
-        """Free the binding and let go of the memory."""
+        """Free the binding and release the memory."""
         ffi.release(self.call)
         self._kept = ()
 
@@ -354,7 +355,7 @@ def _arguments(rooms: Sequence[Room]) -> Any:  # noqa: ANN401 - a cffi struct nn
 
 
 def _provider(provider: Provider, kept: list[Any]) -> Any:  # noqa: ANN401 - a cffi struct
-    """As C takes it; `kept` keeps what it points to."""
+    """The provider as a C struct; the memory that it points to is added to `kept`."""
     made = ffi.new("struct nnb_onnx_provider *")
     texts = [
         [ffi.new("char[]", word.encode()) for word in words]
@@ -376,7 +377,7 @@ def _refusal(message: str, provider: Provider | None) -> NnburstError:
 
 
 def is_short_of_memory(message: str) -> bool:
-    """Whether a failure is one of memory."""
+    """Whether an error message of the engine means that memory is short."""
     return "bad_alloc" in message or "allocate memory" in message or "out of memory" in message
 
 
@@ -385,14 +386,14 @@ def text(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
     return string_of(message).strip()
 
 
-#: Bytes of one state, far beyond any machine's memory.
+#: The most bytes that one state may have, far beyond any machine's memory.
 _MOST_BYTES: Final = 1 << 44
 
 IN_PLACE: Final = int(lib.NNB_ONNX_IN_PLACE)
 IN_TURNS: Final = int(lib.NNB_ONNX_IN_TURNS)
 GROWING: Final = int(lib.NNB_ONNX_GROWING)
 
-#: Operators that may write over what they read: inputs by number of the output that is written there.
+#: Operators that may write an output over an input: the input's number by that of the output.
 _WRITING_OVER: Final = {
     ("", "TensorScatter"): {0: 0},
     ("com.microsoft", "GroupQueryAttention"): {1: 3, 2: 4},
@@ -400,7 +401,7 @@ _WRITING_OVER: Final = {
 
 
 class _Pair(NamedTuple):
-    """A state as the session has it."""
+    """The input and output of a session that are one state."""
 
     input: int
     output: int
@@ -414,20 +415,20 @@ class ResidentStates:
 
     Attributes:
         inputs: numbers of the session's inputs that are states.
-        outputs: numbers of its outputs that are.
-        kinds: how each state is written, by name of its input.
+        outputs: numbers of the session's outputs that are states.
+        kinds: the way in which each state is written, by the name of its input.
     """
 
     def __init__(self, session: Session, file: OnnxFile, states: Sequence[GraphState]) -> None:
-        """Find out how each is written; no slot is open.
+        """Find out how each state is written, and begin without open slots.
 
         Args:
-            session: stays open as long as this.
-            file: its graph.
-            states: as the client has them.
+            session: kept open as long as this object.
+            file: the session's graph.
+            states: the states that the client declares.
 
         Raises:
-            InvalidArgument: one is no input and output of the graph that fit each other.
+            InvalidArgument: a state does not name an input and an output of the graph that fit each other.
             ResourceExhausted: memory is short.
         """
         self._session = session
@@ -450,12 +451,12 @@ class ResidentStates:
         self._handle: Any = ffi.gc(made, lib.nnb_onnx_states_free)
 
     def use(self, binding: GraphBinding, word: Any) -> None:  # noqa: ANN401 - a uint8 array
-        """Have a binding run with the states of the slot that its word names, memory of the client's."""
+        """Make a binding use the states of the slot whose name the client writes to `word`, shared memory."""
         lib.nnb_onnx_use_states(binding.call, self._handle, ffi.cast("uint8_t *", word.ctypes.data))
         binding.keep((self, word))
 
     def address(self, slot: int, name: str, *, written: bool) -> int:
-        """Where a state lies that the next run of a slot reads, or where that run writes it."""
+        """The address at which the next run of a slot reads a state, or writes it."""
         at = list(self.kinds).index(name)
         return int(lib.nnb_onnx_state_address(self._handle, slot, at, written))
 
@@ -488,7 +489,7 @@ def _pair(session: Session, file: OnnxFile, state: GraphState) -> _Pair:
 
 
 def _is_written_over(file: OnnxFile, state: GraphState) -> bool:
-    """Whether the state is read only by an operator that may write its output over it."""
+    """Whether only one operator reads the state, and may write its output over it."""
     reading = [node for node in nodes_of(file) if state.input in node.inputs]
     if len(reading) != 1 or reading[0] not in file.graph.nodes:
         return False

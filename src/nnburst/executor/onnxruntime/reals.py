@@ -1,4 +1,4 @@
-"""Models that store float16 or 8-bit integers, rewritten over the real numbers that these stand for.
+"""Rewrites models that store float16 or 8-bit integers over the real numbers that these stand for.
 
 The rewritten model has float32 in their place, so the lowerings of float32 serve for it. The graph reads and
 writes what the model stores, and rounds where an operation stores 8-bit integers: results differ from the
@@ -51,7 +51,7 @@ _BIASED: Final = dict.fromkeys(
     ),
     (1, 2),
 )
-#: Operations of the integers themselves, and those that a rounding error may turn over.
+#: Operations on the integers themselves, and those whose result a rounding error may change altogether.
 _NOT_REAL: Final = frozenset(
     {
         _O.CAST,
@@ -70,9 +70,10 @@ class RealModel(msgspec.Struct, frozen=True):
     """A model over real numbers.
 
     Attributes:
-        model: that one.
-        stored: types of the operands that the original stores otherwise, by their numbers.
-        refused: numbers of operations whose results would not be the original's.
+        model: the model over real numbers.
+        stored: the original types of operands that the original model stores in another type, by operand
+            index.
+        refused: numbers of operations whose results would differ from the original's.
     """
 
     model: Model
@@ -81,10 +82,10 @@ class RealModel(msgspec.Struct, frozen=True):
 
 
 def over_reals(model: Model, pools: Sequence[Bytes] | None) -> RealModel | None:
-    """The model over real numbers; None if it stores nothing else, or an operation has no such form.
+    """Rewrite a model over real numbers; None if it has only those, or an operation cannot be rewritten.
 
     Args:
-        model: validated.
+        model: a validated model.
         pools: bytes of its pools; None if they are not known.
     """
     main = model.main
@@ -121,7 +122,7 @@ def over_reals(model: Model, pools: Sequence[Bytes] | None) -> RealModel | None:
 
 
 class _Rewriting:
-    """Operands while they are changed, with the values of those that are constant."""
+    """The operands of a model that is being rewritten, with the values of changed constants."""
 
     def __init__(self, model: Model, pools: Sequence[Bytes] | None) -> None:
         self.operands = list(model.main.operands)
@@ -131,11 +132,11 @@ class _Rewriting:
         self._pools = pools
 
     def change(self, index: int, scales: Array | None = None) -> None:
-        """Have operand `index` as real numbers.
+        """Change operand `index` to real numbers.
 
         Args:
-            index: of the operand, once only.
-            scales: steps of its integers, if it has none of its own.
+            index: the operand's index; each operand is changed once.
+            scales: scales of its integers, if the operand itself has none.
         """
         before = self.operands[index]
         kind = OperandType(before.type)
@@ -187,10 +188,10 @@ class _Rewriting:
         )
 
     def operation(self, operation: Operation) -> Operation:
-        """The operation over real numbers.
+        """Rewrite an operation over real numbers.
 
         Raises:
-            InvalidArgument: it has none.
+            InvalidArgument: the operation cannot be rewritten.
         """
         given = [self._model.main.operands[i] for i in operation.inputs]
         if operation.type in _CONVERSIONS:
@@ -226,7 +227,7 @@ class _Rewriting:
 
 
 def _steps(image: Operand, weights: Operand) -> Array:
-    """Real steps of a bias: one, or one for each channel."""
+    """Scales of a bias: one, or one for each channel."""
     if isinstance(weights.extra_params, SymmPerChannelQuantParams):
         return np.array(weights.extra_params.scales, np.float32) * np.float32(image.scale)
     return np.float32(image.scale) * np.float32(weights.scale) * np.ones(1, np.float32)

@@ -1,7 +1,7 @@
 """Declares the activation functions, from RELU to HARD_SWISH, by their signatures and shape rules.
 
-Every activation answers with a tensor of its input's shape. They differ in their types and in the
-scale and zero point that a quantised output must have.
+The output of an activation has the shape of its input. Activations differ in their types and in the scale and
+zero point that a quantised output must have.
 """
 
 from __future__ import annotations

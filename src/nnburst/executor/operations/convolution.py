@@ -1,7 +1,7 @@
 """Declares the convolutions (plain, grouped, depthwise, transposed) by their signatures and shape rules.
 
-All of them take an input, a filter and a bias, and they check the same things about these. The
-operands, accepted types and checks that they share come first; each convolution follows.
+All of them take an input, a filter and a bias, with the same checks. The operands, accepted types and checks
+that they share come first; each convolution follows.
 
 NNAPI: Conv2D.cpp, DepthwiseConv2D.cpp, GroupedConv2D.cpp, TransposeConv2D.cpp.
 

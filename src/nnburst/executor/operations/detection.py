@@ -1,7 +1,7 @@
 """Declares the operations that detect objects: they transform, suppress, decode and propose boxes.
 
 A box is axis-aligned and given by its corners [x1, y1, x2, y2]. The rules on the types, extents and
-scales of boxes stand between the operations that decode anchors and those that take boxes.
+scales of boxes are between the operations that decode anchors and those that take boxes.
 """
 
 from __future__ import annotations

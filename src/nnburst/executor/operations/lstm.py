@@ -1,9 +1,8 @@
 """Declares the LSTM operations, float and quantised, by their signatures and shape rules.
 
-An LSTM has up to 24 weights for each direction, most of them optional. `LstmOperands` finds them by
-name and checks that those that belong together are there and fit each other; the three float
-operations and their kernels use it. The cell itself is computed by
-`nnburst.executor.reference.operations.lstm`.
+An LSTM has up to 24 weights for each direction, most of them optional. `LstmOperands` finds them by name and
+checks that weights which belong together are given and fit each other; the three float operations and their
+kernels use it. `nnburst.executor.reference.operations.lstm` computes the cell.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def require_settings(node: Node) -> None:
 
 GATES: Final = ("input", "forget", "cell", "output")
 
-#: Gates that see the cell state through a peephole.
+#: Gates that read the cell state through a peephole.
 PEEPHOLES: Final = ("input", "forget", "output")
 
 
@@ -165,7 +164,7 @@ class LstmOperands(msgspec.Struct, frozen=True):
 
     @property
     def has_peephole(self) -> bool:
-        """Whether gates see the cell state."""
+        """Whether gates read the cell state."""
         return self.has("cell_to_output_weights")
 
     @property
@@ -365,7 +364,7 @@ def linking_of(node: Node) -> Linking:
 
 
 def _check_directions(node: Node, batch: int, inputs: int) -> tuple[LstmSizes, LstmSizes]:
-    """Check both directions and the auxiliary input; their extents."""
+    """Check both directions and the auxiliary input; return their extents."""
     forward, backward = directions_of(node)
     link, aux = linking_of(node), 0
     if link is not Linking.NONE:

@@ -103,7 +103,7 @@ def _batch_matmul_shape(node: Node) -> list[TensorType]:
         f"operands 'input0' and 'input1' have ranks {len(left)} and {len(right)},"
         " expected the same, 2 to 4",
     )
-    # DEVIATES: the original does not look and reads or writes beyond the smaller operand.
+    # DEVIATES: the original does not check this and reads or writes beyond the smaller operand.
     node.require(
         left[:-2] == right[:-2],
         f"operands have batches {list(left[:-2])} and {list(right[:-2])}, expected the same",

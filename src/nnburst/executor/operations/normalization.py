@@ -1,6 +1,6 @@
 """Declares the normalisations: L2, local response, instance, and the two softmaxes.
 
-Each of them answers with a tensor of its input's shape and type.
+The output of each has the shape and type of its input.
 """
 
 from __future__ import annotations

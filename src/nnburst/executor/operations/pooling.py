@@ -140,7 +140,7 @@ def axes_of(node: Node) -> tuple[int, int]:
 
 
 def _size(node: Node, name: str, extent: int) -> int:
-    """Output extent: given as it is, or as a factor of the input's."""
+    """Output extent, which the operand gives directly or as a factor of the input's extent."""
     given = node.value(name)
     size = np.floor(np.float32(extent) * np.float32(given)) if isinstance(given, float) else given
     node.require(

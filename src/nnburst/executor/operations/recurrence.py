@@ -32,7 +32,7 @@ from nnburst.hal.signature import Form, Signature, Slot
 
 
 class Linking(Enum):
-    """The uses that a bidirectional operation makes of its auxiliary input (BIDIRECTIONAL_SEQUENCE_*)."""
+    """How a bidirectional operation (BIDIRECTIONAL_SEQUENCE_*) uses its auxiliary input."""
 
     #: No activation.
     NONE = "no auxiliary input"
@@ -62,7 +62,7 @@ def sequence_dimensions(node: Node, width: int) -> tuple[int, ...]:
 
 
 def results(node: Node, *dimensions: tuple[int, ...]) -> list[TensorType]:
-    """As many outputs as are declared, of these dimensions."""
+    """The types of all declared outputs, with these dimensions."""
     count = len(node.outputs_declared)
     return [node.like_declared(d, at) for at, d in enumerate(dimensions[:count])]
 
@@ -84,10 +84,10 @@ def require_merged_count(node: Node, states: int) -> None:
 
 
 def linking(node: Node, aux_weights: Sequence[str]) -> Linking:
-    """The use of operand 'aux_input'; `aux_weights` names its weights, which go together.
+    """How operand 'aux_input' is used; `aux_weights` names its weights, of which all or none are given.
 
     Raises:
-        OperationFailed: some weights are missing, or they are there without the auxiliary input.
+        OperationFailed: some weights are missing, or are given without the auxiliary input.
     """
     given = [name for name in aux_weights if node.find(name) is not None]
     missing = next((name for name in aux_weights if name not in given), None)
@@ -102,7 +102,7 @@ def linking(node: Node, aux_weights: Sequence[str]) -> Linking:
 
 
 def bidirectional_forms(inputs: tuple[Slot, ...], states: Sequence[Slot]) -> tuple[Form, ...]:
-    """The forms of a bidirectional operation: outputs merged or one a direction, with or without states."""
+    """The forms of a bidirectional operation: one merged output or two, with or without states."""
     merged, separate = [data("output")], [data("fw_output"), data("bw_output")]
     return (
         Form(inputs, tuple(merged), name="merged"),
@@ -126,7 +126,7 @@ def _direction_slots(prefix: str = "") -> list[Slot]:
 
 
 def _check_direction(node: Node, prefix: str, batch: int, inputs: int) -> int:
-    """Check the operands of one direction; its number of units."""
+    """Check the operands of one direction; return its number of units."""
     units = require_rank(node, f"{prefix}weights", 2)[0]
     require_dimensions(node, f"{prefix}weights", (units, inputs))
     require_dimensions(node, f"{prefix}recurrent_weights", (units, units))
@@ -203,7 +203,7 @@ declare(
 
 
 def _check_directions(node: Node, batch: int, inputs: int) -> tuple[int, int]:
-    """Check both directions and the auxiliary input; their numbers of units."""
+    """Check both directions and the auxiliary input; return their numbers of units."""
     link, aux = linking(node, AUX_WEIGHTS), 0
     if link is not Linking.NONE:
         # DEVIATES: NNAPI's CPU implementation reads an auxiliary input as if it were as wide as the

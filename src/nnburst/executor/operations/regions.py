@@ -63,7 +63,7 @@ declare(
         ],
     ),
     shape=_heatmap_shape,
-    # the type decides about the tolerance; the arithmetic is float32 all the same
+    # the type sets the tolerance; the arithmetic is float32 in any case
 )
 
 
@@ -95,7 +95,7 @@ def region_slots() -> list[Slot]:
 
 
 def require_regions(node: Node) -> tuple[int, ...]:
-    """Check operands' dimensions, sizes and strides; the dimensions of the output."""
+    """Check dimensions, sizes and strides of the operands; return the dimensions of the output."""
     shape = require_rank(node, "input", 4)
     count = require_box_operands(node, "roi", "batches")
     for name in ("output_height", "output_width", "height_stride", "width_stride"):
@@ -108,7 +108,7 @@ def require_regions(node: Node) -> tuple[int, ...]:
 # -- ROI_ALIGN -------------------------------------------------------------------------------------
 # NNAPI: RoiAlign.cpp.
 
-#: DEVIATES: NNAPI takes any number of samples along an axis; here memory is to stay in bounds.
+#: DEVIATES: NNAPI allows any number of samples along an axis; a limit here bounds the memory.
 _MOST_SAMPLES: Final = 65536
 RATIOS: Final = ("height_ratio", "width_ratio")
 

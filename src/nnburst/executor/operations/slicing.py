@@ -93,7 +93,7 @@ class _Stride(NamedTuple):
 
 
 def _clamp(at: int, extent: int, stride: int) -> int:
-    """An index as spec counts it: from the end if negative, and at most one step outside."""
+    """Resolve an index as the specification does: from the end if negative, and at most one step outside."""
     low, high = (0, extent) if stride > 0 else (-1, extent - 1)
     return low if at < -extent else high if at >= extent else at % extent
 

@@ -29,7 +29,7 @@ from nnburst.tracing.slices import Layer, Phase, traced
 
 
 class FrameEvaluation(Protocol):
-    """The part of an execution that its frames use."""
+    """The interface of an execution that its frames use."""
 
     deadline_ns: int | None
 
@@ -45,8 +45,8 @@ class Frame:
 
     Attributes:
         values: value of each operand that has one by now; None if it is omitted.
-        declared: declarations that differ from the graph's own (outputs, by index).
-        kept: operands whose values stay when no step reads them any more.
+        declared: declarations of outputs that differ from the graph's own, by operand index.
+        kept: operands whose values are not dropped after their last reader.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Frame:
         inputs: Mapping[int, Tensor | None],
         declared: Mapping[int, TensorType],
     ) -> None:
-        """Start with constants and inputs; nothing is bound yet."""
+        """Start with the values of constants and inputs, and without bound steps."""
         self.graph = graph
         self.evaluator = evaluator
         self.values: dict[int, Tensor | None] = {**graph.constants, **inputs}
@@ -92,7 +92,7 @@ class Frame:
         """Run all steps.
 
         Raises:
-            NnburstError: one fails, or the deadline has passed; `.status` has the kind.
+            NnburstError: a step fails, or the deadline has passed; `.status` has the kind.
         """
         evaluator = self.evaluator
         if evaluator.deadline_ns is None:
@@ -113,7 +113,7 @@ class Frame:
         """Shape, allocate, bind and run step `number`, then drop values that are not read any more.
 
         Raises:
-            NnburstError: it fails; `.status` has the kind.
+            NnburstError: the step fails; `.status` has the kind.
         """
         step = self.graph.steps[number]
         inputs = [self.values.get(i) for i in step.inputs]
@@ -147,7 +147,7 @@ class Frame:
         return declared, [i in self.graph.outputs for i in step.outputs]
 
     def allocate(self, index: int, meta: TensorType) -> Tensor:
-        """Memory for operand `index` (which memory may depend on the operand in a subclass)."""
+        """Allocate memory for operand `index`; subclasses choose where."""
         del index
         return Tensor(meta, np.empty(meta.dimensions, meta.dtype))
 
@@ -171,7 +171,7 @@ class Evaluator:
     """Scratch memory and time limits that all graphs of one execution share. For one thread."""
 
     def __init__(self, plan: Plan) -> None:
-        """Evaluate graphs of `plan`."""
+        """Begin an execution of `plan` without called graphs."""
         self._plan = plan
         self._called: dict[int, CalledGraph] = {}
         self.scratch = Scratch()
@@ -189,7 +189,7 @@ class Evaluator:
         return Binding(self.scratch.allocate, step.constants, step.cache, self)
 
     def reaches(self, caller: int, called: int) -> bool:
-        """Whether running referenced subgraph `caller` may run `called`, which may be itself."""
+        """Whether a run of referenced subgraph `caller` may run subgraph `called`, which may be the same."""
         return called in self._plan.reached_from(caller)
 
     def call(
@@ -198,10 +198,10 @@ class Evaluator:
         inputs: Sequence[Tensor | None],
         outputs: Sequence[TensorType] | None = None,
     ) -> list[Tensor]:
-        """Run referenced subgraph `subgraph`; its outputs stay as they are until it is called again.
+        """Run referenced subgraph `subgraph`; its outputs keep their values until it is called again.
 
-        It is bound once for the types of its inputs, to private copies of them, and again only when
-        they differ from those of the last call. No subgraph calls itself (validation:M5).
+        The subgraph is bound once to private copies of its inputs, and again only when their types differ
+        from those of the last call. No subgraph calls itself (validation:M5).
         """
         called = self._called.get(subgraph)
         if called is None or not called.fits(inputs, outputs):
@@ -243,7 +243,7 @@ class CalledGraph:
         self._frame.bind(lay_out(graph, metas, declared))
 
     def fits(self, inputs: Sequence[Tensor | None], outputs: Sequence[TensorType] | None) -> bool:
-        """Whether a call with these types can use it."""
+        """Whether a call with operands of these types can use this binding."""
         wanted = None if outputs is None else tuple(outputs)
         return self._types == _types(inputs) and self._declared == wanted
 
@@ -269,10 +269,10 @@ _TOO_SMALL: Final = "an output buffer is too small for what was computed"
 
 
 class OutputBuffers:
-    """Memory for the model's outputs: the request's buffers, or private memory that is copied there.
+    """Memory for the model's outputs: the request's buffers, or private memory that is copied to them.
 
     An output that is read by an operation is computed privately, because another process may change
-    the request's memory. One whose buffer is too small is computed only if another needs it.
+    the request's memory. An output whose buffer is too small is computed only if another operation reads it.
     """
 
     def __init__(self, graph: Graph, arguments: Sequence[Argument]) -> None:
@@ -287,7 +287,7 @@ class OutputBuffers:
         return index in self._buffers
 
     def takes(self, index: int, meta: TensorType) -> bool:
-        """Note the shape of output `index`; whether its elements are read."""
+        """Note the shape of output `index`; True if its elements are needed."""
         room = self._buffers[index]
         sufficient = byte_size(meta.dimensions, meta.dtype) <= (0 if room is None else room.size)
         self._shapes[index] = OutputShape(meta.dimensions, sufficient)
@@ -336,7 +336,7 @@ class MainFrame(Frame):
         self._outputs = outputs
 
     def is_needed(self, step: Step, metas: Sequence[TensorType]) -> bool:
-        """Note shapes of outputs; whether a result is read, or has room."""
+        """Note shapes of outputs; True if a result is read, or has room."""
         outputs = self._outputs
         needed = [
             i not in outputs or outputs.takes(i, m)
@@ -345,7 +345,7 @@ class MainFrame(Frame):
         return any(needed)
 
     def allocate(self, index: int, meta: TensorType) -> Tensor:
-        """Memory for operand `index`: an output's own, or fresh."""
+        """Allocate memory for operand `index`: an output's buffer, or new memory."""
         if index in self._outputs:
             return Tensor(meta, self._outputs.memory(index, meta))
         return super().allocate(index, meta)
@@ -366,11 +366,11 @@ class ReferenceExecution(Execution):
         arguments: tuple[Sequence[Argument], Sequence[Argument]],
         declared: Mapping[int, TensorType],
     ) -> None:
-        """Bind.
+        """Bind the request's arguments.
 
         Args:
             plan: the prepared model.
-            layout: its static part for these shapes.
+            layout: the static part of its main graph for these input shapes.
             inputs: type of each input by operand index; None if it is omitted.
             arguments: inputs and outputs of the request, in the model's order.
             declared: each output as declared by model and request together.

@@ -1,7 +1,7 @@
 """Prepares models for a driver in numpy, keeps their layouts, and caches them.
 
-A prepared model keeps a layout for each combination of input shapes that its requests had last. Constants
-that a DEQUANTIZE operation would make real in every run are made real once, when the model is prepared.
+A prepared model keeps layouts for the latest combinations of input shapes. Constants that a DEQUANTIZE
+operation would make real in every run are made real once, when the model is prepared.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ALIGNMENT = 64
 
 
 class _Packer:
-    """Bytes of constants, one after the other, each aligned."""
+    """Collects the bytes of constants, one after the other, each aligned."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -121,7 +121,7 @@ def _value(graph: Graph, step: Step) -> Tensor | None:
         out = Tensor(meta, np.empty(meta.dimensions, meta.dtype))
         bind(step, given, [out], declared, Binding(constants=step.constants))()
     except OperationFailed:
-        return None  # it fails where it always did: when an execution is bound
+        return None  # the error is raised when an execution is bound, as without folding
     return Tensor(meta, read_only(out.array))
 
 
@@ -132,7 +132,7 @@ def _with_constants(step: Step, made: dict[int, Tensor]) -> Step:
 
 log = logging.getLogger("nnburst.executor")
 
-#: Layouts kept per prepared model, one per combination of input shapes that requests came with.
+#: The most layouts of one prepared model, one for each combination of input shapes.
 _MAX_LAYOUTS: Final = 64
 
 _Shapes = tuple[tuple[int, ...] | None, ...]
@@ -210,7 +210,7 @@ class ReferencePrepared(Prepared):
 
 
 class ReferenceExecutor(Executor):
-    """Every operation in numpy. Thread-safe."""
+    """Computes every operation in numpy. Thread-safe."""
 
     name = "reference"
     cache_files = NumberOfCacheFiles(1, 1)  # one for the model, one for constants
@@ -245,7 +245,7 @@ class ReferenceExecutor(Executor):
     def prepare_from_cache(
         self, cached: Cached, _options: PrepareOptions = DEFAULT_OPTIONS
     ) -> ReferencePrepared:
-        """Prepare the model that was kept; it has been validated before."""
+        """Prepare a cached model again; it has been validated before."""
         constants = [np.frombuffer(cached.constants, np.uint8)] if cached.model.pools else []
         return self.prepare(cached.model, constants)
 

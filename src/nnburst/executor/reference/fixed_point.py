@@ -76,7 +76,7 @@ def srdhm(a: Integers, b: Integers) -> Int64:
 
 
 def srdhm16(a: Integers, b: Integers) -> Int64:
-    """The same with 16-bit numbers: a * b / 2**15, ties towards +inf."""
+    """`srdhm` of 16-bit numbers: a * b / 2**15, ties towards +inf."""
     return np.asarray(np.minimum((_int64(a) * _int64(b) + (1 << 14)) >> 15, 32767))
 
 
@@ -108,7 +108,7 @@ def quantize_multiplier_smaller_than_one(real: float) -> tuple[int, int]:
     """`quantize_multiplier` for 0 < real < 1; the shift is ≤ 0.
 
     Raises:
-        OperationFailed: it is not, or so close to 1 that it rounds to 1.
+        OperationFailed: `real` is out of this range, or so close to 1 that it rounds to 1.
     """
     multiplier, shift = quantize_multiplier(real)
     if not 0 < real < 1 or shift > 0:
@@ -120,7 +120,7 @@ def quantize_multiplier_greater_than_one(real: float) -> tuple[int, int]:
     """`quantize_multiplier` for real > 1; the shift is ≥ 0.
 
     Raises:
-        OperationFailed: it is not.
+        OperationFailed: `real` is not above 1.
     """
     multiplier, shift = quantize_multiplier(real)
     if not real > 1:
@@ -314,7 +314,7 @@ class Requantization:
     Attributes:
         multiplier: integer multipliers, one or one per column.
         shift: their exponents.
-        zero_point: of the result.
+        zero_point: zero point of the result.
         low: smallest stored result.
         high: largest stored result.
     """
@@ -355,7 +355,7 @@ class Requantization:
         return bool(np.all(small & (self.shift <= 0)))
 
     def tiled(self, times: int) -> Requantization:
-        """The same for rows in which all columns come `times` times; one multiplier stays one."""
+        """The requantisation for rows that repeat all columns `times` times; one multiplier stays one."""
         if self.multiplier.size == 1:
             return self
         return Requantization(

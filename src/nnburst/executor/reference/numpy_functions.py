@@ -1,9 +1,9 @@
 """Lists the numpy functions that kernels call, and finds those that the installed numpy computes wrongly.
 
-numpy gets some of its functions wrong for single strides: 2.2 and 2.4 (not 1.26) `negative` of float32
-that lie 16 bytes apart, all three `isnan` and `isfinite` into strided memory. Results of a kernel must
-not depend on that, so kernels keep to functions that `wrong_functions` finds right. `nnburst selftest`
-runs it with the numpy that is installed.
+Some numpy functions are wrong for certain strides: in 2.2 and 2.4 (not 1.26) `negative` of float32 numbers
+that lie 16 bytes apart, in all three `isnan` and `isfinite` into strided memory. Results of a kernel must not
+depend on that, so kernels use only functions that `wrong_functions` finds right. `nnburst selftest` checks
+the installed numpy by it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from nnburst.executor.graph.tensor import Array
 
-#: Kernels give these no strided memory for results: numpy computes them wrongly there (`negative` of inputs
-#: 16 bytes apart, or 64 of 64 bits, and in place; the others from 17 numbers on).
+#: Functions whose results kernels never write to strided memory, since numpy is wrong there (`negative` of
+#: inputs 16 bytes apart, or 64 of 64 bits, and in place; the others from 17 numbers on).
 NEW_RESULTS_ONLY: Final = frozenset({"negative", "isnan", "isfinite"})
 
 # fmt: off
-#: All others that kernels call, of arrays with any strides, and in place.
+#: All other functions that kernels call, with any strides and in place.
 ANY_STRIDES: Final = frozenset(
     (
         "abs", "absolute", "add", "ceil", "copysign", "divide", "divmod", "equal", "exp", "floor",
@@ -33,7 +33,7 @@ ANY_STRIDES: Final = frozenset(
 # fmt: on
 
 _DTYPES: Final = tuple(np.dtype(code) for code in "bBhiqefd?")
-#: Numbers between two elements: those of 16 and 64 bytes for every size of element, and others.
+#: Strides in elements: those of 16 and 64 bytes for every element size, and others.
 _STRIDES: Final = (1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 32, 64, -1, -4, -8)
 _COUNTS: Final = (2, 9, 33)
 
@@ -41,8 +41,8 @@ _COUNTS: Final = (2, 9, 33)
 def wrong_functions() -> list[str]:
     """The functions of kernels that numpy computes wrongly, as `NAME of DTYPE, every N elements`.
 
-    Each function of `ANY_STRIDES` is computed between strided arrays and in place, and compared
-    with itself of contiguous arrays; those of `NEW_RESULTS_ONLY` read strided arrays, no more.
+    Each function of `ANY_STRIDES` is computed between strided arrays and in place, and compared with its
+    result for contiguous arrays; those of `NEW_RESULTS_ONLY` only read strided arrays.
     """
     with np.errstate(all="ignore"):
         return [
@@ -76,7 +76,7 @@ def _is_right(name: str, dtype: np.dtype[Any], stride: int, count: int) -> bool:
 def _placements(
     operands: list[Array], expected: list[Array], stride: int
 ) -> Iterator[tuple[list[Array], list[Array]]]:
-    """Strided operands and targets; the second time the first target is the first operand."""
+    """Strided operands and targets: once separate, once with the first operand as the first target."""
     for in_place in (False, True):
         given = [_strided(x, stride) for x in operands]
         targets = [_strided((y == 0).astype(y.dtype), stride) for y in expected]  # wrong everywhere

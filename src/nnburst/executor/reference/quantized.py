@@ -160,7 +160,7 @@ class Quantization(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor | TensorType) -> Quantization:
-        """That of a tensor."""
+        """The quantisation of a tensor."""
         return cls(tensor.type, tensor.scale, tensor.zero_point)
 
     def centred(self) -> npt.NDArray[np.int64]:

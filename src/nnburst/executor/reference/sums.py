@@ -31,7 +31,7 @@ _FLOAT32: Final = np.dtype(np.float32)
 _FLOAT64: Final = np.dtype(np.float64)
 _EXACT_FLOAT32: Final = 1 << 24
 
-#: Gives a [terms, columns] view of an array in the filter's layout.
+#: Returns a [terms, columns] view of an array in the filter's layout.
 FilterView = Callable[[Array], Array]
 
 #: (sums, out, workspace) -> run. `sums` is [rows, repeat * columns], contiguous; `out` has as many
@@ -44,11 +44,11 @@ class Sums:
     """The filter as a matrix, and the way from sums to the output.
 
     Attributes:
-        dtype: of the left operand and of the sums.
+        dtype: type of the left operand and of the sums.
         padding: value of a padding cell in the left operand.
         matrix: [terms, columns] of `dtype`.
-        prepare: to call at the start of each run; it recomputes whatever is not constant.
-        bind_finish: gives the run that turns sums into the output.
+        prepare: called at the start of each run; recomputes what depends on operands that are not constant.
+        bind_finish: returns the run that turns sums into the output.
         in_place: sums may be computed right in the output.
     """
 

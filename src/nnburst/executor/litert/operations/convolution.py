@@ -56,7 +56,7 @@ def pad(op: Lowering, image: Value, window: Window, filling: Value | None = None
         op: the operation.
         image: as NHWC.
         window: its paddings.
-        filling: what to pad with; the number 0 unless given.
+        filling: value of the padding cells; the number 0 by default.
     """
     height, width = window.height, window.width
     paddings = (0, 0, height.head, height.tail, width.head, width.tail, 0, 0)
@@ -70,7 +70,7 @@ def pad(op: Lowering, image: Value, window: Window, filling: Value | None = None
 
 
 def padded(op: Lowering, image: Value, window: Window) -> tuple[Value, int]:
-    """The image, padded if no scheme does it, and the scheme for the operator."""
+    """The image, padded by PAD if no scheme pads alike, and the scheme for the operator."""
     scheme = scheme_of(window)
     if scheme is None:
         return pad(op, image, window), VALID
@@ -95,10 +95,10 @@ _LOWEST: Final = {Q8: 0, Q8S: -128}
 
 
 def _require_zero_points(op: Lowering, *names: str) -> None:
-    """Refuse what LiteRT's own kernels for Arm without dot products (Cortex-A53, A57, A72) get wrong.
+    """Refuse zero points that LiteRT's kernels for Arm without dot products (Cortex-A53, A57, A72) get wrong.
 
-    They add two products of int8 in 16 bits, which -128 x -128 twice overflows. Rows are filled up with zero
-    points, so if both of them are the lowest, every result is wrong.
+    These kernels add two products of int8 in 16 bits, which twice -128 x -128 overflows. Rows are filled up
+    with zero points, so if both zero points are the lowest, every result is wrong.
     """
     metas = [op.node.tensor(name).meta for name in names]
     lowest = all(_LOWEST.get(meta.type) == meta.zero_point for meta in metas)
@@ -107,7 +107,7 @@ def _require_zero_points(op: Lowering, *names: str) -> None:
 
 
 def _kind(op: Lowering, filter_name: str) -> OperandType:
-    """Type to compute in: the engine's uint8 kernels take a zero point of the filter, int8 ones do not."""
+    """Type to compute in: the engine's uint8 kernels allow a filter with a zero point, int8 ones do not."""
     weights = op.node.tensor(filter_name).meta
     if weights.type is _PER_CHANNEL:
         return Q8S
@@ -129,7 +129,7 @@ def _filter(op: Lowering, name: str, kind: OperandType) -> Value:
 
 
 def _bias(op: Lowering, filter_name: str) -> Value:
-    """The bias, with the scales that the engine wants to see."""
+    """The bias, with the scales that the engine expects."""
     meta = op.node.tensor("bias").meta
     if meta.type is not OperandType.TENSOR_INT32:
         return op.value("bias")
@@ -163,9 +163,10 @@ def _operands(
 
 
 def _real_filter(op: Lowering, name: str, channels: int | None) -> Value:
-    """Weights of real numbers: as they are stored if the engine has a kernel for that.
+    """Real weights; the stored integers in their place if the engine has a kernel for those.
 
-    Such a kernel takes int8 with 0 for 0, and a scale for each of the `channels`; None for one scale only.
+    Such a kernel reads int8 with a zero point of 0 and a scale for each element of dimension `channels`; None
+    for one scale only.
     """
     stored = op.eight_bits(name, channels)
     if stored is None:
@@ -176,7 +177,7 @@ def _real_filter(op: Lowering, name: str, channels: int | None) -> Value:
 
 
 def _by_channel(meta: TensorType) -> TensorType:
-    """The same for each channel: with one scale for all, the engine's depthwise kernel reads beyond it."""
+    """A type that repeats its one scale for each channel: the engine's depthwise kernel reads beyond one."""
     scales = (meta.scale,) * meta.dimensions[3]
     extra = SymmPerChannelQuantParams(scales, 3)
     return replace(meta, type=_PER_CHANNEL, scale=0.0, zero_point=0, extra_params=extra)
@@ -191,7 +192,7 @@ def _finished(op: Lowering, result: Value, nchw: bool) -> Value:
 
 @lowers(OperationType.CONV_2D, OperationType.GROUPED_CONV_2D)
 def conv_2d(op: Lowering) -> Value:
-    """CONV_2D, whose filter may have fewer channels than the image: then there are groups."""
+    """CONV_2D, and GROUPED_CONV_2D, whose filter has fewer channels than the image."""
     _require_zero_points(op, "input", "filter")
     _, height, width, _ = op.node.tensor("filter").shape
     window = read_window(op.node, height, width)
@@ -280,7 +281,7 @@ def batch_matmul(op: Lowering) -> Value:
 
 @lowers(OperationType.TRANSPOSE_CONV_2D)
 def transpose_conv_2d(op: Lowering) -> Value:
-    """TRANSPOSE_CONV with VALID padding, and SLICE for whatever padding there is."""
+    """TRANSPOSE_CONV_2D: TRANSPOSE_CONV with VALID padding, and SLICE to cut off the padding."""
     _require_zero_points(op, "input", "filter")
     window = transposed_window(op.node)
     image, weights, bias, result = _operands(op, window.nchw)
@@ -289,7 +290,7 @@ def transpose_conv_2d(op: Lowering) -> Value:
     full = [(n - 1) * a.stride + a.filter for n, a in zip(image.shape[1:3], axes, strict=True)]
     starts = (window.height.head, window.width.head)
     ends = [start + size for start, size in zip(starts, wanted[1:3], strict=True)]
-    # Negative padding at the end asks for cells that nothing reaches: the operator makes some.
+    # A negative tail means cells that the filter does not reach: the operator makes them.
     spare = zip(ends, full, (window.height.stride, window.width.stride), strict=True)
     require(all(end < size + step for end, size, step in spare), "TRANSPOSE_CONV_2D padded so much")
     rows, columns = (max(end, size) for end, size in zip(ends, full, strict=True))
@@ -339,7 +340,10 @@ def _pooled(
 
 
 def _kept_pixels(op: Lowering, image: Value, window: Window) -> Value:
-    """The image: of a pool behind two clamps the engine makes a third, and that gives zeros."""
+    """Copy the image by RESHAPE, in place of a pool of single pixels.
+
+    The engine would replace a pool behind two clamps with a third clamp, which gives zeros.
+    """
     shape = op.integers(image.shape)
     same = op.emit("RESHAPE", [image, shape], image.meta, "Reshape", newShape=list(image.shape))
     return op.to_back(_activated(op, same), window.nchw)
@@ -347,7 +351,7 @@ def _kept_pixels(op: Lowering, image: Value, window: Window) -> Value:
 
 @lowers(OperationType.MAX_POOL_2D)
 def max_pool_2d(op: Lowering) -> Value:
-    """MAX_POOL_2D; padding cells of explicit padding are as low as numbers get."""
+    """MAX_POOL_2D; explicit padding has the lowest number in its cells."""
     window = _window(op)
     image = op.to_front(op.value("input"), window.nchw)
     if keeps_pixels(window) and image.meta.type not in QUANTISED:
@@ -363,7 +367,7 @@ def max_pool_2d(op: Lowering) -> Value:
 
 @lowers(OperationType.AVERAGE_POOL_2D)
 def average_pool_2d(op: Lowering) -> Value:
-    """AVERAGE_POOL_2D; with explicit padding the mean of padded windows, without the padding's share."""
+    """AVERAGE_POOL_2D; with explicit padding, the mean of padded windows, scaled to exclude the padding."""
     window = _window(op)
     image = op.to_front(op.value("input"), window.nchw)
     if keeps_pixels(window) and image.meta.type not in QUANTISED:
@@ -405,7 +409,7 @@ def _activated(op: Lowering, x: Value) -> Value:
 
 @lowers(OperationType.L2_POOL_2D)
 def l2_pool_2d(op: Lowering) -> Value:
-    """The root of the average of squares: the engine's own operator takes no explicit padding."""
+    """L2_POOL_2D: the root of the average of squares, as the engine's operator has no explicit padding."""
     window = _window(op)
     image = op.to_front(op.value("input"), window.nchw)
     squares = op.binary("MUL", image, image)

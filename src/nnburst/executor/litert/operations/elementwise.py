@@ -24,9 +24,9 @@ _RELU6: Final = int(FusedActivationFunc.RELU6)
 
 
 def scaled(graph: GraphWriter, value: Value, factor: Array) -> bool:
-    """Multiply a convolution's filter and bias by a factor for each channel, if `value` is one's result.
+    """Multiply filter and bias of the convolution that writes `value` by channel; False without one.
 
-    Nothing else may read `value`, now or later.
+    No other operator may read `value`, now or later.
     """
     found = _with_weights(graph, value, factor)
     if found is None:
@@ -40,7 +40,7 @@ def scaled(graph: GraphWriter, value: Value, factor: Array) -> bool:
 
 
 def moved(graph: GraphWriter, value: Value, summand: Array) -> bool:
-    """Add to a convolution's bias, if `value` is one's result; see `scaled`."""
+    """Add to the bias of the convolution that writes `value`; False without one; see `scaled`."""
     found = _with_weights(graph, value, summand)
     if found is None:
         return False
@@ -52,7 +52,7 @@ def moved(graph: GraphWriter, value: Value, summand: Array) -> bool:
 def _with_weights(
     graph: GraphWriter, value: Value, each: Array
 ) -> tuple[Written, Array, Array, Array] | None:
-    """The convolution that writes `value`, its filter and bias, and a number for each channel."""
+    """The convolution that writes `value`, its filter and bias, and `each` as one number per channel."""
     written = graph.producer(value)
     if written is None or written.name not in _CHANNELS or written.activation != _NONE:
         return None
@@ -70,7 +70,7 @@ def _with_weights(
 
 
 def _exchanged(graph: GraphWriter, value: Value, kernel: Array | None, bias: Array) -> bool:
-    """Let the convolution have these weights, unless they are beyond what float32 holds."""
+    """Replace the convolution's weights, unless they exceed float32; whether they were replaced."""
     written = graph.producer(value)
     assert written is not None
     if not np.isfinite(bias).all() or (kernel is not None and not np.isfinite(kernel).all()):
@@ -82,7 +82,7 @@ def _exchanged(graph: GraphWriter, value: Value, kernel: Array | None, bias: Arr
 
 
 def hard_swish_of(graph: GraphWriter, x: Value, y: Value) -> Value | None:
-    """X, if y is its hard sigmoid: min(max(x + 3, 0), 6) / 6, or x / 6 + 1 / 2 between 0 and 1."""
+    """Return x if y is its hard sigmoid: min(max(x + 3, 0), 6) / 6, or x / 6 + 1 / 2 limited to 0 and 1."""
     sixth = _times(graph, y, 1 / 6)
     if sixth is not None and _is_raised(graph, sixth, x):
         return x
@@ -90,7 +90,7 @@ def hard_swish_of(graph: GraphWriter, x: Value, y: Value) -> Value | None:
 
 
 def divided_hard_swish(graph: GraphWriter, value: Value, factor: float) -> Value | None:
-    """X, if `value` · `factor` is x · min(max(x + 3, 0), 6) / 6."""
+    """Find the x for which `value` · `factor` is x · min(max(x + 3, 0), 6) / 6; None if not found."""
     written = graph.producer(value)
     if not _is(factor, 1 / 6) or written is None or written.name != "MUL":
         return None
@@ -132,7 +132,7 @@ def _with_number(
 
 
 def _times(graph: GraphWriter, value: Value, factor: float) -> Value | None:
-    """The value that `value` is `factor` times, by MUL or DIV without an activation."""
+    """Find the x for which `value` is x · `factor`, by MUL or DIV without an activation."""
     found = _with_number(graph, value, ("MUL", "DIV"))
     if found is None or found[0].activation != _NONE or not found[2]:
         return None
@@ -147,7 +147,7 @@ def _is_raised(graph: GraphWriter, value: Value, x: Value) -> bool:
 
 
 def _is_limited(graph: GraphWriter, value: Value, x: Value) -> bool:
-    """Whether `value` is x / 6 + 1 / 2 between 0 and 1."""
+    """Whether `value` is x / 6 + 1 / 2, limited to 0 and 1."""
     least = _with_number(graph, value, ("MINIMUM",))
     most = None if least is None or least[2] != 1 else _with_number(graph, least[1], ("MAXIMUM",))
     line = None if most is None or most[2] != 0 else _with_number(graph, most[1], ("ADD",))
@@ -179,14 +179,14 @@ def arithmetic(op: Lowering) -> Value:
     values = [op.value("input0"), op.value("input1")]
     rank = len(op.result().dimensions)
     if kind in QUANTISED and any(x.shape == (1,) * rank for x in values):
-        # With an activation, also one that joins later, the engine forgets axes that only a constant of one
+        # With an activation, also one that is fused later, the engine drops axes that only a constant of one
         # element has.
         values = [op.reshape(x, (1,) * (rank - len(x.shape)) + x.shape) for x in values]
     return op.emit(name, values, op.result(), name.capitalize(), fusedActivationFunction=activation)
 
 
 def _fused(op: Lowering, name: str, activation: int) -> Value | None:
-    """The result, if it comes with an operator before it or is a hard swish; None if neither."""
+    """The result, if the operation can be fused with the one before it or is a hard swish; else None."""
     for x, y in (("input0", "input1"), ("input1", "input0")):
         if op.is_constant(y) and not (name in ("SUB", "DIV") and y == "input0"):
             return _with_numbers(op, name, activation, x, op.node.tensor(y).array)
@@ -200,7 +200,7 @@ def _fused(op: Lowering, name: str, activation: int) -> Value | None:
 
 
 def _with_numbers(op: Lowering, name: str, activation: int, x: str, numbers: Array) -> Value | None:
-    """A computed operand and constants: in the weights of a convolution, or the end of a hard swish."""
+    """Fuse constants into a convolution's weights, or with the rest of a hard swish; None if neither fits."""
     value, graph = op.value(x), op.graph
     if value.shape != op.result().dimensions or not op.read_once(x):
         return None
@@ -216,7 +216,7 @@ def _with_numbers(op: Lowering, name: str, activation: int, x: str, numbers: Arr
     if not done:
         return None
     if activation:
-        graph.fuse(value, activation)  # it has none, and nothing has read it
+        graph.fuse(value, activation)  # `value` has no activation and no reader yet
     return value
 
 
@@ -259,7 +259,7 @@ def unary(op: Lowering) -> Value:
 
 @lowers(OperationType.RSQRT)
 def reciprocal_root(op: Lowering) -> Value:
-    """RSQRT; quantised by way of float32, in which 0 becomes the largest value."""
+    """RSQRT; quantised values are computed in float32, in which 0 becomes the largest value."""
     x = op.value("input")
     require(x.meta.type not in QUANTISED, "RSQRT of quantised values")
     return op.emit("RSQRT", [x], op.result())
@@ -274,7 +274,7 @@ _CLAMPS: Final = {
 
 @lowers(*_CLAMPS)
 def clamp(op: Lowering) -> Value:
-    """RELU, RELU1, RELU6: part of the operator before it, if nothing else reads its result."""
+    """RELU, RELU1, RELU6: fused with the operator before, if no other operator reads its result."""
     name, activation = _CLAMPS[op.node.type]
     x = op.value("input")
     if op.read_once("input") and op.graph.fuse(x, activation):
@@ -284,7 +284,7 @@ def clamp(op: Lowering) -> Value:
 
 @lowers(OperationType.ELU)
 def elu(op: Lowering) -> Value:
-    """ELU; the engine's has alpha 1, so its negative part is scaled."""
+    """ELU; the engine's operator has an alpha of 1, so the negative part is scaled afterwards."""
     x, alpha = op.value("input"), float(op.number("alpha"))
     out = op.emit("ELU", [x], op.result())
     if alpha == 1:
@@ -326,7 +326,7 @@ def comparison(op: Lowering) -> Value:
 
 
 def _real(op: Lowering, x: Value) -> Value:
-    """Scale · (q − zero point), rounded once: DEQUANTIZE may be a step off, which decides equality."""
+    """Scale · (q − zero point), rounded once: DEQUANTIZE may be off by a step, which decides equality."""
     meta = TensorType(_FLOAT, x.shape)
     plain = op.emit("CAST", [x], meta, "Cast")
     centred = op.binary("SUB", plain, op.real(x.meta.zero_point))
@@ -365,13 +365,13 @@ def dequantize(op: Lowering) -> Value:
 
 
 _CASTS: Final = frozenset(
-    {(a, b) for a in (_FLOAT, _INT, Q8) for b in (_FLOAT, _INT)}  # to Q8: the engine wraps
+    {(a, b) for a in (_FLOAT, _INT, Q8) for b in (_FLOAT, _INT)}  # to Q8: kernels wrap around
 )
 
 
 @lowers(OperationType.CAST)
 def cast(op: Lowering) -> Value:
-    """CAST of plain integers: scale and zero point do not count."""
+    """CAST of plain integers: scale and zero point are ignored."""
     x, result = op.value("input"), op.result()
     require((x.meta.type, result.type) in _CASTS, f"CAST to {result.type.name}")
     return op.emit("CAST", [x], result, "Cast")

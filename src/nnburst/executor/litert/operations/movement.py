@@ -23,7 +23,7 @@ def reshape(op: Lowering) -> Value:
 
 @lowers(OperationType.TRANSPOSE)
 def transpose(op: Lowering) -> Value:
-    """TRANSPOSE; without a permutation a matrix is flipped."""
+    """TRANSPOSE; without a permutation, the axes of a matrix are swapped."""
     x = op.value("input")
     given = op.node.find("perm")
     order = [1, 0] if given is None else op.numbers("perm")
@@ -44,7 +44,7 @@ def _paddings(op: Lowering) -> Value:
 
 @lowers(OperationType.PAD_V2)
 def pad_v2(op: Lowering) -> Value:
-    """PADV2; the value of quantised tensors is a stored one already."""
+    """PADV2; for quantised tensors the padding value is already a stored integer."""
     x, value = op.value("input"), op.number("pad_value")
     stored = (
         np.array([value]).astype(np.int64).astype(np.uint8)
@@ -148,7 +148,7 @@ def tile(op: Lowering) -> Value:
 
 @lowers(OperationType.CHANNEL_SHUFFLE)
 def channel_shuffle(op: Lowering) -> Value:
-    """A transposed matrix of groups and their channels, written with RESHAPE."""
+    """CHANNEL_SHUFFLE: transpose the matrix of groups and their channels, between two RESHAPE."""
     x, groups = op.value("input"), int(op.number("groups"))
     axis = op.axis(len(x.shape))
     before, after = x.shape[:axis], x.shape[axis + 1 :]
@@ -215,7 +215,7 @@ def resize(op: Lowering) -> Value:
 
 
 def _same_neighbours(size: int, target: int) -> bool:
-    """Whether the engine takes NNAPI's elements: for 8 bits it multiplies by a fraction of 16 bits."""
+    """Whether the engine picks the same elements as NNAPI: its 8-bit kernel uses a 16-bit fraction."""
     at = np.arange(target, dtype=np.int64)
     fraction = (size << 16) // target + 1
     scale = np.float32(size) / np.float32(target)
@@ -227,6 +227,6 @@ def _same_neighbours(size: int, target: int) -> bool:
 
 @lowers(OperationType.EMBEDDING_LOOKUP)
 def embedding_lookup(op: Lowering) -> Value:
-    """GATHER of rows; the engine checks the indices."""
+    """EMBEDDING_LOOKUP: a GATHER of rows; the engine checks the indices."""
     meta = replace(op.value("values").meta, dimensions=op.result().dimensions)
     return op.emit("GATHER", [op.value("values"), op.value("lookups")], meta, "Gather", axis=0)

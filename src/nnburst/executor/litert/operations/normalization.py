@@ -14,7 +14,7 @@ from nnburst.hal.enums import OperationType
 
 
 def _along_last(op: Lowering, x: Value, run: Callable[[Value], Value]) -> Value:
-    """`run` along the operation's axis: the engine's operators take the last one only."""
+    """Apply `run` along the operation's axis, moved to the end: the engine's operators need the last axis."""
     axis, last = op.axis(len(x.shape)), len(x.shape) - 1
     order = [i for i in range(last + 1) if i != axis] + [axis]
     back = [order.index(i) for i in range(last + 1)]
@@ -79,7 +79,7 @@ def local_response_normalization(op: Lowering) -> Value:
 
 @lowers(OperationType.INSTANCE_NORMALIZATION)
 def instance_normalization(op: Lowering) -> Value:
-    """Mean and variance of each image and channel, from elementwise operators."""
+    """INSTANCE_NORMALIZATION: mean and variance of each image and channel, by elementwise operators."""
     x = op.value("input")
     axes = (2, 3) if op.number("nchw") else (1, 2)
 

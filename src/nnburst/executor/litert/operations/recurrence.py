@@ -16,18 +16,18 @@ from nnburst.hal.enums import OperandType, OperationType
 
 #: Operators by NNAPI's codes of an LSTM's activation.
 _ACTIVATIONS: Final = {1: "RELU", 3: "RELU6", 4: "TANH", 6: "LOGISTIC"}
-#: Steps that a sequence is unrolled into at most: a dozen operators each.
+#: The most steps that a sequence is unrolled into; each has a dozen operators.
 _MOST_STEPS: Final = 16
 
 
 class _PlainCell:
     """A plain LSTM cell: the weights, the bias and the activation that all steps share.
 
-    It is one without coupled gates, peepholes, projection and normalisation.
+    A plain cell has no coupled gates, peepholes, projection or normalisation.
     """
 
     def __init__(self, op: Lowering) -> None:
-        """Of an operation whose operands are those of an LSTM."""
+        """Read the cell of an operation with an LSTM's operands."""
         self._op = op
         weights, bias = _gates(op)
         activation = int(op.number("activation"))
@@ -39,7 +39,7 @@ class _PlainCell:
         self._width = bias.size
 
     def step(self, x: Value, state: Value, cells: Value) -> tuple[Value, Value, Value, Value]:
-        """All gates' product, from input and state side by side; the output gate; cells, and activated."""
+        """One time step: the product of all gates, the output gate, the new cells, and these activated."""
         op, like = self._op, cells.meta
         joined = replace(x.meta, dimensions=(x.shape[0], x.shape[1] + state.shape[1]))
         both = op.emit("CONCATENATION", [x, state], joined, "Concatenation", axis=1)
@@ -58,18 +58,18 @@ class _PlainCell:
 
 @lowers(OperationType.LSTM)
 def lstm(op: Lowering) -> list[Value]:
-    """One step. The product is the scratch buffer, whose content NNAPI leaves open."""
+    """LSTM: one step. The product serves as the scratch buffer, whose content NNAPI leaves open."""
     cell = _PlainCell(op)
     x, state, cells = (op.value(name) for name in ("input", "output_state", "cell_state"))
     product, gate_out, next_cells, activated = cell.step(x, state, cells)
-    # Twice: what reads the one alone may become part of its operator, and the other is a state.
+    # Made twice: an operation that alone reads the output may be fused into it, but the state must stay.
     next_state, output = (op.binary("MUL", gate_out, activated) for _ in range(2))
     return [product, next_state, next_cells, output]
 
 
 @lowers(OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM)
 def unidirectional_sequence_lstm(op: Lowering) -> list[Value]:
-    """A few steps, one after the other."""
+    """UNIDIRECTIONAL_SEQUENCE_LSTM: a few steps, one after the other."""
     cell = _PlainCell(op)
     x, state, cells = (op.value(name) for name in ("input", "output_state", "cell_state"))
     time = 0 if op.number("time_major") else 1
@@ -95,7 +95,7 @@ def unidirectional_sequence_lstm(op: Lowering) -> list[Value]:
 
 
 def _gates(op: Lowering) -> tuple[Array, Array]:
-    """Weights [4 cells, inputs and outputs] and bias of all gates, in the order of the scratch buffer."""
+    """Weights [4 · cells, inputs + outputs] and bias of all gates, in the order of the scratch buffer."""
     cell = LstmOperands(op.node)
     require(op.result().type is OperandType.TENSOR_FLOAT32, f"an LSTM of {op.result().type.name}")
     require(not cell.coupled, "coupled gates")

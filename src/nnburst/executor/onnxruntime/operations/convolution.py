@@ -17,31 +17,31 @@ _FILTER: Final[Order] = (0, 3, 1, 2)
 _DEPTHWISE: Final[Order] = (3, 0, 1, 2)
 #: Of a transposed convolution [inputs, outputs, height, width].
 _TRANSPOSED: Final[Order] = (3, 0, 1, 2)
-#: Between the smallest and the largest number of 8 bits; and the smallest step, for numbers that are all 0.
+#: Steps between the smallest and the largest 8-bit number; and the smallest step, for numbers that are all 0.
 _STEPS: Final = 255.0
 _SMALLEST_STEP: Final = 2.0**-126
 
 
 def pads(height: Axis, width: Axis) -> tuple[int, ...]:
-    """The engine's order: heads of all axes, then tails."""
+    """Paddings in the engine's order: heads of all axes, then tails."""
     return (height.head, width.head, height.tail, width.tail)
 
 
 def _multiplied(
     op: OnnxLowering, x: StoredValue, weights: str, channels: int | None, kept: int = 1
 ) -> StoredValue:
-    """The numbers that meet weights, rounded to 8 bits if the weights' kernel does so (see `eight_bits`).
+    """The numbers that weights multiply, rounded to 8 bits if the weights' kernel does so (see `eight_bits`).
 
     Each row, or image of a batch, has 256 steps from its smallest number to its largest, 0 among them. The
-    engine's own DynamicQuantizeLinear would have one step for all of them, and bring kernels that it does not
-    have for each convolution.
+    engine's own DynamicQuantizeLinear would have one step for all rows, and would need 8-bit kernels, which
+    the engine does not have for every convolution.
 
     Args:
         op: the operation.
-        x: the numbers.
+        x: the numbers that are multiplied.
         weights: name of the weights.
         channels: see `eight_bits`.
-        kept: number of leading dimensions whose elements are rounded apart from each other.
+        kept: number of leading dimensions along which each element has steps of its own.
     """
     if op.eight_bits(weights, channels) is None:
         return x
@@ -100,7 +100,7 @@ def depthwise_conv_2d(op: OnnxLowering) -> StoredValue:
 
 @lowers(OperationType.TRANSPOSE_CONV_2D)
 def transpose_conv_2d(op: OnnxLowering) -> StoredValue:
-    """TRANSPOSE_CONV_2D; a negative tail makes cells that nothing reaches."""
+    """TRANSPOSE_CONV_2D; a negative tail makes cells that the filter does not reach."""
     op.require_real()
     window = transposed_window(op.node)
     axes = (window.height, window.width)
@@ -194,7 +194,7 @@ def average_pool_2d(op: OnnxLowering) -> StoredValue:
 
 @lowers(OperationType.L2_POOL_2D)
 def l2_pool_2d(op: OnnxLowering) -> StoredValue:
-    """The root of the average of squares."""
+    """L2_POOL_2D: the root of the average of squares."""
     window = _window(op)
     image = op.image(_image(op, window))
     (squares,) = op.graph.node("Mul", [image, image])

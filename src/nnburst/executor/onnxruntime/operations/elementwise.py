@@ -17,7 +17,7 @@ from nnburst.executor.onnxruntime.graph import ELEMENTS, OnnxGraph, Order, Store
 from nnburst.executor.onnxruntime.lowering import NCHW, OnnxLowering, lowers
 from nnburst.hal.enums import OperandType, OperationType
 
-#: An operator with what it reads; a number; or, as "x", the same tensor wherever it stands.
+#: An operator with the patterns of its inputs; a number; or "x", which is the same tensor at each place.
 _Pattern = tuple[object, ...] | float | str
 _COMMUTATIVE: Final = frozenset({"Add", "Mul", "Max", "Min"})
 
@@ -27,7 +27,7 @@ def _limited(x: _Pattern, low: float, high: float) -> _Pattern:
 
 
 def _error_function() -> _Pattern:
-    """1 - (a1 t + … + a5 t^5) exp(-x²) with t = 1 / (1 + p |x|), and the sign of x."""
+    """The importer's error function: 1 - (a1 t + … + a5 t^5) exp(-x²), t = 1 / (1 + p |x|), with x's sign."""
     t = ("Div", 1.0, ("Add", ("Mul", ("Abs", "x"), 0.3275911), 1.0))
     total: _Pattern = ("Mul", t, 1.061405429)
     for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
@@ -42,12 +42,12 @@ _ERF: Final = _error_function()
 
 
 def error_function_of(graph: OnnxGraph, name: str) -> str | None:
-    """X, if `name` is its error function by parts."""
+    """The tensor whose error function `name` is, written as several operators; None if it is not one."""
     return _matches(graph, name, _ERF, "")
 
 
 def hard_sigmoid_of(graph: OnnxGraph, name: str) -> tuple[str, float, float] | None:
-    """X, alpha and beta, if `name` is alpha · x + beta between 0 and 1."""
+    """The tensor x, alpha and beta, if `name` is alpha · x + beta limited to 0 and 1; else None."""
     line = _read(graph, _read(graph, name, "Min", 1.0), "Max", 0.0)
     raised = _with_number(graph, line, "Add")
     scaled = _with_number(graph, raised[0], "Mul") if raised is not None else None
@@ -76,13 +76,13 @@ def _read(graph: OnnxGraph, name: str | None, kind: str, number: float) -> str |
 
 
 def _matches(graph: OnnxGraph, name: str, pattern: _Pattern, x: str) -> str | None:
-    """The tensor in the place of "x", if `name` is as the pattern has it; None if not.
+    """The tensor that stands for "x", if `name` matches the pattern; None if it does not.
 
     Args:
-        graph: that both are of.
-        name: of a tensor.
-        pattern: of it.
-        x: what it stands for elsewhere in the pattern; "" as long as that is open.
+        graph: the graph that has the tensor.
+        name: name of the tensor.
+        pattern: the pattern to compare the tensor with.
+        x: tensor that "x" already stands for in the whole pattern; "" as long as none does.
     """
     if pattern == "x":
         return name if x in ("", name) else None
@@ -114,7 +114,7 @@ _INT: Final = _T.TENSOR_INT32
 
 
 def _binary(op: OnnxLowering, kind: str, x: StoredValue, y: StoredValue) -> StoredValue:
-    """An operator of two values, broadcasting."""
+    """Append an operator of two values, which are broadcast."""
     names, order = op.together(x, y)
     return op.emit(kind, names, op.result(), order)
 
@@ -146,7 +146,7 @@ def arithmetic(op: OnnxLowering) -> StoredValue:
 def _by_channel(
     op: OnnxLowering, values: tuple[StoredValue, StoredValue], names: list[str], order: Order
 ) -> tuple[str, str] | None:
-    """An image, and a constant with a number for each of its channels; None for other operands."""
+    """The names of an image and of a constant with a number for each channel; None for other operands."""
     for image, numbers in ((0, 1), (1, 0)):
         x, c = values[image], values[numbers]
         fits = x.shape == op.result().dimensions and c.shape[-1:] == x.shape[-1:]
@@ -166,7 +166,7 @@ def _product(op: OnnxLowering, out: StoredValue, scaled: tuple[str, str] | None)
 
 
 def _sum(op: OnnxLowering, out: StoredValue, moved: tuple[str, str] | None) -> StoredValue:
-    """An image that was scaled and is moved by channel is normalised: the engine has one operator."""
+    """Replace a product and a sum by channel with the engine's one operator for normalisation."""
     scaled = None if moved is None else op.graph.scaled.get(moved[0])
     if moved is None or scaled is None:
         return out

@@ -21,9 +21,9 @@ from nnburst.executor.operations.slicing import paddings_of, slice_ranges_of, st
 from nnburst.hal.enums import OperandType, OperationType
 
 _T = OperandType
-#: Behind every index: the engine refuses it.
+#: An index beyond any extent, which the engine refuses.
 _OUTSIDE: Final = np.iinfo(np.int32).max
-#: What the engine takes for the place before the first element.
+#: The end of a slice that the engine reads as before the first element.
 _BEFORE: Final = -(2**62)
 _REFLECT: Final = 0
 
@@ -74,7 +74,7 @@ def mirror_pad(op: OnnxLowering) -> StoredValue:
 def _sliced(
     op: OnnxLowering, x: StoredValue, parts: list[slice], extents: tuple[int, ...]
 ) -> StoredValue:
-    """Of each axis of the operand a part, whose start and step are given; only what is cut is named."""
+    """Cut a part from each axis of the operand; axes that stay whole are left out."""
     cut = [axis for axis, part in enumerate(parts) if part != slice(0, x.shape[axis], 1)]
     if not cut:
         return x
@@ -152,7 +152,7 @@ def pack(op: OnnxLowering) -> StoredValue:
 
 
 def _checked(op: OnnxLowering, name: str) -> StoredValue:
-    """Indices of which negative ones are outside: the engine would count them from the end."""
+    """Indices with negative ones made invalid, which the engine would count from the end."""
     x = op.value(name)
     outside = op.plain(op.constant(np.array([_OUTSIDE], np.int32)))
     zero = op.plain(op.constant(np.zeros(1, np.int32)))
@@ -177,7 +177,7 @@ def _progression(op: OnnxLowering, extent: int) -> slice | None:
 
 @lowers(OperationType.GATHER)
 def gather(op: OnnxLowering) -> StoredValue:
-    """GATHER; the engine refuses indices outside."""
+    """GATHER; the engine refuses indices out of bounds."""
     x = op.value("input")
     axis = op.axis(len(x.shape))
     taken = _progression(op, x.shape[axis])
@@ -193,7 +193,7 @@ def gather(op: OnnxLowering) -> StoredValue:
 
 @lowers(OperationType.EMBEDDING_LOOKUP)
 def embedding_lookup(op: OnnxLowering) -> StoredValue:
-    """GATHER of rows."""
+    """EMBEDDING_LOOKUP: a GATHER of rows."""
     op.require_real()
     names = [op.plain(op.value("values")), op.plain(_checked(op, "lookups"))]
     return op.emit("Gather", names, op.result(), axis=0)
@@ -210,7 +210,7 @@ def tile(op: OnnxLowering) -> StoredValue:
 
 @lowers(OperationType.TOPK_V2)
 def topk(op: OnnxLowering) -> list[StoredValue]:
-    """TOPK_V2 along the last axis: of equal ones the last comes first, the engine's first does."""
+    """TOPK_V2 along the last axis; of equal elements NNAPI puts the last one first, the engine the first."""
     given = op.value("input")
     last = len(given.shape) - 1
     x = _reversed(op, given, last)
@@ -280,7 +280,7 @@ def space_to_batch(op: OnnxLowering) -> StoredValue:
 
 @lowers(OperationType.CHANNEL_SHUFFLE)
 def channel_shuffle(op: OnnxLowering) -> StoredValue:
-    """A transposed matrix of groups and their channels."""
+    """CHANNEL_SHUFFLE: transpose the matrix of groups and their channels."""
     x, groups = op.value("input"), int(op.number("groups"))
     axis = op.axis(len(x.shape))
     before, after = x.shape[:axis], x.shape[axis + 1 :]
@@ -294,7 +294,7 @@ def channel_shuffle(op: OnnxLowering) -> StoredValue:
 
 
 _PLAIN: Final = "asymmetric"
-#: Order of an NHWC image's axes when it is stored as it is.
+#: Order of an NHWC image's axes if it stays NHWC.
 NHWC: Final[Order] = (0, 1, 2, 3)
 
 
@@ -331,16 +331,17 @@ def _resized(
 
 
 def _lies_well(op: OnnxLowering, image: StoredValue, mode: str) -> bool:
-    """Whether a resize takes the least time if the image stays NHWC; only the CPU's linear kernel takes that.
+    """Whether a resize is fastest if the image stays NHWC, which only the CPU's linear kernel reads.
 
-    It computes all channels of an element at once: from 8 on that is faster than to move the elements.
+    This kernel computes all channels of an element at once: from 8 channels on, that is faster than moving
+    elements to another layout.
     """
     return op.graph.by_cpu and mode == "linear" and image.order == NHWC and image.shape[3] >= 8
 
 
 @lowers(OperationType.RESIZE_NEAREST_NEIGHBOR)
 def resize_nearest_neighbor(op: OnnxLowering) -> StoredValue:
-    """RESIZE_NEAREST_NEIGHBOR: enlarged by whole numbers, else rows and columns picked by number."""
+    """RESIZE_NEAREST_NEIGHBOR: a Resize for whole factors, otherwise a Gather of rows and of columns."""
     op.require_real()
     nchw = bool(op.number("nchw"))
     image = op.to_front(op.value("input"), nchw)

@@ -13,7 +13,7 @@ from nnburst.executor.onnxruntime.lowering import NCHW, OnnxLowering, lowers
 from nnburst.executor.operations.reduction import axes_of
 from nnburst.hal.enums import OperandType, OperationType
 
-#: NNAPI: what is divided by is at least this.
+#: NNAPI: the smallest divisor.
 _SMALLEST_NORM: Final = 1e-6
 
 
@@ -31,7 +31,7 @@ def softmax(op: OnnxLowering) -> StoredValue:
 
 @lowers(OperationType.L2_NORMALIZATION)
 def l2_normalization(op: OnnxLowering) -> StoredValue:
-    """Divided by the norm, which is not 0."""
+    """L2_NORMALIZATION: divides by the norm, which has a lower bound above 0."""
     op.require_real()
     x = op.value("input")
     place = x.order.index(op.axis(len(x.shape)))
@@ -87,7 +87,7 @@ _SPACE: Final = (1, 2)
 
 @lowers(*_REDUCERS)
 def reduce(op: OnnxLowering) -> StoredValue:
-    """Reductions; those of conditions on integers."""
+    """REDUCE_ operations and MEAN; ALL and ANY are computed on integers."""
     x, axes, kind = op.value("input"), axes_of(op.node), _REDUCERS[op.node.type]
     if not axes:
         return op.graph.reshaped(x, op.result().dimensions)

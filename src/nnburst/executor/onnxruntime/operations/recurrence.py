@@ -13,20 +13,20 @@ from nnburst.executor.onnxruntime.lowering import OnnxLowering, lowers
 from nnburst.executor.operations.lstm import LstmOperands
 from nnburst.hal.enums import OperandType, OperationType
 
-#: The order in which the engine has the gates.
+#: The engine's order of the gates.
 _GATES: Final = ("input", "output", "forget", "cell")
 _TANH: Final = 4
 
 
 def _joined(op: OnnxLowering, pattern: str) -> str:
-    """An operand of every gate, in the engine's order, for its one direction."""
+    """The operands of all gates, joined in the engine's order, with a leading axis for its one direction."""
     values = [op.value(pattern.format(gate)) for gate in _GATES]
     names = [op.plain(op.graph.reshaped(x, (1, *x.shape))) for x in values]
     return op.graph.node("Concat", names, axis=1)[0]
 
 
 def _run(op: OnnxLowering, x: StoredValue) -> list[StoredValue]:
-    """All outputs (steps, batches, cells), the last one, and the cells; `x` has the steps first."""
+    """Run a sequence `x` (steps first): all outputs (steps, batches, cells), the last one, and the cells."""
     op.require_real()
     cell = LstmOperands(op.node)
     require(int(op.number("activation")) == _TANH, "an LSTM of another activation than TANH")
@@ -55,7 +55,7 @@ def _run(op: OnnxLowering, x: StoredValue) -> list[StoredValue]:
 
 
 def _bias(op: OnnxLowering, count: int) -> StoredValue:
-    """The biases of the gates; those of the recurrent weights, which the engine adds, are 0."""
+    """The biases of the gates, followed by zeros for those that the engine adds to recurrent weights."""
     given = _joined(op, "{}_gate_bias")
     none = op.plain(op.constant(np.zeros((1, 4 * count), np.float32)))
     meta = TensorType(OperandType.TENSOR_FLOAT32, (1, 8 * count))
@@ -64,7 +64,7 @@ def _bias(op: OnnxLowering, count: int) -> StoredValue:
 
 @lowers(OperationType.LSTM)
 def lstm(op: OnnxLowering) -> list[StoredValue]:
-    """One step. The scratch buffer, whose content NNAPI leaves open, is 0."""
+    """LSTM: one step. The scratch buffer, whose content NNAPI leaves open, is 0."""
     x = op.value("input")
     every, state, cells = _run(op, op.graph.reshaped(x, (1, *x.shape)))
     scratch = op.constant(np.zeros(op.result().dimensions, np.float32))
@@ -73,7 +73,7 @@ def lstm(op: OnnxLowering) -> list[StoredValue]:
 
 @lowers(OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM)
 def unidirectional_sequence_lstm(op: OnnxLowering) -> list[StoredValue]:
-    """A sequence; batches may come first."""
+    """UNIDIRECTIONAL_SEQUENCE_LSTM: a sequence, in which batches may come first."""
     x, time_major = op.value("input"), bool(op.number("time_major"))
     every, state, cells = _run(op, x if time_major else op.transposed(x, (1, 0, 2)))
     whole = every if time_major else op.transposed(every, (1, 0, 2))

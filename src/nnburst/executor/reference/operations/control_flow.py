@@ -3,8 +3,8 @@
 NNAPI: CpuExecutor.cpp executeIfOperation, executeWhileOperation. That branches, conditions and
 bodies fit their callers is a rule about whole models (validation:P10, P11), not checked here.
 
-DEVIATES: the original's verbose log has what each condition was. That is data, which no line holds;
-lines name the subgraphs that a condition decides about.
+DEVIATES: the original's verbose log has the value of each condition. No line of this log has data; lines name
+    the subgraphs that a condition chooses from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nnburst.hal.enums import ErrorStatus, OperationType
 
 
 def _is_true(node: Node, condition: Tensor) -> bool:
-    """The condition's one byte: any value but 0 is true."""
+    """Whether the condition's one byte is true: any value but 0."""
     node.require(
         condition.array.size == 1, f"the condition has {condition.array.size} elements, not 1"
     )
@@ -38,7 +38,7 @@ def if_(node: Node) -> list[Tensor]:
 def while_(node: Node) -> list[Tensor]:
     """Loop until the condition is false, or the loop has taken longer than it may.
 
-    The time is looked at between a true condition and the body, and each WHILE measures its own.
+    The time is checked between a true condition and the body; each WHILE measures its own time.
     """
     evaluation = node.evaluation
     condition, body = node.value("condition_model"), node.value("body_model")

@@ -142,8 +142,8 @@ def padded(
         workspace: gives memory.
         image: NHWC view of the input.
         window: windows over it.
-        dtype: of the padded copy.
-        value: of padding cells.
+        dtype: type of the padded copy.
+        value: value of padding cells.
 
     Returns:
         The image itself if nothing is padded (with its own dtype), else the copy; and the
@@ -334,7 +334,7 @@ def _bind_phase(image: Array, copy: Array, window: Window, phase: int, padding: 
 
 
 def _phase_of(axis: Axis, phase: int) -> tuple[slice, slice]:
-    """Where a phase's cells of the input lie in its padded copy, and which cells these are."""
+    """The slice of a phase's padded copy that holds cells of the input, and the slice of these cells."""
     target, _ = axis.inside
     first = max(0, -((phase - target.start) // axis.stride))
     behind = max(first, -((phase - target.stop) // axis.stride))

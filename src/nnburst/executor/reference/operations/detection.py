@@ -51,7 +51,7 @@ def stored_values(x: Float32, meta: TensorType) -> Array:
 
 
 def require_boxes(node: Node, name: str, boxes: Float32) -> None:
-    """Refuse boxes that end before they begin (or are NaN)."""
+    """Refuse boxes whose end lies before their beginning, or that have NaN."""
     reversed_boxes = np.flatnonzero(~((boxes[:, :2] <= boxes[:, 2:]).all(axis=1)))
     node.require(
         not reversed_boxes.size,
@@ -102,15 +102,14 @@ def overlap(boxes: Float32, box: Float32) -> Float32:
 
 # -- Non-maximum suppression: of boxes that overlap, only the one with the best score stays --------
 # Pure functions over float32 scores [n] and boxes [n, 4]; results are positions in these arrays.
-#
-# NNAPI: GenerateProposals.cpp. Order matters on ties: of equal scores, that wins whose box comes first
-# in a list in which picks are swapped to the front and dropped boxes are replaced from the end.
+# NNAPI: GenerateProposals.cpp. Order matters on ties: among equal scores, the box wins that comes first in #
+# a list in which picks are swapped to the front and dropped boxes are replaced from the end.
 
 
 Positions = npt.NDArray[np.intp]
-#: Factor of the scores of boxes that overlap by so much with a picked one.
+#: Returns the factor for a box's score from its overlap with a picked box.
 Decay = Callable[[Float32], Float32]
-#: Gets the overlaps with a pick and the positions of the boxes; returns which boxes stay.
+#: Takes the overlaps with a pick and the positions of the boxes; returns which boxes stay.
 _Keep = Callable[[Float32, Positions], npt.NDArray[np.bool_]]
 
 
@@ -118,7 +117,7 @@ def hard_suppression(scores: Float32, boxes: Float32, threshold: float, limit: i
     """Pick boxes by descending score, dropping those that overlap with a pick.
 
     Args:
-        scores: of each box.
+        scores: score of each box.
         boxes: [n, 4].
         threshold: least overlap (intersection over union) of boxes to drop.
         limit: most picks; negative for any number.
@@ -132,7 +131,7 @@ def soft_suppression(
     """Pick boxes by descending score, lowering the scores of those that overlap with a pick.
 
     Args:
-        scores: of each box; changed in place.
+        scores: score of each box; changed in place.
         boxes: [n, 4].
         decay: factor of the scores, by overlap.
         threshold: boxes whose score falls below it are dropped.
@@ -198,7 +197,7 @@ def axis_aligned_bbox_transform(node: Node) -> Run:
     return run
 
 
-#: Values of operand "soft_nms_kernel"; 0 is the hard one.
+#: Values of operand "soft_nms_kernel"; 0 is hard suppression.
 _LINEAR: Final = 1
 _GAUSSIAN: Final = 2
 
@@ -298,9 +297,9 @@ class _Settings:
     """Values of the scalar operands.
 
     Attributes:
-        scales: of y, x, height and width.
-        score_threshold: detections score more.
-        iou_threshold: boxes that overlap by as much suppress each other.
+        scales: scales of y, x, height and width.
+        score_threshold: only higher scores are detections.
+        iou_threshold: boxes that overlap by this much or more suppress each other.
         most: most detections of an image.
         most_classes: most classes reported for an anchor.
         most_per_class: most detections of a class.
@@ -315,7 +314,7 @@ class _Settings:
 
     @classmethod
     def of(cls, node: Node) -> _Settings:
-        """Those of an operation."""
+        """Read the settings of an operation."""
         return cls(
             np.array([node.value(name) for name in SCALES], np.float32),
             node.value("score_threshold"),
@@ -470,7 +469,7 @@ def _propose(node: Node, scores: Float32, boxes: Float32, image: Float32) -> Pos
 
 
 def _large_enough(boxes: Float32, least: float, image: Float32) -> Array:
-    """Which boxes are larger than `least` both ways, with their centres inside the image."""
+    """Find the boxes that are larger than `least` in both directions and have their centres in the image."""
     size = boxes[:, 2:] - boxes[:, :2]
     centre = boxes[:, :2] + size / 2
     return np.asarray(((size > least) & (centre < image[::-1])).all(axis=1))

@@ -139,7 +139,7 @@ def div(node: Node) -> Run:
         return _bind_float(node, np.divide)
     _require_no_activation(node)
     x, y, out = _arrays(node)
-    # numpy looks for zeros before it divides: a divisor that changes in between would kill us.
+    # numpy checks for zeros before it divides: a divisor that changes in between would end the process.
     divisor = node.scratch(y.shape, np.int32)
 
     def run() -> None:
@@ -200,7 +200,7 @@ def minimum(node: Node) -> Run:
 
 @kernel(OperationType.POW)
 def power(node: Node) -> Run:
-    """Bind x ** y; a negative base with a broken exponent gives NaN."""
+    """Bind x ** y; a negative base with a fractional exponent gives NaN."""
     x, y, out = _arrays(node)
 
     def run() -> None:
@@ -284,7 +284,7 @@ def floor(node: Node) -> Run:
 
 @lru_cache(maxsize=64)
 def _comparison_table(ufunc: np.ufunc, x: Quantization, y: Quantization) -> Array:
-    """Whether it holds of the real numbers of every pair of bytes."""
+    """Whether the comparison holds, for the real numbers of every pair of bytes."""
     first, second = (
         dequantize(all_stored_values(side.type), side.scale, side.zero_point) for side in (x, y)
     )
@@ -383,7 +383,7 @@ def _bind_requantized(node: Node, source: Tensor, result: Array) -> Run:
 
 @kernel(OperationType.SELECT)
 def select(node: Node) -> Run:
-    """Bind `input0 where condition else input1`; quantised inputs are stored anew."""
+    """Bind `input0 if condition else input1` by element; quantised inputs are requantised."""
     condition = node.tensor("condition").array
     x, y, out = node.tensor("input0"), node.tensor("input1"), node.output().array
     chosen = node.scratch(out.shape, np.bool_)
@@ -422,9 +422,9 @@ def quantize_tensor(node: Node) -> Run:
     least, most = np.float32(low - out.zero_point - 1), np.float32(high - out.zero_point + 1)
 
     def run() -> None:
-        # `quantize` step by step, in memory that is there already; limited first, so that all is finite.
+        # `quantize` step by step, in memory that exists already; limited first, so that all is finite.
         np.divide(x, scale, out=stored)
-        np.fmin(stored, most, out=stored)  # of a NaN too: NNAPI gives it the largest value
+        np.fmin(stored, most, out=stored)  # NaN, too: NNAPI maps it to the largest value
         np.maximum(stored, least, out=stored)
         np.trunc(stored, out=whole)
         np.subtract(stored, whole, out=stored)

@@ -41,7 +41,7 @@ def fingerprint64(keys: npt.NDArray[np.uint8]) -> Words:
         [number] hashes.
     """
     length = keys.shape[1]
-    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is what is wanted
+    with np.errstate(over="ignore"):  # arithmetic is modulo 2**64 on purpose
         if length == 0:
             return np.full(len(keys), _K2)
         if length <= 3:
@@ -178,7 +178,7 @@ def _over_64(keys: npt.NDArray[np.uint8]) -> Words:
 
 @kernel(OperationType.EMBEDDING_LOOKUP, half=True)
 def embedding_lookup(node: Node) -> Run:
-    """Take after checking the indices."""
+    """Check the indices, then take the rows."""
     lookups, values = node.tensor("lookups").array, node.tensor("values").array
     y = node.output().array
 
@@ -243,7 +243,7 @@ def _bits(node: Node) -> Array:
 
 @kernel(OperationType.LSH_PROJECTION, half=True)
 def lsh_projection(node: Node) -> Run:
-    """Hash, sum and pack. The input's raw bytes are hashed, whatever they stand for."""
+    """Hash the input's raw bytes, whatever they stand for; sum the weights and pack the signs."""
     y, kind = node.output().array, int(node.value("type"))
     functions, bits = node.tensor("hash").shape
     powers = np.int64(1) << np.arange(bits - 1, -1, -1, dtype=np.int64)
@@ -291,7 +291,7 @@ def philox4x32(key: tuple[int, int], counters: Words) -> Words:
 
 
 def uniform_doubles(seeds: tuple[int, int], count: int) -> npt.NDArray[np.float64]:
-    """The first `count` numbers in [0, 1) of the stream that two signed seeds name.
+    """The first `count` numbers in [0, 1) of the stream that two signed seeds select.
 
     The first seed is the key, the second the upper half of the counter, whose lower half counts
     blocks; two words make one double of 52 random bits.
@@ -349,7 +349,7 @@ def topk_v2(node: Node) -> Run:
     """Sort stably upwards and read backwards: of equal elements the larger index comes first."""
     x, k = node.tensor("input").array, int(node.value("k"))
     values, indices = node.output(0).array, node.output(1).array
-    # Sorting reads elements twice: in memory that changes in between it could run astray.
+    # Sorting reads elements twice: it could leave the array if memory changes in between.
     private = node.scratch(x.shape, x.dtype)
 
     def run() -> None:

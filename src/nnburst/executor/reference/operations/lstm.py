@@ -217,7 +217,7 @@ class _Cell:
         return packed[..., at : at + cells]
 
     def _finish(self, gate: str, z: Array) -> None:
-        """From the sum of products to the value of a gate, in place."""
+        """Turn the sum of products into the value of a gate, in place."""
         peephole = self._peepholes[gate]
         if peephole is not None:
             np.multiply(peephole, self.state, out=self._cells)
@@ -239,7 +239,7 @@ class _Cell:
 
     def _update_state(self, forget: Array, candidate: Array, gate: Array | None) -> None:
         np.multiply(self.state, forget, out=self.state)
-        if gate is None:  # coupled: as much is let in as is forgotten
+        if gate is None:  # coupled gates: the input gate is 1 minus the forget gate
             gate = np.subtract(1, forget, out=self._cells)
         np.multiply(candidate, gate, out=candidate)
         np.add(self.state, candidate, out=self.state)
@@ -418,7 +418,7 @@ class _Gates:
 
     def compute(self, state: Int64) -> None:
         """Compute all gates but the output gate, which waits for the new cell state."""
-        # NNAPI: what comes from the input is rounded and saturated before the rest is added.
+        # NNAPI: products with the input are rounded and saturated before the others are added.
         first, second = self._products
         self._sums = saturate(saturate(first.compute(), 16) + second.compute(), 16)
         self._finished = {

@@ -126,7 +126,7 @@ def instance_normalization(node: Node) -> Run:
 _DIFFERENCE_BITS: Final = 5
 _SUM_BITS: Final = 12
 
-#: Up to so many sums are worked off one by one.
+#: The most sums that are computed one by one.
 _FEW: Final = 8
 
 

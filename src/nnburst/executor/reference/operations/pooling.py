@@ -34,8 +34,8 @@ from nnburst.hal.model import QUANTIZED_RANGES
 #
 # NNAPI: Pooling.cpp.
 
-#: Cells of a filter that are always taken one by one. A filter is two numbers of the request, so beyond
-#: this the steps must not be more than the windows, whose results the client has memory for.
+#: The most cells of a filter that always take one step each. A filter is two numbers of the request, so a
+#: larger one must not take more steps than there are windows, whose results the client has memory for.
 _CELLS_AT_LEAST: Final = 4096
 
 
@@ -96,7 +96,7 @@ def _reduce(
     start: float,
     workspace: Workspace,
 ) -> tuple[Array, list[Run]]:
-    """Scratch for the reduced NHWC image, and the steps that compute it."""
+    """Scratch memory for the reduced NHWC image, and the steps that compute the image."""
     height, width = window.height, window.width
     batches, rows_, _, channels = image.shape
     wide = workspace.array("rows", (batches, rows_, width.output, channels), dtype)
@@ -191,7 +191,7 @@ def _clamp(node: Node, values: Array, out: Array) -> Run:
 
 
 def _coordinates(node: Node, axis: int, shift: float) -> Array:
-    """Where each output element lies in the input: `(k + 0.5) * s - shift`, or `k * s`."""
+    """The input coordinate of each output element: `(k + 0.5) * s - shift`, or `k * s`."""
     have, wanted = node.tensor("input").shape[axis], node.output().shape[axis]
     align = node.value("align_corners") and wanted > 1
     scale = np.float32(have - align) / np.float32(wanted - align)

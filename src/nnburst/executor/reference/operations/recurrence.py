@@ -25,9 +25,9 @@ Activation = Callable[[Array], None]
 
 
 def sigmoid(x: Array, out: Array) -> None:
-    """Logistic function of x into `out`, which may be x; float overflow of exp is meant to give 0.
+    """Write the logistic function of x to `out`, which may be x; overflow of exp correctly gives 0.
 
-    Not by `np.negative`: numpy 2 computes it wrongly between strided arrays (see `numpy_functions`).
+    `np.negative` is avoided: numpy 2 computes it wrongly between strided arrays (see `numpy_functions`).
     """
     np.multiply(x, -1, out=out)
     np.exp(out, out=out)
@@ -40,7 +40,7 @@ def _sigmoid(x: Array) -> None:
 
 
 def _none(x: Array) -> None:
-    """Leave it as it is."""
+    """Leave x unchanged."""
 
 
 def _relu(x: Array) -> None:
@@ -89,7 +89,7 @@ def time_steps(count: int, *, backward: bool) -> range:
 
 
 def pack(node: Node, names: Sequence[str], dtype: npt.DTypeLike) -> tuple[Array, Run]:
-    """Several operands one below the other in one array, so that one product serves them all.
+    """Pack several operands below each other in one array, so that one product serves them all.
 
     Returns:
         The array, and the function to run before it is read, which does nothing if all are constants.
@@ -111,7 +111,7 @@ def pack(node: Node, names: Sequence[str], dtype: npt.DTypeLike) -> tuple[Array,
 
 
 def _nothing() -> None:
-    """There is nothing to refresh."""
+    """Do nothing: constants need no refresh."""
 
 
 # -- RNN, UNIDIRECTIONAL_SEQUENCE_RNN, BIDIRECTIONAL_SEQUENCE_RNN ----------------------------------

@@ -71,7 +71,7 @@ def reduce_prod(node: Node) -> Run:
 
 
 def _bind_extremum(node: Node, ufunc: np.ufunc, start: str) -> Run:
-    """Bind the extremum, beginning at the type's own limit `start`; NaN is passed over."""
+    """Bind the extremum, which begins at the type's own limit `start` and skips NaN."""
     x, out, axes = _operands(node)
     limits = np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
     initial = getattr(limits, start)
@@ -121,14 +121,14 @@ def reduce_any(node: Node) -> Run:
 def _bind_index(node: Node, find: Callable[..., Array], ignore: np.ufunc, worst: float) -> Run:
     """Bind the index of the best element; the first wins a tie.
 
-    NNAPI compares strictly and starts at index 0: a NaN there is never beaten, elsewhere it never wins.
+    NNAPI compares strictly and starts at index 0: a NaN there is always the result, elsewhere never.
     """
     x = node.tensor("input").array
     axis = axis_of(node, node.value("axis"), "axis")
     out = node.output().array.reshape(x.shape[:axis] + x.shape[axis + 1 :])
     if x.dtype.kind != "f":
         return lambda: np.copyto(out, find(x, axis=axis), casting="same_kind")
-    first = np.moveaxis(x, axis, 0)[0, ...]  # with the ellipsis a view, also of a vector
+    first = np.moveaxis(x, axis, 0)[0, ...]  # the ellipsis makes this a view, also of a vector
     numbers = node.scratch(x.shape, x.dtype)
 
     def run() -> None:

@@ -35,7 +35,7 @@ from nnburst.hal.model import QUANTIZED_RANGES
 
 Positions = npt.NDArray[np.intp]
 
-#: How close to zero the determinant may be before a maximum is not refined; coarser for float16.
+#: Magnitude of the determinant below which a maximum is not refined; coarser for float16.
 _TOLERANCE: Final = 1e-5
 _TOLERANCE_FLOAT16: Final = 1e-3
 
@@ -152,14 +152,14 @@ def bind_regions(node: Node, extents: tuple[int, int]) -> Callable[[], Float32]:
 # -- ROI_ALIGN: the average of points sampled between the cells of a region ------------------------
 # NNAPI: RoiAlign.cpp.
 
-#: Quantised models weigh in steps of 1/255.
+#: The step of a quantised model's weights, 1/255.
 _WEIGHT_SCALE: Final = np.float32(1) / np.float32(255)
 
-#: From the cells around samples [4, samples, channels] and their weights [4, samples, 1] to the
+#: Interpolates: the cells around samples [4, samples, channels] and their weights [4, samples, 1] give the #:
 #: values at the samples.
 _Weigh = Callable[[Array, Float32], Array]
 
-#: From the sums of the samples of grid cells [columns, channels] and their number to elements.
+#: Averages: the sums of the samples of grid cells [columns, channels] and their number give the elements.
 _Finish = Callable[[Array, int], Array]
 
 
@@ -190,13 +190,13 @@ def roi_align(node: Node) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """Where a region is sampled along one axis of the map.
+    """The positions at which a region is sampled along one axis of the map.
 
     Attributes:
         ratio: samples in each cell of the grid.
         before: cell of the map before each sample, for one grid cell after the other.
-        after: cell of the map after it.
-        distance: from the cell before, 0 to 1.
+        after: cell of the map after each sample.
+        distance: distance of each sample from the cell before it, 0 to 1.
     """
 
     ratio: int
@@ -212,7 +212,7 @@ class _Samples:
 def _sample(start: np.float32, end: np.float32, count: int, ratio: int, limit: int) -> _Samples:
     """Samples of a grid of `count` cells between `start` and `end`, on a map of `limit` cells."""
     step = np.maximum(end - start, np.float32(1)) / np.float32(count)
-    # NNAPI: with 0, as many as the grid's cell has cells of the map, rounded up.
+    # NNAPI: a ratio of 0 stands for the number of map cells in a grid cell, rounded up.
     ratio = ratio or math.ceil(step)
     size = step / np.float32(ratio)
     first = step * np.arange(count, dtype=np.float32) + start
@@ -290,7 +290,7 @@ def roi_pooling(node: Node) -> Run:
 
 
 def _windows(start: np.float32, end: np.float32, count: int, limit: int) -> list[slice]:
-    """The `count` windows of a region along one axis; those behind `limit` are the element there."""
+    """The `count` windows of a region along one axis; one behind `limit` is moved to the last element."""
     first, last = round_half_away(np.array([start, end], np.float32))
     step = np.maximum(last - first + 1, 1) / np.float32(count)
     at = np.arange(count + 1, dtype=np.float32) * step + first

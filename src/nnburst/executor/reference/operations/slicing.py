@@ -71,14 +71,14 @@ def _pad(node: Node, fill: Callable[[Array], None]) -> Run:
 
 @kernel(OperationType.PAD, half=True)
 def pad(node: Node) -> Run:
-    """Fill, then copy into the middle."""
+    """Fill the output with the padding, then copy the input into the middle."""
     zero_point = node.tensor("input").zero_point
     return _pad(node, lambda y: y.fill(zero_point))
 
 
 @kernel(OperationType.PAD_V2, half=True)
 def pad_v2(node: Node) -> Run:
-    """Fill, then copy into the middle. NNAPI: of an INT32 value the low byte is taken."""
+    """Fill the output, then copy the input into the middle. NNAPI: an INT32 value is cut to its low byte."""
     value, dtype = node.value("pad_value"), node.output().dtype
     if dtype.itemsize == 1:
         value = np.uint8(value & 0xFF).view(dtype)
@@ -165,7 +165,7 @@ def pack(node: Node) -> Run:
 
 @kernel(OperationType.GATHER, half=True)
 def gather(node: Node) -> Run:
-    """Take after checking: no index wraps and none is clamped."""
+    """Check the indices, then take: no index wraps or is clamped."""
     x, y, indices = node.tensor("input").array, node.output().array, node.tensor("indices").array
     axis = resolve_axis(node, "axis", x.ndim)
 
@@ -178,7 +178,7 @@ def gather(node: Node) -> Run:
 
 @kernel(OperationType.TILE, half=True)
 def tile(node: Node) -> Run:
-    """Broadcast over one extra dimension in front of each."""
+    """Copy by broadcasting over one extra dimension in front of each."""
     x, y = node.tensor("input").array, node.output().array
     pairs = [(have // extent, extent) for have, extent in zip(y.shape, x.shape, strict=True)]
     source = x.reshape([n for extent in x.shape for n in (1, extent)])
@@ -187,13 +187,13 @@ def tile(node: Node) -> Run:
 
 @kernel(OperationType.FILL, half=True)
 def fill(node: Node) -> Run:
-    """Fill."""
+    """Write the value to every element."""
     y, value = node.output().array, node.value("value")
     return lambda: y.fill(value)
 
 
 @kernel(OperationType.RANK, half=True)
 def rank(node: Node) -> Run:
-    """Write the number."""
+    """Write the input's rank."""
     y, dimensions = node.output().array, len(node.tensor("input").shape)
     return lambda: y.fill(dimensions)
