@@ -1,4 +1,4 @@
-"""Holds an imported model with its names, states and signatures.
+"""Defines imported models, with their names, states and signatures.
 
 `Extensions` finds the vendor extension that translates a custom operator of the file.
 """
@@ -22,10 +22,10 @@ from nnburst.hal.model import ExtensionNameAndPrefix, Model, described
 class State:
     """A variable of the network, which became an input and an output of the model.
 
-    An execution passes `initial` the first time, and then the output of the execution before.
+    The first execution gets `initial`, each later one the output of the execution before.
 
     Attributes:
-        name: of the variable.
+        name: name of the variable.
         input_index: position among the model's inputs.
         output_index: position among the model's outputs.
         initial: value before the first execution; the input's shape and dtype, read-only.
@@ -41,7 +41,7 @@ class State:
 class SignatureDef:
     """Names that a file gives to the inputs and outputs of its main subgraph.
 
-    In the answer of `nnburst.load` the values are positions among the model's inputs and outputs.
+    In a model from `nnburst.load`, the values are positions among the model's inputs and outputs.
     """
 
     key: str
@@ -51,17 +51,17 @@ class SignatureDef:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportedModel:
-    """A network read from a file. Immutable; `Device.prepare` takes it as it is.
+    """A network that was read from a file. Immutable; `Device.prepare` accepts it.
 
     Attributes:
         model: its inputs are the network's, then one per state; its outputs likewise.
         pools: bytes of the model's pools, read-only uint8 arrays, in the model's order.
-        input_names: of every input, states included.
-        output_names: of every output, states included.
+        input_names: names of all inputs, states included.
+        output_names: names of all outputs, states included.
         states: the variables.
         signatures: names that the file gives to inputs and outputs.
         metadata: other contents of the file, by name.
-        description: that of the file.
+        description: the file's description.
         operators: for each operation of the main subgraph, the operator that it comes from
             ("3 CONV_2D").
         refusal: why the file is one operation without `as_graph=True`; empty for any other model.
@@ -84,13 +84,13 @@ class ImportedModel:
 
 
 class Extensions:
-    """The extensions of one translation: those given, then those of entry points. For one thread."""
+    """The extensions of one translation: first the given ones, then those of entry points. For one thread."""
 
     def __init__(self, given: Sequence[ClaimsOperators | str]) -> None:
-        """Start with no prefix used.
+        """Start without extensions in use.
 
         Args:
-            given: extensions, or `module:attribute` of some.
+            given: extensions, or `module:attribute` strings that name them.
 
         Raises:
             DeviceUnavailable: one cannot be imported, or is not an extension.
@@ -101,10 +101,10 @@ class Extensions:
         self._prefixes: dict[str, int] = {}
 
     def find(self, name: str) -> tuple[ClaimsOperators, CustomOperator] | None:
-        """The extension that claims the custom operator `name`, with its translation; None if none does.
+        """Find the extension that claims the custom operator `name`, and its translation; None without one.
 
         Raises:
-            InvalidArgument: two of them do.
+            InvalidArgument: two extensions claim it.
         """
         for extensions in (self._given, self._installed):
             claiming = [each for each in extensions if name in each.custom_operators]
@@ -117,18 +117,18 @@ class Extensions:
 
     @cached_property
     def _installed(self) -> list[ClaimsOperators]:
-        from importlib.metadata import entry_points  # 10 ms that few files need
+        from importlib.metadata import entry_points  # takes 10 ms, which few files need
 
         return [_imported(point.value) for point in entry_points(group=GROUP)]
 
     def code(self, extension: ClaimsOperators, number: int) -> int:
-        """Code of one of its types or operations in the model, in which it is used from now on."""
+        """The code in the model of an extension's type or operation; marks the extension as used."""
         prefix = self._prefixes.setdefault(extension.name, len(self._prefixes) + 1)
         return extension_code(prefix, number)
 
     @property
     def used(self) -> tuple[ExtensionNameAndPrefix, ...]:
-        """Those that the model uses."""
+        """The extensions that the model uses."""
         return tuple(
             ExtensionNameAndPrefix(name, prefix) for name, prefix in self._prefixes.items()
         )

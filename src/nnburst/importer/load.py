@@ -1,4 +1,4 @@
-"""`nnburst.load`: makes a model of a .tflite or .onnx file."""
+"""Reads networks from .tflite and .onnx files (`nnburst.load`), also as `--model` options name them."""
 
 from __future__ import annotations
 
@@ -43,50 +43,51 @@ def load(
     exact: bool | None = None,
     extensions: Sequence[ClaimsOperators | str] = (),
 ) -> ImportedModel:
-    """Read a network from a .tflite or .onnx file; its bytes show which of them it is.
+    """Read a network from a .tflite or .onnx file; the format is recognised by its first bytes.
 
-    It becomes operations of NNAPI, which every driver runs that has them. If some of it cannot, all of it
-    becomes one operation of the extension dev.nnburst.tflite or dev.nnburst.onnx, which drivers of the
-    executor `litert` or `onnxruntime` run as it is; `ImportedModel.refusal` and the log have the reason.
+    The network becomes operations of NNAPI, for every driver that supports them. If a part cannot be
+    translated, the whole file becomes one operation of the extension dev.nnburst.tflite or dev.nnburst.onnx,
+    which drivers of the executor `litert` or `onnxruntime` run; `ImportedModel.refusal` and the log have the
+    reason.
 
     No engine is loaded. The bytes may come from anywhere: reading them takes at most 16 times their size
     and 64 MiB of memory, and always ends. Weights of 8 bits that are multiplied with real numbers
     stay 8 bits, and DEQUANTIZE makes them real. Shapes that a .tflite file leaves open take the values
     that the file suggests, if `shapes` has none and `as_graph` is not True. Integers of 64 bits in an .onnx
     file become 32 bits wide, and images are stored as N×H×W×C inside the model; its inputs and outputs are as
-    in the file. Files beside it that hold its weights are read, too.
+    in the file. External data files with weights are read, too.
 
     Args:
         source: path of a file, or its contents.
-        shapes: dimensions of inputs that the file leaves open, by name. With some that it does not have
-            itself a .tflite file becomes one operation.
+        shapes: dimensions of inputs that the file leaves open, by name. A .tflite file with shapes that it
+            does not already have becomes one operation.
         constants: values of inputs of an .onnx file that are the same in every execution, by name. They are
-            not inputs of the model, and what depends on them alone is computed now.
-        states: inputs of an .onnx file that take what an output gave in the execution before: names of
-            outputs, by names of inputs. They become states. Of a whole graph they are `resident`.
-        as_graph: True makes the file one operation; dimensions that neither it nor `shapes` has stay open
-            then, and each request carries them, unless a .tflite file keeps a state. False makes it
-            operations, or refuses it. By default the file decides.
-        resident: whether the states of a whole graph stay in the driver, where the engine has them, and
-            bursts have slots for them (`Burst.slot`). Those of an .onnx file are `states`; they begin with
-            zeros, of the extents that the file or `shapes` has, or 0 where both leave one open. Those of a
-            .tflite file are its variables; without this all requests share them.
-        largest: outputs of a whole .onnx graph, by name, of which a request gets the index of the largest
-            along the last axis (INT64, `NAME_largest`) instead.
+            not inputs of the model, and values that depend on them alone are computed now.
+        states: states of an .onnx file: names of outputs, by the names of the inputs that receive their
+            values in the next execution. The states of a whole graph are `resident`.
+        as_graph: True makes the file one operation; dimensions that neither the file nor `shapes` gives then
+            stay open, and each request gives them, unless a .tflite file keeps a state. False makes the file
+            NNAPI operations, or refuses it. By default it becomes one operation only if it would be refused.
+        resident: whether the states of a whole graph stay in the driver's engine, with slots for them in
+            bursts (`Burst.slot`). The states of an .onnx file are `states`; they begin with zeros, and an
+            extent that neither the file nor `shapes` gives begins as 0. The states of a .tflite file are its
+            variables; if they are not resident, all requests share them.
+        largest: outputs of a whole .onnx graph, by name, that are replaced with the index of the largest
+            element along the last axis (INT64, `NAME_largest`).
         exact: whether real numbers are multiplied with 8-bit weights in float32. If not, the model is
-            relaxed, and an engine may round the real numbers to 8 bits, too, which is quicker and about 1 %
-            of an output's range away. By default as the file's own engine does: a .tflite file with such
-            operators is not exact, an .onnx file is.
-        extensions: vendor extensions (or `module:attribute` of some) that may claim operators of a .tflite
-            file that are not built in, before those of the entry-point group `nnburst.extensions`.
+            relaxed, and an engine may round the real numbers to 8 bits, too, which is quicker and changes
+            outputs by about 1 % of their range. The default follows the file's own engine: a .tflite file
+            with such operators is not exact, an .onnx file is.
+        extensions: vendor extensions (or `module:attribute` strings) that may claim custom operators of a
+            .tflite file, before those of the entry-point group `nnburst.extensions`.
 
     Returns:
         The model, not validated (the driver does that), with its pools, names, states, signatures and
         metadata.
 
     Raises:
-        InvalidArgument: the file is not intact; or NNAPI cannot express what it holds, and it cannot be one
-            operation, either: the message names the operator, its index and the reason.
+        InvalidArgument: the file is not intact; or NNAPI cannot express it and it cannot be one operation,
+        either: the message names the operator, its index and the reason.
         DeviceUnavailable: an extension cannot be imported.
         OSError: the file cannot be read.
     """
@@ -113,19 +114,20 @@ def load_from(
     states: Mapping[str, str] | None = None,
     largest: Sequence[str] = (),
 ) -> ImportedModel:
-    """A file that `load` reads, or what `module:attribute` is or returns.
+    """Read a file as `load` does, or take the model that `module:attribute` is or returns.
 
-    Several clients or sequences use it at once. So a .tflite file with variables that becomes a whole graph
-    has slots, each with variables of its own.
+    Several clients or sequences may use the model at once. So a .tflite file with variables that becomes a
+    whole graph has slots, each with variables of its own.
 
     Args:
-        source: the file, or the attribute.
+        source: path of the file, or `module:attribute`.
         shapes: dimensions of inputs that the file leaves open, by name.
-        states: outputs by inputs of an .onnx file, which becomes a whole graph and keeps them in the driver.
-        largest: outputs of such a file of which the index of the largest is wanted instead.
+        states: names of outputs by names of inputs of an .onnx file, which becomes a whole graph and keeps
+            these states in the driver.
+        largest: outputs of such a file that are replaced with the index of the largest element.
 
     Raises:
-        NnburstError: it cannot be read.
+        NnburstError: the network cannot be read.
         InvalidArgument: the attribute is not a model, or options are given for one.
         OSError: the file cannot be read.
     """
@@ -156,17 +158,18 @@ def load_from(
 
 
 def load_graph(content: bytes, files: Mapping[str, memoryview]) -> ImportedModel:
-    """A file that came as bytes, as one operation.
+    """Import a file that is given as bytes as one operation.
 
-    Extents that an .onnx file leaves open stay open; those of a .tflite file are what it suggests.
+    Extents that an .onnx file leaves open stay open; those of a .tflite file become the ones that it
+    suggests.
 
     Args:
-        content: of the file.
-        files: others that an .onnx file names, by these names.
+        content: bytes of the file.
+        files: bytes of external data files, by the names that an .onnx file has for them.
 
     Raises:
-        InvalidArgument: it is not intact, has a type at its border that the extension lacks, or names a file
-            that did not come.
+        InvalidArgument: the file is not intact, has an input or output of a type that the extension lacks, or
+            names a file that is not in `files`.
     """
     if not is_onnx(content):
         return tflite_graph(content, {})
@@ -174,21 +177,21 @@ def load_graph(content: bytes, files: Mapping[str, memoryview]) -> ImportedModel
     return onnx_graph(content, file, ExternalData(None, file.budget, files), {})
 
 
-#: Options that belong to the `--model` option before them.
+#: Options that apply to the last `--model` option before them.
 OF_MODEL: Final = ("--shape", "--state", "--largest")
 
 
 class NamedSource(NamedTuple):
-    """A network as `--model NAME[@VERSION]=FILE` names it.
+    """A network that a `--model NAME[@VERSION]=FILE` option names.
 
     Attributes:
-        name: that it is served under.
-        version: likewise; 1 unless given.
+        name: name under which it is served.
+        version: version under which it is served; 1 by default.
         source: a file, or `module:attribute`.
-        shapes: dimensions of inputs that the file leaves open, by name, as the `--shape` options behind it
-            give them.
-        states: outputs that stay in the driver and are the inputs of the next request, by names of inputs.
-        largest: outputs of which the index of the largest is wanted instead.
+        shapes: dimensions of inputs that the file leaves open, by name, from the `--shape` options behind
+            `--model`.
+        states: outputs that stay in the driver as inputs of the next request, by names of these inputs.
+        largest: outputs that are replaced with the index of the largest element.
     """
 
     name: str
@@ -199,11 +202,11 @@ class NamedSource(NamedTuple):
     largest: tuple[str, ...] = ()
 
     def load(self) -> ImportedModel:
-        """The network; see `load_from`."""
+        """Read the network; see `load_from`."""
         return load_from(self.source, self.shapes, self.states, self.largest)
 
     def words(self) -> list[str]:
-        """The options that name it."""
+        """The command-line options that name it."""
         found = ["--model", f"{self.name}@{self.version}={self.source}"]
         for name, shape in self.shapes.items():
             found += ["--shape", f"{name}={','.join(map(str, shape))}"]
@@ -218,10 +221,10 @@ _WORD: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})(?:@([1-9][0-9]{0,
 
 
 def named_shape(word: str) -> tuple[str, tuple[int, ...]]:
-    """Name and extents of INPUT=1,3,…, the value of a `--shape` option.
+    """Parse INPUT=1,3,…, the value of a `--shape` option, into name and extents.
 
     Raises:
-        InvalidArgument: it is not of that form.
+        InvalidArgument: the value does not have this form.
     """
     name, equals, value = word.rpartition("=")
     extents = value.split(",")
@@ -233,14 +236,14 @@ def named_shape(word: str) -> tuple[str, tuple[int, ...]]:
 
 
 def named_sources(options: Iterable[tuple[str, str]]) -> tuple[NamedSource, ...]:
-    """The networks that `--model` options name, each with the options of `OF_MODEL` behind it.
+    """Parse `--model` options into networks, each with the options of `OF_MODEL` that follow it.
 
     Args:
-        options: each option with its value, in order.
+        options: all options with their values, in order.
 
     Raises:
-        InvalidArgument: one is not of that form, a name and version come twice, or an option has no network
-            before it.
+        InvalidArgument: an option does not have its form, a name and version come twice, or no network
+            precedes an option.
     """
     found: dict[tuple[str, int], NamedSource] = {}
     last: tuple[str, int] | None = None
@@ -278,11 +281,11 @@ def _with_option(source: NamedSource, option: str, word: str) -> NamedSource:
 
 
 class _Options(NamedTuple):
-    """Options of `load` for a file.
+    """The options of `load` that depend on the file.
 
     Attributes:
-        resident: None has the variables of a whole .tflite graph stay in slots, if there are any.
-        falls_back: whether it is a graph because it could not be operations.
+        resident: None for slots if a whole .tflite graph has variables.
+        falls_back: whether the file becomes one operation because NNAPI operations were refused.
     """
 
     shapes: Mapping[str, Sequence[int]]
@@ -295,7 +298,7 @@ class _Options(NamedTuple):
 
 
 class _Further(NamedTuple):
-    """Options of `load` beside the file, and what messages call it."""
+    """The other options of `load`, and the file's name for messages."""
 
     exact: bool | None
     extensions: Sequence[ClaimsOperators | str]
@@ -312,7 +315,7 @@ def _load_file(path: Path, options: _Options, further: _Further) -> ImportedMode
 def _load(
     content: bytes, directory: Path | None, options: _Options, further: _Further
 ) -> ImportedModel:
-    """By operations, or as one operation: as asked, else the first of them that takes the file."""
+    """Import as operations or as one operation, as `as_graph` demands; by default the first that works."""
     load_one = _load_onnx if is_onnx(content) else _load_tflite
     if options.as_graph is not None:
         return load_one(content, directory, options, further)
@@ -320,7 +323,7 @@ def _load(
         return load_one(content, directory, options._replace(as_graph=False), further)
     except Refused as refused:
         if further.exact or options.constants or options.states:
-            raise  # a whole graph has none of them
+            raise  # a whole graph does not support these options
         why = str(refused).removesuffix(f"; {as_graph_hint()}")
         try:
             instead = options._replace(as_graph=True, falls_back=True)
@@ -357,7 +360,7 @@ def _load_tflite(
 
 
 def _without_known(content: bytes, shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """The shapes less those that a .tflite file has itself."""
+    """Drop the shapes that a .tflite file already has."""
     known = {each.name: each.signature for each in read_graph(content).inputs} if shapes else {}
     return {name: shape for name, shape in shapes.items() if known.get(name) != tuple(shape)}
 
@@ -388,7 +391,7 @@ def _load_onnx(
 
 
 def is_onnx(content: bytes) -> bool:
-    """Whether `load` takes a file for an .onnx one."""
+    """Whether `load` reads a file as ONNX."""
     return content[4:8] != IDENTIFIER and _may_be_onnx(content)
 
 

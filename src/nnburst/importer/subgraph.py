@@ -28,9 +28,9 @@ from nnburst.importer.tensors import (
 _L = OperandLifeTime
 _T = OperandType
 
-#: Charge for an operand, generously rounded up.
+#: Bytes charged for an operand, rounded up generously.
 OPERAND_COST: Final = 1024
-#: Most axes of what nearly every operation reads.
+#: The most axes that the inputs of nearly every operation have.
 MOST_AXES: Final = 4
 _O = OperationType
 #: NNAPI: operations that are invalid, or fail, if their first input (or the second of two) has more.
@@ -77,7 +77,7 @@ UP_TO_FOUR_AXES: Final = frozenset(
         _O.TRANSPOSE,
     }
 )
-#: Bytes of a quantised constant that is made real here and not by an operation.
+#: The largest quantised constant, in bytes, that is made real here and not by an operation.
 _SMALL: Final = 128
 
 
@@ -86,8 +86,8 @@ class Value:
     """A value that an operation reads.
 
     Attributes:
-        type: the operand.
-        index: of the operand in the subgraph; None for a constant that nothing reads yet.
+        type: type of the operand.
+        index: the operand's index in the subgraph; None for a constant that no operation reads yet.
         constant: the value, if the file holds it.
     """
 
@@ -120,11 +120,11 @@ class SubgraphIndex:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A constant of bytes of an extension's operand type; without bytes it is left out.
+    """A constant whose operand type is an extension's; without bytes, the operand is omitted.
 
     Attributes:
-        type: its code in the model.
-        data: the bytes.
+        type: code of the operand type in the model.
+        data: bytes of the value.
     """
 
     type: int
@@ -153,13 +153,13 @@ class SubgraphWriter:
         self._real: dict[int, Value] = {}  # real numbers of constants, by their operand
 
     def add_input(self, kind: TensorType) -> Value:
-        """A new input of the NNAPI subgraph."""
+        """Add an input to the NNAPI subgraph."""
         index = self._operand(kind, _L.SUBGRAPH_INPUT)
         self._inputs[index] = None
         return Value(kind, index)
 
     def temporary(self, kind: TensorType) -> Value:
-        """An operand for an operation to write."""
+        """Add an operand that an operation is to write."""
         self.budget.spend(OPERAND_COST)
         return Value(kind, self._operand(kind, _L.TEMPORARY_VARIABLE))
 
@@ -256,16 +256,16 @@ class SubgraphWriter:
         return self._known[key]
 
     def real_constant(self, constant: Constant, origin: str, *, weights: bool) -> Value:
-        """The float32 numbers of a quantised or float16 constant: 8-bit ones stay so, behind DEQUANTIZE.
+        """The float32 numbers of a quantised or float16 constant: 8-bit ones by DEQUANTIZE in the model.
 
-        Those of float16 are made real here, and small ones unless they are `weights`.
+        Float16 numbers are converted here, and so are small 8-bit constants unless they are `weights`.
         """
         if constant.type.type == _T.TENSOR_FLOAT32:
             return Value(constant.type, None, constant)
         if constant.type.is_float or (constant.size <= _SMALL and not weights):
             folded = dequantized(constant)
             return Value(folded.type, None, folded)
-        index = self._argument(constant)  # the same operand for equal bytes
+        index = self._argument(constant)  # equal bytes share an operand
         if index not in self._real:
             stored = Value(constant.type, index)
             self._real[index] = self.temporary(
@@ -275,7 +275,7 @@ class SubgraphWriter:
         return self._real[index]
 
     def finish(self, outputs: Sequence[Value]) -> Subgraph:
-        """The NNAPI subgraph with these outputs, each an operand of its own."""
+        """Finish the NNAPI subgraph with these outputs, each of which gets an operand of its own."""
         chosen: dict[int, None] = {}  # operand indexes in order
         for value in outputs:
             index = value.index
@@ -290,7 +290,7 @@ class SubgraphWriter:
         return msgspec.structs.replace(finished, operands=tuple(operands))
 
     def _copy(self, value: Value) -> int:
-        """A copy in an operand of its own: an input or a constant cannot be an output (P9)."""
+        """Copy a value to an operand of its own: an input or a constant cannot be an output (P9)."""
         copied = self.temporary(value.type)
         assert copied.index is not None
         if value.type.type == _T.TENSOR_BOOL8:

@@ -22,7 +22,7 @@ QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """The type of an operand, without its value.
+    """Type, dimensions and quantisation of an operand, without its value.
 
     Attributes:
         type: operand type.
@@ -36,7 +36,7 @@ class TensorType:
     dimensions: tuple[int, ...]
     scale: float = 0.0
     zero_point: int = 0
-    extra_params: ExtraParams = field(default=None, hash=False)  # thousands of scales, often
+    extra_params: ExtraParams = field(default=None, hash=False)  # often thousands of scales
 
     @property
     def elements(self) -> int:
@@ -45,12 +45,12 @@ class TensorType:
 
     @property
     def is_float(self) -> bool:
-        """Whether the elements are real numbers as they are stored."""
+        """Whether the stored elements are real numbers themselves."""
         return self.type in (_T.TENSOR_FLOAT32, _T.TENSOR_FLOAT16)
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the elements stand for real numbers."""
+        """Whether the stored elements are integers that stand for real numbers."""
         return self.type in QUANT8 or self.type == _T.TENSOR_QUANT8_SYMM_PER_CHANNEL
 
     def reshaped(self, *dimensions: int) -> TensorType:
@@ -75,8 +75,8 @@ _ALIGNMENT: Final = 64
 
 
 # -- Constants: read late, converted one at a time, large ones into one pool -----------------------
-# A constant stays a description of bytes in the file until an operation uses it. So folding costs nothing
-# for constants that are dropped, and at most one converted copy lies in memory beside the pool.
+# A constant remains a description of bytes in the file until an operation uses it. So dropped constants cost
+# no folding, and at most one converted copy is in memory beside the pool.
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class Constant:
     """A value that the file holds.
 
     Attributes:
-        type: the operand that it becomes.
+        type: type of the operand that it becomes.
         read: makes the array, of the operand's element type and shape; it may be a view of the file.
-        cost: bytes that `read` allocates at most.
+        cost: the most bytes that `read` allocates.
         key: equal for constants with equal bytes; None for ones that are not shared.
-        name: of the tensor, for messages.
+        name: the tensor's name, for messages.
     """
 
     type: TensorType
@@ -108,7 +108,7 @@ class Constant:
 
 
 def constant_of(kind: TensorType, values: npt.ArrayLike) -> Constant:
-    """A small constant that the importer makes up itself."""
+    """A small constant that the importer adds."""
     array = np.asarray(values, DTYPES[kind.type]).reshape(kind.dimensions)
     return Constant(kind, lambda: array, 0)
 
@@ -143,14 +143,14 @@ def dequantized(constant: Constant) -> Constant:
 
 
 class ConstantPool:
-    """Takes the constants of a model: small ones into `operand_values`, large ones into a pool.
+    """Stores the constants of a model: small ones in `operand_values`, large ones in a pool.
 
     Attributes:
         values: the model's operand_values.
     """
 
     def __init__(self, budget: Budget) -> None:
-        """`budget` is charged for them."""
+        """Start without constants; each one is charged to `budget`."""
         self.values = bytearray()
         self._budget = budget
         self._large: list[tuple[int, Constant]] = []
@@ -179,14 +179,14 @@ class ConstantPool:
         return DataLocation(0, len(self.values) - len(data), len(data))
 
     def charge(self, size: int) -> None:
-        """Charge the file for `size` bytes that are kept elsewhere."""
+        """Charge the budget for `size` bytes that are kept elsewhere."""
         self._budget.spend(size)
 
     def read(self, constant: Constant) -> Array:
-        """The value of a constant that is kept nowhere."""
+        """The value of a constant, which the pool does not keep."""
         self._budget.spend(constant.cost)
         try:
-            with np.errstate(all="ignore"):  # numbers may be anything
+            with np.errstate(all="ignore"):  # a hostile file's numbers may overflow
                 array = constant.read()
         except InvalidArgument as error:
             raise InvalidArgument(f"{constant.name}: {error}") from None
@@ -206,9 +206,9 @@ class ConstantPool:
 
 
 class Refused(InvalidArgument):
-    """NNAPI cannot express this; the caller adds the operator."""
+    """NNAPI cannot express an operator; the caller adds the operator to the message."""
 
 
 def as_graph_hint() -> str:
-    """The advice to take a refused file as a whole graph instead."""
+    """The advice to import a refused file as a whole graph instead."""
     return f"{flag('nnburst.load', 'as_graph')} runs the whole graph as one operation"

@@ -1,7 +1,7 @@
-"""Computes a node during translation if all its inputs are known: shapes, indices, constants of constants.
+"""Computes a node during translation if all its inputs are known, as for shapes, indices and weights.
 
-Exporters compute shapes by nodes; with known dimensions they are constants. Only operators on shapes and
-small tables are here, and those that make weights; a result's memory is charged before it is made.
+Exporters compute shapes by nodes, whose results are constants if dimensions are known. Only operators on
+shapes and small tables are here, and those that make weights; memory is charged before it is allocated.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _UNARY: Final[dict[str, Callable[[Array], Any]]] = {
 
 
 def _divided(x: Array, y: Array) -> Array:
-    """Integers are cut towards 0."""
+    """Divide; integers are cut towards 0."""
     if x.dtype.kind not in "iu":
         return np.divide(x, y)
     if not np.all(y):
@@ -305,7 +305,7 @@ def slices(node: Node, shape: Sequence[int]) -> list[slice]:
         if step == 0:
             raise Malformed("a slice in steps of 0 never ends")
         at = node.axis(axis, len(shape))
-        # As numpy's, but that an end below the first element is given by a number, not by None.
+        # Like numpy's slices, except that an end before the first element is a number, not None.
         low, high, by = slice(start, end, step).indices(shape[at])
         if start >= -shape[at] or step > 0:
             found[at] = slice(low, None if high < 0 else high, by)

@@ -1,4 +1,4 @@
-"""Builds the NNAPI subgraph of an ONNX graph, and brings tensors into the form that an operation takes."""
+"""Builds the NNAPI subgraph of an ONNX graph, and brings tensors into the form that operations need."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED
 
 
 class OnnxGraph(SubgraphWriter):
-    """The growing subgraph, and its operands in the forms that they were brought into so far.
+    """The subgraph under construction, with each operand in the forms that were needed so far.
 
     Attributes:
         origin: the node of the file that is translated now.
-        has_eight_bit_weights: whether real numbers so far are computed with constants of 8 bits.
+        has_eight_bit_weights: whether an operation so far computes real numbers with constants of 8 bits.
     """
 
     def __init__(self, budget: Budget, constants: ConstantPool) -> None:
@@ -55,18 +55,18 @@ class OnnxGraph(SubgraphWriter):
         self.origin = ""
         self.has_eight_bit_weights = False
         self._forms: dict[Hashable, Value] = {}
-        self._arrays: list[Array] = []  # as long as they live no other one has their address
+        self._arrays: list[Array] = []  # kept, so that no other array gets the same address
 
     # Operations
 
     def emit(self, kind: OperationType, inputs: Sequence[Argument], result: TensorType) -> Value:
-        """Add an operation with one output and give its operand."""
+        """Add an operation with one output; returns the output's operand."""
         return self.emit_several(kind, inputs, [result])[0]
 
     def emit_several(
         self, kind: OperationType, inputs: Sequence[Argument], results: Sequence[TensorType]
     ) -> list[Value]:
-        """Add an operation and give the operands of its outputs."""
+        """Add an operation; returns the operands of its outputs."""
         outputs = [self.temporary(result) for result in results]
         self.add(kind, inputs, outputs, self.origin)
         return outputs
@@ -77,9 +77,9 @@ class OnnxGraph(SubgraphWriter):
         """A known array as a constant operand of these extents.
 
         Args:
-            array: its value; a copy is made only if its type is not the operand's.
-            dims: as many elements.
-            like: gives the quantisation of integers that stand for real numbers.
+            array: the value; copied only if its type is not the operand's.
+            dims: extents of the operand, with as many elements.
+            like: type with the quantisation of integers that stand for real numbers.
 
         Raises:
             Refused: NNAPI has no such type, or an integer does not fit 32 bits.
@@ -108,7 +108,7 @@ class OnnxGraph(SubgraphWriter):
         return Value(kind, None, Constant(kind, read, cost, ("onnx", place, kind)))
 
     def number(self, value: float, like: TensorType) -> Scalar:
-        """A real scalar of the width that goes with an operand."""
+        """A real scalar: float16 if `like` is float16, else float32."""
         half = like.type == _T.TENSOR_FLOAT16
         return Scalar(float(value), _T.FLOAT16 if half else _T.FLOAT32)
 
@@ -124,12 +124,12 @@ class OnnxGraph(SubgraphWriter):
         """An operand with a tensor's elements.
 
         Args:
-            tensor: real numbers that are quantised stay so.
-            order: of its axes; as the file sees them unless given.
-            dims: extents of the operand; those of the axes in this order unless given.
+            tensor: the tensor; quantised real numbers stay quantised.
+            order: order of its axes; by default the file's.
+            dims: extents of the operand; by default those of the axes in this order.
 
         Raises:
-            Refused: NNAPI cannot bring it into this form.
+            Refused: NNAPI cannot bring the tensor into this form.
         """
         order = identity(tensor.rank) if order is None else order
         dims = permuted(tensor.shape, order) if dims is None else dims
@@ -144,7 +144,7 @@ class OnnxGraph(SubgraphWriter):
         return self.reshaped(self.ordered(tensor, order), dims or (1,))
 
     def _eight_bits(self, found: QuantizedConstant, order: Order, dims: Shape) -> Value | None:
-        """The integers as an operand that DEQUANTIZE takes; None if NNAPI has none such."""
+        """The integers as an operand for DEQUANTIZE; None if NNAPI has no such operand."""
         steps, stored = found.scale.reshape(-1), found.stored
         if steps.dtype != np.float32 or stored.dtype not in (np.int8, np.uint8):
             return None
@@ -164,7 +164,7 @@ class OnnxGraph(SubgraphWriter):
         return Value(kind, None, value.constant.retyped(kind))
 
     def any_form(self, tensor: Tensor) -> Value:
-        """An operand with a tensor's elements in whatever order and extents it has."""
+        """An operand with a tensor's elements, in any order and extents."""
         return self.stored(tensor) if tensor.is_known else tensor.computed()
 
     def real(self, tensor: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class OnnxGraph(SubgraphWriter):
         return replace(tensor, value=self._forms[key])
 
     def ordered(self, tensor: Tensor, order: Order) -> Value:
-        """An operand with a computed tensor's elements in an order, of whatever extents."""
+        """An operand with a computed tensor's elements in a certain order, of any extents."""
         value = tensor.computed()
         if is_same(tensor.shape, tensor.order, order):
             return value
@@ -201,7 +201,7 @@ class OnnxGraph(SubgraphWriter):
         return self.emit(_O.TRANSPOSE, [self.reshaped(value, dims), integers(permutation)], kind)
 
     def _transposed_by_steps(self, value: Value, dims: Shape, permutation: Order) -> Value:
-        """More axes than TRANSPOSE takes: one after the other to its place, past all between as one."""
+        """Transpose more axes than TRANSPOSE allows: move one axis at a time, with the others merged."""
         have = list(range(len(dims)))
         for at, axis in enumerate(permutation):
             found = have.index(axis)
@@ -214,12 +214,12 @@ class OnnxGraph(SubgraphWriter):
         return value
 
     def counted(self, count: int) -> Array:
-        """0, 1, … `count` - 1, charged."""
+        """The numbers 0 to `count` - 1, charged to the budget."""
         self.budget.spend(8 * count)
         return np.arange(count, dtype=np.int32)
 
     def picked(self, value: Value, elements: Array) -> Value:
-        """Elements of an operand by their place in it, in the shape of `elements`."""
+        """Pick elements of an operand by their position in it, in the shape of `elements`."""
         flat = self.reshaped(value, (value.type.elements,))
         self.budget.spend(4 * elements.size)
         chosen = replace(value.type, dimensions=(elements.size,))
@@ -241,7 +241,7 @@ class OnnxGraph(SubgraphWriter):
         return self._forms[key]
 
     def as_numbers(self, value: Value) -> Value:
-        """Truth values as 1 and 0, which more operations take."""
+        """Truth values as numbers 1 and 0, which more operations support."""
         key = "numbers", value
         if key not in self._forms:
             kind = TensorType(_T.TENSOR_FLOAT32, value.type.dimensions)

@@ -1,7 +1,7 @@
-"""Holds one node of an ONNX graph while it is translated, its quantisation, and the table of operators.
+"""Represents a node of an ONNX graph that is being translated; has the table of operators.
 
-Operators fill the table. A file maps integers to real numbers by its QuantizeLinear and DequantizeLinear
-nodes, from which quantised operands are made.
+The modules in operators/ fill the table. A file maps integers to real numbers by its QuantizeLinear and
+DequantizeLinear nodes, from which quantised operands are made.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _T = OperandType
 
 
 class Quantization:
-    """The integers that an output's real numbers become, if the next node quantises them."""
+    """Type, step and zero point of an output that the next node quantises."""
 
     __slots__ = ("scale", "type", "zero_point")
 
     def __init__(self, kind: OperandType, scale: float, zero_point: int) -> None:
-        """Of an operand type, its step, and its stored value of 0."""
+        """Keep an operand type, its step, and its zero point."""
         self.type, self.scale, self.zero_point = kind, scale, zero_point
 
     def matches(self, kind: TensorType) -> bool:
-        """Whether an operand's integers stand for the same numbers."""
+        """Whether an operand has this type, step and zero point."""
         return (
             self.type == kind.type
             and self.zero_point == kind.zero_point
@@ -55,14 +55,14 @@ class Quantization:
 
 
 class Node:
-    """One node: its inputs as tensors, its attributes, and the operations that it becomes.
+    """One node of the file: its inputs as tensors, its attributes, and the operations that it becomes.
 
     Attributes:
-        kind: its operator.
-        version: of the operators of its domain.
-        graph: the subgraph that grows.
-        outputs: names that it writes.
-        quantization: of its first output, if a QuantizeLinear is the only node that reads it.
+        kind: name of its operator.
+        version: version of the operators of its domain.
+        graph: the subgraph under construction.
+        outputs: names of its outputs.
+        quantization: quantisation of its first output, if a QuantizeLinear is the only node that reads it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Node:
         decode: Callable[[TensorProto], Array],
         quantization: Quantization | None = None,
     ) -> None:
-        """Of a node of the file whose inputs were translated before; `decode` reads its tensors."""
+        """Begin with a node of the file whose inputs are translated; `decode` reads its tensors."""
         self.kind = proto.op_type
         self.version = version
         self.graph = graph
@@ -92,13 +92,13 @@ class Node:
         inputs: Sequence[Tensor | None],
         quantization: Quantization | None,
     ) -> Node:
-        """Another operator with these inputs in the node's place, with its attributes.
+        """Make a node for another operator with these inputs, and with this node's attributes.
 
         Args:
-            kind: operator of ONNX's own domain.
-            version: of the operators of that domain.
-            inputs: of the operator.
-            quantization: into which its first output goes.
+            kind: name of an operator of ONNX's own domain.
+            version: version of the operators of that domain.
+            inputs: inputs of the operator.
+            quantization: quantisation of its first output; None if it is real.
         """
         proto = replace(self._proto, op_type=kind, domain="")
         return Node(proto, version, self.graph, inputs, self._decode, quantization)
@@ -107,22 +107,22 @@ class Node:
 
     @property
     def count(self) -> int:
-        """Number of inputs, those left out included."""
+        """Number of inputs, with omitted ones."""
         return len(self._inputs)
 
     def optional(self, position: int) -> Tensor | None:
-        """Input `position`; None if it is left out."""
+        """Input `position`; None if it is omitted."""
         return self._inputs[position] if position < len(self._inputs) else None
 
     def input(self, position: int = 0) -> Tensor:
-        """Input `position`, which must be there."""
+        """Input `position`, which must not be omitted."""
         found = self.optional(position)
         if found is None:
             raise Malformed(f"input {position} is missing")
         return found
 
     def inputs(self) -> list[Tensor]:
-        """All inputs, none of which may be left out."""
+        """All inputs, none of which may be omitted."""
         return [self.input(position) for position in range(len(self._inputs))]
 
     def array(self, position: int, what: str) -> Array:
@@ -150,7 +150,7 @@ class Node:
         return self._decode(found.value) if isinstance(found.value, TensorProto) else found.value
 
     def require_attributes(self, *names: str) -> None:
-        """Refuse the node if it has others: versions to come may give it some that count."""
+        """Refuse the node if it has other attributes: later versions may add some that change the result."""
         for name in self._proto.attributes:
             self.require(name in names, f"attribute {name}")
 
@@ -168,7 +168,7 @@ class Node:
         return bytes(found).decode(errors="replace")
 
     def integer_list(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
-        """An attribute that is a list of integers; None if neither it nor a default is there."""
+        """An attribute that is a list of integers; None without the attribute and a default."""
         found = self.attribute(name)
         if found is None:
             return None if default is None else list(default)
@@ -183,7 +183,7 @@ class Node:
         return found
 
     def steering(self, name: str, position: int, since: int) -> list[int] | None:
-        """Integers that were an attribute once and are an input since a version; None if left out."""
+        """Integers that are an input since version `since` and were an attribute before; None if omitted."""
         if self.version < since:
             return self.integer_list(name)
         return None if self.optional(position) is None else self.integers(position, name)
@@ -195,7 +195,7 @@ class Node:
         return value % rank if rank else 0
 
     def axes(self, values: Sequence[int], rank: int) -> list[int]:
-        """Axes counted from the start."""
+        """Axes, of which some may count from the end, counted from the start."""
         found = [self.axis(value, rank) for value in values]
         if len(set(found)) != len(found):
             raise Malformed(f"axes {list(values)} repeat")
@@ -214,7 +214,7 @@ class Node:
     # -- Operations and results
 
     def real(self, position: int = 0) -> Tensor:
-        """Input `position` as floating-point numbers, in an operand that holds them themselves."""
+        """Input `position` as real numbers, dequantised if need be."""
         found = self.input(position)
         self.require_kind(found, "f", f"input {position}")
         return self.graph.real(found)
@@ -224,7 +224,7 @@ class Node:
         return self.graph.emit(kind, inputs, result)
 
     def give(self, value: Value, like: Tensor) -> None:
-        """Let the output be an operand whose elements lie as those of an input."""
+        """Set the output to an operand whose elements are stored like those of tensor `like`."""
         self.put(Tensor(like.shape, like.dtype, value=value, order=like.order))
 
     def result(
@@ -235,16 +235,16 @@ class Node:
         order: Order | None = None,
         position: int = 0,
     ) -> None:
-        """Let output `position` be an operand."""
+        """Set output `position` to an operand."""
         order = identity(len(shape)) if order is None else order
         self.put(Tensor(tuple(shape), dtype, value=value, order=order), position)
 
     def put(self, tensor: Tensor, position: int = 0) -> None:
-        """Let output `position` be a tensor that is there already."""
+        """Set output `position` to an existing tensor."""
         self.results[position] = tensor
 
     def put_known(self, array: Array, position: int = 0) -> None:
-        """Let output `position` be a known value."""
+        """Set output `position` to a known value."""
         self.put(constant(array), position)
 
     def is_used(self, position: int) -> bool:
@@ -252,7 +252,7 @@ class Node:
         return position < len(self.outputs) and bool(self.outputs[position])
 
 
-#: Integers that a constant may steer an operation with.
+#: The most integers of a constant that steers an operation.
 _MOST_INTEGERS: Final = 4096
 
 Translate = Callable[[Node], None]
@@ -265,10 +265,10 @@ def operator(*kinds: str, domain: str = "") -> Callable[[Translate], Translate]:
 
 
 def parameters(node: Node, scale: int, zero_point: int, dtype: Any = np.uint8) -> Quantization:  # noqa: ANN401
-    """The one step and zero point of a tensor, from two inputs of a node.
+    """Read the step and zero point of a tensor, one of each, from two inputs of a node.
 
     Raises:
-        Refused: they are computed, several, or of no type of NNAPI's.
+        Refused: they are computed, there are several, or NNAPI does not have their type.
     """
     steps = node.array(scale, "scale")
     zeros = np.zeros(1, dtype)
@@ -286,14 +286,14 @@ def parameters(node: Node, scale: int, zero_point: int, dtype: Any = np.uint8) -
 
 
 def quantized_type(into: Quantization, dims: tuple[int, ...]) -> TensorType:
-    """The operand of a quantised tensor."""
+    """The operand type of a quantised tensor."""
     return TensorType(into.type, dims, into.scale, into.zero_point)
 
 
 def dequantized(tensor: Tensor, by: Quantization) -> Tensor | None:
-    """Stored integers as the real numbers that they stand for; nothing is computed for it.
+    """Mark stored integers as the real numbers that they stand for, without computing anything.
 
-    None if the operand stands for others.
+    None if the operand has another scale or zero point.
     """
     if tensor.is_known:
         stored = tensor.array()
@@ -307,7 +307,7 @@ def dequantized(tensor: Tensor, by: Quantization) -> Tensor | None:
 
 
 def stored_integers(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    """Quantised real numbers as the integers that stand for them."""
+    """Mark quantised real numbers as their stored integers."""
     return replace(tensor, dtype=dtype)
 
 
@@ -316,13 +316,13 @@ def weights(
 ) -> tuple[Value, Array]:
     """Quantised weights as a constant operand, and the scale of each channel.
 
-    NNAPI: per channel weights are int8 with zero points of 0; of one scale they have the type of what
-    they are multiplied with.
+    NNAPI: per-channel weights are int8 with zero points of 0; weights of one scale have the type of the input
+        that they are multiplied with.
 
     Args:
-        graph: that they belong to.
+        graph: the graph that they belong to.
         found: the integers.
-        order: of the operand's axes.
+        order: order of the operand's axes.
         channels: the axis, in the file's order, that outputs come from.
     """
     stored, scale = found.stored, found.scale.reshape(-1).astype(np.float32)
@@ -331,7 +331,7 @@ def weights(
         zero = int(found.zero_point.reshape(-1)[0]) if found.zero_point.size else 0
         like = TensorType(_T.TENSOR_QUANT8_ASYMM, (), float(scale[0]), zero)
         return graph.literal(stored.transpose(order), dims, like), scale
-    if stored.dtype == np.uint8:  # the same numbers by signed integers, if 128 stands for 0
+    if stored.dtype == np.uint8:  # the same numbers as signed integers, if the zero point is 128
         if not np.all(found.zero_point == 128):
             raise Refused("unsigned weights with a scale for each channel")
         graph.budget.spend(2 * stored.size)

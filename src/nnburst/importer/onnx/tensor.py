@@ -18,14 +18,14 @@ from nnburst.importer.tensors import Refused
 Order = tuple[int, ...]
 Shape = tuple[int, ...]
 
-#: As images are stored.
+#: Order in which images are stored.
 NHWC: Order = (0, 2, 3, 1)
 
 
 # -- Orders of axes, as pure functions -------------------------------------------------------------
-# ONNX has N×C×H×W, NNAPI's engines want N×H×W×C. An `order` names the logical axis of each stored axis:
-# (0, 2, 3, 1) for an image that is stored as N×H×W×C. So a Transpose of the file moves nothing, it only
-# changes the order; elements move if an operation wants another order than it finds.
+# ONNX has N×C×H×W, NNAPI's engines need N×H×W×C. An `order` has the logical axis of each stored axis: (0, 2,
+# 3, 1) for an image that is stored as N×H×W×C. So a Transpose of the file only changes the order; elements
+# move if an operation needs another order.
 
 
 def identity(rank: int) -> Order:
@@ -70,9 +70,9 @@ def collapsed(shape: Sequence[int], have: Order, want: Order) -> tuple[Shape, Or
 
 
 def groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Which axes of a shape become which of another with as many elements: the smallest groups.
+    """Find the smallest groups of axes of one shape that become groups of axes of the other.
 
-    Axes of extent 1 are in none.
+    Both shapes have the same number of elements. Axes of extent 1 are in no group.
     """
     found: list[tuple[list[int], list[int]]] = []
     before = [axis for axis, extent in enumerate(old) if extent != 1]
@@ -96,14 +96,14 @@ def groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list
 
 
 def reshaped(old: Sequence[int], order: Order, new: Sequence[int]) -> tuple[Order, Order]:
-    """The order to store a tensor in so that it can be seen in another shape, and its order then.
+    """The order in which a tensor must be stored for a reshape, and the order of the new axes.
 
-    Axes that become one must lie side by side, the outer one first; only they are brought together.
+    Axes that are merged must be neighbours, the outer one first; only these are moved.
 
     Args:
         old: logical extents, all above 0.
-        order: in which they are stored.
-        new: logical extents afterwards, as many elements.
+        order: order in which they are stored.
+        new: logical extents afterwards, with the same number of elements.
 
     Returns:
         The order in which it has to be stored (`order` if nothing moves), and the order of the new axes.
@@ -130,7 +130,7 @@ def merged(shapes: Sequence[Shape]) -> list[Shape]:
         shapes: of equal rank; the last one is the result's.
 
     Returns:
-        The same shapes with as few axes as mean the same.
+        The same shapes with as few axes as possible.
     """
     result = shapes[-1]
     kept: list[list[int]] = [[] for _ in shapes]
@@ -170,9 +170,9 @@ class QuantizedConstant:
 
     Attributes:
         stored: the integers.
-        scale: one, or one for each index of `axis`.
-        zero_point: likewise.
-        axis: which; of no matter for one scale.
+        scale: one scale, or one for each index of `axis`.
+        zero_point: one zero point, or one for each index of `axis`.
+        axis: the axis; ignored if there is one scale.
     """
 
     stored: Array
@@ -181,7 +181,7 @@ class QuantizedConstant:
     axis: int
 
     def real(self) -> Array:
-        """The numbers."""
+        """The real numbers."""
         shape = [1] * self.stored.ndim
         if self.scale.size > 1:
             shape[self.axis] = -1
@@ -192,18 +192,18 @@ class QuantizedConstant:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor: constant, or computed into an operand.
+    """A tensor of the graph: a constant, or an operand that the model computes.
 
     Real numbers with a quantised operand come from a DequantizeLinear. An operation that can compute on the
-    integers takes these; for any other one they are made real.
+    integers reads them; for any other one they are dequantised.
 
     Attributes:
-        shape: its extents as the file sees them.
-        dtype: its element type there.
+        shape: its extents in the file.
+        dtype: its element type in the file.
         constant: its value, if it is known.
-        quantized: its value as integers, if it is known so.
-        value: the operand with its elements, in any factoring of its extents, otherwise.
-        order: which axis of `shape` each stored axis is.
+        quantized: its value, if it is known as integers.
+        value: the operand with its elements, if it is computed; the operand may merge or split axes.
+        order: the axis of `shape` that each stored axis is.
     """
 
     shape: Shape
@@ -225,30 +225,30 @@ class Tensor:
 
     @property
     def is_known(self) -> bool:
-        """Whether its value is."""
+        """Whether its value is known."""
         return self.value is None
 
     @property
     def is_quantized_real(self) -> bool:
-        """Whether it stands for real numbers as integers."""
+        """Whether its elements are integers that stand for real numbers."""
         if self.quantized is not None:
             return True
         return self.value is not None and self.dtype.kind == "f" and self.value.type.is_quantized
 
     def array(self) -> Array:
-        """Its value, which is known."""
+        """Its value, which must be known."""
         if self.constant is not None:
             return self.constant
         assert self.quantized is not None
         return self.quantized.real()
 
     def computed(self) -> Value:
-        """Its operand; it is not known."""
+        """Its operand; the value must not be known."""
         assert self.value is not None
         return self.value
 
     def seen_as(self, shape: Shape, order: Order) -> Tensor:
-        """The same elements in another shape, stored as they are."""
+        """The same stored elements under another shape and order."""
         return replace(self, shape=shape, order=order)
 
 

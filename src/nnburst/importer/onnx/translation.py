@@ -1,4 +1,4 @@
-"""Translates an ONNX file into a model, node by node."""
+"""Translates an ONNX file to a model, node by node."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from nnburst.importer.onnx.tensor import Array, Tensor, constant, identity, oper
 from nnburst.importer.subgraph import Value
 from nnburst.importer.tensors import ConstantPool, Refused, TensorType, as_graph_hint
 
-#: Operators that keep quantised numbers or limit them, so that a convolution before them may quantise.
+#: Operators that keep or limit quantised numbers: a QuantizeLinear behind them applies to a convolution
+#: before.
 _PASSES: Final = frozenset(
     {"Relu", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "MaxPool", "Identity"}
 )
 
 
 class Scope:
-    """Tensors by name; those of the scope around it are seen, too."""
+    """The tensors of a graph or function by name; lookups go on in the enclosing scope."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Scope:
         decode: Callable[[TensorProto], Array],
         outer: Scope | None = None,
     ) -> None:
-        """Of the nodes of a graph or function with these outputs."""
+        """Begin with the nodes of a graph or function, and its outputs."""
         self.nodes = nodes
         self.outputs = tuple(outputs)
         self._initializers = initializers
@@ -63,7 +64,7 @@ class Scope:
                 self._readers.setdefault(name, []).append(node)
 
     def find(self, name: str) -> Tensor | None:
-        """The tensor that a name stands for; None if it stands for none."""
+        """The tensor of this name; None if it is not defined."""
         found = self._tensors.get(name)
         if found is None and name in self._initializers:
             found = self._tensors[name] = constant(self._decode(self._initializers[name]))
@@ -72,14 +73,14 @@ class Scope:
         return found
 
     def get(self, name: str) -> Tensor:
-        """The tensor that a name stands for."""
+        """The tensor of this name, which must be defined."""
         found = self.find(name)
         if found is None:
             raise Malformed(f"{name!r} is read before it is written")
         return found
 
     def define(self, name: str, tensor: Tensor) -> None:
-        """Let a name stand for a tensor."""
+        """Define the tensor of a name."""
         if name in self._tensors:
             raise Malformed(f"{name!r} is written twice")
         self._tensors[name] = tensor
@@ -89,7 +90,7 @@ class Scope:
         return name in self._initializers
 
     def needed(self) -> list[bool]:
-        """Which nodes some output depends on."""
+        """For each node, whether an output depends on it."""
         wanted = set(self.outputs)
         found = [False] * len(self.nodes)
         for at in reversed(range(len(self.nodes))):
@@ -101,7 +102,7 @@ class Scope:
         return found
 
     def quantizer(self, node: NodeProto) -> NodeProto | None:
-        """The QuantizeLinear that alone reads a node's output, maybe behind operators that keep values."""
+        """The QuantizeLinear that is a node's only reader, directly or behind operators that keep values."""
         for _ in range(8):
             name = node.outputs[0] if node.outputs else ""
             readers = self._readers.get(name, [])
@@ -120,7 +121,7 @@ class Scope:
 
 
 def _captured(node: NodeProto) -> Iterable[str]:
-    """Names that subgraphs of a node read from around it, and more."""
+    """Names that a node's subgraphs may read from the enclosing scope, and some that they do not."""
     for attribute in node.attributes.values():
         graphs = attribute.value if isinstance(attribute.value, list) else [attribute.value]
         for graph in graphs:
@@ -134,11 +135,11 @@ def _captured(node: NodeProto) -> Iterable[str]:
 # -- The translation of a whole file ---------------------------------------------------------------
 
 
-assert operators.__all__  # importing them has filled the table
+assert operators.__all__  # the import fills the table
 
-#: Charge for a node, generously rounded up: a function may stand in many places.
+#: Bytes charged for a node, rounded up generously: a function may be called in many places.
 _NODE_COST: Final = 4096
-#: Rounds that a loop is unrolled into at most.
+#: The most rounds that a loop is unrolled into.
 _MOST_ROUNDS: Final = 256
 _OLDEST: Final = 7
 #: Errors of a translation whose inputs or attributes do not fit their operator.
@@ -150,12 +151,12 @@ _UNFIT: Final = (
     TypeError,
     ValueError,
 )
-#: How operators begin that take integers followed by their step and zero point.
+#: Prefixes of the operators whose inputs are integers followed by their step and zero point.
 _READING_INTEGERS: Final = ("DequantizeLinear", "QLinear", "QGemm")
 
 
 class OnnxTranslation:
-    """One translation of one file. Used once."""
+    """Translates one file, once."""
 
     def __init__(
         self,
@@ -167,15 +168,15 @@ class OnnxTranslation:
         *,
         exact: bool,
     ) -> None:
-        """Of a file that was read.
+        """Begin with a file that was parsed.
 
         Args:
             file: the file.
-            external: reads the files beside it.
-            shapes: of inputs whose dimensions are open.
+            external: reads external data files.
+            shapes: shapes of inputs whose dimensions are open.
             constants: values of inputs that are the same in every execution.
-            states: inputs that take an output of the execution before.
-            exact: real numbers are multiplied with 8-bit weights as real numbers.
+            states: inputs that receive an output of the previous execution.
+            exact: whether 8-bit weights are multiplied as real numbers, without rounding the other factor.
         """
         self._file = file
         self._external = external
@@ -187,7 +188,7 @@ class OnnxTranslation:
         self._graph = OnnxGraph(file.budget, self._constants)
 
     def run(self) -> ImportedModel:
-        """The imported model.
+        """Translate the file; the imported model.
 
         Raises:
             InvalidArgument: the file is not intact, or NNAPI cannot express its network.
@@ -293,7 +294,7 @@ class OnnxTranslation:
         return tuple(int(extent) for extent in found if extent is not None)
 
     def _integers(self, name: str, kind: TensorType, scope: Scope) -> TensorType:
-        """The real numbers that an input's integers stand for, if the node that reads it dequantises."""
+        """The type of an integer input: quantised as its reader dequantises it, else with a step of 1."""
         for proto in scope.readers(name):
             at = proto.inputs.index(name)
             if proto.op_type.startswith(_READING_INTEGERS):
@@ -312,7 +313,7 @@ class OnnxTranslation:
         return found
 
     def _stored(self, name: str, tensor: Tensor) -> Value:
-        """An output's operand, with its elements as the file sees them."""
+        """An output's operand, with its axes in the file's order."""
         try:
             return self._graph.stored(tensor)
         except Refused as refused:
@@ -447,7 +448,7 @@ class OnnxTranslation:
                 scope.define(name, node.results[position])
 
     def _into(self, proto: NodeProto, scope: Scope) -> Quantization | None:
-        """The integers that a node's output becomes, if they are all that it becomes."""
+        """The quantisation of a node's output, if it is only read by a QuantizeLinear; else None."""
         quantizer = scope.quantizer(proto)
         if quantizer is None or len(quantizer.inputs) < 2:
             return None
@@ -462,7 +463,7 @@ class OnnxTranslation:
     def _call(
         self, function: FunctionProto, proto: NodeProto, scope: Scope, where: str, depth: int
     ) -> None:
-        """A local function: its nodes, with the attributes of the place where it stands."""
+        """Translate the nodes of a local function with the attributes of the calling node."""
         given = {**function.defaults, **proto.attributes}
         nodes = [_with_attributes(node, given) for node in function.nodes]
         inner = Scope(nodes, function.outputs, {}, self._decode)
@@ -477,7 +478,7 @@ class OnnxTranslation:
     def _branch(
         self, proto: NodeProto, scope: Scope, opsets: Mapping[str, int], where: str, depth: int
     ) -> None:
-        """The branch that a known condition takes; the rounds of a loop that is known."""
+        """Translate an If with a known condition, or a loop with a known number of rounds."""
         if proto.op_type == "If":
             condition = scope.get(proto.inputs[0])
             if not condition.is_known:
@@ -510,7 +511,7 @@ class OnnxTranslation:
     def _loop(
         self, proto: NodeProto, scope: Scope, opsets: Mapping[str, int], where: str, depth: int
     ) -> list[Tensor]:
-        """A loop with a known number of rounds; one that collects values over them is refused."""
+        """Unroll a loop with a known number of rounds; refuse one that collects values over its rounds."""
         body = _subgraph(proto, "body")
         trips, going, *state = (scope.get(name) if name else None for name in proto.inputs)
         carried = [tensor for tensor in state if tensor is not None]
@@ -541,7 +542,7 @@ def _subgraph(proto: NodeProto, name: str) -> GraphProto:
 
 
 def _with_attributes(node: NodeProto, given: Mapping[str, Attribute]) -> NodeProto:
-    """A function's node whose attributes that stand for the function's have their values."""
+    """A function's node, with attributes that refer to the function's replaced by their values."""
     made: dict[str, Any] = {}
     for name, attribute in node.attributes.items():
         if attribute.reference:
@@ -553,5 +554,5 @@ def _with_attributes(node: NodeProto, given: Mapping[str, Attribute]) -> NodePro
 
 
 def _is_extent(extent: object) -> bool:
-    """Whether it is known, and a number of elements."""
+    """Whether an extent is a known number above 0."""
     return isinstance(extent, int) and extent > 0

@@ -1,4 +1,4 @@
-"""Makes an ONNX file one operation of the extension dev.nnburst.onnx, with the file's bytes in a pool."""
+"""Imports an ONNX file as one operation of the extension dev.nnburst.onnx, with its bytes in a pool."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def whole_graph(
     states: Mapping[str, str] | None = None,
     largest: Sequence[str] = (),
 ) -> ImportedModel:
-    """The model.
+    """Import an ONNX file as a model of one operation.
 
     Args:
-        content: of the file.
-        file: its parts.
-        external: reads the files beside it, each of which becomes a pool.
-        shapes: of inputs that the file leaves open, so that requests need not carry them and the engine has
-            its outputs' beforehand.
-        fixed: whether the engine gets them, too. It then refuses a file if a part that these shapes never
-            reach does not fit them.
-        states: names of outputs by names of inputs, which stay in the driver.
-        largest: names of outputs whose index of the largest along the last axis is wanted in their place.
+        content: bytes of the file.
+        file: the parsed file.
+        external: reads external data files, each of which becomes a pool.
+        shapes: shapes of inputs that the file leaves open, so that requests need not give them and the engine
+            finds the shapes of its outputs beforehand.
+        fixed: whether these shapes are written into the graph for the engine, too. The engine then refuses a
+            file if a part that never runs does not fit them.
+        states: pairs of an input and an output, by name, that are states and stay in the driver.
+        largest: names of outputs that are replaced with the index of the largest element along the last axis.
 
     Raises:
-        InvalidArgument: an input or output is of no type that the extension has.
+        InvalidArgument: the type of an input or output is not one of the extension's.
     """
     if largest:
         content = with_largest(content, _indexes(file, largest))
@@ -108,7 +108,7 @@ def whole_graph(
 def _states(
     file: OnnxFile, states: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
 ) -> tuple[GraphState, ...]:
-    """The states; an extent that is open is 0 at first, unless `shapes` has it."""
+    """Describe the states; an open extent begins as 0, unless `shapes` gives it."""
     inputs = {
         info.name: info for info in file.graph.inputs if info.name not in file.graph.initializers
     }
@@ -129,7 +129,7 @@ def _states(
 
 
 def _indexes(file: OnnxFile, largest: Sequence[str]) -> dict[str, tuple[str, Sequence[int | str]]]:
-    """Names and extents of what takes the place of outputs."""
+    """Names and extents of the index tensors that replace outputs."""
     outputs = {info.name: info for info in file.graph.outputs}
     found: dict[str, tuple[str, Sequence[int | str]]] = {}
     for name in largest:
@@ -165,7 +165,7 @@ def _border(
     kind = element.core if element.core is not None else used.operand_type(element.extension)
     scale = 1.0 if element.name in ("uint8", "int8") else 0.0
     dims = _dimensions(info, shapes.get(info.name))
-    # Files often declare wrong extents for outputs that depend on data; engines only warn.
+    # Files often declare wrong extents for outputs that depend on data, for which engines only warn.
     return kind, () if side == "output" and 0 in dims else dims, scale, 0
 
 

@@ -1,7 +1,7 @@
-"""Reads a .tflite file into its parts, or takes it whole as one operation.
+"""Reads the parts of a .tflite file, or imports the whole file as one operation.
 
-The parts are subgraphs, operator names, buffers, signatures and metadata. The operation is
-dev.nnburst.tflite's, with the file's bytes in a pool.
+The parts are subgraphs, operator names, buffers, signatures and metadata. The one operation belongs to the
+extension dev.nnburst.tflite, with the file's bytes in a pool.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nnburst.importer.imported_model import ImportedModel, SignatureDef
 
 #: Values of `Buffer.offset` up to this one mean that the data lies in the buffer itself.
 _NO_OFFSET: Final = 1
-#: Charges for objects that are made of the file's parts, generously rounded up.
+#: Bytes charged for objects that are made of the file's parts, rounded up generously.
 OPERATOR_COST: Final = 2048
 TENSOR_COST: Final = 1024
 ENTRY_COST: Final = 256
@@ -75,7 +75,7 @@ class TfliteFile:
         return f"CUSTOM {text(code.CustomCode())!r}" if name == "CUSTOM" else name
 
     def custom_code(self, operator: Any) -> str | None:  # noqa: ANN401
-        """The name of an operator that is not built in; None if it is one that is."""
+        """The name of a custom operator; None if the operator is built in."""
         code = self.model.OperatorCodes(operator.OpcodeIndex())
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
         is_custom = names("BuiltinOperator").get(number) == "CUSTOM"
@@ -120,10 +120,10 @@ class TfliteFile:
     def positions(
         self, subgraph: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> tuple[SignatureDef, ...]:
-        """The signatures of a subgraph, whose names stand for positions instead of tensors of the file.
+        """The signatures of a subgraph, with positions of inputs and outputs in place of the file's tensors.
 
         Raises:
-            InvalidArgument: a name stands for neither an input nor an output.
+            InvalidArgument: a signature names a tensor that is neither an input nor an output.
         """
         into = {tensor: place for place, tensor in enumerate(inputs)}
         out_of = {tensor: place for place, tensor in enumerate(outputs)}
@@ -156,7 +156,7 @@ def _placed(tensors: Mapping[str, int], places: Mapping[int, int]) -> dict[str, 
     return {name: places[tensor] for name, tensor in tensors.items()}
 
 
-#: Elements of operands that must have a scale.
+#: Element types whose operands must have a scale.
 _SCALED: Final = ("UINT8", "INT8")
 
 
@@ -167,18 +167,18 @@ def whole_graph(
     stays_open: bool = False,
     resident: bool | None = False,
 ) -> ImportedModel:
-    """The model of a file's main subgraph.
+    """Import a file's main subgraph as one operation.
 
     Args:
-        content: of the file.
-        shapes: of inputs that the file leaves open, by name.
-        stays_open: whether each request carries the extents that are left open after that, unless the graph
-            keeps a state; otherwise they are those that the file suggests.
-        resident: whether each slot has the graph's variables for itself; None if it has any.
+        content: bytes of the file.
+        shapes: shapes of inputs that the file leaves open, by name.
+        stays_open: whether extents that are still open stay open, so that each request gives them, unless the
+            graph keeps a state; otherwise the file's suggestions are used.
+        resident: whether each slot has variables of its own; None for slots if the graph has variables.
 
     Raises:
-        InvalidArgument: the file is not intact, an input or output is of no type that the extension has, or
-            variables that the file does not have are to be `resident`.
+        InvalidArgument: the file is not intact, the extension lacks the type of an input or output, or
+            `resident` is True and the file has no variables.
     """
     if shapes:
         content = with_shapes(content, shapes)
@@ -218,7 +218,8 @@ def whole_graph(
     ]
     if resident:
         operands.append(builder.input(used.operand_type(BY_NAME["uint64"].extension), SLOT_EXTENTS))
-    # A file's extents of outputs go with those of inputs that it suggests, if all tensors' follow from these.
+    # A file's extents of outputs are valid for the suggested inputs, if all extents follow from those of
+    # inputs.
     results = [
         builder.output(
             *_border(
@@ -258,7 +259,7 @@ def _border(
 ) -> tuple[Any, ...]:
     """Type, dimensions, scale and zero point of an input or output.
 
-    Dimensions are unknown if `is_open`, but those that the file leaves open alone if `varies`, too.
+    All dimensions are unknown if `is_open`; if `varies`, too, only those that the file leaves open are.
     """
     element = BY_TFLITE.get(tensor.type)
     if element is None:

@@ -23,7 +23,7 @@ from nnburst.importer.tflite.file import OPERATOR_COST, TENSOR_COST, TfliteFile,
 
 _T = OperandType
 
-#: Operand type of every element type that NNAPI has. What is not quantised in the file gets step 1.
+#: Operand type of every element type that NNAPI has. Integers without a scale in the file get step 1.
 _TYPES: Final = {
     "FLOAT32": _T.TENSOR_FLOAT32,
     "FLOAT16": _T.TENSOR_FLOAT16,
@@ -51,12 +51,12 @@ def element_type(tensor: Any) -> str:  # noqa: ANN401 - generated code without t
 
 
 def tensor_type(file: File, tensor: Any, *, constant: bool) -> TensorType:  # noqa: ANN401
-    """The operand that a tensor of the file becomes.
+    """The operand type that a tensor of the file gets.
 
     Args:
-        file: is charged for the scales.
-        tensor: of the file.
-        constant: whether its value is; constants may have types that are converted.
+        file: the file, which is charged for the scales.
+        tensor: a tensor of the file.
+        constant: whether its value is constant; constants may have types that are converted.
 
     Raises:
         Refused: NNAPI has no such operand.
@@ -122,10 +122,10 @@ def _scale(value: float) -> float:
 
 
 # -- Sparse constants, made dense ------------------------------------------------------------------
-# A sparse tensor is stored as a tree: one level per dimension of the tensor, and below those one level
-# per dimension of the blocks that it may be cut into. A DENSE level has a child for each index; a
-# SPARSE_CSR level lists, for each node above, which indexes are there. The leaves are the values.
-# Levels are walked one after the other, all nodes of a level at once.
+# A sparse tensor is stored as a tree: one level per dimension of the tensor, and below those one level per
+# dimension of the blocks that it may be cut into. A DENSE level has a child for each index; a SPARSE_CSR
+# level lists the present indexes for each node above. The leaves are the values. Levels are read one after
+# the other, all nodes of a level at once.
 
 
 Array = npt.NDArray[Any]
@@ -139,7 +139,7 @@ _EMPTY_NODES: Final = 2**17
 
 
 def dense_cost(dimensions: Sequence[int], values: Array) -> int:
-    """Bytes that `densify` allocates at most."""
+    """The most bytes that `densify` allocates."""
     return math.prod(dimensions) * values.itemsize + _PER_NODE * (len(values) + _EMPTY_NODES)
 
 
@@ -217,7 +217,7 @@ def _children(
 ) -> tuple[_Indexes, _Indexes, _Indexes]:
     """The nodes below those at `positions`: parent (by order), position and index of each."""
     if meta.Format() == schema().DimensionType.DENSE:
-        # Positions may have gaps, which no honest tree has: the numbers below must stay small, too.
+        # Positions of a hostile tree may have gaps: the numbers below must stay small even then.
         width = int(positions.max(initial=-1)) + 1
         if meta.DenseSize() != extent or width * extent > most or len(positions) * extent > most:
             raise MalformedTflite(
@@ -249,7 +249,7 @@ def _children(
 
 
 def _numbers(meta: Any, field: str, most: int) -> _Indexes:  # noqa: ANN401
-    """A vector of a sparse level of at most `most` elements, whichever integers it is stored in."""
+    """A vector of a sparse level, of at most `most` elements and any integer type."""
     name = names("SparseIndexVector").get(getattr(meta, f"{field}Type")())
     if name not in _VECTORS:
         raise MalformedTflite(f"{field} of a sparse level are of type {name}")
@@ -300,7 +300,7 @@ def constant_tensor(file: TfliteFile, tensor: Any) -> Constant | None:  # noqa: 
             kind,
             lambda: densify(sparsity, stored, kind.dimensions),
             dense_cost(kind.dimensions, stored),
-            (*key, sparsity._tab.Pos),  # which tree it is: two of them make different matrices
+            (*key, sparsity._tab.Pos),  # the tree: equal values in another one make another matrix
         )
     return _dense(name, kind, data, key)
 
@@ -346,7 +346,7 @@ _CONVERSIONS: Final[dict[str, Callable[[Array, TensorType], Array]]] = {
 
 
 class Graph(SubgraphWriter):
-    """Values of a subgraph's tensors, and the NNAPI subgraph that grows from them.
+    """The values of a subgraph's tensors, and the NNAPI subgraph that is made of them.
 
     Attributes:
         file: the file.
@@ -378,7 +378,7 @@ class Graph(SubgraphWriter):
         return text(self.tensor(index).Name())
 
     def computed_type(self, index: int) -> TensorType:
-        """The operand that a tensor becomes whose value the file does not hold."""
+        """The operand type of a tensor whose value is not in the file."""
         self.file.bytes.spend(TENSOR_COST)
         try:
             return tensor_type(self.file.bytes, self.tensor(index), constant=False)
@@ -399,7 +399,7 @@ class Graph(SubgraphWriter):
             except Refused as refused:
                 raise Refused(f"tensor {index} ({self.name(index)!r}): {refused}") from None
             if constant is None:
-                self.computed_type(index)  # has the better message if NNAPI has no such operand
+                self.computed_type(index)  # raises the better message if NNAPI has no such operand
                 raise MalformedTflite(
                     f"tensor {index} ({self.name(index)!r}) is read but never written"
                 )
@@ -408,7 +408,7 @@ class Graph(SubgraphWriter):
         return found
 
     def define(self, index: int, value: Value) -> None:
-        """Let tensor `index` hold `value`."""
+        """Set the value of tensor `index`."""
         if index in self._values:
             raise MalformedTflite(f"tensor {index} ({self.name(index)!r}) is written twice")
         self._values[index] = value
@@ -433,7 +433,7 @@ class Variable:
     """A variable while the main subgraph is translated.
 
     Attributes:
-        name: in the file.
+        name: name in the file.
         initial: value before the first execution; None for zeros.
         given: its value when an execution begins; None until it is read before it is assigned.
         current: its value at this point; None until it is read or assigned.
@@ -445,20 +445,20 @@ class Variable:
     current: Value | None = None
 
     def read(self, graph: Graph, kind: TensorType) -> Value:
-        """The value at this point, which is of type `kind`."""
+        """The value at this point, of type `kind`."""
         if self.current is None:
             self.given = self.current = graph.add_input(kind)
         self._check(kind, self.current.type)
         return self.current
 
     def assign(self, value: Value) -> None:
-        """Let it hold `value` from now on."""
+        """Set the value from this point on."""
         if self.current is not None:
             self._check(self.current.type, value.type)
         self.current = value
 
     def first(self, pool: ConstantPool) -> npt.NDArray[Any]:
-        """Its value before the first execution: an array of its own, read-only."""
+        """The value before the first execution: an array of its own, read-only."""
         assert self.given is not None
         kind, dtype = self.given.type, DTYPES[self.given.type.type]
         pool.charge(kind.elements * dtype.itemsize)
@@ -483,11 +483,11 @@ class Variables:
         self._resources: dict[int, Variable] = {}
 
     def handle(self, tensor: int, options: Any) -> None:  # noqa: ANN401 - VarHandleOptions
-        """VAR_HANDLE: tensor `tensor` of the main subgraph stands for a variable."""
+        """Translate VAR_HANDLE: tensor `tensor` of the main subgraph is a variable."""
         self._resources[tensor] = self._named(options)
 
     def resource(self, tensor: int) -> Variable:
-        """The variable that a tensor stands for."""
+        """The variable of a tensor that VAR_HANDLE wrote."""
         if tensor not in self._resources:
             raise MalformedTflite(f"tensor {tensor} stands for no variable")
         return self._resources[tensor]
@@ -501,18 +501,18 @@ class Variables:
         return self._all[tensor]
 
     def read_ones(self) -> list[Variable]:
-        """The variables whose values go on from one execution to the next, in the order of their inputs.
+        """The variables whose values pass from one execution to the next, in the order of their inputs.
 
-        One that is not read before it is assigned is left out: its earlier value has no effect.
+        A variable that is assigned before it is read is left out: its earlier value has no effect.
         """
         read = [variable for variable in self._all.values() if variable.given is not None]
         return sorted(read, key=_input_operand)
 
     def initialize(self, index: int) -> None:
-        """CALL_ONCE: note the values that subgraph `index` of the file assigns.
+        """Translate CALL_ONCE: note the values that subgraph `index` of the file assigns.
 
         Raises:
-            InvalidArgument: it does something else, or assigns what it computes.
+            InvalidArgument: the subgraph does anything else, or assigns computed values.
         """
         graph = self._file.subgraph(index)
         handles: dict[int, Variable] = {}
@@ -543,7 +543,7 @@ class Variables:
 
 
 def _input_operand(variable: Variable) -> int:
-    """The operand that holds its value when an execution begins."""
+    """The operand with a variable's value when an execution begins."""
     assert variable.given is not None
     assert variable.given.index is not None
     return variable.given.index

@@ -1,4 +1,4 @@
-"""Holds an operator of a file while it is translated, and the table of operators that can be."""
+"""Represents an operator that is being translated; has the table of operators that can be."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nnburst.importer.tflite.graph import Graph, Variables, indexes
 
 _T = OperandType
 
-#: A table without fields: what options are that a file leaves out.
+#: A table without fields, in place of options that a file omits.
 _NO_FIELDS: Final = File(b"\x04\0\4\0\4\0\0\0")
-#: Integers that a constant may steer an operation with (paddings of 16 dimensions are 32).
+#: The most integers of a constant that steers an operation (paddings of 16 dimensions are 32).
 _MOST_INTEGERS: Final = 4096
 
 FLOAT: Final = frozenset({_T.TENSOR_FLOAT32, _T.TENSOR_FLOAT16})
@@ -31,13 +31,13 @@ BOOL8: Final = frozenset({_T.TENSOR_BOOL8})
 class Operator:
     """One operator of a file: its tensors as values, its options, and the operations that it becomes.
 
-    Whatever does not fit raises Refused (NNAPI cannot express it) or MalformedTflite (the file contradicts
-    itself); both are InvalidArgument, and `nnburst.load` adds the operator to the message.
+    Methods raise Refused if NNAPI cannot express the operator, and MalformedTflite if the file contradicts
+    itself; both are InvalidArgument, and `nnburst.load` adds the operator to the message.
 
     Attributes:
-        name: of its kind ("CONV_2D").
+        name: name of its kind ("CONV_2D").
         graph: the subgraph that it belongs to.
-        reference: gives, for the index of a subgraph of the file, its number in the model.
+        reference: returns the number in the model of a subgraph of the file, given by index.
         input_tensors: indexes of its input tensors, -1 for an omitted one.
         output_tensors: indexes of its output tensors.
     """
@@ -75,13 +75,13 @@ class Operator:
         return self._variables
 
     def optional_tensor(self, position: int) -> int | None:
-        """The tensor that is input `position`; None if it is left out."""
+        """The tensor that is input `position`; None if it is omitted."""
         if position >= len(self.input_tensors) or self.input_tensors[position] == -1:
             return None
         return self.input_tensors[position]
 
     def optional(self, position: int) -> Value | None:
-        """Input `position`; None if it is left out."""
+        """Input `position`; None if it is omitted."""
         tensor = self.optional_tensor(position)
         return None if tensor is None else self.graph.value(tensor)
 
@@ -99,9 +99,9 @@ class Operator:
     def real_input(self, position: int, like: Value) -> Value:
         """Input `position`; as float32 if `like` is float32 and it is a quantised or float16 constant.
 
-        Weights stay as they are stored, and DEQUANTIZE makes them real: NNAPI has no operation on real
-        numbers and integers. LiteRT quantises the other input as it comes; an executor may, too, if the model
-        is relaxed.
+        Weights stay integers, followed by DEQUANTIZE, since NNAPI has no operation on real numbers and
+        integers. LiteRT quantises the other input at run time; an executor may do so, too, if the model is
+        relaxed.
         """
         found = self.input(position)
         if like.type.type != _T.TENSOR_FLOAT32 or found.constant is None:
@@ -116,7 +116,7 @@ class Operator:
         return self.graph.real_constant(constant, self._origin, weights=weights)
 
     def integers(self, position: int, what: str) -> list[int]:
-        """The elements of input `position`, which messages call `what`; Refused unless an int32 constant."""
+        """The elements of input `position` (`what` in messages), which must be an int32 constant."""
         found = self.input(position)
         if found.constant is None:
             raise Refused(f"input {position} ({what}) is computed, expected a constant")
@@ -127,14 +127,14 @@ class Operator:
         return [int(value) for value in values.reshape(-1)]
 
     def integer(self, position: int, what: str) -> int:
-        """The only element of input `position`; as `integers`, and Refused if there are more."""
+        """The only element of input `position`; see `integers`. Refused if there are more elements."""
         values = self.integers(position, what)
         if len(values) != 1:
             raise Refused(f"input {position} ({what}) has {len(values)} elements, expected 1")
         return values[0]
 
     def axis(self, value: int, rank: int) -> int:
-        """An axis counted from the start, if it is negative and counts from the end in the file."""
+        """An axis counted from the start; a negative one counts from the end in the file."""
         if not -rank <= value < rank:
             raise MalformedTflite(f"axis {value} of {rank} dimensions")
         return value % rank
@@ -145,7 +145,7 @@ class Operator:
             raise Refused(reason)
 
     def require_type(self, value: Value, accepted: frozenset[OperandType], what: str) -> None:
-        """Refuse the operator unless `value`, which the message calls `what`, is of an accepted type."""
+        """Refuse the operator unless `value` (`what` in the message) is of an accepted type."""
         if value.type.type not in accepted:
             wanted = " or ".join(sorted(kind.name for kind in accepted))
             raise Refused(f"{what} is {value.type.type.name}, NNAPI takes {wanted}")
@@ -167,7 +167,7 @@ class Operator:
 
     @property
     def custom_options(self) -> bytes:
-        """The options of an operator that is not built in; empty if the file has none."""
+        """The options of a custom operator; empty if the file has none."""
         if self._raw.CustomOptionsIsNone():
             return b""
         found = self._raw.CustomOptionsAsNumpy()
@@ -205,13 +205,13 @@ class Operator:
         return self.graph.computed_type(self.output_tensors[position])
 
     def output(self, position: int = 0) -> Value:
-        """A new operand that is output `position` from now on."""
+        """Make a new operand output `position`."""
         value = self.graph.temporary(self.output_type(position))
         self.graph.define(self.output_tensors[position], value)
         return value
 
     def becomes(self, value: Value) -> None:
-        """Make a value that exists the first output."""
+        """Set the first output to an existing value."""
         if not self.output_tensors:
             raise MalformedTflite("0 outputs, expected more than 0")
         self.graph.define(self.output_tensors[0], value)
@@ -228,9 +228,9 @@ class Operator:
 
         Args:
             kind: the operation.
-            inputs: in NNAPI's order; None for one that is left out.
-            outputs: the tensors that it writes; all of the operator's outputs unless given.
-            missing: type of the inputs that are left out.
+            inputs: inputs in NNAPI's order; None for an omitted one.
+            outputs: values that the operation writes; by default all of the operator's outputs.
+            missing: type of the omitted inputs.
         """
         if outputs is None:
             outputs = [self.output(position) for position in range(len(self.output_tensors))]
@@ -241,8 +241,8 @@ class Operator:
         """Add an operation of an extension, with the operator's inputs and outputs.
 
         Args:
-            operation: its code in the model.
-            options: code of the type of one more input, the bytes of the custom options.
+            operation: code of the operation in the model.
+            options: type code of one more input with the bytes of the custom options; None for no such input.
         """
         given: list[Argument] = [
             Missing(_T.TENSOR_FLOAT32) if (x := self.optional(at)) is None else x
@@ -258,7 +258,7 @@ class Operator:
         return self.graph.temporary(kind)
 
     def constant_scalar(self, position: int, what: str) -> np.generic:
-        """The only element of input `position`, as it is stored; Refused unless it is such a constant."""
+        """The only element of input `position`, as stored; Refused unless it is a constant of one element."""
         found = self.input(position)
         if found.constant is None or found.type.elements != 1:
             raise Refused(f"input {position} ({what}) is not one constant number")

@@ -1,8 +1,8 @@
-"""Translates a .tflite file to a model: the main subgraph first, then those that it refers to.
+"""Translates a .tflite file to a model: first the main subgraph, then those that it refers to.
 
-Shapes that a network computes from extents are computed here first: NNAPI has few operations on int32, and
-takes shapes only as constants. SHAPE becomes a constant, since extents are known; what is computed of it
-alone is known, too.
+Shapes that a network computes from extents are computed here: NNAPI has few operations on int32, and needs
+shapes as constants. SHAPE becomes a constant, since extents are known; values that depend on it alone are
+known, too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from nnburst.importer.tflite.operator import Operator, Translate, translation
 _Integers = npt.NDArray[np.int64]
 _Fold = Callable[[Operator, Sequence[_Integers]], _Integers]
 
-#: More elements are no shape; then the operator is translated as any other.
+#: The most elements of a value that counts as a shape; larger ones are not computed here.
 _MOST_ELEMENTS: Final = 4096
 
 
 def fold(op: Operator) -> bool:
-    """Compute an operator now, if all that it reads is known; whether it was."""
+    """Compute an operator now, if all its inputs are known; whether it was computed."""
     compute = _FOLDS.get(op.name)
     if compute is None or len(op.output_tensors) != 1:
         return False
@@ -48,7 +48,7 @@ def fold(op: Operator) -> bool:
     try:
         found = compute(op, values)
     except (Refused, ValueError, IndexError, TypeError):
-        return False  # the translation has the reason
+        return False  # the translation then raises the error
     limits = np.iinfo(np.int32)
     in_range = found.size and limits.min <= found.min() and found.max() <= limits.max
     if found.size != kind.elements or not in_range:
@@ -58,7 +58,7 @@ def fold(op: Operator) -> bool:
 
 
 def _known(op: Operator, position: int) -> _Integers | None:
-    """An input with the extents that the file gives it; None unless it is a small constant of int32."""
+    """The value of an input, if it is a small int32 constant, with the file's extents; else None."""
     value, tensor = op.optional(position), op.optional_tensor(position)
     if value is None or tensor is None or value.constant is None:
         return None
@@ -174,14 +174,14 @@ _FOLDS: Final[Mapping[str, _Fold]] = {
 }
 
 
-assert operators.__all__  # importing them has filled the table
+assert operators.__all__  # the import fills the table
 
 
 class Translation:
-    """One translation of one file. Used once."""
+    """Translates one file, once."""
 
     def __init__(self, file: TfliteFile, extensions: Extensions, *, exact: bool) -> None:
-        """Of a file whose header was checked; see `nnburst.load` for the rest."""
+        """Begin with a file whose header was checked; see `nnburst.load` for the options."""
         self._file = file
         self._extensions = extensions
         self._exact = exact
@@ -192,7 +192,7 @@ class Translation:
         self._numbers: dict[int, int] = {}
 
     def run(self) -> ImportedModel:
-        """The imported model.
+        """Translate the file; the imported model.
 
         Raises:
             InvalidArgument: the file is not intact, or NNAPI cannot express its network.
@@ -232,7 +232,7 @@ class Translation:
     def _reference(self, index: int) -> int:
         """Number of subgraph `index` of the file among the referenced ones."""
         if index not in self._numbers:
-            self._file.subgraph(index)  # is there
+            self._file.subgraph(index)  # already numbered
             self._numbers[index] = len(self._references)
             self._references.append(index)
         return self._numbers[index]
@@ -284,7 +284,7 @@ class Translation:
 
 
 def _interface(graph: Graph) -> tuple[list[int], list[int]]:
-    """Tensors that are inputs and outputs of a subgraph."""
+    """The input and output tensors of a subgraph."""
     inputs = indexes(graph.file, graph.subgraph, "Inputs")
     outputs = indexes(graph.file, graph.subgraph, "Outputs")
     if not outputs:

@@ -21,27 +21,27 @@ _T = OperandType
 
 
 def add(node: Node, x: Tensor, y: Tensor | float) -> Tensor:
-    """X + y."""
+    """Add x and y."""
     return broadcast(node, _O.ADD, [x, y if isinstance(y, Tensor) else filled(y, x)], 0)
 
 
 def sub(node: Node, x: Tensor | float, y: Tensor) -> Tensor:
-    """X - y."""
+    """Subtract y from x."""
     return broadcast(node, _O.SUB, [x if isinstance(x, Tensor) else filled(x, y), y], 0)
 
 
 def mul(node: Node, x: Tensor, y: Tensor | float) -> Tensor:
-    """X * y."""
+    """Multiply x by y."""
     return broadcast(node, _O.MUL, [x, y if isinstance(y, Tensor) else filled(y, x)], 0)
 
 
 def div(node: Node, x: Tensor | float, y: Tensor) -> Tensor:
-    """X / y."""
+    """Divide x by y."""
     return broadcast(node, _O.DIV, [x if isinstance(x, Tensor) else filled(x, y), y], 0)
 
 
 def limited(node: Node, x: Tensor, low: float, high: float) -> Tensor:
-    """X between two bounds."""
+    """Limit x to two bounds."""
     return broadcast(
         node, _O.MINIMUM, [broadcast(node, _O.MAXIMUM, [x, filled(low, x)]), filled(high, x)]
     )
@@ -53,7 +53,7 @@ def _relu(node: Node) -> None:
     node.put(activated(node, _O.RELU, node.input()))
 
 
-#: NNAPI: the quantised output of these has this step and zero point.
+#: NNAPI: step and zero point of the quantised output of these operations.
 _FIXED: Final = {
     _O.LOGISTIC: {
         _T.TENSOR_QUANT8_ASYMM: (1 / 256, 0),
@@ -68,7 +68,7 @@ _FIXED: Final = {
 
 
 def integers_fit(node: Node, kind: OperationType, x: Tensor) -> bool:
-    """Whether an operation computes on integers: in and out of the types and steps that it wants."""
+    """Whether an operation can compute on integers: input and output have the types and steps it needs."""
     into = node.quantization
     if into is None or x.is_known or not x.is_quantized_real:
         return False
@@ -114,7 +114,7 @@ def _leaky_relu(node: Node) -> None:
 
 @operator("Selu")
 def _selu(node: Node) -> None:
-    """Gamma times ELU."""
+    """Translate Selu to gamma times ELU."""
     alpha = node.real_number("alpha", 1.67326319217681884765625)
     gamma = node.real_number("gamma", 1.05070102214813232421875)
     node.put(mul(node, _exponential(node, node.real(), alpha), gamma))
@@ -122,7 +122,7 @@ def _selu(node: Node) -> None:
 
 @operator("Celu")
 def _celu(node: Node) -> None:
-    """Alpha times the ELU of x / alpha, whose own alpha is 1."""
+    """Translate Celu to alpha times the ELU of x / alpha with an alpha of 1."""
     alpha = node.real_number("alpha", 1.0)
     node.put(mul(node, _exponential(node, mul(node, node.real(), 1 / alpha), 1.0), alpha))
 
@@ -143,7 +143,7 @@ def _thresholded_relu(node: Node) -> None:
 
 
 def chosen(node: Node, condition: Tensor, x: Tensor, otherwise: Tensor | float) -> Tensor:
-    """X where the condition is true; all of one shape."""
+    """Select x if the condition is true, else the other; all have one shape."""
     node.graph.budget.spend(x.elements * x.dtype.itemsize)
     if not isinstance(otherwise, Tensor):
         otherwise = constant(np.full(x.shape, otherwise, x.dtype))
@@ -151,7 +151,7 @@ def chosen(node: Node, condition: Tensor, x: Tensor, otherwise: Tensor | float) 
 
 
 def broadcast_same(node: Node, kind: OperationType, tensors: list[Tensor], like: Tensor) -> Tensor:
-    """One operation on tensors of one shape that does not broadcast."""
+    """Append an operation that does not broadcast, on tensors that are expanded to one shape."""
     order = identity(like.rank) if like.is_known else like.order
     dims = permuted(like.shape, order) if like.is_known else like.computed().type.dimensions
     values = [node.graph.stored(tensor, order, dims) for tensor in tensors]
@@ -165,7 +165,7 @@ def _softplus(node: Node) -> None:
 
 
 def _soft_plus(node: Node, x: Tensor) -> Tensor:
-    """Relu(x) + log(1 + exp(-|x|)), which does not overflow."""
+    """Softplus as relu(x) + log(1 + exp(-|x|)), which does not overflow."""
     small = unary(node, _O.EXP, unary(node, _O.NEG, unary(node, _O.ABS, x)))
     return add(node, unary(node, _O.RELU, x), unary(node, _O.LOG, add(node, small, 1.0)))
 
@@ -178,9 +178,9 @@ def _softsign(node: Node) -> None:
 
 @operator("Mish")
 def _mish(node: Node) -> None:
-    """X * tanh(softplus(x)) as x * n / (n + 2) with n = e (e + 2), e = exp(x): exact for small n.
+    """Mish, x * tanh(softplus(x)), as x * n / (n + 2), n = e (e + 2), e = exp(x): exact for small n.
 
-    Beyond 20 the factor is 1 in 32 bits; 5 is enough for 16.
+    For x beyond 20 the factor is 1 in 32 bits; in 16 bits, for x beyond 5.
     """
     x = node.real()
     most = 20.0 if x.dtype == np.float32 else 5.0
@@ -207,9 +207,9 @@ _ERF_P: Final = 0.3275911
 
 
 def erf(node: Node, x: Tensor) -> Tensor:
-    """The error function by parts, within 5e-7.
+    """Compose the error function of several operations, within 5e-7.
 
-    1 - (a1 t + … + a5 t^5) exp(-x²) with t = 1 / (1 + p |x|), and the sign of x.
+    It is 1 - (a1 t + … + a5 t^5) exp(-x²) with t = 1 / (1 + p |x|), with the sign of x.
     """
     size = unary(node, _O.ABS, x)
     t = div(node, 1.0, add(node, mul(node, size, _ERF_P), 1.0))
@@ -222,7 +222,7 @@ def erf(node: Node, x: Tensor) -> Tensor:
 
 
 def sign(node: Node, x: Tensor) -> Tensor:
-    """-1, 0 or 1: a number is brought beyond these bounds unless it is 0, then limited."""
+    """The sign -1, 0 or 1: x is scaled beyond these bounds unless it is 0, and then limited to them."""
     huge = 3e38 if x.dtype == np.float32 else 6e4
     return limited(node, mul(node, mul(node, limited(node, x, -1, 1), huge), huge), -1, 1)
 
@@ -256,13 +256,13 @@ def _reciprocal(node: Node) -> None:
 
 @operator("Ceil")
 def _ceil(node: Node) -> None:
-    """-floor(-x)."""
+    """Translate Ceil to -floor(-x)."""
     node.put(unary(node, _O.NEG, unary(node, _O.FLOOR, unary(node, _O.NEG, node.real()))))
 
 
 @operator("Round")
 def _round(node: Node) -> None:
-    """To the nearest, halves to the even one: floor(x + 0.5), less 1 for halves that gave an odd one."""
+    """Round halves to the even number: floor(x + 0.5), less 1 for halves with an odd result."""
     x = node.real()
     up = unary(node, _O.FLOOR, add(node, x, 0.5))
     half = broadcast(node, _O.EQUAL, [sub(node, up, x), filled(0.5, x)], dtype=np.dtype(np.bool_))
@@ -273,7 +273,7 @@ def _round(node: Node) -> None:
 
 @operator("Cos")
 def _cos(node: Node) -> None:
-    """sin(x + pi / 2)."""
+    """Translate Cos to sin(x + pi / 2)."""
     node.put(unary(node, _O.SIN, add(node, node.real(), math.pi / 2)))
 
 
@@ -286,7 +286,7 @@ def softmax(node: Node, x: Tensor) -> Tensor:
 
 @operator("Softmax", "LogSoftmax")
 def _softmax(node: Node) -> None:
-    """Before version 13 all axes from the given one on are one."""
+    """Before version 13, softmax is over all axes from the given one on."""
     x = node.input()
     node.require_kind(x, "f")
     kind = _O.SOFTMAX if node.kind == "Softmax" else _O.LOG_SOFTMAX

@@ -32,10 +32,10 @@ from nnburst.importer.tensors import Refused, TensorType
 _O = OperationType
 _T = OperandType
 
-#: Filters: outputs, rows, columns, inputs of a convolution; of one by channel 1, rows, columns, outputs.
+#: Axes of filters: outputs, rows, columns, inputs; for depthwise convolutions 1, rows, columns, outputs.
 _OHWI: Final[Order] = (0, 2, 3, 1)
 _1HWO: Final[Order] = (1, 2, 3, 0)
-#: Groups that are convolved one by one at most.
+#: The most groups that are convolved one by one.
 _MOST_GROUPS: Final = 64
 
 
@@ -44,10 +44,10 @@ class Window:
     """A window that slides over an image. Each attribute has rows, then columns.
 
     Attributes:
-        size: of the window.
-        strides: steps.
-        dilations: between its elements.
-        pads: before and behind.
+        size: elements of the window.
+        strides: distances between two windows.
+        dilations: distances between two elements of the window.
+        pads: paddings before and behind the image.
         output: extents of the result.
     """
 
@@ -59,7 +59,7 @@ class Window:
 
     @property
     def paddings(self) -> tuple[int, int, int, int]:
-        """Left, right, top, bottom."""
+        """Paddings in NNAPI's order: left, right, top, bottom."""
         (top, bottom), (left, right) = self.pads
         return left, right, top, bottom
 
@@ -75,9 +75,9 @@ def sliding(node: Node, extents: Sequence[int], size: Sequence[int]) -> Window:
     """The window of a node.
 
     Args:
-        node: with its strides, dilations and paddings.
-        extents: of the image behind its channels, one or two.
-        size: of the window.
+        node: the node, with its strides, dilations and paddings.
+        extents: extents of the image behind its channels, one or two.
+        size: size of the window.
     """
     rank = len(extents)
     node.require(rank in (1, 2), f"a window of {rank} axes, NNAPI's have two")
@@ -117,7 +117,7 @@ def sliding(node: Node, extents: Sequence[int], size: Sequence[int]) -> Window:
 
 
 def as_image(x: Tensor) -> Tensor:
-    """A signal as an image of one row."""
+    """Turn a signal into an image of one row."""
     return one_more(x, 2) if x.rank == 3 else x
 
 
@@ -131,7 +131,7 @@ def _conv(node: Node) -> None:
 def convolution(
     node: Node, x: Tensor, kernel: Tensor, bias: Tensor | None, into: Quantization | None
 ) -> None:
-    """A convolution: on integers if the image, the filters and the output are."""
+    """Append a convolution: on integers if the image, the filters and the output are quantised."""
     signal = x.rank == 3
     image, kernel = as_image(x), as_image_kernel(kernel)
     node.require(kernel.rank == 4, f"{x.rank - 2} axes are convolved, NNAPI convolves 2")
@@ -155,9 +155,9 @@ def convolution(
 
 
 def _within_filter(node: Node, image: Tensor, window: Window) -> tuple[Tensor, Window]:
-    """The image with its paddings around it if one is as wide as the filter reaches.
+    """Pad the image itself if a padding is as wide as the filter or wider.
 
-    NNAPI: the paddings of a convolution are smaller than its filter.
+    NNAPI: the paddings of a convolution must be smaller than its filter.
     """
     reaches = [(size - 1) * d + 1 for size, d in zip(window.size, window.dilations, strict=True)]
     if all(max(pads) < reach for pads, reach in zip(window.pads, reaches, strict=True)):
@@ -168,7 +168,7 @@ def _within_filter(node: Node, image: Tensor, window: Window) -> tuple[Tensor, W
 
 
 def as_image_kernel(kernel: Tensor) -> Tensor:
-    """Filters of a signal as those of an image of one row."""
+    """Turn filters of a signal into filters of an image of one row."""
     if kernel.rank == 3 and kernel.quantized is not None:
         q = kernel.quantized
         stored = q.stored.reshape(*kernel.shape[:2], 1, kernel.shape[2])
@@ -183,7 +183,7 @@ def _as_signal(x: Tensor) -> Tensor:
 
 
 def _fits(image: Tensor, kernel: Tensor, into: Quantization) -> bool:
-    """Whether NNAPI convolves these integers into those."""
+    """Whether NNAPI has a convolution for integers of these types and steps."""
     if image.is_known or not image.is_quantized_real or kernel.quantized is None:
         return False
     kind, found = image.computed().type.type, kernel.quantized
@@ -236,7 +236,7 @@ def _emitted(
 
 
 def _same_sign(node: Node, found: QuantizedConstant, into: Quantization) -> QuantizedConstant:
-    """Weights of one scale as integers of the image's type: the same numbers, moved by 128."""
+    """Store weights of one scale in the image's type: the same numbers, moved by 128."""
     unsigned = into.type == _T.TENSOR_QUANT8_ASYMM
     if found.scale.size > 1 or (found.stored.dtype == np.uint8) == unsigned:
         return found
@@ -251,7 +251,7 @@ def _same_sign(node: Node, found: QuantizedConstant, into: Quantization) -> Quan
 def _group_by_group(
     node: Node, image: Tensor, kernel: Tensor, bias: Tensor | None, window: Window, group: int
 ) -> Value:
-    """NNAPI's grouped convolution has no dilation: each group by itself."""
+    """Convolve each group by itself, since NNAPI's grouped convolution has no dilation."""
     node.require(group <= _MOST_GROUPS, f"{group} groups with dilation")
     image, parts = node.graph.real(image), []
     per, out = kernel.shape[1], kernel.shape[0] // group
@@ -298,7 +298,7 @@ def integer_bias(node: Node, bias: Tensor | None, count: int, scale: float, scal
 
 @operator("QLinearConv")
 def _qlinear_conv(node: Node) -> None:
-    """Inputs: x, its scale and zero point; w, likewise; scale and zero point of y; a bias of int32."""
+    """Inputs are x, its scale and zero point; the same of w; scale and zero point of y; an int32 bias."""
     into = parameters(node, 6, 7)
     x = dequantized(node.input(0), parameters(node, 1, 2))
     node.require(x is not None, "the integers of the input stand for other numbers")
@@ -317,10 +317,10 @@ def _qlinear_conv(node: Node) -> None:
 
 
 def as_integers(node: Node, into: Quantization) -> None:
-    """Let the node's output be the integers that it computed.
+    """Make the integers that the node computed its output.
 
     Raises:
-        Refused: it computed real numbers.
+        Refused: the node computed real numbers.
     """
     found = node.results[0]
     if not found.is_quantized_real:
@@ -365,7 +365,7 @@ def _transposed_by_group(
     strides: tuple[int, int],
     full: tuple[int, int],
 ) -> list[Tensor]:
-    """NNAPI's transposed convolution has no groups: each by itself."""
+    """Transpose-convolve each group by itself, since NNAPI's operation has no groups."""
     per, outputs = kernel.shape[0] // group, kernel.shape[1]
     parts = []
     for at in range(group):
@@ -413,7 +413,7 @@ def _transposed(
 
 
 def _dilated(node: Node, kernel: Tensor, dilations: tuple[int, int]) -> Tensor:
-    """Filters with zeros between their elements."""
+    """Dilate filters: put zeros between their elements."""
     node.require(
         kernel.is_known, "filters are computed and dilated, expected constants or no dilation"
     )
@@ -428,7 +428,7 @@ def _dilated(node: Node, kernel: Tensor, dilations: tuple[int, int]) -> Tensor:
 def _transposed_window(
     node: Node, x: Tensor, kernel: Tensor, rank: int
 ) -> tuple[tuple[int, int], list[tuple[int, int]]]:
-    """Extents of the whole result, and how much of it goes before and behind (negative: comes)."""
+    """Extents of the whole result, and the cells to cut off before and behind (negative: to add)."""
     strides = node.integer_list("strides", [1] * rank) or []
     more = node.integer_list("output_padding", [0] * rank) or []
     pads = node.integer_list("pads", [0] * (2 * rank)) or []
@@ -458,7 +458,7 @@ def _transposed_window(
 def _trimmed(
     node: Node, x: Tensor, sides: Sequence[tuple[int, int]], bias: Tensor | None
 ) -> Tensor:
-    """Cut borders off, or add those that no filter reaches, which hold only the bias."""
+    """Cut borders off, or add cells that no filter reaches and that hold only the bias."""
     windows = [slice(0, extent, 1) for extent in x.shape]
     for at, (before, behind) in enumerate(sides):
         windows[2 + at] = slice(max(before, 0), x.shape[2 + at] - max(behind, 0), 1)

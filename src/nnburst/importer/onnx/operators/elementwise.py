@@ -29,12 +29,12 @@ _T = OperandType
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Tensors as operands that broadcast together.
+    """Operands that broadcast together.
 
     Attributes:
         values: the operands.
-        shape: of the result, as the file sees it.
-        order: of the result's axes.
+        shape: shape of the result in the file.
+        order: order in which the result's axes are stored.
         dims: extents of the result's operand.
     """
 
@@ -45,7 +45,7 @@ class Together:
 
 
 def together(node: Node, tensors: Sequence[Tensor]) -> Together:
-    """Bring tensors into forms that broadcast: in the order of the largest that is not known."""
+    """Bring tensors into one order of axes, so that they broadcast: that of the largest computed tensor."""
     try:
         shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
     except ValueError:
@@ -74,7 +74,7 @@ def together(node: Node, tensors: Sequence[Tensor]) -> Together:
 
 
 def _without_leading_ones(dims: Shape) -> Shape:
-    """Extents of a constant without leading ones, which broadcasting adds by itself."""
+    """Drop a constant's leading extents of 1, which broadcasting adds by itself."""
     at = 0
     while at < len(dims) - 1 and dims[at] == 1:
         at += 1
@@ -101,14 +101,14 @@ def broadcast(
     *further: Argument,
     dtype: np.dtype[Any] | None = None,
 ) -> Tensor:
-    """One operation on tensors that broadcast.
+    """Append one operation on tensors that broadcast.
 
     Args:
-        node: is translated.
+        node: the node that is translated.
         kind: the operation.
         tensors: its first inputs.
         further: its other inputs.
-        dtype: of the result; that of the tensors unless given.
+        dtype: type of the result; by default that of the tensors.
     """
     dtype = tensors[0].dtype if dtype is None else dtype
     form = together(node, tensors)
@@ -121,7 +121,7 @@ def broadcast(
 
 
 def unary(node: Node, kind: OperationType, tensor: Tensor, *further: Argument) -> Tensor:
-    """One operation on each element of a tensor, whatever form it has."""
+    """Append one operation on each element of a tensor, in any form."""
     value = node.graph.any_form(tensor)
     order = identity(tensor.rank) if tensor.is_known else tensor.order
     made = node.emit(kind, [value, *further], value.type)
@@ -129,7 +129,7 @@ def unary(node: Node, kind: OperationType, tensor: Tensor, *further: Argument) -
 
 
 def filled(value: float, like: Tensor) -> Tensor:
-    """A known number of a tensor's type, to be broadcast; infinite if the type cannot hold it."""
+    """A constant of a tensor's type, to be broadcast; infinite if the type cannot hold the number."""
     with np.errstate(over="ignore"):
         return constant(np.array(value, like.dtype))
 
@@ -155,7 +155,7 @@ _LOGIC: Final = {"And": _O.LOGICAL_AND, "Or": _O.LOGICAL_OR, "Xor": _O.NOT_EQUAL
 
 
 def require_plain(node: Node, *tensors: Tensor) -> None:
-    """Refuse integers that arithmetic of NNAPI takes for quantised numbers."""
+    """Refuse integer types that NNAPI's arithmetic reads as quantised numbers."""
     for tensor in tensors:
         node.require(
             tensor.dtype.itemsize > 1 or tensor.dtype.kind == "b",
@@ -189,7 +189,7 @@ def _binary(node: Node) -> None:
 
 
 def _cut_division(node: Node, x: Tensor, y: Tensor) -> Tensor:
-    """Integers are cut towards 0; NNAPI's are rounded down: by sizes, then the sign."""
+    """Divide integers towards 0, by magnitudes and then the sign, since NNAPI rounds down."""
     quotient = broadcast(node, _O.DIV, [_size(node, x), _size(node, y)], 0)
     sign = broadcast(node, _O.MUL, [_sign(node, x), _sign(node, y)], 0)
     return broadcast(node, _O.MUL, [quotient, sign], 0)
@@ -200,7 +200,7 @@ def _size(node: Node, x: Tensor) -> Tensor:
 
 
 def _sign(node: Node, x: Tensor) -> Tensor:
-    """-1, 0 or 1."""
+    """The sign of integers: -1, 0 or 1."""
     if x.is_known:
         return constant(np.sign(x.array()))
     one = filled(1, x)
@@ -208,7 +208,7 @@ def _sign(node: Node, x: Tensor) -> Tensor:
 
 
 def quantized_binary(node: Node, kind: OperationType, x: Tensor, y: Tensor) -> bool:
-    """One operation on integers if both inputs and the output are quantised; whether it was that."""
+    """Append one operation on integers, if both inputs and the output are quantised; whether they are."""
     into = node.quantization
     if into is None or kind not in (_O.ADD, _O.SUB, _O.MUL):
         return False
@@ -244,12 +244,12 @@ def _type_of(tensor: Tensor) -> OperandType:
 
 
 def _integers(tensor: Tensor) -> Tensor:
-    """A known tensor by its integers; a computed one as it is."""
+    """The integers of a known quantised tensor; a computed tensor itself."""
     return constant(tensor.quantized.stored) if tensor.quantized is not None else tensor
 
 
 def _as_integers(tensor: Tensor, value: Value) -> Value:
-    """The operand with the quantisation that the known integers have."""
+    """The operand with the quantisation of the known integers."""
     found = tensor.quantized
     if found is None or value.constant is None:
         return value
@@ -278,7 +278,7 @@ def _not(node: Node) -> None:
 
 @operator("Max", "Min", "Sum", "Mean")
 def _several(node: Node) -> None:
-    """Two at a time."""
+    """Combine several tensors, two at a time."""
     kinds = {"Max": _O.MAXIMUM, "Min": _O.MINIMUM}
     tensors = [node.graph.real(tensor) for tensor in node.inputs()]
     node.require(bool(tensors), "it has 0 inputs, expected at least one")
@@ -317,7 +317,7 @@ def _pow(node: Node) -> None:
 
 @operator("Mod")
 def _mod(node: Node) -> None:
-    """X - floor(x / y) * y, of the divisor's sign; by the sizes and the sign of x with fmod."""
+    """Mod is x - floor(x / y) * y, with the divisor's sign; with fmod, by magnitudes and the sign of x."""
     x, y = node.graph.real(node.input(0)), node.graph.real(node.input(1))
     node.require_kind(x, "i", "input of Mod by parts")
     require_plain(node, x, y)
@@ -349,7 +349,7 @@ def _where(node: Node) -> None:
 
 
 def expanded(node: Node, tensor: Tensor, shape: Shape) -> Tensor:
-    """A tensor repeated to a shape that it broadcasts to."""
+    """Repeat a tensor to a shape that it broadcasts to."""
     if tensor.shape == shape:
         return tensor
     if tensor.is_known:
@@ -378,7 +378,7 @@ def _expand(node: Node) -> None:
 
 @operator("Clip")
 def _clip(node: Node) -> None:
-    """RELU, RELU6 and RELU1 by their bounds; else the smaller and the larger of two."""
+    """Translate Clip to RELU, RELU6 or RELU1 if the bounds are theirs, else to MINIMUM and MAXIMUM."""
     x = node.input()
     if node.version < 11:
         given = [node.attribute(name) for name in ("min", "max")]
@@ -408,7 +408,7 @@ def _clip(node: Node) -> None:
 
 
 def activated(node: Node, kind: OperationType, x: Tensor) -> Tensor:
-    """RELU, RELU6 or RELU1: on integers that keep their meaning, if the output has it, too."""
+    """Append RELU, RELU6 or RELU1: on integers if the output has the input's quantisation."""
     into = node.quantization
     if x.is_quantized_real and not x.is_known:
         if into is None or into.matches(x.computed().type):

@@ -1,4 +1,4 @@
-"""Translates ONNX's matrix products, and what transformers make of them: attention, positions by rotation."""
+"""Translates ONNX's matrix products, attention and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nnburst.importer.tensors import TensorType
 
 _O = OperationType
 
-#: What is taken from a score that does not count, by the bytes of its type; softmax makes it 0.
+#: Number subtracted from a masked score, by the bytes of its type; softmax then gives 0.
 _MUCH: Final = {2: 3e4, 4: 1e9}
 
 
@@ -44,7 +44,7 @@ def _mat_mul(node: Node) -> None:
 def product(
     node: Node, x: Tensor, y: Tensor, bias: Tensor | None, into: Quantization | None
 ) -> Tensor:
-    """The product of matrices, as numpy's; FULLY_CONNECTED if the second one is known."""
+    """Multiply matrices as numpy does; by FULLY_CONNECTED if the second one is known."""
     if min(x.rank, y.rank) < 1 or x.shape[-1] != y.shape[max(y.rank - 2, 0)]:
         raise Malformed(f"the product of {list(x.shape)} and {list(y.shape)}")
     if y.rank == 1:
@@ -63,7 +63,7 @@ def product(
 
 
 def seen_as_column(node: Node, y: Tensor) -> Tensor:
-    """A vector as a matrix of one column."""
+    """Turn a vector into a matrix of one column."""
     if y.quantized is not None:
         q = y.quantized
         made = QuantizedConstant(q.stored.reshape(-1, 1), q.scale, q.zero_point, 0)
@@ -84,7 +84,7 @@ def _as_matrix(y: Tensor) -> Tensor:
 def fully_connected(
     node: Node, x: Tensor, matrix: Tensor, bias: Tensor | None, into: Quantization | None
 ) -> Tensor:
-    """Rows of a tensor times a known matrix (inputs × outputs), in whatever order its rows are."""
+    """Multiply rows of a tensor by a known matrix (inputs × outputs), in any order of its rows."""
     size, outputs = matrix.shape
     order = identity(x.rank) if x.is_known else with_neighbours(x.order, [x.rank - 1])
     if order[-1] != x.rank - 1:
@@ -116,7 +116,7 @@ def fully_connected(
 
 
 def _batched(node: Node, x: Tensor, y: Tensor) -> Tensor:
-    """BATCH_MATMUL, which does not broadcast."""
+    """Multiply by BATCH_MATMUL, which does not broadcast."""
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     rows, size, columns = x.shape[-2], x.shape[-1], y.shape[-1]
     rank = len(batch) + 2
@@ -141,7 +141,7 @@ def _batched(node: Node, x: Tensor, y: Tensor) -> Tensor:
 
 @operator("Gemm")
 def _gemm(node: Node) -> None:
-    """Alpha A B + beta C: the factors are multiplied into known operands."""
+    """Gemm is alpha A B + beta C: the factors are multiplied into known operands."""
     x, y, c = node.input(0), node.input(1), node.optional(2)
     node.require_kind(x, "f")
     node.require(x.rank == 2 and y.rank == 2, f"matrices {list(x.shape)} and {list(y.shape)}")
@@ -170,7 +170,7 @@ def _gemm(node: Node) -> None:
 
 
 def _is_row(c: Tensor, columns: int) -> bool:
-    """Whether it is known and has a number for each column, which every row gets."""
+    """Whether c is known and has one number for each column, the same in every row."""
     return c.is_known and c.elements == columns and c.shape[-1:] in ((), (columns,))
 
 
@@ -192,7 +192,7 @@ def _turned(y: Tensor) -> Tensor:
 
 @operator("QLinearMatMul")
 def _qlinear_mat_mul(node: Node) -> None:
-    """Inputs: a, its scale and zero point; b, likewise; scale and zero point of y."""
+    """Inputs are a, its scale and zero point; the same of b; scale and zero point of y."""
     into = parameters(node, 6, 7)
     x = dequantized(node.input(0), parameters(node, 1, 2))
     y = dequantized(node.input(3), parameters(node, 4, 5))
@@ -205,13 +205,13 @@ def _qlinear_mat_mul(node: Node) -> None:
 
 
 def _window(x: Tensor, start: int, stop: int) -> list[slice]:
-    """A window of the last axis."""
+    """Slice a tensor along its last axis."""
     return [*(slice(0, extent, 1) for extent in x.shape[:-1]), slice(start, stop, 1)]
 
 
 @operator("RotaryEmbedding")
 def _rotary_embedding(node: Node) -> None:
-    """Turns pairs of a token's numbers: inputs x, cosines, sines, and optionally each token's row of both."""
+    """Rotate pairs of a token's numbers. Inputs: x, cosines, sines; optionally each token's row in both."""
     node.require_attributes("interleaved", "num_heads", "rotary_embedding_dim")
     x = node.real()
     heads = node.integer("num_heads")
@@ -251,7 +251,7 @@ def _rotary_embedding(node: Node) -> None:
 
 
 def _factors(node: Node, position: int, heads: int) -> Tensor:
-    """Cosines or sines of each token, the same for all heads, which are that axis."""
+    """Cosines or sines of each token, with an axis of extent 1 for the heads, which share them."""
     table = node.real(position)
     places = node.optional(3)
     if places is not None:
@@ -315,7 +315,7 @@ def _attention(node: Node) -> None:
         bias = never if bias is None else add(node, bias, never)
     weights = softmax(node, scores if bias is None else add(node, scores, bias))
     if counts is not None:
-        weights = mul(node, weights, counts)  # 0 for a row that sees nothing
+        weights = mul(node, weights, counts)  # 0 for a row whose scores are all masked
     found = product(node, seen(node, weights, (*rows_of[:3], columns)), v, None, None)
     found = seen(node, found, (batch, heads, rows, v.shape[3]))
     if is_flat:
@@ -324,7 +324,7 @@ def _attention(node: Node) -> None:
 
 
 def _by_heads(node: Node, x: Tensor, heads: int) -> Tensor:
-    """(batch, tokens, heads · width) as (batch, heads, tokens, width)."""
+    """Reshape (batch, tokens, heads · width) to (batch, heads, tokens, width)."""
     node.require(
         x.rank == 3 and heads > 0 and x.shape[2] % heads == 0,
         f"an input is {list(x.shape)} of {heads} heads",
@@ -339,7 +339,7 @@ def _added(node: Node) -> Tensor | None:
 
 
 def _counting(node: Node, rows: int, columns: int) -> Tensor | None:
-    """1 for scores that count, 0 for others; None if all do."""
+    """The mask with 1 for scores that count and 0 for others; None if all count."""
     mask = node.optional(3)
     dtype = node.input().dtype
     found: Tensor | None = None

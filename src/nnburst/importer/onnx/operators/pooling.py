@@ -24,7 +24,7 @@ _O = OperationType
 _T = OperandType
 
 _LOWEST: Final = float(np.finfo(np.float32).min)
-#: Elements of a window that is taken apart.
+#: The most elements of a window that is split into shifted images.
 _MOST_PARTS: Final = 64
 
 
@@ -34,7 +34,7 @@ def _pool(node: Node) -> None:
 
 
 def pooled(node: Node, x: Tensor, into: Quantization | None) -> None:
-    """A pool: on integers whose step stays the same, as NNAPI's do."""
+    """Translate a pool: on integers if the output has the same step, as in NNAPI, else on real numbers."""
     node.require_kind(x, "fu" if node.kind == "MaxPool" else "f")
     if x.is_quantized_real and not x.is_known:
         kind = x.computed().type
@@ -60,7 +60,7 @@ def pooled(node: Node, x: Tensor, into: Quantization | None) -> None:
 
 
 def _as_signal(image: Tensor) -> Tensor:
-    """An image of one row as a signal."""
+    """Turn an image of one row back into a signal."""
     order = tuple(axis - (axis > 2) for axis in NHWC if axis != 2)
     return image.seen_as((*image.shape[:2], image.shape[3]), order)
 
@@ -73,7 +73,7 @@ _POOLS: Final = {
 
 
 def _reach(image: Tensor, window: Window) -> list[tuple[int, int]]:
-    """Cells that the windows reach beyond the image, before and behind: fewer or more than the paddings."""
+    """Cells that windows reach before and behind the image, which may differ from the paddings."""
     sides = []
     for at, extent in enumerate(image.shape[2:]):
         before = window.pads[at][0]
@@ -84,7 +84,7 @@ def _reach(image: Tensor, window: Window) -> list[tuple[int, int]]:
 
 
 def _sliding_pool(node: Node, image: Tensor, window: Window) -> Value:
-    """One pool. NNAPI counts no padding and lets no window lie in padding alone; a rest does no harm."""
+    """Append one pool. NNAPI does not count padding, and allows no window in padding alone."""
     value = node.graph.stored(image, NHWC)
     reach = _reach(image, window)
     counted = node.kind == "AveragePool" and bool(node.integer("count_include_pad"))
@@ -122,7 +122,7 @@ def _counted(
     sides: list[tuple[int, int]],
     reach: list[tuple[int, int]],
 ) -> Value:
-    """Averages that count the padding: zeros around, and none of NNAPI's if nothing lies beyond."""
+    """Averages that count the padding: the image is padded with zeros before NNAPI's pool."""
     image = node.graph.real(image)
     wide = padded(node, image, [(0, 0), (0, 0), *((a, max(b, 0)) for a, b in sides)], 0.0)
     rest = [max(r[1] - max(s[1], 0), 0) for r, s in zip(reach, sides, strict=True)]
@@ -136,7 +136,7 @@ def _counted(
 
 
 def _lp_pool(node: Node, image: Tensor, window: Window, reach: list[tuple[int, int]]) -> Value:
-    """NNAPI's is the root of the mean: of a window without padding that many times."""
+    """Multiply NNAPI's L2 pool, the root of the mean, by the root of the number of elements."""
     node.require(
         all(side == (0, 0) or max(side) <= 0 for side in reach),
         "an LpPool is padded, expected no padding",
@@ -150,7 +150,7 @@ def _lp_pool(node: Node, image: Tensor, window: Window, reach: list[tuple[int, i
 
 
 def _dilated(node: Node, image: Tensor, window: Window) -> Value:
-    """The largest of shifted windows: as many as the window has elements."""
+    """The maximum of shifted images, one for each element of the window."""
     node.require(node.kind == "MaxPool", "an average is dilated, expected dilations of 1")
     total: Tensor | None = None
     for part in _shifted(node, node.graph.real(image), window):
@@ -160,7 +160,7 @@ def _dilated(node: Node, image: Tensor, window: Window) -> Value:
 
 
 def _shifted(node: Node, image: Tensor, window: Window) -> list[Tensor]:
-    """Each element of the windows, row by row; beside the image it is the lowest number."""
+    """For each element of the window, the shifted image, with the lowest number outside of the image."""
     node.require(
         window.size[0] * window.size[1] <= _MOST_PARTS,
         f"a window of {window.size} by parts, expected at most {_MOST_PARTS} elements",
@@ -181,7 +181,7 @@ def _shifted(node: Node, image: Tensor, window: Window) -> list[Tensor]:
 
 
 def _places(node: Node, image: Tensor, largest: Tensor, window: Window) -> Tensor:
-    """Which element of the whole input is the first in its window that is the largest."""
+    """The index in the whole input of each window's maximum, the first of equal ones."""
     (rows, columns), (height, width) = image.shape[2:], window.output
     images = image.shape[0] * image.shape[1]
     node.require(image.elements <= INT32_MAX, f"indices of {image.elements} elements")
@@ -212,7 +212,7 @@ def _places(node: Node, image: Tensor, largest: Tensor, window: Window) -> Tenso
 
 @operator("LRN")
 def _lrn(node: Node) -> None:
-    """NNAPI's alpha is for each neighbour, ONNX's for all of them."""
+    """Divide alpha by the number of neighbours: NNAPI's is for each one, ONNX's for all of them."""
     x = node.real()
     size, rank = node.integer("size"), x.rank
     node.require(size % 2 == 1, f"{size} neighbours, NNAPI has as many on both sides")
@@ -229,10 +229,10 @@ def _lrn(node: Node) -> None:
 
 
 # -- Resizing of images ----------------------------------------------------------------------------
-# By NNAPI's operations if they mean the same, else by index or refused.
+# NNAPI's operations are used if they compute the same; otherwise elements are picked, or the node is refused.
 
 
-#: For each neighbour along an axis: the place of each element's, and its weight.
+#: For each neighbour along an axis: its position and weight for each output element.
 Near = list[tuple[Array, Array]]
 
 
@@ -274,7 +274,7 @@ def _axes(node: Node, x: Tensor) -> list[int]:
 
 
 def _target(node: Node, x: Tensor, axes: Sequence[int]) -> tuple[list[float], tuple[int, ...]]:
-    """Scale of each axis, and the extents afterwards."""
+    """The scale of each axis, and the resulting extents."""
     scales, shape = [1.0] * x.rank, list(x.shape)
     sizes = None if _is_old(node) else node.optional(3)
     if sizes is not None and sizes.elements:
@@ -303,7 +303,7 @@ def _target(node: Node, x: Tensor, axes: Sequence[int]) -> tuple[list[float], tu
 
 
 def _origins(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
-    """Where each element of an axis comes from."""
+    """The input coordinate of each output element along an axis."""
     node.graph.budget.spend(64 * size)
     at = np.arange(size, dtype=np.float64)
     if where == "half_pixel":
@@ -322,7 +322,7 @@ def _origins(node: Node, extent: int, size: int, scale: float, where: str) -> Ar
 
 
 def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
-    """Which element each one is."""
+    """The input element of each output element along an axis."""
     at = _origins(node, extent, size, scale, where)
     how = node.string("nearest_mode", "floor" if _is_old(node) else "round_prefer_floor")
     rounded = {
@@ -337,7 +337,7 @@ def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Ar
 
 
 def _picked(node: Node, x: Tensor, shape: tuple[int, ...], places: dict[int, Array]) -> Tensor:
-    """Elements of each axis by index; by NNAPI's own operation if it picks the same."""
+    """Pick elements of each axis by index, or by NNAPI's resize operation if it picks the same."""
     same = all(np.array_equal(at, _as_nnapi(x.shape[axis], at.size)) for axis, at in places.items())
     if x.rank == 4 and same and set(places) <= {2, 3} and x.dtype.kind == "f" and not x.is_known:
         value = node.graph.stored(x, NHWC)
@@ -359,7 +359,7 @@ def _as_nnapi(extent: int, size: int) -> Array:
 def _interpolated(
     node: Node, x: Tensor, shape: tuple[int, ...], scales: Sequence[float], where: str
 ) -> Tensor:
-    """RESIZE_BILINEAR if its coordinates are the file's; else weighted sums along each axis."""
+    """Interpolate by RESIZE_BILINEAR if its coordinates equal the file's; else by weighted sums."""
     is_linear = node.string("mode") == "linear"
     spatial = x.rank in (3, 4) and shape[:2] == x.shape[:2]
     exact = all(abs(x.shape[axis] * scales[axis] - shape[axis]) < 1e-6 for axis in range(x.rank))
@@ -373,7 +373,7 @@ def _interpolated(
         "align_corners with scales that give fractions of elements, expected sizes",
     )
     if is_linear and spatial and where in ends and exact:
-        # NNAPI's corners of one row or column are another case than the file's.
+        # NNAPI aligns the corners of one row or column in another way than ONNX.
         image = as_image(node.graph.real(x) if x.dtype.kind != "f" else x)
         full = shape if x.rank == 4 else (*shape[:2], 1, shape[2])
         value = node.graph.stored(image, NHWC)
@@ -399,7 +399,7 @@ def _interpolated(
 
 
 def _two_near(node: Node, at: Array, extent: int) -> Near:  # noqa: ARG001 - see _four_near
-    """The neighbours of places along an axis, and their weights."""
+    """The two neighbours of each coordinate along an axis, and their weights."""
     at = np.clip(at, 0, extent - 1)
     low = np.floor(at).astype(np.int64)
     weight = at - low
@@ -407,7 +407,7 @@ def _two_near(node: Node, at: Array, extent: int) -> Near:  # noqa: ARG001 - see
 
 
 def _four_near(node: Node, at: Array, extent: int) -> Near:
-    """Two neighbours on each side of places along an axis; those beyond an end are the end itself."""
+    """The four neighbours of each coordinate along an axis; one beyond an end is the end itself."""
     a = node.real_number("cubic_coeff_a", -0.75)
     places = np.floor(at).astype(np.int64) + np.arange(-1, 3)[:, None]
     d = np.abs(places - at)
@@ -421,7 +421,7 @@ def _four_near(node: Node, at: Array, extent: int) -> Near:
 
 
 def _blended(node: Node, x: Tensor, near: Near, axis: int) -> Tensor:
-    """Neighbours of each element along an axis, weighted."""
+    """Add the weighted neighbours of each element along an axis."""
     shape = (-1, *(1,) * (x.rank - 1 - axis))
     total: Tensor | None = None
     for places, weights in near:

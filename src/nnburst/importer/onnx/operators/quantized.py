@@ -32,7 +32,7 @@ _T = OperandType
 
 @operator("QuantizeLinear")
 def _quantize(node: Node) -> None:
-    """QUANTIZE, or nothing if the input is these integers already."""
+    """Append QUANTIZE; no operation if the input already is these integers."""
     x = node.input()
     into = parameters(node, 1, 2)
     dtype = np.dtype(np.uint8 if into.type == _T.TENSOR_QUANT8_ASYMM else np.int8)
@@ -55,7 +55,7 @@ def _quantize(node: Node) -> None:
 
 @operator("DequantizeLinear")
 def _dequantize(node: Node) -> None:
-    """Nothing yet: an operation that computes on integers takes them."""
+    """Note the quantisation only, since a later operation may compute on the integers."""
     x = node.input()
     node.require(
         not node.integer("block_size"),
@@ -84,7 +84,7 @@ def _known(node: Node, x: Tensor) -> Tensor:
 
 
 def _by_parts(node: Node, x: Tensor, by: Quantization) -> Tensor:
-    """Integers whose operand stands for other numbers: their own difference and product."""
+    """Dequantise by SUB and MUL, for integers whose operand has another scale or zero point."""
     node.require(x.dtype == np.uint8, f"{x.dtype} that stands for other numbers elsewhere")
     numbers = converted(node, x, np.dtype(np.float32))
     moved = broadcast(node, _O.SUB, [numbers, constant(np.array([by.zero_point], np.float32))], 0)
@@ -96,7 +96,7 @@ _BINARY: Final = {"QLinearAdd": _O.ADD, "QLinearMul": _O.MUL}
 
 @operator(*_BINARY, domain="com.microsoft")
 def _qlinear_binary(node: Node) -> None:
-    """Inputs: a, its scale and zero point; b, likewise; scale and zero point of the result."""
+    """Inputs are a, its scale and zero point; the same of b; scale and zero point of the result."""
     into = parameters(node, 6, 7)
     x, y = _integers(node, 0), _integers(node, 3)
     saved, node.quantization = node.quantization, into
@@ -110,7 +110,7 @@ def _qlinear_binary(node: Node) -> None:
 
 
 def _put_integers(node: Node, found: Tensor, into: Quantization) -> None:
-    """Give the integers of a result: its own if it is quantised already, else those that it becomes."""
+    """Set the output to a result's integers; a result that is not yet quantised is quantised."""
     if found.is_quantized_real:
         node.put(found)
         as_integers(node, into)
@@ -135,7 +135,7 @@ def _integers(node: Node, position: int) -> Tensor:
 
 @operator("QLinearSigmoid", "QLinearLeakyRelu", domain="com.microsoft")
 def _qlinear_unary(node: Node) -> None:
-    """Inputs: x, its scale and zero point; scale and zero point of the result."""
+    """Inputs are x, its scale and zero point; scale and zero point of the result."""
     into = parameters(node, 3, 4)
     x = node.graph.real(_integers(node, 0))
     value = node.graph.any_form(x)
@@ -149,7 +149,7 @@ def _qlinear_unary(node: Node) -> None:
 
 @operator("QLinearConcat", domain="com.microsoft")
 def _qlinear_concat(node: Node) -> None:
-    """Inputs: scale and zero point of the result; then each part with its own."""
+    """Inputs are scale and zero point of the result, and then each part with its own."""
     into = parameters(node, 0, 1)
     parts = [_integers(node, at) for at in range(2, node.count, 3)]
     saved, node.quantization = node.quantization, into
@@ -159,7 +159,7 @@ def _qlinear_concat(node: Node) -> None:
     _put_integers(node, found, into)
 
 
-#: Operators on integers that compute what these compute on real numbers.
+#: Operators on integers, by the operators that compute the same on real numbers.
 _ON_REAL_NUMBERS: Final = {
     "QLinearAveragePool": "AveragePool",
     "QLinearGlobalAveragePool": "GlobalAveragePool",
@@ -169,20 +169,20 @@ _ON_REAL_NUMBERS: Final = {
 
 @operator(*_ON_REAL_NUMBERS, domain="com.microsoft")
 def _qlinear_as_real(node: Node) -> None:
-    """Inputs: x, its scale and zero point; scale and zero point of the result."""
+    """Inputs are x, its scale and zero point; scale and zero point of the result."""
     node.require(
         not node.integer("channels_last"),
         "channels_last is 1, expected 0: no channels behind the image's axes",
     )
     into = parameters(node, 3, 4)
-    version = node.integer("opset", 11)  # of Softmax, which joined axes before 13
+    version = node.integer("opset", 11)  # of Softmax, which before 13 joins axes
     kind = _ON_REAL_NUMBERS[node.kind]
     _put_real(node, node.likewise(kind, version, [_integers(node, 0)], into), into)
 
 
 @operator("QGemm", domain="com.microsoft")
 def _q_gemm(node: Node) -> None:
-    """Inputs: a, its scale and zero point; b, likewise; c of int32; those of y, which is real without."""
+    """Inputs are a and b, each with scale and zero point; c of int32; those of y, which is real without."""
     alpha = node.real_number("alpha", 1.0)
     node.require(alpha == 1.0, f"alpha is {alpha}, expected 1")
     by = parameters(node, 1, 2)
@@ -204,7 +204,7 @@ def _real_constant(kept: QuantizedConstant) -> Tensor:
 
 
 def _put_real(node: Node, inner: Node, into: Quantization | None) -> None:
-    """Translate an operator on real numbers; its result is integers if it is quantised afterwards."""
+    """Translate an operator on real numbers; the result is quantised if `into` is given."""
     TABLE["", inner.kind](inner)
     found = inner.results[0]
     if into is None:

@@ -22,7 +22,7 @@ from nnburst.importer.tensors import TensorType
 _O = OperationType
 _T = OperandType
 
-#: Steps that a GRU is unrolled into at most.
+#: The most steps that a GRU is unrolled into.
 _MOST_STEPS: Final = 64
 #: NNAPI: activations of recurrent operations by number.
 _ACTIVATIONS: Final = {"relu": 1, "tanh": 4, "sigmoid": 6}
@@ -32,9 +32,9 @@ class Sequence:
     """The inputs and attributes that LSTM, GRU and RNN have in common.
 
     Attributes:
-        x: time × batch × inputs.
+        x: the sequence, time × batch × inputs.
         hidden: number of outputs of a direction.
-        directions: how many.
+        directions: number of directions.
     """
 
     def __init__(self, node: Node, gates: int) -> None:
@@ -84,7 +84,7 @@ class Sequence:
             )
 
     def activations(self, *names: str) -> None:
-        """Refuse others than these of each direction."""
+        """Refuse a direction with other activations than these."""
         given = self.node.attribute("activations") or []
         found = [name.decode().lower() for name in given]
         wanted = [name for _ in range(self.directions) for name in names]
@@ -102,7 +102,7 @@ class Sequence:
         return seen(self.node, sliced(self.node, self.node.graph.real(given), window), shape)
 
     def inputs(self, direction: int) -> Tensor:
-        """The sequence as a direction reads it."""
+        """The sequence in the order in which a direction reads it."""
         return self._turned(self.x, direction)
 
     def _turned(self, x: Tensor, direction: int) -> Tensor:
@@ -111,10 +111,10 @@ class Sequence:
         return gathered(self.node, x, self.node.graph.counted(self.x.shape[0])[::-1], 0)
 
     def finish(self, outputs: list[Tensor], states: list[list[Tensor]]) -> None:
-        """Give all steps, and each state after the last one.
+        """Set the node's outputs: all steps, and each state after the last one.
 
         Args:
-            outputs: of each direction, time × batch × outputs.
+            outputs: outputs of each direction, time × batch × outputs.
             states: each state of each direction, batch × outputs.
         """
         node = self.node
@@ -131,7 +131,7 @@ class Sequence:
 
 @operator("LSTM")
 def _lstm(node: Node) -> None:
-    """Gates are stacked as i o f c; NNAPI takes i f c o. Peepholes are i o f; biases add up."""
+    """ONNX stacks gates as i o f c, NNAPI as i f c o. Peepholes are i o f; biases are added up."""
     sequence = Sequence(node, 4)
     sequence.activations("sigmoid", "tanh", "tanh")
     node.require(
@@ -225,7 +225,7 @@ def _rnn(node: Node) -> None:
 
 @operator("GRU")
 def _gru(node: Node) -> None:
-    """Gates are stacked as z r h. NNAPI has no such operation: a few products for each step."""
+    """ONNX stacks gates as z r h. NNAPI has no GRU: each step becomes a few products."""
     sequence = Sequence(node, 3)
     sequence.activations("sigmoid", "tanh")
     steps = sequence.x.shape[0]

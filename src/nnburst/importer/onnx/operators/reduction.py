@@ -26,13 +26,13 @@ _T = OperandType
 def reduced(
     node: Node, kind: OperationType, x: Tensor, axes: Sequence[int], *, keep: bool
 ) -> Tensor:
-    """One reduction over some axes, in whatever order they are stored.
+    """Append one reduction over some axes, in any order of storage.
 
     Args:
-        node: is translated.
+        node: the node that is translated.
         kind: MEAN or one of REDUCE_…, with axes and whether to keep them.
         x: the tensor.
-        axes: counted from the start.
+        axes: the axes, counted from the start.
         keep: whether the axes stay, with extent 1.
     """
     order = identity(x.rank) if x.is_known else x.order
@@ -51,13 +51,13 @@ def reduced(
 
 
 def without(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """A tensor without some axes of extent 1."""
+    """Remove axes of extent 1 from a tensor."""
     shape = tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes)
     return x.seen_as(shape, removed(x.order, axes))
 
 
 def _fewest(parts: Sequence[tuple[int, bool]]) -> tuple[tuple[int, ...], list[int]]:
-    """Neighbouring axes that are reduced, and neighbours that are not, as one; which are reduced."""
+    """Merge neighbouring axes that are all reduced or all kept; returns extents and the reduced axes."""
     found: list[tuple[int, bool]] = []
     for extent, is_reduced in parts:
         if found and found[-1][1] == is_reduced and len(parts) > MOST_AXES:
@@ -69,7 +69,7 @@ def _fewest(parts: Sequence[tuple[int, bool]]) -> tuple[tuple[int, ...], list[in
 
 
 def chosen_axes(node: Node, rank: int, since: int = 18) -> list[int] | None:
-    """The axes that a reduction names, all if it names none; None if it then does nothing."""
+    """The axes of a reduction; without any, all axes, or None if the reduction then does nothing."""
     axes = node.steering("axes", 1, since)
     if axes:
         return node.axes(axes, rank)
@@ -130,7 +130,7 @@ def _reduce_by_parts(node: Node) -> None:
 
 @operator("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(node: Node) -> None:
-    """A reduction over all axes behind the channels."""
+    """Translate to a reduction over all axes behind the channels."""
     x = node.input()
     node.require_kind(x, "f")
     axes = list(range(2, x.rank))
@@ -147,7 +147,7 @@ def _global_pool(node: Node) -> None:
 
 
 def _requantized(node: Node, value: Value) -> Value:
-    """Integers as those of the output's step: NNAPI's MEAN keeps that of its input."""
+    """Requantise integers to the output's step: NNAPI's MEAN keeps the step of its input."""
     into = node.quantization
     assert into is not None
     wanted = quantized_type(into, value.type.dimensions)
@@ -159,7 +159,7 @@ def _requantized(node: Node, value: Value) -> Value:
 
 @operator("ArgMax", "ArgMin")
 def _arg(node: Node) -> None:
-    """The first of equal ones; the last by turning the axis round."""
+    """ArgMax, ArgMin: the first of equal elements; the last one by reversing the axis."""
     x = node.graph.real(node.input())
     axis = node.axis(node.integer("axis"), x.rank)
     extent = x.shape[axis]
@@ -179,7 +179,7 @@ def _arg(node: Node) -> None:
 
 @operator("TopK")
 def _top_k(node: Node) -> None:
-    """NNAPI: TOPK_V2 takes the largest of the last axis, of equal ones the last; ONNX takes the first."""
+    """NNAPI's TOPK_V2 takes the largest along the last axis, and the last of equal ones; ONNX the first."""
     x = node.graph.real(node.input())
     axis = node.axis(node.integer("axis", -1), x.rank)
     count = node.integer("k") if node.version < 10 else node.integers(1, "k")[0]
@@ -218,13 +218,13 @@ def _lp_normalization(node: Node) -> None:
         size = unary(
             node, _O.SQRT, reduced(node, _O.REDUCE_SUM, mul(node, x, x), [axis], keep=True)
         )
-    tiny = 1e-37 if x.dtype == np.float32 else 6e-8  # a slice of zeros stays so
+    tiny = 1e-37 if x.dtype == np.float32 else 6e-8  # a slice of zeros stays zero
     node.put(div(node, x, broadcast(node, _O.MAXIMUM, [size, filled(tiny, size)])))
 
 
 @operator("CumSum")
 def _cum_sum(node: Node) -> None:
-    """A product with a triangle of ones."""
+    """Translate to a product with a triangular matrix of ones."""
     x = node.real()
     axis = node.axis(int(node.array(1, "axis").reshape(-1)[0]), x.rank)
     extent = x.shape[axis]
@@ -246,7 +246,7 @@ def _cum_sum(node: Node) -> None:
 
 @operator("BatchNormalization")
 def _batch_normalization(node: Node) -> None:
-    """One factor and one summand for each channel."""
+    """Translate to one factor and one summand for each channel."""
     x = node.real()
     node.require(
         not node.integer("training_mode") and not node.is_used(1), "it is in training mode"
@@ -274,7 +274,7 @@ def _batch_normalization(node: Node) -> None:
 def normalized(
     node: Node, x: Tensor, axes: Sequence[int], epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A tensor with mean 0 and variance 1 along axes; the mean; one over the standard deviation."""
+    """Normalise to mean 0 and variance 1 along axes; also returns the mean and 1 / standard deviation."""
     mean = reduced(node, _O.MEAN, x, axes, keep=True)
     centred = sub(node, x, mean)
     variance = reduced(node, _O.MEAN, mul(node, centred, centred), axes, keep=True)
@@ -283,7 +283,7 @@ def normalized(
 
 
 def by_channel(node: Node, x: Tensor, position: int, rank: int) -> Tensor:
-    """A factor or summand for each channel, to be broadcast."""
+    """Reshape a factor or summand for each channel, so that it broadcasts."""
     return seen(node, node.graph.real(node.input(position)), (x.shape[1], *(1,) * (rank - 2)))
 
 
@@ -298,7 +298,7 @@ def _instance_normalization(node: Node) -> None:
 
 @operator("GroupNormalization")
 def _group_normalization(node: Node) -> None:
-    """Groups of channels as one axis."""
+    """Normalise groups of channels, which are one axis each."""
     x, count = node.real(), node.integer("num_groups")
     node.require(
         x.rank > 2 and count > 0 and x.shape[1] % count == 0,

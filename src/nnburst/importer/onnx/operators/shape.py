@@ -30,7 +30,7 @@ _T = OperandType
 
 
 def seen(node: Node, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """The same elements, in the file's order, in another shape."""
+    """Reshape a tensor: the same elements, in the file's order."""
     shape = tuple(shape)
     if tensor.is_known:
         return constant(tensor.array().reshape(shape))
@@ -42,7 +42,7 @@ def seen(node: Node, tensor: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def transposed(tensor: Tensor, perm: Sequence[int]) -> Tensor:
-    """Axes in another order: the elements stay where they are."""
+    """Permute the axes of a tensor; no element moves in memory."""
     if tensor.is_known:
         return constant(tensor.array().transpose(perm))
     places = {axis: at for at, axis in enumerate(perm)}
@@ -94,7 +94,7 @@ def _identity(node: Node) -> None:
 
 @operator("Dropout")
 def _dropout(node: Node) -> None:
-    """Nothing is dropped but in training, and there at a ratio of 0."""
+    """Pass the input on: nothing is dropped, except in training with a ratio other than 0."""
     x = node.input()
     if node.optional(2) is not None:
         known = [t for t in (node.optional(1), node.optional(2)) if t is not None and t.is_known]
@@ -128,7 +128,7 @@ def _size(node: Node) -> None:
 
 @operator("DepthToSpace", "SpaceToDepth")
 def _blocks(node: Node) -> None:
-    """By seeing blocks as axes of their own."""
+    """Reshape, so that blocks are axes of their own, and transpose."""
     x, size = node.input(), node.integer("blocksize")
     node.require(x.rank == 4 and size > 0, f"blocks of {size} in {list(x.shape)}")
     n, c, h, w = x.shape
@@ -165,7 +165,7 @@ def _cast_like(node: Node) -> None:
 
 
 def converted(node: Node, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    """Numbers in another type.
+    """Convert numbers to another type.
 
     In ONNX, real numbers that do not fit are undefined, and integers wrap, which NNAPI's conversion does
     not do.
@@ -189,7 +189,7 @@ def converted(node: Node, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
 
 
 def one_more(tensor: Tensor, axis: int) -> Tensor:
-    """A further axis of extent 1."""
+    """Insert an axis of extent 1."""
     shape: Shape = (*tensor.shape[:axis], 1, *tensor.shape[axis:])
     if tensor.is_known:
         return constant(tensor.array().reshape(shape))
@@ -199,13 +199,13 @@ def one_more(tensor: Tensor, axis: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """A tensor in a form in which some axes are one.
+    """A tensor in a form in which some of its axes are one axis of the operand.
 
     Attributes:
         value: the operand.
-        axis: which of its axes they are.
+        axis: axis of the operand that they form.
         tensor: the original tensor.
-        order: in which it is stored.
+        order: order in which the tensor's axes are stored.
     """
 
     value: Value
@@ -214,12 +214,12 @@ class Along:
     order: Order
 
     def restored(self, value: Value) -> Tensor:
-        """A result of the same form as the tensor that it was made from."""
+        """Give a result of this form the shape of the original tensor."""
         return Tensor(self.tensor.shape, self.tensor.dtype, value=value, order=self.order)
 
 
 def with_neighbours(order: Order, axes: Sequence[int]) -> Order:
-    """An order in which axes lie side by side, the outer one first, with the least that moves."""
+    """An order in which `axes` are neighbours, the outer one first, with as few moves as possible."""
     wanted = list(axes)
     at = [order.index(axis) for axis in wanted]
     if all(b == a + 1 for a, b in pairwise(at)):
@@ -233,10 +233,10 @@ def along(node: Node, tensor: Tensor, axes: Sequence[int], *, keep: bool = True)
     """Bring a tensor into a form for an operation along some axes.
 
     Args:
-        node: is translated.
-        tensor: of any form.
-        axes: ascending, neighbours in the file's order.
-        keep: whether to keep the operand's own axes if there are few enough, and only one is wanted.
+        node: the node that is translated.
+        tensor: a tensor of any form.
+        axes: the axes, ascending and neighbours in the file's order.
+        keep: whether to keep the operand's own axes if there are few enough and `axes` has only one.
     """
     have = identity(tensor.rank) if tensor.is_known else tensor.order
     order = with_neighbours(have, axes)

@@ -21,7 +21,7 @@ from nnburst.importer.tensors import Refused, integers
 _O = OperationType
 _T = OperandType
 
-#: Types that CONCATENATION, PAD and TRANSPOSE do not take.
+#: Types that CONCATENATION, PAD and TRANSPOSE do not support.
 _BY_PLACE: Final = frozenset({_T.TENSOR_INT32})
 
 
@@ -33,7 +33,7 @@ def _concat(node: Node) -> None:
 
 
 def concatenated(node: Node, tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors one behind the other along an axis; quantised ones stay so if the result is."""
+    """Join tensors along an axis; quantised ones stay quantised if the result is."""
     into = node.quantization
     if into is None or not all(t.is_quantized_real and not t.is_known for t in tensors):
         tensors = [node.graph.real(tensor) for tensor in tensors]
@@ -63,7 +63,7 @@ def concatenated(node: Node, tensors: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def _joined(node: Node, values: list[Value], axis: int, dims: tuple[int, ...]) -> Value | None:
-    """Of types that CONCATENATION does not take: each picked into its place, then chosen between."""
+    """Join values of types that CONCATENATION does not support: place each one, then select between them."""
     kind = values[0].type.type
     if kind == _T.TENSOR_BOOL8:
         numbers = [node.graph.as_numbers(value) for value in values]
@@ -86,7 +86,7 @@ def _joined(node: Node, values: list[Value], axis: int, dims: tuple[int, ...]) -
 
 
 def _chosen(node: Node, value: Value, places: Array, otherwise: Value | None) -> Value:
-    """Elements by their place; those without one (-1) come from another operand of the result's shape."""
+    """Pick elements by position; those at -1 come from another operand of the result's shape."""
     found = node.graph.picked(value, np.maximum(places, 0))
     if otherwise is None:
         return found
@@ -114,7 +114,7 @@ def _slice(node: Node) -> None:
 
 
 def sliced(node: Node, x: Tensor, windows: Sequence[slice]) -> Tensor:
-    """A window of a tensor: SLICE in steps of 1, by index otherwise."""
+    """Slice a tensor: by SLICE in steps of 1, otherwise by index."""
     if x.is_known:
         return constant(x.array()[tuple(windows)])
     picked = [range(extent)[window] for extent, window in zip(x.shape, windows, strict=True)]
@@ -148,7 +148,7 @@ def _cut(node: Node, x: Tensor, starts: Sequence[int], shape: tuple[int, ...]) -
 def _fewer(
     begin: Sequence[int], size: Sequence[int], dims: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """A slice with the axes that it takes whole as one with the axis before them."""
+    """Merge the axes that a slice keeps whole with the axis before them."""
     found: list[tuple[int, int, int]] = []
     for b, s, d in zip(begin, size, dims, strict=True):
         if found and s == d:
@@ -166,7 +166,7 @@ def _gather(node: Node) -> None:
 
 
 def taken(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
-    """Slices of a tensor along an axis by indices, known or computed, which may count from the end."""
+    """Gather along an axis by indices, known or computed, which may count from the end."""
     extent = x.shape[axis]
     if index.is_known:
         places = index.array().astype(np.int64)
@@ -180,7 +180,7 @@ def taken(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
 
 
 def from_start(node: Node, index: Tensor, extent: int) -> Tensor:
-    """Indices that may count from the end, counted from the start: (i + n) mod n, without a remainder."""
+    """Make indices count from the start: (i + n) mod n, written without a remainder."""
     below = broadcast(node, _O.LESS, [index, filled(0, index)], dtype=np.dtype(np.bool_))
     more = broadcast(node, _O.ADD, [index, filled(extent, index)], 0)
     dims = index.computed().type.dimensions
@@ -190,10 +190,10 @@ def from_start(node: Node, index: Tensor, extent: int) -> Tensor:
 
 
 def gathered(node: Node, x: Tensor, places: Array, axis: int) -> Tensor:
-    """Slices of a tensor along an axis by known indices, none below 0."""
+    """Gather along an axis by known indices, none of which is below 0."""
     if x.is_known:
         return constant(np.take(x.array(), places, axis))
-    if places.size == 1:  # a slice moves less
+    if places.size == 1:  # a slice moves fewer elements
         start = [0] * x.rank
         start[axis] = int(places.reshape(-1)[0])
         shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
@@ -224,7 +224,7 @@ def _gathered(
 
 @operator("GatherElements")
 def _gather_elements(node: Node) -> None:
-    """By each element's place."""
+    """Pick each element by its position in the flattened tensor."""
     x, index = node.input(0), node.array(1, "indices").astype(np.int64)
     axis = node.axis(node.integer("axis"), x.rank)
     extent = x.shape[axis]
@@ -287,7 +287,7 @@ def _padded_by_index(node: Node, x: Tensor, sides: Sequence[tuple[int, int]], mo
 
 
 def padded(node: Node, x: Tensor, sides: Sequence[tuple[int, int]], number: float) -> Tensor:
-    """A tensor with one number around it."""
+    """Pad a tensor with one number."""
     if not any(a or b for a, b in sides):
         return x
     if x.is_known:

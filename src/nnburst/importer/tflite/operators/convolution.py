@@ -56,10 +56,10 @@ def bias_input(op: Operator, position: int, x: Value, weights: Value, channels: 
 
     Args:
         op: the operator.
-        position: of its bias, which may be left out.
+        position: position of its bias input, which may be omitted.
         x: the input that is multiplied with the weights.
-        weights: quantised like NNAPI's if `x` is.
-        channels: elements that a bias has.
+        weights: weights, quantised as NNAPI requires if `x` is.
+        channels: number of elements of the bias.
     """
     kind = TensorType(x.type.type, (channels,))
     if x.type.is_quantized:
@@ -127,7 +127,7 @@ def _depthwise_conv_2d(op: Operator) -> None:
 
 
 def _dilated(dilation: list[int]) -> list[Any]:
-    """The last operands, which came with 1.2: only if they add something."""
+    """The dilation operands, which exist since 1.2; none if the dilation is 1."""
     return [] if dilation == [1, 1] else [False, *dilation]
 
 
@@ -181,7 +181,7 @@ def _fully_connected(op: Operator) -> None:
 def _as_convolution(
     op: Operator, x: Value, weights: Value, bias: Argument, activation: int
 ) -> None:
-    """Weights with a scale per unit: NNAPI has them in convolutions only, here of single pixels."""
+    """FULLY_CONNECTED with per-channel weights, as a convolution of single pixels: only that allows them."""
     units, size = weights.type.dimensions
     batch = x.type.elements // size
     params = weights.type.extra_params

@@ -1,4 +1,4 @@
-"""Translates the operators of a .tflite file that work on single elements, reductions and normalisations."""
+"""Translates a .tflite file's operators on single elements, reductions and normalisations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _dequantize(op: Operator) -> None:
 
 @operator("DENSIFY")
 def _densify(op: Operator) -> None:
-    """Constants are dense wherever they are read, so nothing is left to do."""
+    """Pass the input on: sparse constants are made dense when they are read."""
     x = op.input()
     op.require(x.constant is not None, "the input is computed, expected a constant")
     op.becomes(x)
@@ -49,10 +49,10 @@ def _densify(op: Operator) -> None:
 
 @operator("QUANTIZE")
 def _quantize(op: Operator) -> None:
-    """From integers to integers: nothing if nothing changes, else through real numbers.
+    """Quantise; integers are requantised through real numbers unless their quantisation stays the same.
 
-    NNAPI quantises real numbers only. With equal scales, as at the uint8 border of an int8 network,
-    the way through float32 is exact.
+    NNAPI quantises real numbers only. With equal scales, as at the uint8 inputs and outputs of an int8
+    network, conversion through float32 is exact.
     """
     x, kind = op.input(), op.output_type()
     op.require_type(x, FLOAT | QUANT8, "input")
@@ -66,7 +66,7 @@ def _quantize(op: Operator) -> None:
 
 
 def requantize(op: Operator, x: Value) -> None:
-    """Let the operator's output be `x` with the output's quantisation."""
+    """Set the operator's output to `x`, requantised as the output."""
     real = op.temporary(TensorType(_T.TENSOR_FLOAT32, x.type.dimensions))
     op.emit(OperationType.DEQUANTIZE, [x], [real])
     op.emit(OperationType.QUANTIZE, [real])
@@ -78,7 +78,7 @@ _Types = frozenset[OperandType]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """An operator that is one operation of NNAPI: which, on which types, with which options."""
+    """How an operator becomes one NNAPI operation: which one, on which types, with which options."""
 
     operation: OperationType
     types: _Types
@@ -144,7 +144,7 @@ def _binary(kind: _Kind) -> Translate:
 
 
 def _operands(op: Operator) -> tuple[Value, Value]:
-    """Both inputs; a constant is made real if the other one is."""
+    """Both inputs; a quantised constant is dequantised if the other input is real."""
     x, y = op.input(0), op.input(1)
     return op.real_input(0, y), op.real_input(1, x)
 
@@ -165,7 +165,7 @@ TABLE.update({name: _binary(kind) for name, kind in _BINARY.items()})
 
 @operator(*_RELU)
 def _relu(op: Operator) -> None:
-    """An output with a quantisation of its own, which NNAPI's do not have, is quantised after."""
+    """Append a RELU; an output with another quantisation than the input is requantised afterwards."""
     x = op.input()
     op.require_type(x, FLOAT | QUANT8, "input")
     kind = op.output_type()
@@ -185,7 +185,7 @@ def _elu(op: Operator) -> None:
 
 @operator("LEAKY_RELU")
 def _leaky_relu(op: Operator) -> None:
-    """PRELU with the same slope everywhere."""
+    """Translate to PRELU with one slope for all elements."""
     x = op.input()
     op.require_type(x, FLOAT | QUANT8, "input")
     slope = float(op.options("LeakyReluOptions").Alpha())
@@ -234,7 +234,7 @@ def _select(op: Operator) -> None:
 
 @operator("SELECT_V2")
 def _select_v2(op: Operator) -> None:
-    """NNAPI's SELECT does not broadcast: what is smaller is repeated before it."""
+    """Repeat smaller inputs before SELECT, which does not broadcast in NNAPI."""
     condition, x, y = _to_select(op)
     dims = op.output_type().dimensions
     shapes = [value.type.dimensions for value in (condition, x, y)]
@@ -258,7 +258,7 @@ def _to_select(op: Operator) -> tuple[Value, Value, Value]:
 
 
 def _broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """None if they do not go together."""
+    """The shape that these shapes broadcast to; None if they do not."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -266,7 +266,7 @@ def _broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | Non
 
 
 def _repeated(op: Operator, x: Value, dims: tuple[int, ...]) -> Value:
-    """Numbers that fill an operand of extents that they broadcast to."""
+    """Repeat a value to extents that it broadcasts to."""
     padded = (*[1] * (len(dims) - len(x.type.dimensions)), *x.type.dimensions)
     if padded != x.type.dimensions:
         shaped = op.temporary(replace(x.type, dimensions=padded))
@@ -310,7 +310,7 @@ def _reduce(op: Operator) -> None:
     op.require_type(x, types, "input")
     axes = [op.axis(axis, len(x.type.dimensions)) for axis in op.integers(1, "axes")]
     keep = bool(op.options("ReducerOptions").KeepDims())
-    flag = int(keep) if kind == OperationType.MEAN else keep  # NNAPI: an INT32 for MEAN alone
+    flag = int(keep) if kind == OperationType.MEAN else keep  # NNAPI: INT32 for MEAN only
     op.emit(kind, [x, integers(axes), flag])
 
 

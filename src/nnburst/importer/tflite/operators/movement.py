@@ -43,14 +43,14 @@ def _hashtable_lookup(op: Operator) -> None:
 
 @operator("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 def _reshape(op: Operator) -> None:
-    """The file has all shapes, so the operand with the shape is not read."""
+    """Reshape to the output's shape in the file, without reading the operand with the shape."""
     x, kind = op.input(), op.output_type()
     op.require_type(x, FLOAT | QUANT8 | INT32, "input")
     reshape(op, x, kind.dimensions)
 
 
 def reshape(op: Operator, x: Value, dimensions: tuple[int, ...], position: int = 0) -> None:
-    """Let output `position` be the elements of `x` in another shape."""
+    """Set output `position` to the elements of `x` in another shape."""
     kind = op.output_type(position)
     op.require(
         kind.elements == x.type.elements and kind.dimensions == dimensions,
@@ -75,7 +75,7 @@ def _reverse(op: Operator) -> None:
 
 @operator("SHAPE")
 def _shape(op: Operator) -> None:
-    """Shapes are known in the file: a constant."""
+    """Translate SHAPE to a constant, since the file has all shapes."""
     shape = integers(op.input().type.dimensions)
     op.require_type(Value(op.output_type()), INT32, "output")
     op.becomes(Value(shape.type, None, shape))
@@ -121,7 +121,7 @@ def _pack(op: Operator) -> None:
 
 @operator("UNPACK")
 def _unpack(op: Operator) -> None:
-    """SPLIT, and a RESHAPE of each part that drops the axis."""
+    """Translate UNPACK to SPLIT, and a RESHAPE of each part that drops the axis."""
     x = op.input()
     op.require_type(x, _TYPES, "input")
     count = len(op.output_tensors)
@@ -144,7 +144,7 @@ def _split(op: Operator) -> None:
 
 @operator("SPLIT_V")
 def _split_v(op: Operator) -> None:
-    """One SLICE for each output: NNAPI splits into equal parts only."""
+    """Translate to one SLICE for each output, since NNAPI splits into equal parts only."""
     x = op.input(0)
     op.require_type(x, _TYPES, "input")
     rank = len(x.type.dimensions)
@@ -227,8 +227,8 @@ def _strided_slice(op: Operator) -> None:
 def _element(op: Operator, axis: int, extent: int, begin: int) -> int:
     """The one element of a dimension that is dropped, counted from the front.
 
-    The format takes it by its begin alone: converters write an end of 0 for the last one. NNAPI
-    looks at both bounds, and at the masks that open them.
+    The format uses only the begin: converters write an end of 0 for the last element. NNAPI uses both bounds,
+    and the masks that open them.
     """
     if op.options("StridedSliceOptions").BeginMask() >> axis & 1:
         return 0
@@ -245,7 +245,7 @@ def _pad(op: Operator) -> None:
 
 @operator("PADV2")
 def _pad_v2(op: Operator) -> None:
-    """The value is a tensor in the file and a scalar in NNAPI; stored numbers stay as they are."""
+    """Turn the padding value, a tensor in the file, into NNAPI's scalar; stored integers stay the same."""
     x = op.input(0)
     op.require_type(x, FLOAT | QUANT8, "input")
     op.require_type(op.input(1), INT32, "paddings")
@@ -287,7 +287,7 @@ def _space_to_batch(op: Operator) -> None:
 
 @operator("BATCH_TO_SPACE_ND")
 def _batch_to_space(op: Operator) -> None:
-    """NNAPI does not crop: a SLICE does it after."""
+    """Crop by a SLICE afterwards, since NNAPI does not crop."""
     _require_image(op)
     x, kind = op.input(0), op.output_type()
     crops = op.integers(2, "crops")

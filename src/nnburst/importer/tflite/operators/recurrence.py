@@ -12,7 +12,7 @@ from nnburst.importer.tensors import Refused
 from nnburst.importer.tflite.graph import Variable
 from nnburst.importer.tflite.operator import BOOL8, FLOAT, Operator, operator
 
-#: NNAPI: recurrent operations take these activations by these numbers; an LSTM has no RELU1.
+#: NNAPI: activations of recurrent operations and their numbers; an LSTM has no RELU1.
 _ACTIVATIONS: Final = {"NONE": 0, "RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3, "TANH": 4}
 #: Inputs of both LSTMs before the states, which are the same in the file and in NNAPI.
 _LSTM_WEIGHTS: Final = 18
@@ -21,7 +21,7 @@ _LAYER_NORM: Final = range(20, 24)
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A state of one operator: the operands before and after it."""
+    """A state of one operator: its operands before and after the operator."""
 
     variable: Variable
     before: Value
@@ -83,7 +83,7 @@ def _lstm(op: Operator) -> None:
     inputs, states = _operands(op, _LSTM_WEIGHTS), _states(op, 18, 19)
     before = [state.before for state in states]
     batch, units = before[1].type.dimensions[0], before[1].type.dimensions[-1]
-    gates = 3 if inputs[1] is None else 4  # without an input gate, one part less
+    gates = 3 if inputs[1] is None else 4  # without an input gate, there is one part less
     scratch = op.temporary(op.input().type.reshaped(batch, gates * units))
     layer_norm = _layer_norm(op)
     op.emit(
@@ -95,7 +95,7 @@ def _lstm(op: Operator) -> None:
 
 
 def _operands(op: Operator, count: int) -> list[Value | None]:
-    """The first inputs, all of them real: quantised constants are made so."""
+    """The first inputs as real numbers: quantised constants are dequantised."""
     op.require_type(op.input(), FLOAT, "input")
     return [_optional_real(op, position) for position in range(count)]
 
