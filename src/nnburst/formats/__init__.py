@@ -1,4 +1,4 @@
-"""Reads and writes files of networks (ONNX, .tflite) by their parts, for the layers that use them.
+"""Reads and writes files of networks (ONNX, .tflite), for the layers that use their parts.
 
 Nothing here executes or translates a network.
 """

@@ -19,7 +19,7 @@ from nnburst.formats.protobuf import (
     text,
 )
 
-#: Charges for objects that are made of the file's parts, generously rounded up.
+#: Bytes charged for objects that are made of the file's parts, rounded up generously.
 _NODE_COST: Final = 2048
 _ENTRY_COST: Final = 512
 
@@ -29,10 +29,10 @@ class ValueInfo:
     """A tensor as a file declares it.
 
     Attributes:
-        name: of the tensor.
+        name: name of the tensor.
         element: name of its element type; for any other value its kind ("a sequence").
-        shape: its extents; a string or None for one that is open; None if even the rank is.
-        is_tensor: whether it is one.
+        shape: its extents, with a string or None for an open one; None if the rank is open, too.
+        is_tensor: whether the value is a tensor.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Attribute:
     """An attribute of a node.
 
     Attributes:
-        name: of it.
+        name: name of the attribute.
         value: a float, int, bytes, tensor or graph, or a list of these; None for another kind.
-        reference: the attribute of the function around it that it stands for, or "".
+        reference: the attribute of the enclosing function that gives the value, or "".
     """
 
     name: str = ""
@@ -67,7 +67,7 @@ class Attribute:
 
 @dataclass(slots=True)
 class NodeProto:
-    """A node of a graph. An empty name of an input or output is one that is left out."""
+    """A node of a graph. An omitted input or output has an empty name."""
 
     op_type: str = ""
     domain: str = ""
@@ -92,7 +92,7 @@ class GraphProto:
 
 @dataclass(slots=True)
 class FunctionProto:
-    """A local function: the nodes that an operator of the file's own consists of."""
+    """A local function: the nodes that define an operator of the file."""
 
     name: str = ""
     domain: str = ""
@@ -112,8 +112,8 @@ class OnnxFile:
         budget: counts the memory and work that reading costs.
         graph: the network.
         opsets: version of the operators, by domain; "" is ONNX's own.
-        functions: local ones, by domain, name and overload.
-        metadata: its further properties by name.
+        functions: local functions, by domain, name and overload.
+        metadata: the file's other properties, by name.
         description: the file's own text, or its producer's name.
     """
 
@@ -129,7 +129,7 @@ def read_model(content: bytes | memoryview) -> OnnxFile:
     """Read a file.
 
     Args:
-        content: its bytes, which stay as they are; tensors are views of them.
+        content: bytes of the file, which must not change; tensors are views of them.
 
     Raises:
         InvalidArgument: they are not an intact ONNX file.
@@ -180,7 +180,7 @@ def _opset(message: Message) -> tuple[str, int]:
 
 
 def plain_domain(domain: str) -> str:
-    """The domain, "" for ONNX's own under its long name."""
+    """A domain's name, which is "" for ONNX's own domain under its long name."""
     return "" if domain == "ai.onnx" else domain
 
 
@@ -345,7 +345,7 @@ _KINDS: Final = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "optional
 
 
 def _type(message: Message) -> ValueInfo:
-    """A TypeProto."""
+    """Parse a TypeProto."""
     found = ValueInfo("")
     for entry in message.fields():
         if entry.number == 1:
@@ -377,7 +377,7 @@ def _extent(message: Message) -> int | str | None:
 
 
 def tensors_of(file: OnnxFile) -> Iterator[tuple[str, TensorProto]]:
-    """Every tensor of a file, wherever it is, with where: initializers, attributes, functions."""
+    """Every tensor of a file (initializers, attributes, functions), each with a text of where it is."""
     yield from _of_graph(file.graph, "the graph")
     for function in file.functions.values():
         for attribute in function.defaults.values():

@@ -1,4 +1,4 @@
-"""Reads the tensors of an ONNX file as arrays; their values may lie in files beside it."""
+"""Reads the tensors of an ONNX file as arrays; their values may be in external data files."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class TensorProto:
     """A tensor of the file.
 
     Attributes:
-        name: of the tensor.
+        name: name of the tensor.
         element: name of its element type.
         shape: its extents; empty for a scalar.
-        external: how another file's bytes are named, if they are there.
+        external: entries that name another file and a range of it, if the values lie there.
     """
 
     name: str = ""
@@ -70,7 +70,7 @@ class TensorProto:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the elements.
+        """Numpy's type of the elements.
 
         Raises:
             Malformed: numpy has no such type.
@@ -86,13 +86,13 @@ class TensorProto:
         return math.prod(self.shape)
 
     def array(self, external: Callable[[TensorProto], memoryview]) -> Array:
-        """The value, read-only: a view of the file if its bytes lie there.
+        """The value, read-only: a view of the file if it has the value's bytes.
 
         Args:
-            external: gives the bytes of one whose values lie elsewhere.
+            external: returns the bytes of a tensor whose values are in another file.
 
         Raises:
-            InvalidArgument: the values are not as many as the shape has.
+            InvalidArgument: the number of values does not fit the shape.
         """
         raw = external(self) if self.is_external else self._raw
         if raw is not None:
@@ -119,7 +119,7 @@ class TensorProto:
 
 
 def reals(field: Field, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-    """The floating-point numbers of a repeated field: one, or packed ones; a view of the file."""
+    """The floating-point numbers of a repeated field, which may be packed: a view of the file."""
     kind = np.dtype(dtype)
     if len(field.view) % kind.itemsize or (not field.packed and len(field.view) != kind.itemsize):
         raise Malformed(f"field {field.number} has {len(field.view)} bytes of {kind}")
@@ -127,7 +127,7 @@ def reals(field: Field, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
 
 
 def read_tensor(message: Message) -> TensorProto:
-    """A TensorProto."""
+    """Parse a TensorProto."""
     message.budget.spend(1024)
     found = TensorProto()
     dims: list[int] = []
@@ -158,7 +158,7 @@ def read_tensor(message: Message) -> TensorProto:
 
 
 def _read_values(tensor: TensorProto, entry: Field, message: Message) -> None:
-    """Values that are not bytes: numbers of their own."""
+    """Read values that are stored as numbers, not as raw bytes."""
     if entry.number in (4, 10):
         tensor._reals = _more(
             tensor._reals, reals(entry, "<f4" if entry.number == 4 else "<f8"), message
@@ -168,7 +168,7 @@ def _read_values(tensor: TensorProto, entry: Field, message: Message) -> None:
 
 
 def _more(before: Array | None, new: Array, message: Message) -> Array:
-    """Numbers that come in several fields."""
+    """Join numbers that are stored in several fields."""
     if before is None:
         return new
     message.budget.spend(before.nbytes + new.nbytes)
@@ -176,7 +176,7 @@ def _more(before: Array | None, new: Array, message: Message) -> Array:
 
 
 def read_pair(message: Message) -> tuple[str, str]:
-    """A StringStringEntryProto."""
+    """Parse a StringStringEntryProto."""
     key = value = ""
     for entry in message.fields():
         if entry.number == 1:
@@ -186,23 +186,23 @@ def read_pair(message: Message) -> tuple[str, str]:
     return key, value
 
 
-# -- Values in files beside the ONNX file ----------------------------------------------------------
+# -- Values in external data files -----------------------------------------------------------------
 # A file from an unknown source names other files. So only a regular file inside its own directory is
 # read, with no link on the way to it, each opened relative to the directory that was opened before.
 
 
 class ExternalData:
-    """Bytes of a directory's files, each read once. Not thread-safe."""
+    """The external data files of an ONNX file, each read once. Not thread-safe."""
 
     def __init__(
         self, directory: Path | None, budget: Budget, files: Mapping[str, memoryview] | None = None
     ) -> None:
-        """Begin with nothing read.
+        """Begin without files read.
 
         Args:
-            directory: that an ONNX file lies in; None for one that came as bytes.
-            budget: of the file.
-            files: that came with it, by the names that it has for them.
+            directory: directory of the ONNX file; None for one that is given as bytes.
+            budget: budget of the ONNX file.
+            files: bytes of files that are given with it, by the names that it has for them.
         """
         self._directory = directory
         self._budget = budget
@@ -229,7 +229,7 @@ class ExternalData:
         """The whole file that a tensor's values lie in.
 
         Raises:
-            InvalidArgument: it may not be read.
+            InvalidArgument: the file may not be read.
         """
         what = _place(tensor)
         location = _location(tensor)
@@ -250,12 +250,12 @@ class ExternalData:
 
 
 def _location(tensor: TensorProto) -> str:
-    """The file that a tensor's values lie in, as the network names it."""
+    """The network's name for the file with a tensor's values."""
     return tensor.external.get("location", "")
 
 
 def _place(tensor: TensorProto) -> str:
-    """Tensor and file, for messages."""
+    """Names of a tensor and its file, for messages."""
     return f"tensor {tensor.name!r} lies in {_location(tensor)!r}"
 
 

@@ -1,4 +1,4 @@
-"""Writes ONNX files, and changes shapes and outputs in files that others wrote."""
+"""Writes ONNX files, and changes shapes and outputs of existing files."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _EXTERNAL: Final = 1
 
 
 def described(name: str, element: int, extents: Sequence[int | str]) -> bytes:
-    """An input or output (ValueInfoProto); extents that are open have names.
+    """Encode an input or output (ValueInfoProto); open extents have names.
 
     Args:
-        name: of it.
+        name: name of the tensor.
         element: ONNX's number of its type.
-        extents: of it.
+        extents: its extents.
     """
     shape = b"".join(field(1, field(2 if isinstance(each, str) else 1, each)) for each in extents)
     return field(1, name) + field(2, field(1, field(1, element) + field(2, shape)))
 
 
 def tensor(name: str, element: int, extents: Sequence[int], values: bytes) -> bytes:
-    """An initializer (TensorProto) with its elements, little-endian."""
+    """Encode an initializer (TensorProto) with its elements, little-endian."""
     return _tensor_head(name, element, extents) + field(9, values)
 
 
 def tensor_elsewhere(
     name: str, element: int, extents: Sequence[int], place: tuple[str, int, int]
 ) -> bytes:
-    """An initializer whose elements lie in another file: its name, the offset and the length."""
+    """Encode an initializer with its elements in another file; `place` is file name, offset and length."""
     keys = zip(("location", "offset", "length"), place, strict=True)
     entries = b"".join(field(13, field(1, key) + field(2, str(value))) for key, value in keys)
     return _tensor_head(name, element, extents) + entries + field(14, _EXTERNAL)
@@ -50,7 +50,7 @@ def node(
     attributes: Mapping[str, Attribute],
     domain: str = "",
 ) -> bytes:
-    """An operator (NodeProto), of the standard unless a domain is given; an input left out is called ""."""
+    """Encode an operator (NodeProto), by default of ONNX's own domain; an omitted input is named ""."""
     parts = [field(1, name) for name in inputs] + [field(2, name) for name in outputs]
     parts += [field(4, kind)]
     parts += [field(5, _attribute(name, value)) for name, value in attributes.items()]
@@ -81,16 +81,16 @@ def model(
     version: int,
     domains: Sequence[str] = (),
 ) -> bytes:
-    """A file (ModelProto) with one graph.
+    """Encode a file (ModelProto) with one graph.
 
     Args:
-        nodes: in order.
+        nodes: operators in order.
         initializers: constants.
-        inputs: as `described`.
-        outputs: likewise.
-        opset: version of the standard's operators.
-        version: of the format.
-        domains: others whose operators, of version 1, are used.
+        inputs: inputs, from `described`.
+        outputs: outputs, from `described`.
+        opset: version of the operators of ONNX's own domain.
+        version: version of the format.
+        domains: other domains whose operators, of version 1, are used.
     """
     graph = b"".join(
         [
@@ -111,11 +111,11 @@ _NODE, _OUTPUT, _INT64 = 1, 12, 7
 
 
 def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
-    """The file with these dimensions of its inputs, so that an engine can infer those of its outputs.
+    """Change the dimensions of a file's inputs, so that an engine can infer those of its outputs.
 
     Args:
-        content: of a file that was read.
-        shapes: by name of input.
+        content: bytes of a file that was read.
+        shapes: dimensions by name of input.
 
     Raises:
         Malformed: the bytes are not an intact file.
@@ -138,11 +138,11 @@ def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
 
 
 def with_largest(content: bytes, outputs: Mapping[str, tuple[str, Sequence[int | str]]]) -> bytes:
-    """The file with the index of the largest along the last axis (INT64) in place of some outputs.
+    """Replace outputs of a file with the index of the largest element along the last axis (INT64).
 
     Args:
-        content: of a file that was read.
-        outputs: new names and extents, by names.
+        content: bytes of a file that was read.
+        outputs: new names and extents, by names of the outputs.
 
     Raises:
         Malformed: the bytes are not an intact file.
@@ -167,7 +167,7 @@ def with_largest(content: bytes, outputs: Mapping[str, tuple[str, Sequence[int |
 
 
 def _rewritten(view: memoryview, number: int, change: Callable[[memoryview], bytes]) -> bytes:
-    """A message whose fields of this number, themselves messages, are changed."""
+    """Rewrite a message by applying `change` to its fields of this number, which are messages."""
     return b"".join(
         field(number, change(each.view)) if each.number == number else view[each.start : each.end]
         for each in fields(view)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from nnburst.formats.budget import Budget
 from nnburst.hal.errors import InvalidArgument
 
-#: Charge for a field, generously rounded up.
+#: Bytes charged for a field, rounded up generously.
 _FIELD_COST: Final = 16
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
 #: Deepest nesting of messages (graphs in attributes of nodes of graphs …).
@@ -33,12 +33,12 @@ class Field(NamedTuple):
     """A field of a message.
 
     Attributes:
-        number: which.
-        integer: its value as unsigned 64 bit; if it has a length, that.
+        number: the field's number.
+        integer: its value as unsigned 64 bit, or its length if it has one.
         view: its bytes, if it has a length or a fixed size; else empty.
         packed: whether it has a length, as strings, messages and packed numbers do.
         start: byte of the message at which it begins.
-        end: byte behind it.
+        end: first byte behind it.
     """
 
     number: int
@@ -53,18 +53,18 @@ _EMPTY: Final = memoryview(b"")
 
 
 class Message:
-    """A message that is read once, field by field.
+    """A message whose fields are read once, in order.
 
     Attributes:
         view: its bytes.
-        budget: is charged.
-        depth: how many messages it lies in.
+        budget: the budget that fields are charged to.
+        depth: number of messages around it.
     """
 
     __slots__ = ("budget", "depth", "view")
 
     def __init__(self, view: memoryview, budget: Budget, depth: int = 0) -> None:
-        """Of bytes that stay as they are."""
+        """Begin with bytes that must not change."""
         if depth > DEEPEST:
             raise Malformed(f"messages are nested more than {DEEPEST} deep")
         self.view, self.budget, self.depth = view, budget, depth
@@ -121,7 +121,7 @@ def once(what: str, before: object) -> None:
 
 
 def varint(view: memoryview, at: int) -> tuple[int, int]:
-    """The integer at byte `at`, as unsigned 64 bit, and where the next field begins."""
+    """The integer at byte `at`, as unsigned 64 bit, and the position behind it."""
     value = shift = 0
     while shift < 70:
         if at >= len(view):
@@ -141,7 +141,7 @@ def signed(value: int) -> int:
 
 
 def integers(field: Field, budget: Budget) -> list[int]:
-    """The signed integers of a repeated field: one, or packed ones."""
+    """The signed integers of a repeated field, which may be packed."""
     if not field.packed:
         return [signed(field.integer)]
     budget.spend(64 * len(field.view))
@@ -153,14 +153,14 @@ def integers(field: Field, budget: Budget) -> list[int]:
 
 
 def real(field: Field) -> float:
-    """A 32-bit floating-point number."""
+    """The value of a 32-bit floating-point field."""
     if field.packed or len(field.view) != 4:
         raise Malformed(f"field {field.number} is not a 32-bit number")
     return float(struct.unpack("<f", field.view)[0])
 
 
 def text(field: Field, budget: Budget) -> str:
-    """A string; bytes that are not UTF-8 are escaped."""
+    """The value of a string field; bytes that are not UTF-8 are escaped."""
     if not field.packed:
         raise Malformed(f"field {field.number} is a number, expected a string")
     budget.spend(64 + 4 * len(field.view))
@@ -168,7 +168,7 @@ def text(field: Field, budget: Budget) -> str:
 
 
 def encoded_varint(number: int) -> bytes:
-    """An integer of 64 bits; negative ones in two's complement."""
+    """Encode an integer of 64 bits; negative ones in two's complement."""
     number &= 0xFFFFFFFFFFFFFFFF
     found = bytearray()
     while number > 0x7F:
@@ -179,7 +179,7 @@ def encoded_varint(number: int) -> bytes:
 
 
 def field(number: int, value: float | str | bytes) -> bytes:
-    """A field: an integer of 64 bits, a 32-bit floating-point number, a string, or bytes as they are."""
+    """Encode a field: an integer of 64 bits, a 32-bit floating-point number, a string, or bytes."""
     if isinstance(value, int):
         return encoded_varint(number << 3 | _VARINT) + encoded_varint(value)
     if isinstance(value, float):
@@ -190,15 +190,15 @@ def field(number: int, value: float | str | bytes) -> bytes:
 
 
 def packed(number: int, values: Sequence[int]) -> bytes:
-    """A repeated field of integers."""
+    """Encode a repeated field of integers, packed."""
     return field(number, b"".join(encoded_varint(value) for value in values))
 
 
 def fixed64(number: int, value: int) -> bytes:
-    """A field of an unsigned 64-bit integer that takes eight bytes."""
+    """Encode a field of fixed64: an unsigned 64-bit integer in eight bytes."""
     return encoded_varint(number << 3 | _EIGHT) + value.to_bytes(8, "little")
 
 
 def message(*parts: tuple[int, int | float | str | bytes]) -> bytes:
-    """A message of fields, each a number and a value."""
+    """Encode a message of fields, each given by number and value."""
     return b"".join(field(number, value) for number, value in parts)

@@ -1,7 +1,7 @@
-"""Checks that a .tflite file lies whole within its bytes, and finds its inputs and outputs.
+"""Checks that all of a .tflite file lies within its bytes, and finds its inputs and outputs.
 
-Engines follow the offsets of a file. So all of its tables, vectors and strings are walked first, with the
-checked access of `tflite_reader`; what that refuses no engine sees.
+Engines follow the offsets of a file without checks. So all of its tables, vectors and strings are read first,
+with the checked access of `tflite_reader`; a file that it refuses reaches no engine.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from nnburst.hal.limits import INT32_MAX
 
 #: The subgraph that engines run.
 MAIN: Final = 0
-#: Charges: for a table that is walked, and for each element of a vector of tables or strings.
+#: Bytes charged for a table that is read, and for each element of a vector of tables or strings.
 _TABLE_COST: Final = 128
 _ENTRY_COST: Final = 64
-#: Where the root table has the signatures, and a tensor its extents.
+#: Slots of the signatures in the root table, and of the extents in a tensor.
 _SIGNATURES: Final = 18
 _SHAPE: Final = 4
-#: Custom operators that have an engine look for a library, or run what was compiled for a device.
+#: Custom operators for which an engine would open a library, or run code compiled for a device.
 _OPENING: Final = ("Flex", "DISPATCH_OP")
 
 #: Operators whose outputs' extents follow from their inputs' extents alone.
@@ -47,7 +47,7 @@ _PLAIN: Final = frozenset({
     "SQUARED_DIFFERENCE", "SQUEEZE", "SUB", "SVDF", "TANH", "UNIDIRECTIONAL_SEQUENCE_LSTM",
     "UNPACK",
 })  # fmt: skip
-#: Operators for which that holds if these inputs, by position, are constants of the file.
+#: Operators whose output extents follow if these inputs, by position, are constants of the file.
 _STEERED: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(
         ("ARG_MAX", "ARG_MIN", "EXPAND_DIMS", "MEAN", "MIRROR_PAD", "PAD", "PADV2"), (1,)
@@ -59,11 +59,11 @@ _STEERED: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("FILL", "SPLIT", "TRANSPOSE_CONV"), (0,)),
     "STRIDED_SLICE": (1, 2, 3),
 }
-#: The same for operators that are not built in but that LiteRT has.
+#: Custom operators of LiteRT whose output extents follow from their inputs' extents alone.
 _PLAIN_CUSTOM: Final = frozenset(
     {"Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D"}
 )
-#: Operators that keep something else than variables from one run to the next.
+#: Operators that keep other state than variables from one run to the next.
 _KEEPING: Final = frozenset(
     {
         "CALL_ONCE",
@@ -79,12 +79,12 @@ class BorderTensor(NamedTuple):
     """An input or output of the main subgraph.
 
     Attributes:
-        number: of the tensor.
-        name: of it.
-        type: of its elements, as the format calls it.
-        extents: with which it is computed; of an output the file's, which an engine may find wrong.
-        is_open: whether the file leaves some of them open.
-        signature: them with -1 for those that are; `extents` if the file's has another rank.
+        number: number of the tensor.
+        name: name of the tensor.
+        type: the format's name of its element type.
+        extents: its extents; an output's are the file's, which an engine may find wrong.
+        is_open: whether the file leaves some extents open.
+        signature: the extents with -1 for open ones; `extents` if the file's signature has another rank.
         scale: quantisation step; 0 without one for the whole tensor.
         zero_point: stored value of 0.
     """
@@ -103,12 +103,13 @@ class TfliteGraph(NamedTuple):
     """A file that was checked.
 
     Attributes:
-        content: it, without signatures: engines then give inputs and outputs in the main subgraph's order.
-        inputs: of the main subgraph.
-        outputs: likewise.
+        content: the file without signatures: engines then have inputs and outputs in the main subgraph's
+            order.
+        inputs: inputs of the main subgraph.
+        outputs: outputs of the main subgraph.
         is_fixed: whether the extents of all tensors are known before a run; False for any doubt.
-        keeps_state: whether a run may depend on runs before.
-        has_variables: whether it does by variables, which a sequence may have for itself.
+        keeps_state: whether a run may depend on earlier runs.
+        has_variables: whether it has variables, of which each sequence can have its own.
     """
 
     content: bytes
@@ -120,10 +121,10 @@ class TfliteGraph(NamedTuple):
 
 
 def read_graph(content: bytes) -> TfliteGraph:
-    """Check a file from anywhere. It takes time and memory in proportion to its size.
+    """Check a file from an untrusted source, in time and memory proportional to its size.
 
     Raises:
-        InvalidArgument: it is not an intact .tflite file, or would have an engine open another file.
+        InvalidArgument: it is not an intact .tflite file, or would make an engine open another file.
     """
     if len(content) < 8 or content[4:8] != IDENTIFIER:
         raise MalformedTflite(f"bytes 4 to 8 are {content[4:8]!r}, expected {IDENTIFIER!r}")
@@ -164,9 +165,9 @@ class _Use(NamedTuple):
 
 
 def _without_signatures(content: bytes) -> bytes:
-    """The file with its signatures taken out of the root table.
+    """Remove the signatures from a file's root table.
 
-    Engines that find some take the first, which may be of another subgraph or in another order.
+    Engines use the first signature that they find, which may be of another subgraph or in another order.
     """
     file = File(content)
     root = CheckedTable(file, int.from_bytes(content[:4], "little"))
@@ -179,7 +180,7 @@ def _without_signatures(content: bytes) -> bytes:
 
 
 def _walk(table: CheckedTable, kind: str) -> None:
-    """Look at every field of a table, and at the tables below it."""
+    """Read every field of a table, and all tables below it."""
     file: File = table.Bytes
     file.spend(_TABLE_COST)
     for name, (place, what, *about) in read_format().tables[kind].items():
@@ -193,7 +194,7 @@ def _walk(table: CheckedTable, kind: str) -> None:
 
 
 def _union_kind(table: CheckedTable, kind: str, name: str) -> str | None:
-    """The table that a union holds; None for one that it does not name, which engines leave alone."""
+    """The kind of table that a union holds; None for an unknown one, which engines ignore."""
     rules = read_format().tables[kind]
     place, _, number, *_ = rules[f"{name}Type"]
     at = table.Offset(place)
@@ -249,7 +250,7 @@ _FIELDS: Final = {
     "tables": _check_tables,
     "union": _check_union,
 }
-#: The enumeration of what each union may hold.
+#: For each union, the enumeration of the tables that it may hold.
 _UNIONS: Final[Mapping[tuple[str, str], str]] = {
     ("QuantizationParameters", "Details"): "QuantizationDetails",
     ("DimensionMetadata", "ArraySegments"): "SparseIndexVector",
@@ -263,14 +264,14 @@ _UNIONS: Final[Mapping[tuple[str, str], str]] = {
 
 
 def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
-    """The file with these extents of its inputs; engines find out the others.
+    """Change the extents of a file's inputs; engines infer all others.
 
     Args:
-        content: of a .tflite file.
-        shapes: by name of input.
+        content: bytes of a .tflite file.
+        shapes: extents by name of input.
 
     Raises:
-        InvalidArgument: there is no such input, it has another rank or other extents that are not open, or
+        InvalidArgument: an input does not exist or has another rank, an extent that is not open differs, or
             the file is not intact.
     """
     changed = bytearray(content)
@@ -295,7 +296,7 @@ def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
         if wanted and not tensor._tab.Offset(_SHAPE):
             raise MalformedTflite(f"input {name!r} has no extents")
         if wanted:
-            # Behind the rest: other tensors may share the vector that is there.
+            # Appended to the file, since other tensors may share the present vector.
             changed += bytes(-len(changed) % 4)
             field = tensor._tab.Pos + tensor._tab.Offset(_SHAPE)
             changed[field : field + 4] = (len(changed) - field).to_bytes(4, "little")
@@ -307,7 +308,7 @@ def with_shapes(content: bytes, shapes: Mapping[str, Sequence[int]]) -> bytes:
 
 
 def _check_references(file: File, model: Any) -> None:  # noqa: ANN401 - tables without types
-    """Check that what lies outside tables lies in the file, and nothing in another one."""
+    """Check that data outside of tables lies in this file, and that no reference leads to another file."""
     if model.ExternalBufferGroupsLength() or model.ExternalBuffersLength():
         raise InvalidArgument("the file names other files, which are not read")
     for at in range(model.BuffersLength()):
@@ -368,7 +369,7 @@ def _operators(file: File, model: Any, codes: Sequence[str]) -> list[list[_Use]]
     return found
 
 
-# -- border, and what is known of a run ------------------------------------------------------------
+# -- inputs and outputs, and state of a run --------------------------------------------------------
 
 
 def _border(main: Any, side: str) -> tuple[BorderTensor, ...]:  # noqa: ANN401 - tables without types
@@ -418,7 +419,7 @@ def _is_border_plain(
     inputs: Sequence[BorderTensor],
     outputs: Sequence[BorderTensor],
 ) -> bool:
-    """Whether each input and output is a tensor of its own, by its place and by its name."""
+    """Whether each input and output is a separate tensor with a name of its own."""
     border = [*inputs, *outputs]
     tensors = [main.Tensors(tensor.number) for tensor in border]
     return (
@@ -447,7 +448,7 @@ def _is_fixed(model: Any, main: Any, use: _Use) -> bool:  # noqa: ANN401 - table
 
 
 def _keeps_more(used: Sequence[Sequence[_Use]]) -> bool:
-    """Whether operators may keep something else than variables."""
+    """Whether operators may keep other state than variables."""
     stateless = {f"CUSTOM {name}" for name in _PLAIN_CUSTOM}
     kinds = {use.name for uses in used for use in uses}
     return any(kind in _KEEPING or kind.startswith("CUSTOM ") for kind in kinds - stateless)

@@ -1,10 +1,9 @@
 """Reads the tables of a .tflite file and checks every offset before it is used.
 
-A flatbuffer is a graph of offsets, and a hostile one lets a thousand entries point at one table, or at
-a vector that overlaps itself. Two rules keep that harmless. Every read lies inside the file. And
-whatever is made of the file's contents (objects, names, converted constants) is charged to the file
-before it is made: `File.spend`. The sum of the charges is bounded in proportion to the file's size, and
-so are memory and time.
+A flatbuffer is a graph of offsets; in a hostile one a thousand entries may point at one table, or vectors may
+overlap. Two rules keep that harmless. Every read lies inside the file. And all that is made of the file's
+contents (objects, names, converted constants) is charged to the file before it is made: `File.spend`. The sum
+of the charges is bounded in proportion to the file's size, and so are memory and time.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ IDENTIFIER: Final = b"TFL3"
 
 
 # -- The format: tables with their fields, enumerations, and kinds of numbers ----------------------
-# `format.json` has them. `tools/tflite_format.py` extracts them from the code that the format's authors
-# generate: 20,000 lines, which neither an importer nor a driver has to load.
+# `format.json` has them. `tools/tflite_format.py` extracts them from the 20,000 lines of code that the
+# format's authors generate, so that neither an importer nor a driver has to load that code.
 
 
 class Format(msgspec.Struct, frozen=True):
-    """The format.
+    """The tables and enumerations of the .tflite format.
 
     Attributes:
-        tables: by their names, for each field its place in the table of fields, its kind, and the
-            details of that kind.
-        enumerations: by their names, the members and their values.
+        tables: by table name and field, the field's slot in the table of fields, its kind, and the details of
+            that kind.
+        enumerations: by name, the members and their values.
     """
 
     tables: dict[str, dict[str, tuple[Any, ...]]]
@@ -57,7 +56,7 @@ class Number(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Its type in an array."""
+        """Numpy's type of such numbers."""
         return np.dtype(f"<{self.code}")
 
 
@@ -80,7 +79,7 @@ _decode: Final = msgspec.json.Decoder(Format).decode
 
 @functools.cache
 def read_format() -> Format:
-    """Read once, when it is first needed."""
+    """Read the format from `format.json`, once, when it is first needed."""
     return _decode(Path(__file__).with_name("format.json").read_bytes())
 
 
@@ -108,7 +107,7 @@ class File(Budget):
     __slots__ = ("content",)
 
     def __init__(self, content: bytes | bytearray | memoryview) -> None:
-        """Start with the whole allowance."""
+        """Begin a file that nothing is charged to yet."""
         super().__init__(len(content))
         self.content = content
 
@@ -128,7 +127,7 @@ class File(Budget):
 class CheckedTable:
     """A table somewhere in a file, with every offset and length checked.
 
-    Method names are those of `flatbuffers.table.Table`, whose place this takes.
+    Method names are those of `flatbuffers.table.Table`, which this class replaces.
     """
 
     __slots__ = ("Bytes", "Pos")
@@ -139,7 +138,7 @@ class CheckedTable:
         self.Pos = pos
 
     def Offset(self, slot: int) -> int:  # noqa: N802
-        """Where a field lies, from the table's start; 0 if it is absent."""
+        """The offset of a field from the table's start; 0 if it is absent."""
         vtable = self.Pos - self._integer(self.Pos, 4, signed=True, what="table")
         length = self._integer(vtable, 2, what="table of fields")
         self.Bytes.check(vtable, max(length, 4), "table of fields")
@@ -165,11 +164,11 @@ class CheckedTable:
         return length
 
     def Vector(self, field: int) -> int:  # noqa: N802
-        """Where the elements of the vector in a field begin."""
+        """The position of the first element of the vector in a field."""
         return self.Indirect(self.Pos + field) + 4
 
     def Union(self, table: CheckedTable, field: int) -> None:  # noqa: N802
-        """Place `table` at the table that the union in a field holds."""
+        """Move `table` to the table that the union in a field holds."""
         table.Bytes, table.Pos = self.Bytes, self.Indirect(self.Pos + field)
 
     def Get(self, number: Number, at: int) -> Any:  # noqa: ANN401, N802 - of any kind
@@ -189,22 +188,22 @@ class CheckedTable:
 
 
 # -- Tables of the format as classes ---------------------------------------------------------------
-# With these a file is read without the engine, whose wheel carries the classes that the format's authors
-# generate: they would read unchecked. Methods have the names of theirs: a field by its name, a vector's
-# elements by position, `…Length`, `…AsNumpy`.
+# These classes read a file without the engine, whose wheel has the classes that the format's authors
+# generate, which read without checks. Methods have the same names: a field by its name, a vector's elements
+# by position, `…Length`, `…AsNumpy`.
 
 
-#: Bytes of an offset, which is what vectors of tables and strings hold.
+#: Bytes of an offset; vectors of tables and strings consist of offsets.
 _OFFSET: Final = 4
 
 
 class Table:
-    """A table of the format. `Init` puts it somewhere in a file."""
+    """A table of the format. `Init` sets its position in a file."""
 
     __slots__ = ("_tab",)
 
     def Init(self, content: File, at: int) -> None:  # noqa: N802
-        """Lie at byte `at` of a file."""
+        """Set the table's position to byte `at` of a file."""
         self._tab = CheckedTable(content, at)
 
 
@@ -226,7 +225,7 @@ def schema() -> Any:  # noqa: ANN401 - made of a file, without types
 
 
 def root_table(file: File) -> Any:  # noqa: ANN401 - as `schema`
-    """The table `Model` that all others of a file hang on."""
+    """The file's root table, a `Model`, which refers to all others."""
     found = schema().Model()
     found.Init(file, int.from_bytes(file.content[:4], "little"))
     return found
@@ -239,7 +238,7 @@ def names(enumeration: str) -> dict[int, str]:
 
 
 def _methods(tables: SimpleNamespace, name: str, rule: Sequence[Any]) -> Mapping[str, _Method]:
-    """The methods of one field, by its place, its kind and the details of that kind."""
+    """Make the methods of one field from its slot, its kind and the details of that kind."""
     place, kind, *about = rule
     make = _KINDS[kind]
     first = make(tables, place, *about)

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 from nnburst.formats.tflite_reader import IDENTIFIER, NUMBERS, read_format
 
 _OFFSET: Final = Struct("<I")
-#: Of a table: the bytes of its table of fields and its own; how far before it that lies.
+#: Bytes of a table's field table and of the table itself; and the distance from the table back to the former.
 _BOUNDS: Final = Struct("<HH")
 _BACK: Final = Struct("<i")
 _PLACE: Final = Struct("<H")
-#: To which vectors of bytes are aligned: the format wants it for constants.
+#: Alignment of vectors of bytes, which the format requires for constants.
 _ALIGNMENT: Final = 16
 
 
@@ -22,9 +22,9 @@ class NewTable:
     """A table that is to be written.
 
     Attributes:
-        kind: its name in the format.
+        kind: the table's name in the format.
         fields: values by the format's names: numbers, bytes of strings, sequences of numbers, tables, lists
-            of tables; None for a field that is left out.
+            of tables; None for an omitted field.
     """
 
     __slots__ = ("fields", "kind")
@@ -36,7 +36,7 @@ class NewTable:
 
 
 class _Field(NamedTuple):
-    """A field's place in the table of fields, its bytes, and the part that those are to point to."""
+    """A field's slot in the table of fields, its bytes, and the part that its offset points to."""
 
     place: int
     content: bytes
@@ -44,10 +44,10 @@ class _Field(NamedTuple):
 
 
 def write(root: NewTable) -> bytes:
-    """The bytes of a file.
+    """Write a file; returns its bytes.
 
     Args:
-        root: the table that all others hang on.
+        root: the root table, which refers to all others.
 
     Raises:
         KeyError: a table or a field is not in the format.
@@ -67,7 +67,7 @@ class _Writer:
         return bytes(self._content)
 
     def _refer(self, at: int, to: int) -> None:
-        """Let the offset at `at` point to `to`."""
+        """Make the offset at `at` point to `to`."""
         _OFFSET.pack_into(self._content, at, to - at)
 
     def _align(self, size: int, ahead: int) -> None:
@@ -139,7 +139,7 @@ class _Writer:
 
 
 def _vector_of(value: Any, code: str) -> memoryview:  # noqa: ANN401 - a sequence or a buffer of numbers
-    """Numbers as they lie in a file; those of a buffer that has them so are not copied."""
+    """Numbers as bytes of a file; not copied if they already are a buffer in that form."""
     try:
         given = memoryview(value)
     except TypeError:
