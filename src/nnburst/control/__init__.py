@@ -1,1 +1,1 @@
-"""Carries the messages between client and driver that go over a socket."""
+"""Sends messages between client and driver over a socket, and answers them."""

@@ -1,8 +1,8 @@
 """Finds, locks and listens at the socket of a named driver, and finds the folders of a user's files.
 
-Each socket has one owner, which a lock file beside it decides: the kernel drops the lock with its process,
-so a crashed driver can be restarted at once, and its socket is replaced. No abstract sockets: they have no
-permission bits.
+A lock file beside each socket ensures that one driver owns it: the kernel drops the lock with its process, so
+a crashed driver can be restarted at once, and its socket is replaced. Abstract sockets are not used, since
+they have no permission bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgumen
 from nnburst.hal.utils import believed_environment, home, temporary_folder
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-#: sizeof(sockaddr_un.sun_path) less the terminating zero.
+#: sizeof(sockaddr_un.sun_path) without the terminating zero.
 _MAX_PATH_BYTES: Final = 107
 SUFFIX: Final = ".sock"
 
@@ -33,7 +33,7 @@ def directory(*, create: bool = False) -> Path:
     `$XDG_RUNTIME_DIR/nnburst`, or `nnburst-UID` in the directory for temporary files.
 
     Args:
-        create: make it (mode 0700) if it is missing.
+        create: whether to make it (mode 0700) if it is missing.
 
     Raises:
         DeviceUnavailable: it is not a directory that only this user can enter, or it cannot be made.
@@ -60,10 +60,10 @@ def socket_path(name: str, *, create: bool = False) -> Path:
 
     Args:
         name: letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit.
-        create: make the directory if it is missing.
+        create: whether to make the directory if it is missing.
 
     Raises:
-        InvalidArgument: not such a name, or the path is longer than a socket's may be.
+        InvalidArgument: the name breaks this rule, or the path is too long for a socket.
     """
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
@@ -74,7 +74,7 @@ def socket_path(name: str, *, create: bool = False) -> Path:
 
 
 def check_length(path: Path) -> Path:
-    """`path` itself, if a socket may have it.
+    """Check that a path is not too long for a socket, and return it.
 
     Raises:
         InvalidArgument: it is too long.
@@ -87,13 +87,13 @@ def check_length(path: Path) -> Path:
 
 
 def take_lock(path: Path) -> int | None:
-    """The lock of the socket at `path`: a descriptor that the caller closes, None if a process has it."""
+    """Take the lock of the socket at `path`: a descriptor that the caller closes, None if it is taken."""
     file = _file(path)
     while True:
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The file may have been removed since it was opened: then its lock is worth nothing.
+            # The file may have been removed since it was opened: then its lock has no effect.
             if os.path.samestat(os.fstat(lock), file.lstat()):
                 return lock
         except BlockingIOError:
@@ -115,8 +115,8 @@ def temporary_name(path: Path) -> Path:
 def remove_if_dead(path: Path) -> bool:
     """Remove the files of a driver that has ended: its socket at `path` and, last, its lock.
 
-    For names that will not come again, which would pile up. A driver that begins at the same moment finds the
-    name taken, or another lock file than the one it opened, and then tries once more.
+    For names that are never used again, whose files would accumulate. A driver that starts at the same moment
+    finds the name taken, or another lock file than the one that it opened, and then tries again.
 
     Returns:
         Whether no process had the name.
@@ -137,7 +137,7 @@ def _file(path: Path) -> Path:
 
 
 def config_directory() -> Path:
-    """The folder of settings that a person wrote: `$XDG_CONFIG_HOME/nnburst`, or `~/.config/nnburst`."""
+    """The folder of settings that a user wrote: `$XDG_CONFIG_HOME/nnburst`, or `~/.config/nnburst`."""
     return _directory("XDG_CONFIG_HOME", ".config")
 
 
@@ -147,15 +147,15 @@ def cache_directory() -> Path:
 
 
 def state_directory() -> Path:
-    """The folder of files that a program wrote: `$XDG_STATE_HOME/nnburst`, or `~/.local/state/nnburst`."""
+    """The folder of a program's lasting files: `$XDG_STATE_HOME/nnburst`, or `~/.local/state/nnburst`."""
     return _directory("XDG_STATE_HOME", ".local/state")
 
 
 def read_regular_file(path: Path, most: int | None = None) -> bytes:
-    """The bytes of a file that may be anything; `most` ends the reading of a longer one.
+    """Read a file if it is a regular one; at most `most` bytes.
 
     Raises:
-        OSError: it cannot be read, or it is no regular file: a FIFO would keep its reader waiting for ever.
+        OSError: it cannot be read, or it is not a regular file: reading a FIFO could block for ever.
     """
 
     def opener(name: str, flags: int) -> int:
@@ -168,10 +168,10 @@ def read_regular_file(path: Path, most: int | None = None) -> bytes:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Give a file new content, and make its folder if needed; others see the old file or the new one.
+    """Replace a file's content atomically, and make its folder if needed.
 
     Raises:
-        OSError: it cannot be written; then nothing is left of the new one.
+        OSError: it cannot be written; the old file is unchanged then.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
@@ -179,13 +179,13 @@ def replace_file(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         os.replace(temporary, path)  # noqa: PTH105 - others see the old file or the new one
     except BaseException:
-        with contextlib.suppress(OSError):  # that it cannot be removed is not the reason
+        with contextlib.suppress(OSError):  # raise the first error, not this one
             temporary.unlink()
         raise
 
 
 def _given(variable: str) -> Path | None:
-    """Our folder in the one that `variable` names; None if it names none. XDG: a relative path is ignored."""
+    """The folder of nnburst in the one that `variable` names; None if unset. XDG: ignores relative paths."""
     value = believed_environment().get(variable, "")
     return Path(value, "nnburst") if value.startswith("/") else None
 
@@ -203,14 +203,14 @@ def _directory(variable: str, below_home: str) -> Path:
 
 
 _BACKLOG: Final = 128
-#: Seconds for which a lock may be held by a child that a dead driver had just forked: it closes the lock,
-#: or the kernel ends it, as soon as it gets a core. And seconds between two looks meanwhile.
+#: Seconds to wait for a lock that a newly forked child of a dead driver may still have: the child closes it,
+#: or is ended, as soon as it gets a core. And seconds between two tries.
 _PATIENCE: Final = 0.5
 _LOOK: Final = 0.005
 
 
 class Listener:
-    """A listening socket at `path`, held together with the lock beside it."""
+    """A listening socket at a path, and the lock beside it."""
 
     def __init__(self, path: Path, lock: int, listening: socket.socket) -> None:
         """Own `lock` and `listening`, which `path` names, from here on."""
@@ -221,14 +221,14 @@ class Listener:
 
     @classmethod
     def claim(cls, path: Path, *, any_user: bool = False) -> Self:
-        """Listen at `path`, and hold its lock.
+        """Take the lock of `path`, and listen there.
 
         Args:
-            path: of the socket; its lock lies beside it.
-            any_user: let processes of other users connect, too, if they may enter the directory.
+            path: the path of the socket; its lock lies beside it.
+            any_user: whether processes of other users may connect, too, if they can enter the directory.
 
         Raises:
-            DeviceUnavailable: another process still does after half a second.
+            DeviceUnavailable: another process still has the lock after half a second.
         """
         temporary = check_length(temporary_name(path))
         lock = _take_lock(path)
@@ -237,21 +237,21 @@ class Listener:
         except BaseException:
             os.close(lock)
             raise
-        temporary.rename(path)  # at once: a client never finds a socket that does not listen yet
+        temporary.rename(path)  # atomic: a client never finds a socket that does not listen yet
         return cls(path, lock, listening)
 
     def accept(self) -> socket.socket:
-        """The next connection; the socket is in blocking mode and not inherited."""
+        """Accept the next connection; its socket is in blocking mode and not inherited."""
         connected, _ = self.socket.accept()
         return connected
 
     def abandon_in_child(self) -> None:
-        """Close the descriptors in a forked child, and leave the name alone."""
+        """Close the descriptors in a forked child, and keep the name."""
         self.socket.close()
         os.close(self._lock)
 
     def close(self) -> None:
-        """Remove the name, unless it belongs to another socket by now."""
+        """Close the socket and remove its name, unless the name belongs to another socket by now."""
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(self.path.lstat(), self._named):
                 self.path.unlink()

@@ -1,11 +1,11 @@
-"""Carries the packets of a control connection, has their limits, and runs callbacks at its end.
+"""Sends and receives the packets of a control connection, defines limits, and runs callbacks at its end.
 
-A packet has msgpack bytes and file descriptors, and travels over AF_UNIX SEQPACKET; each one is answered by
-one.
+A packet consists of msgpack bytes and file descriptors, and is sent over AF_UNIX SEQPACKET; each packet is
+answered by one packet.
 
-A packet is the envelope [id, number of fds, body, size of the body where it lies in the last fd].
+A packet is the envelope [id, number of fds, body, size of a body that lies in the last fd].
 A violation of the envelope (truncated, wrong number of fds, not decodable) raises `ProtocolError`:
-the connection cannot be trusted any more. What the body means is the caller's business.
+the connection cannot be trusted any more. The caller interprets the body.
 """
 
 from __future__ import annotations
@@ -33,52 +33,52 @@ from nnburst.hal.utils import Closing, polled, weakly
 
 logger = logging.getLogger(__name__)
 
-#: File descriptors that a message may carry (the kernel's own limit is 253 a packet).
+#: Most file descriptors of a message (the kernel's own limit is 253 for a packet).
 MAX_FDS: Final = 64
 #: Bodies up to this size travel in the packet; AF_UNIX SEQPACKET refuses more than about 200 KiB.
 MAX_INLINE_BYTES: Final = 64 * 1024
-#: Largest body; beyond the inline size it travels in a sealed memfd. Constants of a model lie in it.
+#: Largest body; one above the inline size is sent in a sealed memfd. A model's constants lie in the body.
 MAX_BODY_BYTES: Final = 1 << 30
-#: Room for the envelope around an inline body.
+#: Bytes reserved for the envelope around an inline body.
 ENVELOPE_BYTES: Final = 64
 #: Largest packet.
 MAX_PACKET_BYTES: Final = MAX_INLINE_BYTES + ENVELOPE_BYTES
-#: Seconds that a reply may take to leave if the peer does not read.
+#: Seconds to wait until a reply can be sent to a peer that does not read.
 SEND_TIMEOUT: Final = 5.0
-#: Seconds that an upcall may take. getMemories only looks up a table, but the client may be stopped, by a
-#: debugger say, and a burst has no status for one that is late.
+#: Seconds that an upcall may take. getMemories is only a lookup, but the client may be stopped, for example
+#: by a debugger, and a burst has no status for a late answer.
 UPCALL_TIMEOUT: Final = 30.0
 #: Seconds that a client may hold a worker without sending anything.
 HELLO_TIMEOUT: Final = 30.0
-#: Calls of one connection that may be in progress at once.
+#: Most calls of one connection that may be in progress at once.
 MAX_CALLS: Final = 1024
-#: File descriptors that they may have brought.
+#: Most file descriptors of the calls in progress.
 MAX_CALL_FDS: Final = 4096
-#: Bytes of their bodies; the largest one fits twice.
+#: Most bytes of the bodies of calls in progress; the largest body fits twice.
 MAX_CALL_BYTES: Final = 2 * MAX_BODY_BYTES
-#: Objects of all kinds that one connection may hold.
+#: Most objects of all kinds that one connection may have.
 MAX_OBJECTS: Final = 4096
-#: Prepared models among them.
+#: Most prepared models of one connection.
 MAX_MODELS: Final = 1024
-#: Bursts among them; each has a thread and two rings.
+#: Most bursts of one connection; each has a thread and two rings.
 MAX_BURSTS: Final = 256
-#: Buffers among them.
+#: Most buffers of one connection.
 MAX_BUFFERS: Final = 1024
-#: Pools of a client's memory that its driver may hold at once: those of requests under way, and of slots.
+#: Most pools of a client that its driver may have at once: those of requests under way, and of slots.
 MAX_POOLS: Final = 4096
-#: Fences that executions wait for, and cache files of models that wait to be prepared.
+#: Most fences that executions wait for, together with cache files of models that wait to be prepared.
 MAX_HELD_FDS: Final = 4096
-#: Notifications that one connection may have to come: one for each asynchronous call and each open burst.
+#: Most outstanding notifications of one connection: one for each asynchronous call and each open burst.
 MAX_NOTIFICATIONS: Final = 2048
-#: Characters of an error message.
+#: Most characters of an error message.
 MAX_MESSAGE_CHARACTERS: Final = 4096
-#: Seconds that closing an object waits for the driver, which only drops a reference. One that stands still,
-#: in a debugger say, has the release before it, and drops it when it goes on.
+#: Seconds that closing an object waits for the driver, which only drops a reference. A stopped driver, for
+#: example in a debugger, finds the call in its socket and drops the reference when it continues.
 RELEASE_TIMEOUT: Final = 2.0
 
 
 class Cost(NamedTuple):
-    """The resources that one call takes: itself, its descriptors, the bytes of its body."""
+    """The resources of calls: their number, their descriptors, the bytes of their bodies."""
 
     calls: int
     fds: int
@@ -102,7 +102,7 @@ class CallBudget:
         """Take `cost`, which `release` returns.
 
         Raises:
-            ResourceExhausted: that would be too much; nothing is taken.
+            ResourceExhausted: the limit would be exceeded; nothing is taken.
         """
         with self._lock:
             calls, fds, size = map(operator.add, self._taken, cost)
@@ -117,7 +117,7 @@ class CallBudget:
         return f"at most {limit} {name} may be in progress"
 
     def release(self, cost: Cost) -> None:
-        """Return the resources of a call that is done."""
+        """Return the cost of a call that is done."""
         with self._lock:
             calls, fds, size = map(operator.sub, self._taken, cost)
             self._taken = calls, fds, size
@@ -128,15 +128,15 @@ _RECEIVE_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 #: Flags of a packet that did not fit.
 _CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _SEND_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-#: Room for one more descriptor than a message may carry: that of a large body.
+#: Buffer for the descriptors of a message, and one more for a large body.
 _ANCILLARY_BYTES: Final = socket.CMSG_LEN((MAX_FDS + 1) * array.array("i").itemsize)
-#: Errors of a connection whose peer is gone.
+#: Errors of a socket whose peer is gone.
 _NO_PEER: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
-#: Errors that pass: too little memory in the kernel, or too many of this user's descriptors in sockets.
+#: Temporary errors: too little memory in the kernel, or too many descriptors of this user in sockets.
 _SCARCE: Final = frozenset({errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM})
 #: Seconds before another attempt; the kernel gives no signal.
 _SCARCE_PAUSE: Final = 0.005
-#: Seconds of one wait; poll(2) takes no more than some 24 days.
+#: Longest single wait in seconds; poll(2) accepts at most about 24 days.
 _LONGEST_WAIT: Final = 86_400.0
 
 
@@ -149,14 +149,14 @@ class Disconnected(Exception):
 
 
 class _Holder(Protocol):
-    """An object that has a descriptor."""
+    """An object with a descriptor: a pool or a fence."""
 
     def duplicate(self) -> int:
-        """A descriptor of the same thing that the caller owns."""
+        """Duplicate the descriptor; the caller owns the new one."""
 
 
 class Fds(Closing):
-    """The file descriptors of a message. Those that are not taken are closed. Not thread-safe."""
+    """The file descriptors of a message. `close` closes those that were not taken. Not thread-safe."""
 
     __slots__ = ("_fds",)
 
@@ -181,7 +181,7 @@ class Fds(Closing):
         return len(self._fds)
 
     def __iter__(self) -> Iterator[int]:
-        """Borrow all of them."""
+        """Borrow all descriptors."""
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> int:
@@ -196,13 +196,13 @@ class Fds(Closing):
         self._fds.append(fd)
 
     def take(self, index: int) -> int:
-        """Hand a descriptor over to the caller."""
+        """Give a descriptor to the caller, who owns it."""
         fd = self[index]
         self._fds[index] = None
         return fd
 
     def cut(self) -> int:
-        """Remove the last descriptor, and hand it over to the caller."""
+        """Remove the last descriptor, and give it to the caller, who owns it."""
         fd = self.take(len(self._fds) - 1)
         self._fds.pop()
         return fd
@@ -218,8 +218,8 @@ class Fds(Closing):
         self.close()
 
 
-#: The descriptors of packets that bring none. One for all packets: an exception raised while one of them is
-#: finalised would be lost.
+#: The empty descriptors of all packets without any. It is never finalised: an exception of a signal handler
+#: during a finalisation would be lost.
 NO_FDS: Final = Fds()
 
 
@@ -229,9 +229,9 @@ class Incoming(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         id: matches a reply to its call.
         body: the message.
-        fds: that came with it.
-        failure: there was no room here for the descriptors, and then none is there, or for a large body,
-            which is empty then. Concerns this message, and not the connection.
+        fds: the descriptors that were sent with it.
+        failure: set if this process had no room for the descriptors, which are then missing, or for a large
+            body, which is then empty. It affects this message only, not the connection.
     """
 
     id: int
@@ -255,12 +255,12 @@ def whole_packet(
     id: int,  # noqa: A002 - what it is called in the packet
     body: bytes,
 ) -> bytes | None:
-    """The packet of a message that brings no descriptors; None if the body is too large for one."""
+    """Encode the packet of a message without descriptors; None if the body is too large for that."""
     return _encode(_Packet(id, 0, body, 0)) if len(body) <= MAX_INLINE_BYTES else None
 
 
 def body_of_whole_packet(packet: bytes) -> bytes:
-    """The message that arrived without descriptors.
+    """Decode a packet without descriptors, and return its body.
 
     Raises:
         ProtocolError: the packet breaks the rules.
@@ -289,10 +289,10 @@ class Channel(Closing):
         return unix_peer(self._socket)
 
     def watch_process(self, pidfd: int) -> None:
-        """Treat the end of a process as the peer's end, behind the packets that came before it.
+        """Treat the end of a process as the peer's end, after the packets that were sent before it.
 
         Args:
-            pidfd: of that process; owned from here on. Only for the thread that receives.
+            pidfd: pidfd of the process; owned from here on. Only for the thread that receives.
         """
         self._release_process()
         self._peer_process = pidfd
@@ -303,7 +303,7 @@ class Channel(Closing):
 
     @property
     def peer_process(self) -> int:
-        """The descriptor that `watch_process` was given; -1 without."""
+        """The pidfd of `watch_process`; -1 without one."""
         return self._peer_process
 
     def send(
@@ -318,15 +318,15 @@ class Channel(Closing):
         Args:
             id: matches a reply to its call.
             body: the message.
-            fds: descriptors to pass; they stay the caller's.
+            fds: descriptors to send; they stay the caller's.
             timeout: seconds to wait for room in the socket.
 
         Raises:
             InvalidArgument: more than MAX_FDS descriptors, an invalid one, or a body above MAX_BODY_BYTES.
             ResourceExhausted: there is no memory for a large body.
-            TimeoutError: the peer does not read, or the kernel lacked something for all that time.
+            TimeoutError: until then, the peer did not read, or the kernel lacked memory or descriptors.
             Disconnected: there is no peer.
-            GeneralFailure: the kernel refuses it; the connection is as it was.
+            GeneralFailure: the kernel refuses it; the connection stays usable.
         """
         if len(fds) > MAX_FDS:
             raise InvalidArgument(f"{len(fds)} file descriptors in a message, at most {MAX_FDS}")
@@ -346,7 +346,7 @@ class Channel(Closing):
             memory.close()
 
     def _leaves(self, packet: bytes) -> bool:
-        """Send a packet without descriptors if there is room for it now."""
+        """Send a packet without descriptors if the socket has room now; returns whether it was sent."""
         try:
             with self._lock:  # so that close() cannot give the descriptor away meanwhile
                 self._socket.send(packet, _SEND_FLAGS)
@@ -372,7 +372,7 @@ class Channel(Closing):
                 return
 
     def _not_sent(self, error: OSError, fds: Sequence[int], deadline: float) -> None:
-        """Return if another attempt may succeed, else raise. Only the end of the peer ends a connection."""
+        """Raise the error of a failed send, unless another attempt may succeed: then return."""
         if error.errno in _NO_PEER or self._socket.fileno() < 0:
             raise Disconnected(str(error)) from error
         if error.errno == errno.EBADF:
@@ -430,19 +430,19 @@ class Channel(Closing):
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise TimeoutError("the peer did not answer in time")
-        ready = polled(poller, _milliseconds(left))  # if nothing is, the caller looks again
+        ready = polled(poller, _milliseconds(left))  # if not, the caller polls again
         if ready and all(fd == self._peer_process for fd, _ in ready):
             raise Disconnected("the peer's process has ended")
 
     def shutdown(self) -> None:
-        """End the connection: both ends see it as closed, and a waiting receiver returns."""
+        """End the connection for both ends; a waiting receiver returns."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the peer was faster, or it is closed already
+            pass  # the peer has ended it first, or it is closed
 
     def abandon_in_child(self) -> None:
-        """Close the descriptor in a forked child: the connection goes on, and is its parent's."""
+        """Close the descriptor in a forked child: the parent keeps the connection."""
         self._socket.close()  # without the lock, which another thread may have held at the fork
         self._release_process()
 
@@ -476,7 +476,7 @@ def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
     if not data:
         raise Disconnected("end of file")
     no_room = bool(flags & socket.MSG_CTRUNC)
-    if no_room and len(fds) > MAX_FDS:  # all that there can be have arrived, and there were more
+    if no_room and len(fds) > MAX_FDS:  # all that fit have arrived, and there were more
         raise ProtocolError(f"a packet with more than {MAX_FDS + 1} file descriptors")
     if flags & socket.MSG_TRUNC:
         raise ProtocolError(f"a packet of more than {MAX_PACKET_BYTES} bytes")
@@ -495,7 +495,7 @@ def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:
     try:
         return Incoming(packet.id, _large_body(fds.cut(), packet.body_size), fds)
     except (MemoryError, ResourceExhausted) as error:
-        # Concerns this message, and not the connection.
+        # This affects the message only, not the connection.
         return Incoming(packet.id, b"", fds, error)
 
 
@@ -512,17 +512,17 @@ def _large_body(fd: int, size: int) -> bytes:
 
 
 class EndCallbacks:
-    """Runs each callback once, at the end or, if that has been, at once.
+    """Runs each callback once: at the end of a connection, or at once if it has ended already.
 
     Thread-safe and reentrant without a lock, so that the garbage collector and signal handlers may add and
-    remove: each step on the list is one call of a function of C's. (NNAPI: DeathHandler.)
+    remove callbacks: each step on the list is one call of a C function. (NNAPI: DeathHandler.)
 
     Attributes:
-        ended: what is added runs at once; those that are there wait for `run`.
+        ended: whether new callbacks run at once; earlier ones run in `run`.
     """
 
     def __init__(self, what: str) -> None:
-        """`what` names it in the log."""
+        """Create an empty list; `what` names it in log lines."""
         self._what = what
         self.ended = False
         self._callbacks: list[Callable[[], None]] = []
@@ -539,7 +539,7 @@ class EndCallbacks:
 
     def add_weakly(self, method: Callable[[], None]) -> None:
         """Run a method at the end if its object still exists then."""
-        # The callback is removed with its object, which it does not keep alive.
+        # The callback refers to the object weakly, and is removed with it.
         remove, call = self.remove, weakly(method)
         weakref.finalize(method.__self__, remove, call).atexit = False  # type: ignore[attr-defined]
         self.add(call)

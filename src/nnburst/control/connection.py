@@ -1,7 +1,7 @@
-"""Calls the other end of the control channel; any thread calls, and reads its own answer.
+"""Makes calls over the control channel from any thread, and matches answers with calls.
 
-Threads that wait queue up, and the first one reads for all (`csrc/reply_reader.c`, ADR 15). No lock is held
-while a call waits. When the peer goes, every pending call ends at once.
+Waiting threads form a queue, and the first one reads for all (`csrc/reply_reader.c`, ADR 15). No lock is held
+while a call waits. When the peer ends, every pending call ends at once.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ R = TypeVar("R", bound=Message)
 
 
 class ReceivedReply(NamedTuple):
-    """A reply, and descriptors, which its receiver owns."""
+    """A reply and its descriptors, which the receiver owns."""
 
     reply: Reply
     fds: Fds
 
     @classmethod
     def of_packet(cls, packet: bytes) -> Self:
-        """The answer in a packet without descriptors.
+        """Decode the answer in a packet without descriptors.
 
         Raises:
             ProtocolError: the packet breaks the rules of the channel.
-            msgspec.MsgspecError, ValueError, RecursionError: what is in it is not a reply.
+            msgspec.MsgspecError, ValueError, RecursionError: its body is not a reply.
         """
         return cls(decode_reply(body_of_whole_packet(packet)), NO_FDS)
 
@@ -85,11 +85,11 @@ class ReceivedReply(NamedTuple):
 
         Args:
             expected: type of the result.
-            name: of the peer, for messages.
+            name: the peer's name, for messages.
 
         Raises:
-            GeneralFailure: the peer answered something else.
-            NnburstError: its answer was an error.
+            GeneralFailure: the peer answered with another type.
+            NnburstError: the peer answered with an error.
         """
         reply, fds = self
         if reply.status not in (ErrorStatus.NONE, ErrorStatus.DEAD_OBJECT):
@@ -107,7 +107,7 @@ class ReceivedReply(NamedTuple):
 
 
 class ReplyListener:
-    """Reports how a call went whose answer is not waited for."""
+    """Reports the outcome of a call that does not wait for its answer."""
 
     def __init__(
         self,
@@ -116,18 +116,18 @@ class ReplyListener:
         answered: Callable[[NnburstError | None], None],
         dead: Callable[[], NnburstError],
     ) -> None:
-        """Expect an answer.
+        """Create the listener for one answer.
 
         Args:
-            expected: type of the result, which brings no descriptors.
-            name: of the peer, for messages.
-            answered: called once with the outcome.
+            expected: type of the result, which has no descriptors.
+            name: the peer's name, for messages.
+            answered: called once with an error, or None after a success.
             dead: makes the error of a call that gets no answer.
         """
         self._expected, self._name, self._answered, self._dead = expected, name, answered, dead
 
     def put(self, answer: ReceivedReply | None, /) -> None:
-        """Report the answer, or that there will be none. Never raises."""
+        """Report the answer, or (None) that none will come. Never raises."""
         error: NnburstError | None = None
         if answer is None:
             error = self._dead()
@@ -148,17 +148,17 @@ class ReplyListener:
 
 
 _ONE_WAY: Final = 0
-#: Held for a moment while an answer and its caller's timeout may cross.
+#: Held briefly, to decide which comes first if an answer and its caller's timeout coincide.
 _giving_up: Final = threading.Lock()
-#: Calls whose answers may still come without a waiter; answers to older ones are not told apart.
+#: Most given-up calls that are remembered until their answers come; those of older calls count as unknown.
 _MOST_ABANDONED: Final = 4096
 
 _TIMED_OUT: Final = int(lib.NNB_REPLY_TIMED_OUT)
 _INTERRUPTED: Final = int(lib.NNB_REPLY_INTERRUPTED)
 _NOT_SENT: Final = int(lib.NNB_REPLY_NOT_SENT)
 _READABLE: Final = int(lib.NNB_REPLY_READABLE)
-#: Longest single wait, in seconds; and of the main thread, which handles signals: the kernel may have
-#: given one to another thread.
+#: Longest single wait, in seconds; and that of the main thread, which must handle signals that the kernel may
+#: have given to another thread.
 _LONGEST: Final = 86_400.0
 _SLICE: Final = 0.05
 _main_thread = threading.main_thread().ident
@@ -168,27 +168,27 @@ _call: Final = lib.nnb_reply_reader_call_unlocked
 
 
 class _NotSent(Exception):
-    """A call has not left: its cause has the reason, or its time was up."""
+    """A call was not sent: because of its cause, or, without one, because its time was up."""
 
 
 class _Pending(Protocol):
-    """Where an answer goes; None once there will be none."""
+    """The receiver of an answer."""
 
     def put(self, answer: ReceivedReply | None, /) -> None:
-        """Take it; never blocks."""
+        """Receive the answer, or None if none will come; never blocks."""
 
 
 class _ReplyReader:
-    """The threads that wait for answers of one connection, and its reader. Thread-safe.
+    """The queue of threads that wait for answers of one connection, and its reader thread. Thread-safe.
 
-    What those threads leave to the reader brings descriptors, is large, or answers no call of theirs.
+    The reader thread handles packets that have descriptors, are large, or answer no call of a waiting thread.
 
     Attributes:
         struct: struct nnb_reply_reader.
     """
 
     def __init__(self, socket: int) -> None:
-        """Begin without callers; `socket` stays the caller's, open until `close`.
+        """Create an empty queue; `socket` stays the caller's, open until `close`.
 
         Raises:
             ResourceExhausted: this process may have no more descriptors.
@@ -202,13 +202,13 @@ class _ReplyReader:
             )
 
     def close(self) -> None:
-        """Free what it has; no thread waits in it any more. Twice is fine."""
+        """Free the struct. No thread may be waiting. Twice is fine."""
         still, self._open = self._open, False
         if still:
             lib.nnb_reply_reader_close(self.struct)
 
     def abandon_in_child(self) -> None:
-        """In a forked child: no thread of it waits here, and none may."""
+        """Close the queue in a forked child, in which no thread may wait."""
         still, self._open = self._open, False
         if still:
             os.close(int(self.struct.epoll))
@@ -218,7 +218,7 @@ class _ReplyReader:
 
 
 class _Waiting:
-    """One thread that waits for one answer, which it reads itself or the reader hands over."""
+    """One thread that waits for one answer, which it reads itself or gets from the reader."""
 
     __slots__ = ("_abandoned", "_release_answer", "_replies", "handed_over", "struct")
 
@@ -226,28 +226,28 @@ class _Waiting:
         """Wait in the queue of `replies`.
 
         Args:
-            release: takes an answer that comes too late.
-            replies: of the connection.
+            release: called with an answer that comes too late.
+            replies: the queue of the connection.
         """
         self.struct: nnb_caller = _new("struct nnb_caller *")
         self._release_answer = release
         self._replies = replies
-        #: The answer that the reader has handed over; None at the end of the connection.
+        #: The answer from the reader; None at the end of the connection.
         self.handed_over: ReceivedReply | None = None
         self._abandoned = False
 
     @property
     def answered(self) -> bool:
-        """Whether the answer was read here."""
+        """Whether this thread has read the answer itself."""
         return bool(self.struct.bytes)
 
     @property
     def packet(self) -> bytes:
-        """The answer that was read here, as it came."""
+        """The packet of the answer that this thread has read."""
         return bytes(ffi.buffer(self.struct.packet, self.struct.bytes))
 
     def put(self, answer: ReceivedReply | None) -> None:
-        """Hand the answer over, or None at the end of the connection. Once."""
+        """Give the thread its answer, or None at the end of the connection. Called once."""
         with _giving_up:
             self.handed_over, abandoned = answer, self._abandoned
         lib.nnb_reply_reader_notice(self._replies.struct, self.struct)
@@ -255,13 +255,13 @@ class _Waiting:
             self._release_answer(answer)
 
     def wait(self, packet: bytes | None, deadline: float) -> bool:
-        """Send a packet, unless it is None, and wait until the answer is here, or there will be none.
+        """Send a packet, unless it is None, and wait for the answer or the end of the connection.
 
         Returns:
-            False: the packet could not be sent.
+            Whether the packet was sent; False without a wait.
 
         Raises:
-            TimeoutError: it is not there in time.
+            TimeoutError: the answer did not come in time.
         """
         longest = _SLICE if get_ident() == _main_thread else _LONGEST
         while True:
@@ -276,7 +276,7 @@ class _Waiting:
             packet = None
 
     def abandon(self) -> None:
-        """Dispose of the answer, which is not waited for any more, now or when it comes."""
+        """Stop waiting; the answer is released now or when it comes."""
         with _giving_up:
             answer, self._abandoned = self.handed_over, True
         if answer is not None:
@@ -286,9 +286,9 @@ class _Waiting:
 class Connection:
     """Calls over a channel. Thread-safe.
 
-    A thread that calls reads its own answer, and those of others who wait beside it. A reader thread takes
-    what is left, until the peer goes or `close` is called; `on_end` then runs once, on that thread, after all
-    pending calls have been ended.
+    A calling thread reads its own answer, and those of other waiting threads. A reader thread handles all
+    other packets until the peer ends or `close` is called; then it ends all pending calls and runs the
+    callbacks of `on_end`, once.
     """
 
     def __init__(
@@ -300,9 +300,9 @@ class Connection:
         """Own `channel` from here on and start the reader.
 
         Args:
-            channel: connected.
-            name: of the peer, for messages and for the thread.
-            dead: makes the error that calls end with once the peer is gone.
+            channel: a connected channel.
+            name: the peer's name, for messages and for the thread.
+            dead: makes the error of calls after the end of the peer.
 
         Raises:
             ResourceExhausted: this process may have no more descriptors or threads; `channel` is closed.
@@ -328,23 +328,23 @@ class Connection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the peer was there when last looked at."""
+        """Whether the end of the peer has not been noticed yet."""
         return not self._ended_ns
 
     @property
     def ended_ns(self) -> int:
-        """When the end was noticed, on CLOCK_MONOTONIC; 0 before."""
+        """The time at which the end was noticed, on CLOCK_MONOTONIC; 0 before."""
         return self._ended_ns
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Run `callback` once when the connection ends; at once if it has ended already.
 
-        Callbacks must not block: all run on the thread that noticed, the one added last first.
+        Callbacks must not block: all run on the thread that noticed the end, the one added last first.
         """
         self._on_end.add(callback)
 
     def on_end_weakly(self, method: Callable[[], None]) -> None:
-        """The same for a method, which keeps its object alive no longer."""
+        """Like `on_end` for a method, with a weak reference to its object."""
         self._on_end.add_weakly(method)
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
@@ -359,16 +359,16 @@ class Connection:
         Args:
             message: the call.
             expected: type of the result.
-            fds: descriptors that go with it; they stay the caller's.
-            timeout: seconds until the answer must be here, with the time that sending takes.
+            fds: descriptors that are sent with it; they stay the caller's.
+            timeout: seconds until the answer must have come, sending included.
 
         Returns:
-            The result and the descriptors that came with it, which the caller owns.
+            The result and its descriptors, which the caller owns.
 
         Raises:
-            MissedDeadline: no answer in time; the answer will be dropped, an object in it released.
+            MissedDeadline: no answer in time; a late one is dropped, and an object in it released.
             DeadObject: the peer is gone.
-            NnburstError: the peer's answer was an error.
+            NnburstError: the peer answered with an error.
         """
         deadline = time.monotonic() + timeout
         pending = _Waiting(self._release_answer, self._replies)
@@ -393,7 +393,7 @@ class Connection:
     def _exchange(
         self, call: int, pending: _Waiting, message: Message, fds: Sequence[int], deadline: float
     ) -> ReceivedReply | None:
-        """The answer of a call; None at the end of the connection."""
+        """Send a call and return its answer; None at the end of the connection."""
         if self._later:
             self._post_the_later_ones()
         body = encode(message)
@@ -416,10 +416,10 @@ class Connection:
         return pending.handed_over
 
     def _taken(self, pending: _Waiting) -> ReceivedReply:
-        """The answer that its own caller has read.
+        """Decode the answer that the calling thread has read.
 
         Raises:
-            ProtocolError: it is malformed; that ends the connection.
+            ProtocolError: the answer is malformed; that ends the connection.
         """
         try:
             return ReceivedReply.of_packet(pending.packet)
@@ -430,7 +430,7 @@ class Connection:
             raise self._broken(error) from None
 
     def _broken(self, error: ProtocolError) -> NnburstError:
-        """The peer has broken the rules: nothing more is read from it, and the reader does the rest."""
+        """End the connection to a peer that broke the rules; the reader thread ends the other calls."""
         with self._lock:
             if not self._ended_ns:
                 self._dead, self._ended_ns = _again(error), time.monotonic_ns()
@@ -451,27 +451,26 @@ class Connection:
         *,
         timeout: float,
     ) -> None:
-        """Call the peer and do not wait for the answer.
+        """Call the peer without waiting for the answer.
 
         Args:
             message: the call.
-            expected: type of the result, which brings no descriptors.
-            fds: descriptors that go with it; they stay the caller's.
-            answered: called once with the outcome, on a thread that must go on; not if this raises.
-            timeout: seconds until the call must have left.
+            expected: type of the result, which has no descriptors.
+            fds: descriptors that are sent with it; they stay the caller's.
+            answered: called once with the outcome, on a thread that must not block; not if this raises.
+            timeout: seconds until the call must be sent.
 
         Raises:
             MissedDeadline: the peer does not read.
             DeadObject: the peer is gone.
-            BaseException: an interruption; whether the call has left is unknown, and `answered` gets
-                nothing.
+            BaseException: an interruption; the call may have been sent, but `answered` is not called.
         """
         call = self._register(ReplyListener(expected, self._name, answered, self.end_error))
         try:
             self._send(call, message, fds, timeout)
         except (NnburstError, TimeoutError) as error:
             if self._pending.pop(call, None) is None:
-                return  # the connection has ended, and `answered` has been called
+                return  # the connection has ended, which called `answered`
             if isinstance(error, NnburstError):
                 raise
             what = type(message).__name__
@@ -483,7 +482,7 @@ class Connection:
             raise
 
     def post(self, message: Message) -> None:
-        """Send a call whose answer is not waited for; a peer that is gone is not an error."""
+        """Send a call without waiting for its answer; does nothing if the peer is gone."""
         self._post_the_later_ones()
         try:
             self.notify(message, SEND_TIMEOUT)
@@ -491,10 +490,10 @@ class Connection:
             pass  # whatever it was about is gone with the peer
 
     def notify(self, message: Message, timeout: float) -> None:
-        """Send a call whose answer is not waited for.
+        """Send a call without waiting for its answer.
 
         Args:
-            message: the call; brings no descriptors.
+            message: a call without descriptors.
             timeout: seconds to wait for room; 0 does not wait.
 
         Raises:
@@ -507,14 +506,14 @@ class Connection:
             raise self._gone() from None
 
     def post_later(self, message: Message) -> None:
-        """Send a call whose answer is not waited for just before the next one.
+        """Queue a call to be sent just before the next one, without waiting for its answer.
 
         Takes no lock and does not wait, so the garbage collector may call it in the middle of a send.
         """
         self._later.append(message)
 
     def release(self, handle: int) -> None:
-        """Have the peer drop a handle; one that is gone, or does not answer in time, is fine."""
+        """Ask the peer to drop a handle; ignores a peer that is gone or does not answer in time."""
         try:
             self.call(Release(handle), Nothing, timeout=RELEASE_TIMEOUT)
         except (Closed, DeadObject, MissedDeadline):
@@ -522,10 +521,10 @@ class Connection:
         except NnburstError:
             if self.is_alive:
                 raise
-            # It has broken a rule, which ended the connection: which the calls report.
+            # The peer has broken a rule, which ended the connection: later calls report that.
 
     def release_later(self, handle: int) -> None:
-        """The same for what was never closed: the peer learns of it just before the next call.
+        """Release the handle of an object that was never closed, just before the next call.
 
         Takes no lock and does not wait, so the garbage collector may call it in the middle of a send.
         """
@@ -533,11 +532,11 @@ class Connection:
             self.post_later(Release(handle))
 
     def peer_died(self) -> None:
-        """End every call now: something faster than the socket shows the peer's death."""
+        """End every call now, after the peer's death was noticed earlier than by the socket."""
         self._fail()
 
     def end_error(self) -> NnburstError:
-        """The error that calls end with once the peer is gone."""
+        """Make the error of calls after the end of the peer."""
         return self._dead()
 
     def _register(self, pending: _Pending) -> int:
@@ -558,10 +557,10 @@ class Connection:
             raise self._gone() from None
 
     def _gone(self) -> NnburstError:
-        """The error for a send without a peer.
+        """Note the peer's end after a failed send, and make the error.
 
-        A caller that was notified of a death must find it wherever it looks next, though the reader may not
-        have noticed yet; it does the rest.
+        A caller that gets this error must find the peer dead everywhere, even before the reader thread has
+        noticed; the reader thread does the rest.
         """
         with self._lock:
             self._ended_ns = self._ended_ns or time.monotonic_ns()
@@ -570,11 +569,11 @@ class Connection:
         return self._dead()
 
     def _post_the_later_ones(self) -> None:
-        """Send what there is room for: its caller has no time for what can wait."""
+        """Send queued calls as far as the socket has room, without waiting."""
         while True:
             try:
                 message = self._later.popleft()
-            except IndexError:  # none, or another thread was quicker
+            except IndexError:  # it is empty, or another thread was quicker
                 return
             try:
                 self.notify(message, 0)
@@ -588,7 +587,7 @@ class Connection:
                 raise
 
     def _abandon(self, call: int, pending: _Waiting) -> None:
-        """Forget a call; if the answer is here already, or comes later, it is disposed of."""
+        """Give up a call; its answer is released now or when it comes."""
         if pending.answered:
             self._pending.pop(call, None)
             self._release_answer(self._taken(pending))
@@ -596,7 +595,7 @@ class Connection:
             pending.abandon()
 
     def _expect_no_more(self, call: int) -> bool:
-        """Whether an answer may still come, which will then be disposed of."""
+        """Give up a call; returns whether its answer may still come, to be released then."""
         with self._lock:
             waits = self._pending.pop(call, None) is not None and not self._ended_ns
             if waits:
@@ -648,14 +647,14 @@ class Connection:
     def _answer(self, incoming: Incoming) -> ReceivedReply:
         if incoming.failure is None:
             return ReceivedReply(decode_reply(incoming.body), incoming.fds)
-        if incoming.body:  # what was made for this call is of no use without its descriptors
+        if incoming.body:  # the object of the call is useless without its descriptors
             self._release_answer(ReceivedReply(decode_reply(incoming.body), incoming.fds))
         what = f"the answer of {self._name} has come, but: {incoming.failure}"
         return ReceivedReply(Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, what), Fds())
 
     def _fail(self) -> None:
         calls: dict[int, _Pending] = {}
-        with self._lock:  # nothing is made in here: the collector could run what wants the lock
+        with self._lock:  # no allocation in here: a finalizer could run and need the lock
             self._ended_ns = self._ended_ns or time.monotonic_ns()
             waiting, self._pending = self._pending, calls
         self._channel.shutdown()
@@ -665,13 +664,13 @@ class Connection:
         self._on_end.run()
 
     def abandon_in_child(self) -> None:
-        """Leave the connection to the parent of this forked process."""
+        """Close this forked child's copy of the connection; the parent keeps using it."""
         self._ended_ns = time.monotonic_ns()
         self._replies.abandon_in_child()
         self._channel.abandon_in_child()
 
     def abandon(self) -> None:
-        """Let both ends see the end, and no more: takes no lock and does not wait. `close` does the rest."""
+        """End the connection for both ends, without a lock and without waiting; `close` does the rest."""
         self._channel.shutdown()
 
     def close(self) -> None:
@@ -688,7 +687,7 @@ class Connection:
 
 
 def _again(error: NnburstError) -> Callable[[], NnburstError]:
-    """Makes errors like `error`: one for each call that it ends."""
+    """Make a function that copies `error`, to raise it in each call that it ends."""
     return lambda: type(error)(str(error), status=error.status)
 
 

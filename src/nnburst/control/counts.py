@@ -1,4 +1,4 @@
-"""Counts of a service's executions, kept by a number that identifies the model."""
+"""Defines the counts of a service's executions by model, and their messages between front and supervisor."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import msgspec
 
 from nnburst.hal.model import Model
 
-#: Bucket 0 of durations ends at 2^this nanoseconds, each next one at twice that; the last has no end.
+#: Bucket 0 of durations ends at 2 to this power in nanoseconds, each next one at twice that; the last never.
 FIRST_BUCKET_BITS: Final = 10
 BUCKETS: Final = 24
-#: Ends of the buckets but the last, in seconds.
+#: Ends of all buckets except the last, in seconds.
 BUCKET_ENDS: Final = tuple(2 ** (FIRST_BUCKET_BITS + n) / 1e9 for n in range(BUCKETS - 1))
 #: Bytes of an answer and of what it begins with: those of its question.
 MAX_ANSWER: Final = 128 * 1024
 QUESTION_BYTES: Final = 8
-#: What a front sends instead of a question when all its ports listen.
+#: The message that a front sends instead of a question when all its ports listen.
 LISTENING: Final = b"listen"
 
 
 class DurationCounts(msgspec.Struct, frozen=True):
-    """A histogram.
+    """A histogram of durations.
 
     Attributes:
-        total_ns: sum of all.
-        counts: of each bucket.
+        total_ns: sum of all durations.
+        counts: number of durations in each bucket.
     """
 
     total_ns: int
@@ -33,15 +33,15 @@ class DurationCounts(msgspec.Struct, frozen=True):
 
 
 class ModelCounts(msgspec.Struct, frozen=True):
-    """The executions of one model, in all workers that are and were.
+    """The executions of one model in all present and past workers.
 
     Attributes:
-        model: its `model_id`; 0 for those that have no row of their own.
+        model: its `model_id`; 0 for all models without a row of their own.
         statuses: ended executions by `ErrorStatus`, from NONE on.
         in_flight: executions that have begun and not ended.
         queue_full: results that had to wait for room in their queue.
-        device: time in the executor, of one execution in 64 and those that measure.
-        driver: likewise, from the request's arrival to its result.
+        device: times in the executor, of one execution in 64 and of those that are measured.
+        driver: times of the same executions from the request's arrival to its result.
     """
 
     model: int
@@ -56,12 +56,12 @@ class ServiceCounts(msgspec.Struct, frozen=True):
     """The counts of a service.
 
     Attributes:
-        models: in the order in which they came.
-        clients: connected now.
-        deaths: workers that have failed.
-        restarts: of the front.
-        cache_hits: models prepared from the files of a compilation cache.
-        cache_misses: files that were refused.
+        models: counts of each model, in the order of their first execution.
+        clients: number of connected clients.
+        deaths: number of workers that have failed.
+        restarts: number of restarts of the front.
+        cache_hits: number of models prepared from the files of a compilation cache.
+        cache_misses: number of refused cache files.
     """
 
     models: tuple[ModelCounts, ...] = ()
@@ -73,9 +73,9 @@ class ServiceCounts(msgspec.Struct, frozen=True):
 
 
 def model_id(model: Model) -> int:
-    """64 bits of its graph, the constants in it and the sizes of its pools; never 0.
+    """A hash of 64 bits over a model's graph, the constants in it and the sizes of its pools; never 0.
 
-    What lies in pools is not looked at: networks that differ in weights alone are one.
+    The content of pools is left out: models that differ only in weights there have the same number.
     """
     import hashlib  # OpenSSL, 2 ms: the driver of one client alone never asks
 

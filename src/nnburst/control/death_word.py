@@ -1,7 +1,7 @@
-"""A word in shared memory by which a process shows that it has died, at once (`csrc/liveness.h`).
+"""Reports the death of a process at once, by a word in shared memory (`csrc/liveness.h`).
 
-The end of a socket shows the same and is the authority; the kernel writes the word before it takes the
-process's memory apart, and ends the socket after that.
+The end of a socket is the reliable sign of a death, but comes later: the kernel writes the word before it
+frees the process's memory, and ends the socket after that.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class Liveness:
-    """The descriptors that prove this process alive to one peer."""
+    """The descriptors by which one peer can observe the death of this process."""
 
     def __init__(self) -> None:
-        """Open the pidfd of this very process: a number could be used again, this cannot."""
+        """Open the pidfd of this process: unlike a process number, it cannot be reused."""
         self._pidfd = os.pidfd_open(os.getpid())
         self._memory = SharedMemory.create(4096, "death word", read_only_for_others=True)
         self._view = self._memory.map_then_protect()
@@ -43,29 +43,29 @@ class Liveness:
         return bool(self._holder)
 
     def fds(self) -> Fds:
-        """Copies of the descriptors for the peer: pidfd, then the death word if there is one."""
+        """Copy the descriptors for the peer: pidfd, then the death word if there is one."""
         own = [self._pidfd, *([self._memory.fd] if self._holder else [])]
         return Fds(os.dup(fd) for fd in own)
 
     def close(self) -> None:
-        """Let go of the word and close the descriptors, once the peer is gone. Called once."""
+        """Release the word and close the descriptors, after the peer is gone. Called once."""
         if self._holder:
             lib.nnb_death_word_let_go(self._holder, 0)
         self._memory.close()
         os.close(self._pidfd)
 
 
-#: No wait without a deadline; the watcher only looks again.
+#: Longest single wait of the watcher: every wait has a deadline, after which it looks again.
 _SLICE_NS: Final = 60_000_000_000
 _DIED: Final = 0
 _TIMED_OUT: Final = 2
 
 
 class DeathWatch:
-    """One thread that sleeps until the word of a dead holder is set. Thread-safe."""
+    """Calls a function when a process dies; a thread waits for its death word. Thread-safe."""
 
     def __init__(self, fd: int, died: Callable[[], None]) -> None:
-        """Own `fd` and call `died` once, on the watching thread, if the holder dies before `close`.
+        """Own `fd`, and call `died` once, on the watching thread, if the process dies before `close`.
 
         Raises:
             InvalidArgument: `fd` is not sealed shared memory.
@@ -93,7 +93,7 @@ class DeathWatch:
         if self._thread is threading.current_thread():
             return  # `died` closes what it is called by: the word goes with this object
         while self._thread.is_alive():
-            # The wake can fall between the watcher's look and its sleep, so it is repeated.
+            # The wake may come between the watcher's look and its sleep, so it is repeated.
             lib.nnb_death_word_release(self._word, self._stop)
             self._thread.join(0.01)
         self._view = None

@@ -1,9 +1,8 @@
 """Implements sync fences: one end of a socketpair, on which one byte reports the outcome.
 
-The signaller sends a status byte and closes its end. If it closes without one, by dying for example,
-the fence is in the error state. A waiter only looks at the byte and never takes it, so any number of
-processes may wait on copies of one descriptor. (An eventfd would show no death, and any holder could fill
-it.)
+The signaller sends a status byte and closes its end. If it closes its end without a byte, for example by
+dying, the fence is in the error state. A waiter only peeks at the byte, so any number of processes may wait
+on copies of one descriptor. (An eventfd reports no death, and any process with a copy could signal it.)
 
 NNAPI: sync fences of 1.3 and AIDL.
 """
@@ -27,7 +26,7 @@ _FAILED: Final = b"\x02"
 
 
 class FenceStatus(IntEnum):
-    """State of a sync fence, as Linux's sync_file has it."""
+    """State of a sync fence, with the numbers of Linux's sync_file."""
 
     ERROR = -1
     """The work that it stands for failed, or its signaller is gone."""
@@ -40,20 +39,20 @@ class FenceStatus(IntEnum):
 
 
 class Signaller:
-    """Signals one fence, once. If it is closed without that, the fence gets into the error state."""
+    """Signals one fence, once. If it is closed before, the fence gets into the error state."""
 
     def __init__(self, end: socket.socket) -> None:
         """Own `end` from here on."""
         self._end: socket.socket | None = end
-        # Not __del__: in a cycle the collector may finalise the socket first, which warns of that.
+        # Not __del__: in a cycle the garbage collector may finalise the socket first, with a warning.
         weakref.finalize(self, end.close).atexit = False
 
     def signal(self) -> None:
-        """Signal the fence: what it stands for is done. Later calls do nothing."""
+        """Signal the fence: the work is done. Later calls do nothing."""
         self._say(_DONE)
 
     def fail(self) -> None:
-        """Put the fence into the error state: what it stands for failed. Later calls do nothing."""
+        """Put the fence into the error state: the work has failed. Later calls do nothing."""
         self._say(_FAILED)
 
     def _say(self, status: bytes) -> None:
@@ -65,14 +64,14 @@ class Signaller:
             end.send(status, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Close it; the fence is in the error state then, unless it was signalled. Twice is fine."""
+        """Close the signaller; a fence that was not signalled gets into the error state. Twice is fine."""
         end, self._end = self._end, None
         if end is not None:
             end.close()
 
 
 def create_fence() -> tuple[socket.socket, Signaller]:
-    """A fence that is active, and what signals it.
+    """Make an active fence and its signaller.
 
     Raises:
         ResourceExhausted: this process may have no more descriptors.
@@ -84,10 +83,10 @@ def create_fence() -> tuple[socket.socket, Signaller]:
 
 
 def adopt_fence(fd: int) -> socket.socket:
-    """A fence that came as a descriptor, which this owns from here on.
+    """Make a fence from its descriptor, which the fence owns from here on.
 
     Raises:
-        InvalidArgument: validation:S10: it is negative; or it is not a stream socket of this machine; closed.
+        InvalidArgument: validation:S10: it is negative; or it is not a local stream socket. It is closed.
     """
     validate_sync_fence(fd)
     try:
@@ -103,7 +102,7 @@ def adopt_fence(fd: int) -> socket.socket:
 
 
 def fence_status(fence: socket.socket) -> FenceStatus:
-    """The state of a fence now. Never waits, and takes nothing."""
+    """The current state of a fence. Never waits, and leaves the byte in the socket."""
     try:
         status = fence.recv(1, _LOOK)
     except BlockingIOError:

@@ -1,16 +1,15 @@
-"""The messages of the control channel, grouped by the HAL interface that has them, and their bytes.
+"""The messages of the control channel, grouped by their HAL interface, and their encoding.
 
-A call is a struct below `Call`, its answer a `Reply` around a struct below `Result`. Upcalls (driver to
-client) are the same on a second socket, below `Upcall`. The structs of `nnburst.hal` are fields here as they
-are. Decoding checks types and ranges of the envelope; models and requests are validated by the driver
-afterwards.
+A call is a subclass of `Call`; its answer is a `Reply` with a subclass of `Result`. Upcalls (from driver to
+client) work in the same way on a second socket, as subclasses of `Upcall`. Structs of `nnburst.hal` are used
+directly as fields of messages. Decoding checks types and ranges of the envelope; the driver validates models
+and requests afterwards.
 
-The function that answers a message has its name, in `nnburst.driver.calls`, and the function of `client/`
-that sends it is named with the message's words. A new message is on no list.
+The function in `nnburst.driver.calls` that answers a message has the message's name, and the function in
+`client/` that sends it is named with the same words. A new message need not be added to any list.
 
-An asynchronous call (`PrepareModel`, `Execute`) is answered with whether it was launched;
-the outcome comes as exactly one upcall that names the call's `callback`, with the same status if it was not
-accepted.
+The answer to an asynchronous call (`PrepareModel`, `Execute`) reports whether it was launched; the outcome
+comes as exactly one upcall that names the call's `callback`, with the same status if it was not launched.
 
 NNAPI: the names follow IDevice, IPreparedModel, IBuffer, IExecution, IBurst and their callbacks.
 """
@@ -42,7 +41,7 @@ from nnburst.hal.types import (
 # -- message ---------------------------------------------------------------------------------------
 
 
-#: The title tells a handle from other numbers of the same range if messages are looked at by their types.
+#: The title distinguishes handles from other numbers of the same range when types of messages are inspected.
 Handle = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1, title="handle")]
 Slot = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -55,7 +54,7 @@ CacheFiles = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER_OF_CACHE_FILES)]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, tag_field="message"):
-    """Root of all messages; the class name is the tag, unless the class states another one."""
+    """Base of all messages; the class name is the tag, unless the class states another one."""
 
     @property
     def fd_count(self) -> int | None:
@@ -64,27 +63,27 @@ class Message(msgspec.Struct, frozen=True, tag=True, tag_field="message"):
 
 
 class Call(Message, frozen=True):
-    """Root of what a client asks of its driver."""
+    """Base of all calls of a client to its driver."""
 
 
 class Upcall(Message, frozen=True):
-    """Root of what a driver asks of its client, or notifies it of."""
+    """Base of all calls and notifications of a driver to its client."""
 
 
 class Result(Message, frozen=True):
-    """Root of what a call or an upcall is answered with."""
+    """Base of all results of calls and upcalls."""
 
 
 class RequestMessage(Call, frozen=True):
-    """Root of calls that bring a request: one fd for each of its pools that is shared memory, in order.
+    """Base of calls with a request: one fd for each of its pools that is shared memory, in order.
 
     Attributes:
-        handle: the prepared model (or what the call names).
+        handle: the prepared model, or another object that the call names.
         request: inputs and outputs.
-        measure: whether to time it.
-        deadline_ns: CLOCK_BOOTTIME at which the result is useless.
+        measure: whether to time the execution.
+        deadline_ns: time on CLOCK_BOOTTIME after which the result is useless.
         loop_timeout_ns: limit of a WHILE.
-        hints: for vendor extensions of the device; sent only if there is one.
+        hints: attributes of vendor extensions, for the device; sent only if there are any.
     """
 
     handle: Handle
@@ -106,7 +105,7 @@ class RequestMessage(Call, frozen=True):
 class Hello(Call, frozen=True):
     """First call of a client; fd 0 is the driver's end of the upcall socket.
 
-    The process that made that socketpair is the client: its worker ends when it does.
+    The process that made that socketpair is the client: its worker ends with it.
 
     Attributes:
         protocol: PROTOCOL_VERSION of the client.
@@ -123,11 +122,11 @@ class Hello(Call, frozen=True):
 
 
 class Ping(Call, Upcall, frozen=True):
-    """Asks for nothing but an answer."""
+    """Ask only for an answer."""
 
 
 class Release(Call, frozen=True):
-    """Drop a handle. What still uses the object finishes first."""
+    """Drop a handle. Executions that still use the object finish first."""
 
     handle: Handle
 
@@ -137,7 +136,7 @@ class Nothing(Result, frozen=True):
 
 
 class Opened(Result, frozen=True):
-    """An object was created: its handle, and numbers that its opener may need."""
+    """An object was created: its handle, and numbers about it that the client may need."""
 
     handle: Handle
     fields: dict[str, int] = msgspec.field(default_factory=dict)
@@ -200,14 +199,14 @@ class GetNumberOfCacheFilesNeeded(Call, frozen=True):
 
 
 class NumberOfCacheFiles(Result, frozen=True):
-    """Answer to `GetNumberOfCacheFilesNeeded`; both 0 if nothing is cached."""
+    """Answer to `GetNumberOfCacheFilesNeeded`; both 0 if the device does not cache."""
 
     model_cache: CacheFiles
     data_cache: CacheFiles
 
 
 class GetSupportedOperations(Call, frozen=True):
-    """Which operations of the main subgraph the device can run; one fd for each pool of the model."""
+    """IDevice::getSupportedOperations; one fd for each pool of the model."""
 
     model: Model
 
@@ -218,7 +217,7 @@ class GetSupportedOperations(Call, frozen=True):
 
 
 class SupportedOperations(Result, frozen=True):
-    """Answer to `GetSupportedOperations`, one for each operation of the main subgraph."""
+    """Answer to `GetSupportedOperations`: for each operation of the main subgraph, whether it can run."""
 
     supported: tuple[bool, ...]
 
@@ -230,15 +229,15 @@ class PrepareModel(Call, frozen=True):
 
     Attributes:
         model: the model.
-        callback: what `NotifyPrepared` names; 0 means no callback (device:P1).
-        preference: an ExecutionPreference; a plain number here, so that S1 names what is wrong with it.
-        priority: a Priority; likewise with S2.
-        deadline_ns: CLOCK_BOOTTIME at which the prepared model is useless; a plain number here, for P5.
-        num_threads: threads that executions may use; 0 leaves it to the device.
-        model_cache: how many model cache files come along.
-        data_cache: how many data cache files come along.
-        token: 32 bytes that name the cache entry; it does not count without cache files.
-        hints: for vendor extensions of the device; sent only if there is one.
+        callback: the number that `NotifyPrepared` names; 0 means no callback (device:P1).
+        preference: an ExecutionPreference; a plain number here, so that S1 can report an invalid one.
+        priority: a Priority; a plain number for the same reason (S2).
+        deadline_ns: time on CLOCK_BOOTTIME after which the model is useless; a plain number here, for P5.
+        num_threads: most threads for executions; 0 leaves it to the device.
+        model_cache: number of model cache files that are sent.
+        data_cache: number of data cache files that are sent.
+        token: 32 bytes that name the cache entry; ignored without cache files.
+        hints: attributes of vendor extensions, for the device; sent only if there are any.
     """
 
     model: Model
@@ -275,14 +274,14 @@ class PrepareModelFromCache(Call, frozen=True):
 
 
 class NotifyPrepared(Upcall, frozen=True):
-    """IPreparedModelCallback::notify (upcall); comes exactly once for each `callback`.
+    """IPreparedModelCallback::notify (upcall); sent exactly once for each `callback`.
 
     Attributes:
-        callback: of the call.
-        status: how it went.
-        reason: for people, if it failed.
+        callback: the callback of the call.
+        status: the outcome.
+        reason: readable reason of a failure.
         handle: the prepared model; None unless `status` is NONE.
-        fields: numbers about it.
+        fields: numbers about the prepared model.
     """
 
     callback: Callback
@@ -310,9 +309,9 @@ class Execute(RequestMessage, frozen=True, kw_only=True):
     """Start an execution; `NotifyExecuted` reports the outcome.
 
     Attributes:
-        callback: what `NotifyExecuted` names; 0 means no callback (device:E1).
+        callback: the number that `NotifyExecuted` names; 0 means no callback (device:E1).
         deadline_ns: a plain number here, for device:E3.
-        loop_timeout_ns: likewise.
+        loop_timeout_ns: a plain number here, for device:E3.
     """
 
     callback: Callback
@@ -321,14 +320,14 @@ class Execute(RequestMessage, frozen=True, kw_only=True):
 
 
 class NotifyExecuted(Upcall, frozen=True):
-    """IExecutionCallback::notify (upcall); comes exactly once for each `callback`.
+    """IExecutionCallback::notify (upcall); sent exactly once for each `callback`.
 
     Attributes:
-        callback: of the call.
-        status: how it went.
-        reason: for people, if it failed.
-        output_shapes: with NONE and OUTPUT_INSUFFICIENT_SIZE.
-        timing: if it was measured.
+        callback: the callback of the call.
+        status: the outcome.
+        reason: readable reason of a failure.
+        output_shapes: sent with NONE and OUTPUT_INSUFFICIENT_SIZE.
+        timing: the timing, if it was measured.
     """
 
     callback: Callback
@@ -344,17 +343,17 @@ class NotifyExecuted(Upcall, frozen=True):
 class OpenBurst(Call, frozen=True, tag="ConfigureExecutionBurst"):
     """IPreparedModel::configureExecutionBurst: open a burst; the fds are those of the two descriptors.
 
-    A third one is the driver's end of a stream socket, to which it sends a byte with a result that the client
-    awaits in an event loop.
+    A third fd is the driver's end of a stream socket, to which the driver sends a byte with each result that
+    the client awaits in an event loop.
 
     Attributes:
         handle: the prepared model.
-        callback: what the client calls this burst in `GetMemories`.
+        callback: the client's number for this burst in `GetMemories`.
         request_channel: descriptor of the client's request queue, encoded.
         result_channel: descriptor of the client's result queue, encoded.
         max_in_flight: requests that may be under way at once.
         cpus: cores that the client's thread may run on; both sides share them fairly.
-        preference: decides about spinning.
+        preference: decides whether the driver spins.
     """
 
     handle: Handle
@@ -367,19 +366,19 @@ class OpenBurst(Call, frozen=True, tag="ConfigureExecutionBurst"):
 
     @property
     def fd_count(self) -> None:
-        """By the descriptors; the burst checks."""
+        """Not known here: it depends on the descriptors, which the burst checks."""
         return
 
 
 class FreeMemory(Call, frozen=True):
-    """IBurstContext::freeMemory: forget a slot; answered when it is forgotten."""
+    """IBurstContext::freeMemory: forget a slot; answered after that."""
 
     handle: Handle
     slot: Slot
 
 
 class GetMemories(Upcall, frozen=True):
-    """IBurstCallback::getMemories: the pools behind these slots of one burst (upcall)."""
+    """IBurstCallback::getMemories: ask for the pools of slots of one burst (upcall)."""
 
     callback: int
     slots: tuple[Slot, ...]
@@ -397,11 +396,11 @@ class Memories(Result, frozen=True):
 
 
 class BurstClosed(Upcall, frozen=True):
-    """A burst has ended by itself: its queues cannot be trusted, or results were not read (upcall).
+    """The driver has ended a burst: its queues cannot be trusted, or results were not read (upcall).
 
     Attributes:
-        callback: which burst, as in `GetMemories`.
-        reason: for people.
+        callback: the client's number for the burst, as in `GetMemories`.
+        reason: readable reason.
     """
 
     callback: int
@@ -412,7 +411,7 @@ class BurstClosed(Upcall, frozen=True):
 
 
 class OpenAidlBurst(Call, frozen=True, tag="OpenBurst"):
-    """AIDL IPreparedModel::configureExecutionBurst: an IBurst, whose requests come over this channel."""
+    """AIDL IPreparedModel::configureExecutionBurst: open an IBurst, whose requests use this channel."""
 
     handle: Handle
 
@@ -421,8 +420,8 @@ class BurstExecute(RequestMessage, frozen=True):
     """AIDL IBurst::executeSynchronously; `handle` is the burst.
 
     Attributes:
-        memory_identifiers: one for each pool of the request: under which number the burst remembers its
-            mapping, or -1 not to. A pool whose number the burst holds comes without a descriptor, with
+        memory_identifiers: for each pool of the request, the number under which the burst keeps its mapping,
+            or -1 to keep none. A pool whose number the burst has is sent without a descriptor, with
             `fd_index` -1.
     """
 
@@ -430,13 +429,13 @@ class BurstExecute(RequestMessage, frozen=True):
 
     @property
     def fd_count(self) -> int:
-        """The pools that the burst does not hold yet."""
+        """The pools that the burst does not have yet."""
         pools = (pool for pool in self.request.pools if isinstance(pool, MemoryPool))
         return sum(pool.fd_index >= 0 for pool in pools)
 
 
 class ReleaseMemoryResource(Call, frozen=True):
-    """AIDL IBurst::releaseMemoryResource: forget a memory identifier; an unknown one is fine."""
+    """AIDL IBurst::releaseMemoryResource: forget a memory identifier; an unknown one is ignored."""
 
     handle: Handle
     memory_identifier: MemoryIdentifier
@@ -446,13 +445,13 @@ class ReleaseMemoryResource(Call, frozen=True):
 
 
 class Allocate(Call, frozen=True):
-    """IDevice::allocate: a buffer of the driver's for arguments of prepared models.
+    """IDevice::allocate: allocate a buffer in the driver for arguments of prepared models.
 
     Attributes:
-        desc: what it is to hold.
-        prepared_models: what the roles' `model_index` counts in.
-        input_roles: as which inputs it will be used.
-        output_roles: as which outputs.
+        desc: description of its content.
+        prepared_models: the models that the `model_index` of a role refers to.
+        input_roles: the inputs for which it will be used.
+        output_roles: the outputs for which it will be used.
     """
 
     desc: BufferDesc
@@ -462,7 +461,7 @@ class Allocate(Call, frozen=True):
 
 
 class Allocated(Result, frozen=True):
-    """Answer to `Allocate`: the buffer's handle, and the token that requests name it by."""
+    """Answer to `Allocate`: the buffer's handle, and the token that names it in requests."""
 
     handle: Handle
     token: Token
@@ -485,8 +484,8 @@ class CopyFrom(Call, frozen=True):
 
     Attributes:
         handle: the buffer.
-        size: of the memory.
-        dimensions: of the content; empty if the buffer's are fully known.
+        size: bytes of the memory.
+        dimensions: dimensions of the content; empty if those of the buffer are all known.
     """
 
     handle: Handle
@@ -506,8 +505,8 @@ class ExecuteFenced(RequestMessage, frozen=True):
     """Execute once the sync fences have signalled; after the pools, one fd for each fence.
 
     Attributes:
-        wait_for: how many fences there are.
-        duration_ns: how long it may take from the moment they have signalled.
+        wait_for: number of fences.
+        duration_ns: longest duration after all of them have signalled.
     """
 
     wait_for: Count = 0
@@ -520,7 +519,7 @@ class ExecuteFenced(RequestMessage, frozen=True):
 
 
 class Fenced(Result, frozen=True):
-    """Answer to `ExecuteFenced`: the execution's callback; the fd is its sync fence, if it is not done."""
+    """Answer to `ExecuteFenced`: the handle for its information; the fd is its fence unless it is done."""
 
     handle: Handle
     is_done: bool = False
@@ -541,10 +540,10 @@ class ExecutionInfo(Result, frozen=True):
     """Answer to `GetExecutionInfo`; nanoseconds on both sides, UINT64_MAX if not measured.
 
     Attributes:
-        status: how the execution went.
+        status: the outcome of the execution.
         launched: device and driver time since the call.
         fenced: the same since the last fence signalled.
-        reason: for people, if it failed.
+        reason: readable reason of a failure.
     """
 
     status: ErrorStatus
@@ -593,27 +592,27 @@ class ExecuteReusableFenced(Call, frozen=True):
 
 
 # -- served models ---------------------------------------------------------------------------------
-# Networks that a service serves by name: its clients open them and hand over no model. docs/wire_format.md
-# describes these byte by byte, with the others that a client in C needs.
+# Networks that a service serves by name: clients open them and send no model. docs/wire_format.md describes
+# these messages byte by byte, with the others that a client in C needs.
 
 
 Version = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class ServedName(msgspec.Struct, frozen=True):
-    """A network and one version of it that is served."""
+    """The name and version of a served network."""
 
     name: str
     version: Version
 
 
 class ServedArgument(msgspec.Struct, frozen=True):
-    """An input or output.
+    """An input or output of a served network.
 
     Attributes:
-        name: in the network's file; empty without one.
+        name: its name in the network's file; empty if it has none.
         operand: type, dimensions and quantisation.
-        data_type: of its elements, as numpy writes it ("<f4").
+        data_type: type of its elements in numpy's notation ("<f4").
         is_scalar: whether it is a scalar, which has no dimensions.
     """
 
@@ -624,7 +623,7 @@ class ServedArgument(msgspec.Struct, frozen=True):
 
 
 class ServedState(msgspec.Struct, frozen=True):
-    """A variable: an output of which each execution takes what the one before left, as an input."""
+    """A variable: an output whose value is an input of the next execution."""
 
     name: str
     input_index: int
@@ -632,7 +631,7 @@ class ServedState(msgspec.Struct, frozen=True):
 
 
 class GetServedModels(Call, frozen=True):
-    """Which networks are served."""
+    """Ask for the networks that are served."""
 
 
 class ServedModels(Result, frozen=True):
@@ -649,17 +648,17 @@ class OpenServedModel(Call, frozen=True):
 
 
 class OpenedServedModel(Result, frozen=True):
-    """Answer to `OpenServedModel`; with states, fd 0 has their initial values, one behind the other.
+    """Answer to `OpenServedModel`; with states, fd 0 has their initial values, one after the other.
 
     Attributes:
-        handle: of a prepared model, released like any other.
-        name: as it was asked for.
-        version: that was opened.
-        inputs: the network's, then one for each state.
-        outputs: likewise.
+        handle: handle of a prepared model, released like any other.
+        name: the name in the call.
+        version: the version that was opened.
+        inputs: the network's inputs, then one for each state.
+        outputs: the network's outputs, then one for each state.
         states: variables, in the order of their values.
         extension_name_to_prefix: as in the network's model.
-        fields: numbers about it, as in `NotifyPrepared`.
+        fields: numbers about the prepared model, as in `NotifyPrepared`.
     """
 
     handle: Handle
@@ -684,7 +683,7 @@ class PrepareGraph(Call, frozen=True):
 
     Attributes:
         files: names by which an .onnx file refers to other files.
-        num_threads: threads that executions may use; 0 leaves it to the device.
+        num_threads: most threads for executions; 0 leaves it to the device.
     """
 
     files: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_FDS - 2)] = ()
@@ -692,7 +691,7 @@ class PrepareGraph(Call, frozen=True):
 
     @property
     def fd_count(self) -> int:
-        """The file, and those that it names."""
+        """The file, and the files that it refers to."""
         return 1 + len(self.files)
 
 
@@ -706,7 +705,7 @@ PROTOCOL_VERSION: Final = 2
 
 
 def _kinds(root: type[M]) -> Iterator[type[M]]:
-    """The messages below `root`: classes that no other one is derived from."""
+    """The messages derived from `root`: classes without subclasses."""
     for kind in root.__subclasses__():
         if kind.__subclasses__():
             yield from _kinds(kind)
@@ -731,7 +730,7 @@ else:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Answer to a call: a result with NONE; otherwise why not, and shapes with OUTPUT_INSUFFICIENT_SIZE."""
+    """Answer to a call: a result with NONE; otherwise a reason, and shapes with OUTPUT_INSUFFICIENT_SIZE."""
 
     status: ErrorStatus = ErrorStatus.NONE
     message: str = ""

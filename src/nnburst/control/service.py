@@ -1,7 +1,7 @@
-"""Answers the calls of one connection, and holds the objects that its client has handles of.
+"""Answers the calls of one connection, and keeps the objects of its client by handle.
 
-An object lives while its handle or a user of it does. NNAPI: a service's object lives while any client
-reference exists; a client's death drops them all.
+An object is kept as long as its handle is open or something still uses it. NNAPI: an object of a service
+exists as long as any client refers to it; a client's death drops all its references.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from nnburst.hal.utils import Closing
 
 
 class Closable(Protocol):
-    """An object that a handle stands for. A class whose `per_client` is a number has a limit of its own."""
+    """An object with a handle. A number `per_client` of its class limits the objects of this class."""
 
     def close(self) -> None:
-        """Free it; called once, when it is not used any more."""
+        """Free the object; called once, when it is not used any more."""
 
 
 T = TypeVar("T", bound=Closable)
@@ -52,17 +52,17 @@ class _Entry:
 
 
 class Reference(Closing, Generic[T]):
-    """Keeps one object alive until closed, whatever happens to its handle. A context manager."""
+    """Keeps one object open until closed, even if its handle is released. A context manager."""
 
     __slots__ = ("_release", "target")
 
     def __init__(self, target: T, release: Callable[[], None]) -> None:
-        """Hold `target`; `release` gives it back."""
+        """Refer to `target`; `release` ends its use."""
         self.target = target
         self._release: Callable[[], None] | None = release
 
     def close(self) -> None:
-        """Give the object back; the second time does nothing."""
+        """End the use of the object; a second call does nothing."""
         release, self._release = self._release, None
         if release is not None:
             release()
@@ -72,7 +72,7 @@ class ObjectTable:
     """The objects of one connection. Thread-safe; no lock is held while an object closes."""
 
     def __init__(self, limit: int = MAX_OBJECTS) -> None:
-        """Hold at most `limit` handles."""
+        """Create an empty table for at most `limit` handles."""
         self._limit = limit
         self._lock = threading.Lock()
         self._counts: Counter[type] = (
@@ -88,7 +88,7 @@ class ObjectTable:
         """Register an object and return its handle; handles are never used twice.
 
         Raises:
-            ResourceExhausted: the connection holds its limit; `target` is closed.
+            ResourceExhausted: the connection has as many objects as it may have; `target` is closed.
         """
         kind = type(target)
         limit = getattr(kind, "per_client", self._limit)
@@ -108,11 +108,11 @@ class ObjectTable:
         )
 
     def acquire(self, handle: int, kind: type[T]) -> Reference[T]:
-        """Use an object.
+        """Begin to use an object.
 
         Raises:
             Closed: the handle is unknown or released.
-            InvalidArgument: it stands for something else.
+            InvalidArgument: it belongs to an object of another kind.
         """
         with self._lock:
             entry = self._find(handle)
@@ -125,13 +125,13 @@ class ObjectTable:
         return Reference(entry.target, lambda: self._release_reference(entry))
 
     def find(self, handle: int) -> Closable | None:
-        """The object of a handle, only to look at; None if the handle is not open."""
+        """The object of a handle, for reading its attributes only; None if the handle is not open."""
         with self._lock:
             entry = self._entries.get(handle)
             return entry.target if entry else None
 
     def release(self, handle: int) -> None:
-        """Drop a handle; the object closes with its last user.
+        """Drop a handle; the object is closed after its last use.
 
         Raises:
             Closed: the handle is unknown or released.
@@ -142,7 +142,7 @@ class ObjectTable:
         self._release_reference(entry)
 
     def close(self) -> None:
-        """Drop all handles; what is still used closes with its last user."""
+        """Drop all handles; objects in use are closed after their last use."""
         with self._lock:
             entries, self._entries = self._entries, {}
         for entry in entries.values():
@@ -169,7 +169,7 @@ class ObjectTable:
 logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Message)
-#: What a handler gives back: the result, and descriptors that go with it and are closed afterwards.
+#: The return value of a handler: the result, and descriptors that are sent with it and closed afterwards.
 Answer = tuple[Result, Fds]
 Job = Callable[[], None]
 _ONE_WAY: Final = 0
@@ -183,9 +183,9 @@ def nothing() -> Answer:
 class Service(Generic[M]):
     """Answers the calls of one peer.
 
-    A call that cannot be decoded, or brings the wrong number of descriptors, is answered with
-    INVALID_ARGUMENT; whatever a handler raises is answered with its status (GENERAL_FAILURE if it
-    has none). Neither ends the connection, and neither ends the process.
+    A call that cannot be decoded, or has the wrong number of descriptors, is answered with INVALID_ARGUMENT;
+    an exception of a handler is answered with its status (GENERAL_FAILURE if it has none). Neither ends the
+    connection or the process.
     """
 
     def __init__(
@@ -199,12 +199,12 @@ class Service(Generic[M]):
         """Serve `channel`.
 
         Args:
-            channel: connected; stays the caller's.
+            channel: a connected channel; stays the caller's.
             decode: turns a body into a call.
-            handler: answers a call; borrows the descriptors, `take`s those that it keeps.
-            submit: runs a job that answers the call, now or on another thread; raises if it never will. What
-                it returns is run by the thread that received the call, once that is free for the next.
-            budget: what calls in progress may take together; the limits' unless given.
+            handler: answers a call; borrows the descriptors, and calls `take` for those that it keeps.
+            submit: runs a job that answers the call, now or on another thread; raises if it never will. If it
+                returns a job, the thread that received the call runs it, after it has stopped receiving.
+            budget: limits calls in progress together; the default limits unless given.
         """
         self._channel = channel
         self._decode = decode
@@ -221,9 +221,9 @@ class Service(Generic[M]):
         """Answer calls until the peer is gone.
 
         Args:
-            patience: seconds that the peer has to become known; None for as many as it likes.
-            is_known: looked at after each call until it is true.
-            and_then: answers the others, by `accept`, once the peer is known.
+            patience: seconds that the peer has to become known; None for no limit.
+            is_known: called after each call until it returns true.
+            and_then: called when the peer is known; answers all later calls by `accept`.
 
         Raises:
             ProtocolError: the peer broke the rules of the channel.
@@ -247,7 +247,7 @@ class Service(Generic[M]):
                 deadline = None
 
     def accept(self, timeout: float | None = None) -> Job | None:
-        """Receive one call and have it answered; what is to be run by the thread that received it.
+        """Receive one call and submit its answer; returns a job that the calling thread must run, if any.
 
         Raises:
             Disconnected: the peer is gone.
@@ -301,11 +301,11 @@ class Service(Generic[M]):
                 except (NnburstError, MemoryError) as error:
                     self._channel.send(call, encode(failure(error)))
             except (Disconnected, TimeoutError, NnburstError, MemoryError):
-                self._channel.shutdown()  # a peer that gets no replies any more is as good as gone
+                self._channel.shutdown()  # a peer without replies cannot go on: end the connection
 
 
 def failure(error: BaseException) -> Reply:
-    """The reply for the peer about an exception."""
+    """Convert an exception to a reply for the peer."""
     if isinstance(error, NnburstError):
         return Reply(error.status, str(error)[:MAX_MESSAGE_CHARACTERS], error.output_shapes)
     if isinstance(error, MemoryError):
