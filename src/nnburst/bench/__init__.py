@@ -1,5 +1,5 @@
-"""Measures nnburst beside floors and rivals: the measurements behind the commands `nnburst bench …`.
+"""Measures nnburst beside lower bounds and other libraries, for the commands `nnburst bench …`.
 
-A contestant exchanges something with another process; `rounds` runs all of them in turn, in blocks of a few
-milliseconds, because the cores of a virtual machine change their distance within a run.
+A contestant exchanges messages with another process. `rounds` runs all contestants in turn, in blocks of a
+few milliseconds, because the cores of a virtual machine may be moved within a run.
 """

@@ -1,8 +1,8 @@
-"""Measures what `nnburst bench burst` shows beside a burst: other ways to execute, transports, setup.
+"""Measures the other cases of `nnburst bench burst`: other ways to execute, transports, and setup.
 
-Executions over the socket and in an event loop stand beside a process that echoes their packets. Pipes and
-the libraries for messages that are installed carry 256 bytes there and 64 back. Connecting, preparing,
-opening and binding, which come before the first execution, stand beside a fork.
+Executions over the socket and in an event loop are compared with a process that echoes their packets. Pipes
+and installed messaging libraries carry 256 bytes there and 64 back. Connecting, preparing, opening and
+binding, which come before the first execution, are compared with a fork.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.utils import Closing
 
-#: Bytes of a packet that executes, and of its answer: about what a request of one input and one output takes.
+#: Bytes of a request and of its answer, about those of an execution with one input and one output.
 _CALL: Final = bytes(96)
 _ANSWER: Final = bytes(16)
 _PATIENCE: Final = 5
-#: Seconds after which a driver that waits for a request sleeps.
+#: Seconds after which a waiting driver has gone to sleep.
 _REST: Final = 0.005
 
 _ECHO: Final = """
@@ -64,7 +64,7 @@ while s.recv(65536):
 
 @contextmanager
 def _echo(core: int) -> Iterator[socket.socket]:
-    """A process that answers each packet, the least that Python can do."""
+    """Start a process that answers each packet: the least that Python can do."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-S", "-c", _ECHO, str(theirs.fileno()), str(core)]
@@ -79,7 +79,7 @@ def _echo(core: int) -> Iterator[socket.socket]:
 
 
 class InLoop:
-    """A case that is a coroutine: one task awaits it again and again."""
+    """A case in an event loop: one task awaits the same call again and again."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class InLoop:
         """Measure `call` in `loop`.
 
         Args:
-            name: of the case.
-            loop: where it is awaited.
+            name: name of the case.
+            loop: the event loop.
             call: makes the awaitable.
-            warm_up: how often it is awaited before each block.
-            rest: seconds that the loop sleeps before each call, which are not counted; only about so long,
-                since a driver would learn a period.
+            warm_up: number of calls before each block.
+            rest: seconds that the loop sleeps before each call, which are not counted; varied, since a driver
+                would learn a fixed period.
         """
         self.name = name
         self._rest = rest
@@ -148,7 +148,7 @@ class InLoop:
 
 
 def socket_cases(stack: ExitStack, device: Device, core: int) -> Sequence[Contestant]:
-    """`execute` and its kin, beside a process that answers on `core`."""
+    """Cases of `execute` and similar calls, beside a process that answers on `core`."""
     echo = stack.enter_context(_echo(core))
     prepared = stack.enter_context(device.prepare(adding_model(1, 1, SMALL), bursts=False))
     array = np.ones((1, SMALL), np.float32)
@@ -170,7 +170,7 @@ def socket_cases(stack: ExitStack, device: Device, core: int) -> Sequence[Contes
 def _awaited_echo(
     stack: ExitStack, core: int
 ) -> tuple[asyncio.AbstractEventLoop, Callable[[], Awaitable[bytes]]]:
-    """An event loop, and a call there and back over a socket to a process on `core`."""
+    """An event loop, and a coroutine that exchanges packets over a socket with a process on `core`."""
     loop = asyncio.new_event_loop()
     stack.callback(loop.close)
     echo = stack.enter_context(_echo(core))
@@ -184,12 +184,12 @@ def _awaited_echo(
 
 
 def awaited_echo(stack: ExitStack, core: int) -> Contestant:
-    """An echo over a socket in an event loop."""
+    """The case of an echo over a socket in an event loop."""
     return InLoop("asyncio_socket_echo", *_awaited_echo(stack, core))
 
 
 def loop_cases(stack: ExitStack, device: Device, core: int) -> Sequence[Contestant]:
-    """`run_async` beside an echo in an event loop."""
+    """Cases of `run_async`, beside an echo in an event loop."""
     loop, answered = _awaited_echo(stack, core)
     _, bound = open_bound(stack, device, adding_model(1, 1, SMALL))
     return [
@@ -201,7 +201,7 @@ def loop_cases(stack: ExitStack, device: Device, core: int) -> Sequence[Contesta
 
 
 def fork() -> None:
-    """The least that a process of one's own costs."""
+    """Fork and wait for the child: the least cost of a new process."""
     child = os.fork()
     if not child:
         os._exit(0)
@@ -307,7 +307,7 @@ def _pyzmq(core: int) -> Iterator[Callable[[], object]]:
 
 
 def open_rivals(stack: ExitStack, core: int) -> list[Contestant]:
-    """All rivals that are installed, answering on `core`."""
+    """Cases of all installed messaging libraries, whose other process runs on `core`."""
     found: list[Contestant] = [
         Looped("multiprocessing_pipe", stack.enter_context(_pipe(core))),
         Looped("unix_socket", stack.enter_context(_unix_socket(core))),
@@ -317,9 +317,9 @@ def open_rivals(stack: ExitStack, core: int) -> list[Contestant]:
     return found
 
 
-#: float32 weights of a network of 54 kB.
+#: Number of float32 weights of a network of 54 kB.
 _WEIGHTS: Final = 13_500
-#: Seconds in which any driver answers.
+#: Seconds within which any driver answers.
 _DRIVER_PATIENCE: Final = 30.0
 _STEP: Final = 0.01
 #: Seconds between a client's end and the next client.
@@ -328,7 +328,7 @@ _CLIENT_REST: Final = 0.03
 
 @contextmanager
 def served_driver(core: int) -> Iterator[Path]:
-    """The address of a driver that serves the null executor on one core."""
+    """Start a driver with the null executor on one core; the context's value is its address."""
     with TemporaryDirectory(prefix="nnburst-bench-") as folder:
         address = Path(folder, "bench.sock")
         words = ["--executor", "null", "--serve", str(address), "--cpus", str(core)]
@@ -356,7 +356,7 @@ def _until_served(address: Path) -> None:
 
 
 def opening_cases(stack: ExitStack, core: int) -> Sequence[Contestant]:
-    """One of each, closed again, beside a fork; each is called once before its blocks."""
+    """Cases of connecting, preparing and opening, each closed again, beside a fork."""
     address = stack.enter_context(served_driver(core))
     device = stack.enter_context(connect(address))
     model = _model_with_weights()
@@ -369,7 +369,7 @@ def opening_cases(stack: ExitStack, core: int) -> Sequence[Contestant]:
 
     return [
         Looped("fork", fork, warm_up=1),
-        # A client that comes alone: the driver had time to get ready for it.
+        # A single client: the driver has time to prepare a worker for it.
         _Opening("connect", lambda: connect(address), _CLIENT_REST),
         _Opening("prepare_54KB", lambda: device.prepare(model)),
         _Opening("open_burst_and_bind", open_and_bind),
@@ -378,15 +378,15 @@ def opening_cases(stack: ExitStack, core: int) -> Sequence[Contestant]:
 
 
 class _Opening:
-    """The time until something is open; closing it is not counted."""
+    """A case that measures opening; closing is not counted."""
 
     def __init__(self, name: str, opened: Callable[[], Closing], rest: float = 0.0) -> None:
         """Measure `opened`.
 
         Args:
-            name: of the case.
-            opened: opens one.
-            rest: seconds between the end of one and the next.
+            name: name of the case.
+            opened: opens the context to measure.
+            rest: seconds between closing and the next opening.
         """
         self.name = name
         self._opened = opened

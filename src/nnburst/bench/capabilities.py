@@ -1,8 +1,8 @@
-"""Measures how fast a device is beside the reference executor, by kinds of operands, for getCapabilities.
+"""Measures the speed of a device relative to the reference executor, by kinds of operands.
 
-Each workload runs in a driver of the device and in one of the reference executor, in turns, with one thread.
-`exec_time` is the ratio of the durations within a round; `power_usage` that of the processor time which the
-two drivers used: energy itself is not measured here.
+The figures are for getCapabilities. Each workload runs in a driver of the device and in one of the
+reference executor, in turns, with one thread. `exec_time` is the ratio of durations within a round;
+`power_usage` is the ratio of the processor times of the two drivers, since energy is not measured.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from nnburst.importer.load import load
 Array = npt.NDArray[Any]
 _T = OperandType
 
-#: Seconds that a block should last, and the most runs in it.
+#: Desired seconds of a block, and the greatest number of runs in it.
 _BLOCK: Final = 0.02
 _MOST_RUNS: Final = 1000
 #: Seconds that one run may take.
 _PATIENCE: Final = 60.0
-#: Seconds that the turns of one network should last, and the fewest turns for which there is always time.
+#: Desired seconds for the turns of one network, and the least number of turns.
 _LONGEST: Final = 20.0
 _FEWEST_ROUNDS: Final = 3
-#: Seconds of processor time below which a clock that only counts a scheduler's ticks is too coarse.
+#: Least processor time in seconds; for less, a clock that counts scheduler ticks is too coarse.
 _COARSEST: Final = 0.05
 
 
 class Group(Enum):
-    """Kinds of workloads with capabilities of their own."""
+    """Kinds of workloads, each with its own capabilities."""
 
     FLOAT32 = "float32"
     RELAXED = "relaxed float32"
@@ -61,7 +61,7 @@ class Group(Enum):
     QUANT16 = "quant16"
 
 
-#: Operands of each group; types of no group, which are those of OEMs, are not measured and stay at 1.
+#: Operand types of each group. OEM types are in no group: they are not measured and stay at 1.
 TYPES: Final[dict[Group, tuple[OperandType, ...]]] = {
     Group.FLOAT32: (_T.FLOAT32, _T.TENSOR_FLOAT32),
     Group.RELAXED: (),
@@ -80,13 +80,13 @@ TYPES: Final[dict[Group, tuple[OperandType, ...]]] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A network to run. Like the result of `nnburst.load`, it can be prepared as it is.
+    """A network to run. It can be prepared like the result of `nnburst.load`.
 
     Attributes:
-        name: for people.
-        group: the kind of operands that it stands for.
+        name: the name to print.
+        group: the group that it represents.
         model: the network.
-        pools: of the model.
+        pools: pools of the model.
     """
 
     name: str
@@ -99,11 +99,11 @@ class GroupTimes(NamedTuple):
     """The measurement of one workload.
 
     Attributes:
-        name: the workload's.
-        group: the workload's.
-        device_ms: of a run, median of the rounds.
-        reference_ms: the same by the reference executor.
-        exec_time: median over the rounds of their ratio.
+        name: name of the workload.
+        group: group of the workload.
+        device_ms: milliseconds of a run on the device, median of the rounds.
+        reference_ms: the same on the reference executor.
+        exec_time: median over the rounds of the ratio of both.
         power_usage: ratio of the processor times of all rounds; `exec_time` if the clock is too coarse.
     """
 
@@ -116,10 +116,10 @@ class GroupTimes(NamedTuple):
 
 
 def workloads_of(name: str, model: Model, pools: Sequence[Any] = ()) -> list[Workload]:
-    """A network in the groups that it stands for; none if it mixes them.
+    """Workloads of a network, one for each group that it represents; empty if it mixes groups.
 
-    Its first input is of the group that most operations' first inputs are of, by which the framework takes
-    a device's speed (RTT:P8).
+    The group is that of most operations' first inputs, which decide the speed that the framework uses
+    (RTT:P8).
     """
     operands = model.main.operands
     kind = operands[model.main.input_indexes[0]].type
@@ -139,7 +139,7 @@ def workloads_of(name: str, model: Model, pools: Sequence[Any] = ()) -> list[Wor
 
 
 def built_in_workloads() -> list[Workload]:
-    """Networks of every group, those of products with more than 1 MiB of weights: no file is needed."""
+    """Built-in networks of every group, without files; those of products have more than 1 MiB of weights."""
     found = [
         workload
         for precision in Precision
@@ -153,9 +153,9 @@ def built_in_workloads() -> list[Workload]:
 
 
 def _products(kind: OperandType) -> Model:
-    """Three full connections of 768 units: 1.7 MiB of weights in 8 bits."""
+    """Three fully connected layers of 768 units: 1.7 MiB of weights in 8 bits."""
     units, rng, builder = 768, np.random.default_rng(7), ModelBuilder()
-    # For the quantised: 8 bits of weights around 0, sums that fit the output's scale.
+    # Quantised: 8-bit weights around 0, and sums that fit the output's scale.
     scales: dict[str, tuple[float, int]] = dict.fromkeys(("data", "weights", "bias"), (0.0, 0))
     bias_kind = kind
     weights: Array = rng.normal(0, 0.03, (3, units, units))
@@ -178,7 +178,7 @@ def _products(kind: OperandType) -> Model:
 
 
 def _arithmetic() -> Model:
-    """Sums, products and the larger of two, of 65,536 integers each."""
+    """Sums, products and maxima of 65,536 integers each."""
     kind, extents, builder = _T.TENSOR_INT32, (256, 256), ModelBuilder()
     x, y = builder.input(kind, extents), builder.input(kind, extents)
     total, product = builder.temporary(kind, extents), builder.temporary(kind, extents)
@@ -200,7 +200,7 @@ def _logic() -> Model:
 
 
 def _boxes() -> Model:
-    """Moves 1,024 boxes: one of the few operations with operands of 16 bits, by its first input."""
+    """Moves of 1,024 boxes: one of the few operations whose first input has 16 bits."""
     count, builder = 1024, ModelBuilder()
     corners = np.tile([80, 80, 800, 800], (count, 1))  # 10 to 100 pixels, in eighths
     roi = builder.constant(_T.TENSOR_QUANT16_ASYMM, corners, 0.125)
@@ -226,16 +226,16 @@ def workloads_in(folder: Path, longest: int) -> list[Workload]:
 
 
 def measure(device: Device, reference: Device, workload: Workload, rounds: int) -> GroupTimes:
-    """Run one workload on both, in turns.
+    """Run one workload on both devices, in turns.
 
     Args:
-        device: the one to measure.
+        device: the device to measure.
         reference: a driver of the reference executor.
-        workload: that both can run.
+        workload: a workload that both can run.
         rounds: turns of each; fewer if they take long.
 
     Raises:
-        NnburstError: one of them cannot.
+        NnburstError: a device cannot run it.
     """
     with _Contestant.of(device, workload) as one, _Contestant.of(reference, workload) as other:
         pairs: list[tuple[_Block, _Block]] = []
@@ -254,7 +254,7 @@ def measure(device: Device, reference: Device, workload: Workload, rounds: int) 
 
 
 def summary(found: Sequence[GroupTimes]) -> dict[Group, PerformanceInfo]:
-    """Of each group that was measured, the geometric means over its workloads."""
+    """For each measured group, the geometric means over its workloads."""
     groups: dict[Group, PerformanceInfo] = {}
     for group in Group:
         of_group = [m for m in found if m.group is group]
@@ -268,7 +268,7 @@ def summary(found: Sequence[GroupTimes]) -> dict[Group, PerformanceInfo]:
 def as_file(
     groups: Mapping[Group, PerformanceInfo], version_string: str, measured: dict[str, Any]
 ) -> CapabilitiesFile:
-    """The file of capabilities that drivers of this version report from now on.
+    """Make the file of the capabilities that drivers of this version will report.
 
     Raises:
         InvalidArgument: a group was not measured.
@@ -289,7 +289,7 @@ def as_file(
 
 
 class _Block(NamedTuple):
-    """The seconds of a block: by the clock, and of the driver's processor time."""
+    """A block's elapsed seconds, and the seconds of the driver's processor time."""
 
     total: float
     processor: float
@@ -297,7 +297,7 @@ class _Block(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of one run."""
+        """Seconds of one run."""
         return self.total / self.runs
 
 
@@ -316,7 +316,7 @@ class _Contestant:
     @classmethod
     @contextmanager
     def of(cls, device: Device, workload: Workload) -> Iterator[_Contestant]:
-        """Prepare, bind and try it."""
+        """Prepare and bind the workload, and run it once."""
         with (
             device.prepare(workload, num_threads=1) as prepared,
             prepared.open_burst() as burst,
@@ -329,7 +329,7 @@ class _Contestant:
             yield cls(device.pid, bound)
 
     def block(self) -> _Block:
-        """Run it as often as fits into a block."""
+        """Run the workload as often as fits into a block."""
         used, started = time.clock_gettime(self._clock), time.perf_counter()
         for _ in range(self._count):
             self._bound.run(timeout=_PATIENCE)

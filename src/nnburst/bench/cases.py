@@ -1,6 +1,6 @@
-"""Measures bursts and blocks of executions on drivers of its own, in a row or with a rhythm.
+"""Measures executions over bursts on new drivers, in a row or periodically.
 
-A caller with a rhythm shows the cost of a call after a gap, and the cost of waiting for it.
+A periodic caller shows the cost of a call after a pause, and the processor time of waiting for it.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Samples = npt.NDArray[np.uint64]
 
 _REQUEST_ELEMENTS: Final = 11
 _RESULT_ELEMENTS: Final = 3
-#: Exchanges before each block that are not counted.
+#: Number of exchanges before each block that are not counted.
 WARM_UP: Final = 100
-#: Blocks of which one must be answered; on a machine that others use a peer can lose its core for a second.
+#: Attempts for a block; on a shared machine a peer can lose its core for a second.
 _ATTEMPTS: Final = 5
 
 
 class Contestant(Protocol):
-    """One case."""
+    """A case of a benchmark."""
 
     @property
     def name(self) -> str:
-        """Of the case."""
+        """The name of the case."""
 
     def block(self, count: int) -> float:
-        """Exchange `count` times; nanoseconds for each, without reading a clock in between."""
+        """Exchange `count` times; return the mean nanoseconds, without reading the clock in between."""
 
     def samples(self, count: int) -> Samples:
-        """Exchange `count` times; nanoseconds of each one, a clock reading included."""
+        """Exchange `count` times; return the nanoseconds of each exchange, with a reading of the clock."""
 
 
 def durations(stamps: Sequence[int]) -> Samples:
@@ -87,7 +87,7 @@ class Looped:
         return durations(stamps)
 
     def _wake(self) -> None:
-        """Exchange until the other side is awake and the lines are here, as before every block in C."""
+        """Exchange until the other side is awake and the cache is warm, as before every block in C."""
         for _ in range(self._warm_up):
             self._call()
 
@@ -114,7 +114,7 @@ class _InC:
     def _run(self, count: int, samples: object | None) -> int:
         for _ in range(_ATTEMPTS):
             self._peer.begin(self._letter)
-            self._exchange(WARM_UP, ffi.NULL)  # the peer is awake and the lines are here
+            self._exchange(WARM_UP, ffi.NULL)  # the peer is awake and the cache is warm
             total = self._exchange(count, samples or ffi.NULL)
             self._close_exchange()
             self._peer.ended()
@@ -143,7 +143,7 @@ class FloorSpin(_InC):
 
 
 class Fmq256(_InC):
-    """11 elements there and 3 back through the queue's C functions."""
+    """Sends 11 elements and receives 3 through the queue's C functions."""
 
     name = "fmq_256"
     _letter = b"q"
@@ -159,7 +159,7 @@ class Fmq256(_InC):
 
 
 class BareFutex(_InC):
-    """A futex wake and a futex sleep on each side, nothing else."""
+    """Each side wakes the other by a futex and sleeps on one; nothing else."""
 
     _letter = b"x"
 
@@ -176,22 +176,22 @@ class BareFutex(_InC):
 
 
 def empty_calls() -> list[Looped]:
-    """The cost of entering C from Python: as cffi does it, and keeping the interpreter lock."""
+    """Cases of empty C calls from Python: by cffi, and with the interpreter lock kept."""
     return [
         Looped("empty_cffi_call", partial(lib.nnb_empty_call_unlocked, 1)),
         Looped("empty_cffi_call_lock_kept", partial(lib.nnb_empty_call, 1)),
     ]
 
 
-#: float32 elements of the large input: 150 KB, as a camera or spectrogram gives.
+#: Number of float32 elements of the large input: 150 KB, like a camera picture or a spectrogram.
 LARGE = 150 * 256
 _TURNS = 32
-#: float32 elements of 256 bytes.
+#: Number of float32 elements in 256 bytes.
 SMALL = 64
 
 
 def adding_model(inputs: int, outputs: int, elements: int = 4) -> Model:
-    """A model with so many inputs and outputs; the null executor ignores its operations."""
+    """A model with these numbers of inputs and outputs; the null executor ignores its operations."""
     builder = ModelBuilder()
     given = [builder.input(OperandType.TENSOR_FLOAT32, (1, elements)) for _ in range(inputs)]
     none = builder.scalar(0)
@@ -204,7 +204,7 @@ def adding_model(inputs: int, outputs: int, elements: int = 4) -> Model:
 
 @contextmanager
 def on_cores(cores: Collection[int]) -> Iterator[None]:
-    """Keep the calling thread, and threads and processes that it starts within, on these cores."""
+    """Within the context, keep the calling thread, and what it starts, on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -214,13 +214,13 @@ def on_cores(cores: Collection[int]) -> Iterator[None]:
 
 
 def pinned(core: int | None) -> AbstractContextManager[None]:
-    """Keep the calling thread on one core; where it may run already if that is None."""
+    """Within the context, keep the calling thread on one core; None changes nothing."""
     return on_cores(os.sched_getaffinity(0) if core is None else {core})
 
 
 @contextmanager
 def null_driver(core: int, *, polling_window_us: int | None = None) -> Iterator[Device]:
-    """A driver with the null executor on one core."""
+    """Launch a driver with the null executor on one core."""
     environment = dict(os.environ)
     if polling_window_us is not None:
         environment["NNBURST_BURST_SERVER_POLLING_WINDOW"] = str(polling_window_us)
@@ -231,14 +231,14 @@ def null_driver(core: int, *, polling_window_us: int | None = None) -> Iterator[
 def open_bound(
     stack: ExitStack, device: Device, model: Model, spin_window: float | None = None
 ) -> tuple[Burst, BoundRequest]:
-    """A burst and a bound request that live as long as `stack`."""
+    """Open a burst and bind a request; `stack` closes both."""
     prepared = stack.enter_context(device.prepare(model))
     burst = stack.enter_context(prepared.open_burst(spin_window=spin_window))
     return burst, burst.bind()
 
 
 def burst_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
-    """`bound.run()` on one and on many operands, on arrays, and with a large tensor."""
+    """Cases of `bound.run()` with one and with many operands, on arrays, and with a large tensor."""
     _, one = open_bound(stack, device, adding_model(1, 1))
     _, many = open_bound(stack, device, adding_model(8, 4))
     burst, _ = open_bound(stack, device, adding_model(1, 1, SMALL))
@@ -258,7 +258,7 @@ def burst_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
 
 
 def _large_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
-    """150 KB written in place for every run: into one slot, and into 32 in turn."""
+    """Cases that write 150 KB in place before each run: into one slot, and into 32 in turn."""
     prepared = stack.enter_context(device.prepare(adding_model(1, 1, LARGE)))
     burst = stack.enter_context(prepared.open_burst())
     source = np.ones((1, LARGE), np.float32)
@@ -287,7 +287,7 @@ def _large_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Processes that are started within never notice Ctrl-C, which is for the command that waits for them."""
+    """Let processes that are started within ignore Ctrl-C, which the command handles."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # multiprocessing changes the mask itself
     try:
         yield
@@ -296,20 +296,20 @@ def deaf_to_interrupts() -> Iterator[None]:
 
 
 _JITTER: Final = 0.02
-#: A polling window that no gap outlasts, in microseconds.
+#: A polling window that is longer than every pause, in microseconds.
 _FOREVER_US: Final = 10_000_000
-#: Share of a segment that the driver gets to find the rhythm again.
+#: Share of a segment in which the driver can learn the period again.
 _SETTLING: Final = 0.2
 
 
 @dataclass
 class Caller:
-    """One caller of a driver, at one rate.
+    """A periodic caller of a driver.
 
     Attributes:
-        name: of the case.
+        name: name of the case.
         rate: calls a second.
-        latencies: nanoseconds of each call after settling.
+        latencies: nanoseconds of each call after the settling time.
         segments: median of each segment.
         wall_s: seconds measured.
         cpu_s: seconds of CPU of client and driver together in that time.
@@ -325,10 +325,10 @@ class Caller:
     cpu_s: float = 0.0
 
     def run_segment(self, seconds: float, rng: random.Random) -> None:
-        """Call with the period, each gap drawn within the jitter.
+        """Call periodically, with random jitter.
 
-        The driver is stopped outside of its segments: one that spins for ever would keep the core from
-        the one that is measured.
+        The driver is stopped outside of its segments, since a driver that always spins would keep the core
+        from the measured one.
         """
         os.kill(self.device.pid, signal.SIGCONT)
         try:
@@ -373,13 +373,13 @@ class Caller:
 
 
 def process_cpu(pid: int) -> float:
-    """Seconds of CPU that a process has used (its CPU-time clock)."""
+    """Seconds of CPU time that a process has used."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 @contextmanager
 def periodic_callers(core: int) -> Iterator[list[Caller]]:
-    """Two rates, each against a driver that learns the rhythm and against one that spins for ever."""
+    """Callers at two rates, each with a driver that learns the period and with one that always spins."""
     with (
         null_driver(core) as learning,
         null_driver(core, polling_window_us=_FOREVER_US) as spinning,
@@ -400,7 +400,7 @@ def periodic_callers(core: int) -> Iterator[list[Caller]]:
 
 
 def idle_share(device: Device, seconds: float) -> float:
-    """Share of a core that client and driver use between calls."""
+    """The share of a core that client and driver use between calls."""
     began = time.process_time() + process_cpu(device.pid), time.perf_counter()
     time.sleep(seconds)
     used = time.process_time() + process_cpu(device.pid) - began[0]

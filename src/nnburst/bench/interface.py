@@ -24,25 +24,25 @@ from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.devices.manager import process_manager
 
-#: float32 elements of 256 bytes.
+#: Number of float32 elements in 256 bytes.
 ELEMENTS: Final = 64
 _BYTES: Final = 4 * ELEMENTS
 _PREFIX: Final = "ANeuralNetworks"
-#: Looks until the thread has a burst of its own, opened as the other cases' are, and seconds of each.
+#: Greatest number of checks for the thread's own burst, and the seconds between two.
 _TURNS: Final = 10
 _TURN: Final = 0.01
 _BOTH: Final = 3  # PROT_READ and PROT_WRITE
 
 
 class Interface:
-    """The library, and functions by name without their prefix."""
+    """Calls functions of the library by name without the prefix."""
 
     def __init__(self) -> None:
-        """Load it; it uses this interpreter."""
+        """Load the library, which uses this interpreter."""
         self._library = ctypes.CDLL(str(installed.LIBRARY))
 
     def address(self, name: str) -> int:
-        """Of a function."""
+        """The address of a function."""
         function = getattr(self._library, f"{_PREFIX}{name}")
         return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
@@ -50,7 +50,7 @@ class Interface:
         """Call a function.
 
         Raises:
-            GeneralFailure: its code is not NO_ERROR.
+            GeneralFailure: the function's code is not NO_ERROR.
         """
         code = getattr(self._library, f"{_PREFIX}{name}")(*args)
         if code:
@@ -65,16 +65,16 @@ class Interface:
 
 @contextmanager
 def devices(driver: Device) -> Iterator[None]:
-    """Let a connection be the only device of this process, besides the CPU."""
+    """Make a connection the only device of this process, besides the CPU."""
     with Manager([DriverDevice(lambda: driver)]) as manager, process_manager(manager):
         yield
 
 
 class Compiled:
-    """y = 2 x on 256 bytes, compiled for the first device alone, with a burst."""
+    """The model y = 2 x on 256 bytes, compiled for the first device alone, with a burst."""
 
     def __init__(self, c: Interface) -> None:
-        """Build, compile, open."""
+        """Build and compile the model, and open the burst."""
         self.c = c
         dimensions = (ctypes.c_uint32 * 1)(ELEMENTS)
         place = ctypes.addressof(dimensions)
@@ -96,7 +96,7 @@ class Compiled:
 
 
 class InterfaceCase:
-    """Computations over a burst, in a loop in C."""
+    """A case of computations over a burst, in a loop in C."""
 
     def __init__(
         self, name: str, compiled: Compiled, *, reusable: bool, memory: bool, burst: bool = True
@@ -104,11 +104,11 @@ class InterfaceCase:
         """Make the computation of a case.
 
         Args:
-            name: of the case.
-            compiled: with its burst.
-            reusable: one execution for all; else make, set, compute, free for each.
-            memory: arguments in a sealed memfd; else at addresses.
-            burst: by burstCompute; else by compute, of executions that are made for each.
+            name: name of the case.
+            compiled: the compiled model with its burst.
+            reusable: True uses one execution for all; False makes, sets, computes and frees one each time.
+            memory: True has arguments in a sealed memfd, False at addresses.
+            burst: True calls burstCompute; False calls compute, on executions that are made each time.
         """
         self.name = name
         self._room = np.zeros((2, ELEMENTS), np.float32)
@@ -167,7 +167,7 @@ class InterfaceCase:
 
 
 def _sealed(c: Interface) -> ctypes.c_void_p:
-    """A memory of two tensors that a driver maps as it is."""
+    """A sealed memory of two tensors, which a driver can map."""
     fd = os.memfd_create("bench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, 2 * _BYTES)
@@ -181,7 +181,7 @@ def _sealed(c: Interface) -> ctypes.c_void_p:
 def set_arguments(
     c: Interface, execution: ctypes.c_void_p, memory: ctypes.c_void_p | None, places: Sequence[int]
 ) -> None:
-    """Set an execution's input and output: in a memory, one behind the other, or at two addresses."""
+    """Set an execution's input and output: one after the other in a memory, or at two addresses."""
     size = ctypes.c_size_t(_BYTES)
     for index, name in enumerate(("Execution_setInput", "Execution_setOutput")):
         if memory is None:
@@ -192,7 +192,7 @@ def set_arguments(
 
 
 def interface_cases() -> list[InterfaceCase]:
-    """All of them, over the first device of this process."""
+    """All cases of the interface, on the first device of this process."""
     c = Interface()
     return [
         InterfaceCase("capi_memory", Compiled(c), reusable=True, memory=True),

@@ -1,7 +1,7 @@
-"""Measures one network by the reference executor and by LiteRT's reference kernels, in turns.
+"""Measures one network on the reference executor and on LiteRT's reference kernels, in turns.
 
-A .tflite file is imported; a vector file is translated to a .tflite file. Both run on the same random input
-with one thread in this process; outputs are compared first.
+A .tflite file is imported; a vector file is translated to a .tflite file. Both sides run on the same random
+input with one thread in this process; outputs are compared first.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Array = npt.NDArray[Any]
 
 
 class OperationTimes(NamedTuple):
-    """Milliseconds of one network, an item for each round.
+    """The times of one network in milliseconds, for each round.
 
     Attributes:
         network: name of the file.
-        numpy_ms: by the reference executor.
-        litert_ref_ms: by LiteRT's BUILTIN_REF kernels.
-        largest_difference: between the two outputs, in steps or as floats.
+        numpy_ms: times of the reference executor.
+        litert_ref_ms: times of LiteRT's BUILTIN_REF kernels.
+        largest_difference: largest difference of the outputs, in steps or as floats.
     """
 
     network: str
@@ -44,7 +44,7 @@ class OperationTimes(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Median over the rounds of numpy / LiteRT; below 1 numpy is faster."""
+        """Median over the rounds of numpy / LiteRT; numpy is faster if it is below 1."""
         rounds = zip(self.numpy_ms, self.litert_ref_ms, strict=True)
         return statistics.median(a / b for a, b in rounds)
 
@@ -67,11 +67,11 @@ class OperationTimes(NamedTuple):
 
 
 def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
-    """Run one network both ways in turns.
+    """Run one network on both sides, in turns.
 
     Args:
         path: a .tflite file, or a vector file with one network.
-        rounds: turns of each.
+        rounds: turns of each side.
         repeats: runs in each turn.
 
     Raises:
@@ -99,7 +99,7 @@ def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
 
 
 def _read(path: Path) -> tuple[Model, list[bytes], bytes]:
-    """A network as a Model, its pools, and as a .tflite file."""
+    """Read a network: as a Model with its pools, and as a .tflite file."""
     if path.suffix == ".tflite":
         content = path.read_bytes()
         imported = load(content)
@@ -110,7 +110,7 @@ def _read(path: Path) -> tuple[Model, list[bytes], bytes]:
 
 
 def _random_input(model: Model) -> Array:
-    """Numbers for the only input."""
+    """Random numbers for the only input."""
     [index] = model.main.input_indexes
     operand = model.main.operands[index]
     random = np.random.default_rng(1)
@@ -125,7 +125,7 @@ def _random_input(model: Model) -> Array:
 
 
 def _bind(model: Model, pools: Sequence[bytes], given: Array) -> tuple[Callable[[], None], Array]:
-    """A function that runs the reference executor, and where its output lies."""
+    """Bind the reference executor; return a function that runs it, and the output's array."""
     prepared = ReferenceExecutor().prepare(model, [np.frombuffer(p, np.uint8) for p in pools])
     operand = model.main.operands[model.main.output_indexes[0]]
     out: Array = np.zeros(operand.dimensions, DTYPES[OperandType(operand.type)])
@@ -143,7 +143,7 @@ def _bind(model: Model, pools: Sequence[bytes], given: Array) -> tuple[Callable[
 
 
 def _milliseconds(run: Callable[[], object], repeats: int) -> float:
-    """Mean of some runs."""
+    """The mean of some runs in milliseconds."""
     start = time.perf_counter()
     for _ in range(repeats):
         run()

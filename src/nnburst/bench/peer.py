@@ -1,9 +1,9 @@
-"""Answers the bare exchanges of a benchmark in C, in a process of its own, one block at a time.
+"""Answers the basic exchanges of a benchmark in C, in another process, one block at a time.
 
     python -m nnburst.bench.peer FD CORE
 
-Reads one letter per block from FD: f (floor), q (queue), x (futex), and answers until the client ends the
-block. Its memory is the memfd that arrives first.
+For each block the process reads a letter from FD: f (floor), q (queue), x (futex), and answers until the
+client ends the block. Its memory is the memfd that arrives first.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _RING_BYTES: Final = 40 * 1024
 
 
 def _descriptors() -> tuple[MQDescriptor, MQDescriptor]:
-    """Both queues in the one region: one page for the words, then the rings."""
+    """Descriptors of both queues in one region: a page for the words, then the rings."""
     request = layout(REQUEST_DATUM.itemsize, _QUEUE_ELEMENTS, start=_PAGE)
     result = layout(RESULT_DATUM.itemsize, _QUEUE_ELEMENTS, start=_PAGE + _RING_BYTES)
     return request, result
 
 
 class Exchange:
-    """The shared words and queues, as either side sees them."""
+    """The shared words and queues of both sides."""
 
     def __init__(self, memory: SharedMemory) -> None:
         """Map `memory`."""
@@ -53,7 +53,7 @@ class Exchange:
 
     @property
     def queues(self) -> tuple[Any, Any, Any, Any]:
-        """Rings and flags as the C functions take them."""
+        """The rings and flags for the C functions."""
         requests, results = self._requests, self._results
         if requests.event_flag is None or results.event_flag is None:
             raise AssertionError("the layout has event flags")
@@ -69,11 +69,11 @@ class Exchange:
         self._view[:8] = 255
 
     def close_futex(self) -> None:
-        """Let the answering side return: all bits set."""
+        """Let the answering side return, by a word with all bits set."""
         lib.nnb_event_flag_wake(self.futex, 0xFFFFFFFF)
 
     def reset_words(self) -> None:
-        """Both sides agree on 0; the peer does not answer yet."""
+        """Set the words to 0, while the peer does not answer."""
         self._view[:128] = 0
 
     def close_queue(self) -> None:
@@ -87,7 +87,7 @@ class Peer(Closing):
     """The started process, pinned to a core, and this side of its exchanges."""
 
     def __init__(self, core: int) -> None:
-        """Start it."""
+        """Start the process."""
         self._memory = SharedMemory.create(_PAGE + 2 * _RING_BYTES, "bench")
         self.exchange = Exchange(self._memory)
         self._socket, theirs = socket.socketpair()
@@ -102,18 +102,18 @@ class Peer(Closing):
                     str(core),
                 ],
                 pass_fds=[theirs.fileno(), self._memory.fd],
-                process_group=0,  # Ctrl-C is for the command
+                process_group=0,  # the command handles Ctrl-C
             )
         self._ready()
 
     def begin(self, letter: bytes) -> None:
-        """Let it answer one kind of exchange until the block is ended."""
+        """Let the peer answer one kind of exchange until the end of the block."""
         self.exchange.reset_words()
         self._socket.sendall(letter)
         self._ready()
 
     def ended(self) -> None:
-        """Wait until it has noticed the end of the block."""
+        """Wait until the peer has noticed the end of the block."""
         self._ready()
 
     def _ready(self) -> None:
@@ -121,7 +121,7 @@ class Peer(Closing):
             raise ConnectionError("the benchmark's peer has ended")
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._socket.close()
         self._process.wait(10)
         self._memory.close()
@@ -144,7 +144,7 @@ def main() -> None:
     """Answer until the socket ends."""
     fd, memory, core = (int(word) for word in sys.argv[1:4])
     os.sched_setaffinity(0, {core})
-    # A benchmark that has ended takes no answer, and resets the socket if it left one unread.
+    # A benchmark that has ended reads no answers, and its socket is reset if one was left unread.
     with (
         socket.socket(fileno=fd) as commands,
         contextlib.suppress(BrokenPipeError, ConnectionResetError),

@@ -1,4 +1,4 @@
-"""Cases of plans: models over several devices, and the cost of planning."""
+"""Provides the cases of plans over several devices, and measures the cost of planning."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ _CAPABILITIES: Final = Capabilities(
 
 @dataclass(frozen=True, slots=True)
 class PlanningTimes:
-    """Best of the rounds, in milliseconds.
+    """The times of planning in milliseconds, the best of the rounds.
 
     Attributes:
-        operations: of the model.
-        steps: of the plan.
+        operations: number of operations in the model.
+        steps: number of steps in the plan.
         level: feature level of the devices.
-        validate: one validation of the model.
-        finish: run order, validation, hash, trailing arguments.
-        plan: asking, placing, steps and their models.
+        validate: time of one validation of the model.
+        finish: time of finishing it: run order, validation, hash, trailing arguments.
+        plan: time of planning: asking devices, placing, making steps and their models.
     """
 
     operations: int
@@ -99,7 +99,7 @@ class _Ready:
 
 
 def chain(operations: int) -> Model:
-    """So many ADDs, each of which reads the one before."""
+    """Make a model of ADDs, each of which reads the result of the one before."""
     builder = ModelBuilder()
     value = builder.input(OperandType.TENSOR_FLOAT32, (1,))
     one = builder.constant(OperandType.TENSOR_FLOAT32, [1.0])
@@ -133,7 +133,7 @@ def measure(
     return PlanningTimes(operations, len(plan.steps), int(level), best[0], best[1], best[2])
 
 
-#: Seconds.
+#: Seconds that a waiting execution takes.
 WAIT: Final = 1e-3
 
 
@@ -154,16 +154,16 @@ class _WaitingPrepared(NullPrepared):
 
 
 class TimedWait(NullExecutor):
-    """Supports every model and waits."""
+    """An executor that supports every model, and whose executions wait."""
 
     name = "timed_wait"
 
     def prepare(self, model: Model, *_more: object) -> NullPrepared:
-        """A model whose executions wait."""
+        """Prepare a model whose executions wait."""
         return _WaitingPrepared(model)
 
 
-#: Bytes between two steps, by the name of the case.
+#: Bytes that pass between two steps, by the name of the case.
 BETWEEN: Final = {
     "plan_of_two_steps": 64,
     "plan_of_two_150KB": 150 * 1024,
@@ -202,14 +202,14 @@ def _bound(stack: ExitStack, model: Model, manager: Manager) -> BoundRequest:
 
 
 def simple_plan(stack: ExitStack, core: int) -> Contestant:
-    """A plan of one step, as `nnburst.compile` gives it."""
+    """The case of a plan of one step, from `nnburst.compile`."""
     driver = DriverDevice(lambda: launch("null", cpus={core}), name="null")
     manager = stack.enter_context(Manager([driver]))
     return Looped("compiled_1in1out", _bound(stack, adding_model(1, 1), manager).run)
 
 
 def plans_of_two(stack: ExitStack, cores: Sequence[int]) -> list[Contestant]:
-    """A bare futex exchange, and plans of two steps on two drivers, on these cores."""
+    """Cases of a futex exchange, and of plans of two steps on two drivers, on these cores."""
     peer = stack.enter_context(Peer(cores[0]))
     devices = [_OneKind(kind, core) for kind, core in zip(_KINDS, cores, strict=True)]
     manager = stack.enter_context(Manager(devices))
@@ -221,7 +221,7 @@ def plans_of_two(stack: ExitStack, cores: Sequence[int]) -> list[Contestant]:
 
 
 class _Pipelined:
-    """Executions of two steps that wait a millisecond each, so many of them under way at once."""
+    """A case of executions with two steps that wait a millisecond each, several under way at once."""
 
     def __init__(self, name: str, requests: Sequence[BoundRequest]) -> None:
         self.name = name
@@ -245,7 +245,7 @@ class _Pipelined:
 
 
 def pipelines(stack: ExitStack, cores: Sequence[int]) -> list[Contestant]:
-    """One and two executions under way at once, over two drivers that wait."""
+    """Cases of one and two executions under way at once, on two drivers that wait."""
     executor = f"{TimedWait.__module__}:{TimedWait.__name__}"
     devices = [_OneKind(kind, core, executor) for kind, core in zip(_KINDS, cores, strict=True)]
     manager = stack.enter_context(Manager(devices))
@@ -259,9 +259,9 @@ def pipelines(stack: ExitStack, cores: Sequence[int]) -> list[Contestant]:
 
 
 class _InOneProcess:
-    """Two requests of one burst in a loop in C: the cost of a plan's steps besides their runs."""
+    """A case of two requests of one burst in a loop in C: the cost of a plan's steps besides their runs."""
 
-    def __init__(self, name: str, loop: Any, steps: BoundSteps) -> None:  # noqa: ANN401 - of cffi's
+    def __init__(self, name: str, loop: Any, steps: BoundSteps) -> None:  # noqa: ANN401 - of cffi
         self.name = name
         self._loop = loop
         self._steps = steps
@@ -286,7 +286,7 @@ class _InOneProcess:
 
 
 def steps_in_c(burst: Burst) -> list[Contestant]:
-    """Two requests by one call, and each by a call of its own."""
+    """Cases of two requests by one C call, and by two calls."""
     requests = [cast("RingRequest", burst.bind()) for _ in range(2)]
     steps = BoundSteps(requests, Gate(), 30.0)
     code = run_steps(steps.struct)

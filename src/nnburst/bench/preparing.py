@@ -1,10 +1,10 @@
-"""Measures how long it takes to prepare a network, each time in processes that have just been started.
+"""Measures the time to prepare a network, always in processes that have just been started.
 
     python -m nnburst.bench.preparing driver|cached|engine NETWORK
 
-`driver` starts a driver, prepares the network cold and again, and executes it; `cached` starts two, of which
-the second finds the first one's compilation; `engine` opens LiteRT's C library and compiles the file, which
-is the part that no driver can save. Each prints milliseconds as JSON.
+`driver` starts a driver, prepares the network cold and again, and executes it. `cached` starts two drivers;
+the second one finds the first one's cache files. `engine` opens LiteRT's C library and compiles the file,
+which is the part that no driver can save. Each prints milliseconds as JSON.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from nnburst.executor.litert import native
 from nnburst.executor.litert.network import Network
 from nnburst.importer.load import load
 
-#: A patience that no healthy start outlasts, in seconds.
+#: Timeout in seconds, longer than every successful start.
 _PATIENCE: Final = 120
 
 
 def measure(side: str, path: Path) -> dict[str, float]:
-    """Milliseconds of each step, in a process of its own.
+    """Measure the milliseconds of each step in a new process.
 
     Args:
         side: "driver", "cached" or "engine".
@@ -46,7 +46,7 @@ def measure(side: str, path: Path) -> dict[str, float]:
 
 
 class _Watch:
-    """Milliseconds since the last look."""
+    """Measures milliseconds since the last reading."""
 
     def __init__(self) -> None:
         self.began = self._last = time.perf_counter()
@@ -110,7 +110,7 @@ _SIDES: Final[dict[str, Callable[[Path], dict[str, float]]]] = {
 
 
 def main() -> None:
-    """One side, once."""
+    """Measure one side once, and print the figures."""
     side, path = sys.argv[1:3]
     print(json.dumps(_SIDES[side](Path(path))))  # noqa: T201
 

@@ -1,10 +1,9 @@
 """Measures queues between Python programs: pairs that exchange messages, and one writer with several readers.
 
-A pair uses a queue of ours or of another library, if that is installed. Its other program is a child that
-reads lines "NAME COUNT" from a socket and answers COUNT messages by the pair of that name, so that only one
-pair is busy at a time. Readers share an unsynchronized queue: a stream shows how many records a second the
-writer and they come to; a period shows how long after a write each has the record, and how much of a core
-its waiting takes.
+A pair uses a queue of nnburst or of an installed library. The other program is a child that reads lines "NAME
+COUNT" from a socket and answers COUNT messages by the pair of that name, so that only one pair is busy at a
+time. Readers share an unsynchronized queue. A stream gives the records a second of writer and readers;
+periodic writes give each reader's delay after a write, and the share of a core that its waiting takes.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ REQUEST_BYTES: Final = 256
 RESPONSE_BYTES: Final = 64
 #: Sizes of the messages of a stream.
 STREAM_BYTES: Final = (24, 256, 4096, 1 << 20)
-#: Sizes of the messages that are exchanged, the same there and back.
+#: Sizes of the messages of an exchange, the same in both directions.
 EXCHANGED_BYTES: Final = (8, 64, 1024, 16384, 1 << 18, 1 << 20)
 _CAPACITY: Final = 64
-#: Bytes of a stream's ring, and the fewest messages in it.
+#: Bytes of a stream's ring, and the least number of messages in it.
 _STREAM_RING: Final = 1 << 18
 _FEWEST: Final = 8
-#: Records that are written at once in a stream of batches.
+#: Number of records that one write of a batch stream has.
 _BATCH: Final = 64
-#: Seconds that a side waits for the other one.
+#: Seconds that one side waits for the other.
 _PATIENCE: Final = 20.0
 
-#: What one side calls: (send, receive).
+#: The functions of one side: (send, receive).
 Side = tuple[Callable[[], object], Callable[[], object]]
-#: The queue there and the one back.
+#: The queues of both directions.
 Both = tuple[MessageQueue, MessageQueue]
 
 
@@ -59,7 +58,7 @@ def _sizes(client: bool) -> tuple[int, int]:
 
 
 def _own_queues() -> dict[str, Both]:
-    """A pair for each of our ways; a stream has none back but its acknowledgement."""
+    """A pair for each way of using nnburst's queues; in a stream the second one only acknowledges."""
 
     def pair(there: Any, back: Any, capacity: int = _CAPACITY, window: float = SPIN_WINDOW) -> Both:  # noqa: ANN401
         first, second = (
@@ -87,7 +86,7 @@ def _own_queues() -> dict[str, Both]:
 
 
 def _own_side(name: str, queues: Both, *, client: bool) -> Side:
-    """The calls by which one program sends and receives over one of our pairs."""
+    """The functions by which one program sends and receives over a pair of nnburst's queues."""
     out, back = queues if client else queues[::-1]
     if name == "queue_messages":
         message = bytes(_sizes(client)[0])
@@ -106,7 +105,7 @@ def _own_side(name: str, queues: Both, *, client: bool) -> Side:
 
 
 def _claims(queues: Both, *, client: bool) -> Side:
-    """Records copied into a claim, and out of one."""
+    """Functions that copy records into a claim, and out of one."""
     there, back = queues
     record = np.ones(1, there.dtype)
 
@@ -147,7 +146,7 @@ def _cloudtoid(token: str, *, client: bool, stream: int = 0) -> Side:
 
 
 def _cloudtoid_arrays(token: str, *, client: bool) -> Side:
-    """The same with arrays: each received one is made over the bytes."""
+    """The same with arrays; a received array is a view of the bytes."""
     import cloudtoid_interprocess as library
 
     names = (f"{token}-arrays-there", f"{token}-arrays-back")[:: 1 if client else -1]
@@ -225,7 +224,7 @@ def _faster_fifo(queues: Sequence[Any], *, client: bool, stream: int = 0) -> Sid
     return partial(out.put, data, timeout=_PATIENCE), partial(back.get, timeout=_PATIENCE)
 
 
-#: Queues of others by the package that has them; a pair finds itself by name.
+#: Functions that open other libraries' queues, by package; the pair's name identifies the queue.
 _RIVALS: Final[dict[str, Callable[..., Side]]] = {
     "cloudtoid_interprocess": _cloudtoid,
     "kickmsg": _kickmsg,
@@ -234,7 +233,7 @@ _RIVALS: Final[dict[str, Callable[..., Side]]] = {
 
 
 class _Sides:
-    """One program's side of every pair, opened when it is first used."""
+    """One program's sides of all pairs, each opened at its first use."""
 
     def __init__(
         self, own: dict[str, Both], token: str, fifos: Sequence[Any], *, client: bool
@@ -245,7 +244,7 @@ class _Sides:
         for name, rival in _RIVALS.items():
             if importlib.util.find_spec(name) is not None:
                 self._make[name] = partial(rival, token, client=client)
-        if "cloudtoid_interprocess" in self._make:  # the others may lose messages of a stream
+        if "cloudtoid_interprocess" in self._make:  # other libraries may lose messages of a stream
             self._make["cloudtoid_arrays"] = partial(_cloudtoid_arrays, token, client=client)
             for size in STREAM_BYTES:
                 make = partial(_cloudtoid, token, client=client, stream=size)
@@ -267,12 +266,12 @@ class _Sides:
 
 
 def is_stream(name: str) -> bool:
-    """Whether messages go one way, and only the last one is acknowledged."""
+    """Whether messages go one way with an acknowledgement only of the last one."""
     return any(word in name for word in ("stream", "batches", "claims"))
 
 
 def _new_fifos() -> list[Any]:
-    """Two queues of faster-fifo, which only a child can have; none if it is not installed."""
+    """Two queues of faster-fifo, which a child must inherit; empty if it is not installed."""
     if importlib.util.find_spec("faster_fifo") is None:
         return []
     import faster_fifo
@@ -282,10 +281,10 @@ def _new_fifos() -> list[Any]:
 
 
 class PairPeer(Closing):
-    """The other program, pinned to a core, and this side of every pair."""
+    """The other program, pinned to a core, and this program's sides of all pairs."""
 
     def __init__(self, core: int) -> None:
-        """Start it, with all that is installed."""
+        """Start the other program, with the pairs of all installed libraries."""
         token = f"nnburst-bench-{os.getpid()}-{secrets.token_hex(4)}"
         context, fifos, own = multiprocessing.get_context("spawn"), _new_fifos(), _own_queues()
         self._socket, theirs = socket.socketpair()
@@ -300,35 +299,35 @@ class PairPeer(Closing):
         self._sides = _Sides(own, token, fifos, client=True)
 
     def pairs(self) -> list[Pair]:
-        """Every pair that exchanges messages and spins, or is of another library."""
+        """The cases of pairs that spin, and of other libraries' pairs."""
         apart = ("queue_sleeping", "queue_await", "queue_size")
         names = [name for name in self._sides.names() if not is_stream(name)]
         return [Pair(name, self) for name in names if not name.startswith(apart)]
 
     def sizes(self) -> list[Pair]:
-        """Bound ends of every size that is exchanged."""
+        """The cases of bound ends, one for each size of an exchange."""
         return [Pair(f"queue_size_{size}", self) for size in EXCHANGED_BYTES]
 
     def sleepers(self) -> list[Pair | AwaitedPair]:
-        """The pair that never spins, and the one that is awaited."""
+        """The cases of the pair that never spins, and of the awaited one."""
         return [Pair("queue_sleeping", self), AwaitedPair(self)]
 
     def streams(self) -> list[Stream]:
-        """Every stream."""
+        """The cases of streams."""
         return [Stream(name, self) for name in self._sides.names() if is_stream(name)]
 
     def side(self, name: str) -> Side:
-        """This program's, with the other program's open, too."""
+        """The functions of this program's side of a pair, whose other side is open, too."""
         self.begin(name, 0)
         self.ended()
         return self._sides[name]
 
     def begin(self, name: str, count: int) -> None:
-        """Let it answer `count` messages."""
+        """Let the other program answer `count` messages."""
         self._socket.sendall(f"{name} {count}".encode().ljust(64))
 
     def ended(self) -> None:
-        """Wait until it has answered them."""
+        """Wait until the other program has answered all messages."""
         self._await()
 
     def _await(self) -> None:
@@ -336,13 +335,13 @@ class PairPeer(Closing):
             raise ConnectionError("the benchmark's peer has ended")
 
     def close(self) -> None:
-        """End it."""
+        """End the other program."""
         self._socket.close()
         self._process.join(10)
 
 
 class Pair:
-    """One contestant (see `nnburst.bench.cases`): both programs through one library."""
+    """A contestant (see `nnburst.bench.cases`): both programs exchange messages through one library."""
 
     def __init__(self, name: str, peer: PairPeer) -> None:
         self.name = name
@@ -384,7 +383,7 @@ class Pair:
 
 
 class AwaitedPair:
-    """The same, awaited in an event loop of this program; the other one spins or sleeps."""
+    """A pair that this program awaits in an event loop; the other program spins or sleeps."""
 
     def __init__(self, peer: PairPeer) -> None:
         self.name = "queue_await"
@@ -413,18 +412,18 @@ class AwaitedPair:
 
 
 class Stream:
-    """Messages one way through one library; the last one is acknowledged."""
+    """A stream of messages in one direction through one library; the last one is acknowledged."""
 
     def __init__(self, name: str, peer: PairPeer) -> None:
         self.name = name
         self.bytes = int(name.rpartition("_")[2])
-        #: Messages that one call sends.
+        #: Number of messages that one call sends.
         self.each = _BATCH if "batches" in name else 1
         self._peer = peer
         self._side = peer.side(name)
 
     def per_second(self, count: int) -> float:
-        """Messages a second, of `count` calls."""
+        """Measure the messages a second of `count` calls."""
         send, receive = self._side
         turns = [None] * count
         self._peer.begin(self.name, count)
@@ -460,18 +459,18 @@ def _serve(
     fifos: Sequence[Any],
     core: int,
 ) -> None:
-    """The other program: answers until the socket ends."""
+    """Run the other program: answer until the socket is closed."""
     os.sched_setaffinity(0, {core})
     with commands:
         _answer(commands, _Sides(own, token, fifos, client=False))
 
 
-#: Nanoseconds of the write, and the rest of 24 bytes.
+#: A record of 24 bytes: the time of the write in nanoseconds, and padding.
 _RECORD: Final = np.dtype([("written", "<i8"), ("more", "V16")])
 _READER_CAPACITY: Final = 4096
-#: Periods by which readers learn a rhythm before they are measured.
+#: Number of periods in which readers learn the period before they are measured.
 _LEARNING: Final = 40
-#: Share by which periods differ.
+#: Share by which periods vary.
 _JITTER: Final = 0.1
 #: Seconds that one side waits for the other.
 _READER_PATIENCE: Final = 60.0
@@ -481,12 +480,12 @@ class ReaderFigures(msgspec.Struct, frozen=True):
     """The measurements of one reader.
 
     Attributes:
-        read: records.
-        missed: records that it was too slow for.
-        median_ns: from the moment before a write to the moment that it was read.
-        p99_ns: likewise.
-        core_share: of a core that the reader took, waiting included.
-        stolen_share: of the time in which it was ready and had no core.
+        read: number of records that it read.
+        missed: number of records that it was too slow for.
+        median_ns: median time from before a write until the record was read.
+        p99_ns: 99th percentile of this time.
+        core_share: share of a core that the reader used, waiting included.
+        stolen_share: share of the time in which the reader was ready to run but had no core.
     """
 
     read: int
@@ -498,12 +497,12 @@ class ReaderFigures(msgspec.Struct, frozen=True):
 
 
 def _waited_ns() -> int:
-    """Nanoseconds that this thread was ready and had no core."""
+    """Nanoseconds in which this thread was ready to run but had no core."""
     return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1])
 
 
 def _read_all(queue: MessageQueue, ready: Queue[Any], cores: Sequence[int], skipped: int) -> None:
-    """A reader's program: to the end of the queue."""
+    """Run a reader until the end of the queue."""
     os.sched_setaffinity(0, cores)
     record = np.zeros(1, _RECORD)
     receive, found, clock = queue.receiver(record, _READER_PATIENCE), [], time.monotonic_ns
@@ -532,15 +531,15 @@ def _read_all(queue: MessageQueue, ready: Queue[Any], cores: Sequence[int], skip
 
 
 class Readers:
-    """One writer here, and so many readers on other cores; ended by `figures`."""
+    """A writer in this process, and readers on other cores; `figures` ends them."""
 
     def __init__(self, count: int, cores: Sequence[int], *, skipped: int = 0) -> None:
-        """Start them.
+        """Start the readers.
 
         Args:
-            count: readers.
-            cores: that they may use.
-            skipped: records that each reads before it measures.
+            count: number of readers.
+            cores: cores that they may use.
+            skipped: number of records that each reads before it measures.
         """
         context = multiprocessing.get_context("spawn")
         self.queue = MessageQueue.create(_RECORD, _READER_CAPACITY, Flavor.UNSYNCHRONIZED_WRITE)
@@ -557,7 +556,7 @@ class Readers:
             answer.get(_READER_PATIENCE)
 
     def figures(self) -> list[ReaderFigures]:
-        """Close the queue, and what each reader has found by then."""
+        """Close the queue; return the figures of each reader."""
         self.queue.close()
         with ExitStack() as stack:
             for answer in self._answers:
@@ -569,7 +568,7 @@ class Readers:
 
 
 def stream_to(count: int, records: int, cores: Sequence[int]) -> dict[str, Any]:
-    """Records as fast as the writer can, which waits for no reader."""
+    """Write records as fast as possible, without waiting for readers."""
     readers = Readers(count, cores)
     record = np.zeros(1, _RECORD)
     send = readers.queue.sender(record)
@@ -587,7 +586,7 @@ def stream_to(count: int, records: int, cores: Sequence[int]) -> dict[str, Any]:
 
 
 def period_to(count: int, period: float, events: int, cores: Sequence[int]) -> dict[str, Any]:
-    """One record every `period` seconds, more or less a tenth."""
+    """Write one record every `period` seconds, with a jitter of a tenth."""
     readers, rng = Readers(count, cores, skipped=_LEARNING), np.random.default_rng(28)
     record = np.zeros(1, _RECORD)
     send, written, clock = readers.queue.sender(record), record["written"], time.monotonic_ns

@@ -1,8 +1,8 @@
-"""Runs contestants in turn and many rounds, watches the machine meanwhile, and draws how their times lie.
+"""Runs contestants in turn for many rounds, watches the machine meanwhile, and draws distributions of times.
 
-Ratios are taken within a round of short blocks, so that the machine is the same for both. The load and the
-lost time of the machine are recorded while anything is measured. A drawing is a file, SVG or PNG by
-its name, or SVG for a page.
+Ratios are taken within a round of short blocks, so that the machine is in the same state for both. The load
+and the stolen time of the machine are recorded during a measurement. A drawing is an SVG or PNG file, or SVG
+text for an HTML page.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ import numpy as np
 from nnburst.bench.cases import Contestant, Samples
 
 _STAT: Final = Path("/proc/stat")
-#: Columns of a line: its name, then user, nice, system, idle, iowait, irq, softirq, steal.
+#: Columns of a line in /proc/stat: name, then user, nice, system, idle, iowait, irq, softirq, steal.
 _STEAL: Final = 8
-#: Shares of one core, stolen and of other processes, above which figures are doubted.
+#: Shares of one core, stolen or used by other processes, above which figures are doubtful.
 _STOLEN: Final = 0.02
 _OTHERS: Final = 0.10
-#: Clock sources that a process reads without a system call.
+#: Clock sources that a process can read without a system call.
 _QUICK_CLOCKS: Final = ("tsc", "arch_sys_counter")
-#: The name of a governor that keeps the frequency.
+#: The name of the governor that keeps the frequency constant.
 _STEADY: Final = "performance"
 UNKNOWN: Final = "unknown"
 
-#: Longest block, in nanoseconds: the cores may move after that.
+#: Greatest duration of a block in nanoseconds; a virtual machine's cores may be moved after that.
 _BLOCK_NS: Final = 4_000_000
 ROUNDS: Final = 41
-#: Exchanges of which each is timed, over all rounds.
+#: Number of exchanges that are timed singly, over all rounds.
 _SAMPLES: Final = 20_000
-#: In each round: enough that one which lost the core does not make their median.
+#: Least number of them in each round, so that one that lost the core does not change the median.
 _FEWEST_SAMPLES: Final = 3
-#: Of an engine's time: a hundredth more is not counted as the burst's.
+#: Factor of an engine's time: a hundredth more is not attributed to the burst.
 _SHARE: Final = 1.01
-#: Warming up: blocks of which a median is taken, the share by which it falls while that goes on, and how many
-#: times longer than asked for it may take.
+#: Warm-up: number of blocks for a median, the share by which it falls while the warm-up continues, and the
+#: greatest multiple of the requested time.
 _GROUP: Final = 5
 _FALL: Final = 0.02
 _LONGEST: Final = 10
 
 
 def stolen_seconds() -> float:
-    """Seconds that were stolen from all cores together since boot; mostly in steps of a hundredth."""
+    """Seconds stolen from all cores together since boot, mostly in steps of a hundredth."""
     return stolen_ticks(_STAT.read_text(encoding="ascii")) / os.sysconf("SC_CLK_TCK")
 
 
 def stolen_ticks(stat: str) -> int:
-    """The same in ticks, from /proc/stat; 0 for a kernel that does not count steal."""
+    """The stolen time in ticks, from /proc/stat; 0 for a kernel that does not count it."""
     first = stat.partition("\n")[0].split()
     return int(first[_STEAL]) if len(first) > _STEAL and first[0] == "cpu" else 0
 
@@ -66,12 +66,12 @@ class Conditions:
     """The state of a machine during a measurement.
 
     Attributes:
-        load_before: the load average over a minute when it began.
-        load_after: when it ended.
-        stolen_share: of one core, that the host took.
-        others_share: of one core, that processes of others took.
-        clock_source: of the kernel.
-        governor: of the cores' frequency, "unknown" if the kernel does not say.
+        load_before: load average over a minute at the beginning.
+        load_after: load average over a minute at the end.
+        stolen_share: share of one core that the host has stolen.
+        others_share: share of one core that other processes have used.
+        clock_source: clock source of the kernel.
+        governor: governor of the cores' frequency; "unknown" if the kernel does not show it.
     """
 
     load_before: float
@@ -83,7 +83,7 @@ class Conditions:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why figures should not be trusted; empty if there is no reason."""
+        """Reasons to doubt the figures; empty without any."""
         found = []
         if self.stolen_share > _STOLEN:
             found.append(f"the host took {self.stolen_share:.0%} of a core")
@@ -100,7 +100,7 @@ class Conditions:
         return {**asdict(self), "doubts": list(self.doubts)}
 
     def __str__(self) -> str:
-        """One line for people, and one for each doubt."""
+        """A line of text, and one for each doubt."""
         line = (
             f"machine: load {self.load_before:.2f} before and {self.load_after:.2f} after,"
             f" {self.stolen_share:.1%} of a core stolen, {self.others_share:.1%} by other processes,"
@@ -110,7 +110,7 @@ class Conditions:
 
 
 class Watch:
-    """Looks at the machine from when it is made."""
+    """Observes the machine from its creation on."""
 
     def __init__(self) -> None:
         self._load = os.getloadavg()[0]
@@ -120,7 +120,7 @@ class Watch:
         self._own = _own_seconds()
 
     def conditions(self) -> Conditions:
-        """The conditions until now. Children count as this process's own once they have ended."""
+        """The conditions until now. The time of children counts as this process's when they have ended."""
         wall = max(time.perf_counter() - self._began, 1e-3)
         busy = _busy_seconds() - self._busy - (_own_seconds() - self._own)
         return Conditions(
@@ -139,7 +139,7 @@ def _own_seconds() -> float:
 
 
 def _busy_seconds() -> float:
-    """Seconds that all cores were busy since boot (proc(5): user, nice, system, irq, softirq)."""
+    """Seconds in which cores were busy since boot (proc(5): user, nice, system, irq, softirq)."""
     words = _STAT.read_text(encoding="ascii").partition("\n")[0].split()
     if words[0] != "cpu" or len(words) < 8:
         return 0.0
@@ -171,11 +171,11 @@ class Measured:
     """The durations of one contestant.
 
     Attributes:
-        name: of the case.
-        blocks: nanoseconds of an exchange in each round.
-        samples_by_round: nanoseconds of single exchanges.
-        wall_s: seconds that all of them took.
-        stolen_s: seconds that the host took from all cores together meanwhile.
+        name: name of the case.
+        blocks: mean nanoseconds of an exchange in each round.
+        samples_by_round: nanoseconds of single exchanges in each round.
+        wall_s: elapsed seconds of all of them.
+        stolen_s: seconds that the host has stolen from all cores together meanwhile.
     """
 
     name: str
@@ -196,33 +196,33 @@ class Measured:
 
     @property
     def typical(self) -> list[float]:
-        """The median of the single exchanges of each round: a lost time slice makes no difference to it."""
+        """The median of the single exchanges of each round, which a lost time slice does not change."""
         return [float(np.median(samples)) for samples in self.samples_by_round]
 
     @property
     def median_ns(self) -> float:
-        """Of the single exchanges that the percentiles are of."""
+        """Median of all single exchanges."""
         return float(np.median(self.samples))
 
     @property
     def undisturbed_ns(self) -> float:
-        """The duration of a single exchange if nothing disturbs it: a tenth of them takes less.
+        """The duration of an undisturbed exchange: the tenth percentile of single exchanges.
 
-        If the host gives the other half of a core to another guest for milliseconds at a time, most may
-        be disturbed, and medians then show how much of that each contestant got.
+        If the host gives the second thread of a core to another guest for milliseconds at a time, most
+        exchanges may be disturbed, and medians then show how much each contestant was disturbed.
         """
         return self.percentile(10)
 
     def undisturbed_beyond(self, other: Measured) -> float:
-        """Nanoseconds by which it is longer than the other's and a hundredth more."""
+        """Undisturbed nanoseconds minus 1.01 times the other's."""
         return self.undisturbed_ns - _SHARE * other.undisturbed_ns
 
     def percentile(self, share: float) -> float:
-        """Of single exchanges."""
+        """A percentile of single exchanges."""
         return float(np.percentile(self.samples, share))
 
     def tail_ratio(self) -> float:
-        """Median over the rounds of 99th percentile to median: the cores do not move within a round."""
+        """Median over the rounds of 99th percentile to median; cores do not move within a round."""
         pairs = [np.percentile(samples, [99, 50]) for samples in self.samples_by_round]
         return float(np.median([high / middle for high, middle in pairs]))
 
@@ -235,11 +235,11 @@ class Measured:
         return float(np.median(np.asarray(self.typical) / np.asarray(other.typical)))
 
     def typical_difference_to(self, other: Measured) -> float:
-        """Likewise of their differences, in nanoseconds."""
+        """Median of the per-round differences of typical exchanges, in nanoseconds."""
         return float(np.median(np.asarray(self.typical) - np.asarray(other.typical)))
 
     def typical_beyond(self, other: Measured) -> float:
-        """Likewise of the differences from the other's and a hundredth more, in nanoseconds."""
+        """Median of the per-round differences from 1.01 times the other's typical exchange, in ns."""
         return float(np.median(np.asarray(self.typical) - _SHARE * np.asarray(other.typical)))
 
     def as_json(self) -> dict[str, Any]:
@@ -262,8 +262,8 @@ class WarmUp:
     """The runs before the first round.
 
     Attributes:
-        seconds: that it took.
-        rounds: in it.
+        seconds: duration in seconds.
+        rounds: number of rounds.
         unsettled: contestants whose last blocks were still faster than those before.
     """
 
@@ -284,10 +284,10 @@ def run_rounds(
 
     Args:
         contestants: the cases.
-        rounds: blocks of each; at least as many.
+        rounds: least number of blocks of each.
         progress: called after each round.
-        seconds: how long at least; further rounds follow until they are over.
-        clock: in seconds.
+        seconds: least duration; further rounds follow until then.
+        clock: returns seconds.
     """
     measured = {c.name: Measured(c.name) for c in contestants}
     counts = {c.name: _block_size(c) for c in contestants}
@@ -311,10 +311,10 @@ def warm_up(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> WarmUp:
-    """Run all contestants in turn for `seconds`, and on until none becomes faster, but no more than tenfold.
+    """Run all contestants in turn for `seconds`, and then until none becomes faster, at most tenfold.
 
-    A contestant still warms up while the median of its last five blocks is more than 2 % below that of
-    the five before.
+    A contestant still becomes faster while the median of its last five blocks is more than 2 % below that
+    of the five before.
     """
     if not seconds:
         return WarmUp(0.0, 0)
@@ -334,7 +334,7 @@ def warm_up(
 
 
 def is_falling(blocks: Sequence[float]) -> bool:
-    """Whether the latest blocks are still faster than those before, or too few to see it."""
+    """Whether the latest blocks are still faster than those before, or are too few to decide."""
     if len(blocks) < 2 * _GROUP:
         return True
     before, now = blocks[-2 * _GROUP : -_GROUP], blocks[-_GROUP:]
@@ -342,12 +342,12 @@ def is_falling(blocks: Sequence[float]) -> bool:
 
 
 def _in_turn(contestants: Sequence[Contestant], turn: int) -> Sequence[Contestant]:
-    """Forwards and backwards, so that each contestant follows another one every time."""
+    """The contestants forwards or backwards, so that each follows different ones."""
     return contestants if turn % 2 == 0 else contestants[::-1]
 
 
 def _run(contestant: Contestant, count: int, rounds: int, measured: Measured) -> None:
-    """One block, and single exchanges as many as are its share."""
+    """Run one block, and the round's share of single exchanges."""
     began, stolen = time.perf_counter(), stolen_seconds()
     measured.blocks.append(contestant.block(count))
     share = max(_FEWEST_SAMPLES, min(count, _SAMPLES // rounds))
@@ -357,19 +357,19 @@ def _run(contestant: Contestant, count: int, rounds: int, measured: Measured) ->
 
 
 def _block_size(contestant: Contestant) -> int:
-    """Exchanges that fill a block."""
+    """The number of exchanges that fill a block."""
     trial = max(1, min(20, int(_BLOCK_NS / contestant.block(1))))
     each = min(contestant.block(trial) for _ in range(3))
     return max(1, min(20_000, int(_BLOCK_NS / each)))
 
 
-#: Colours of matplotlib's cycle.
+#: Number of colours in matplotlib's cycle.
 _COLOURS: Final = 10
 _DASHES: Final = ("solid", "dashed", "dotted", "dashdot")
 
 
 def plot_distributions(measured: Sequence[Measured], path: Path) -> None:
-    """Draw the share of exchanges that took at most so long, one line per case.
+    """Draw the cumulative distribution of the exchanges' times, one line for each case.
 
     Raises:
         ImportError: matplotlib is not installed (extra `cli`).
@@ -381,7 +381,7 @@ def plot_distributions(measured: Sequence[Measured], path: Path) -> None:
 def draw_distributions(
     measured: Sequence[Measured], size: tuple[float, float] = (9, 5.5)
 ) -> Figure:
-    """The same as a figure; `size` in inches."""
+    """Draw the cumulative distributions as a figure; `size` is in inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
@@ -399,15 +399,15 @@ def draw_distributions(
 
 
 def line_of(number: int) -> dict[str, Any]:
-    """Colour and dash of a case: no two of the first forty are alike."""
+    """Colour and dash of a case; the first forty are all different."""
     dash, colour = divmod(number, _COLOURS)
     return {"color": f"C{colour}", "linestyle": _DASHES[dash % len(_DASHES)]}
 
 
 def as_svg(figure: Figure, title: str) -> str:
-    """A figure as an SVG element for an HTML page, with a title that is read aloud.
+    """Convert a figure to an SVG element for an HTML page, with a title for screen readers.
 
-    Names inside one element begin with `title`, so that several fit on a page.
+    Names inside the element begin with `title`, so that a page can have several.
     """
     from xml.sax.saxutils import escape
 

@@ -27,22 +27,22 @@ _OFF: Final = "recording off"
 _ON: Final = "recording on"
 
 
-#: Both sides were awake in a round if it took less than so many times the quickest one.
+#: Both sides were awake in a round if it took less than this multiple of the fastest round.
 _ASLEEP: Final = 3.0
-#: Such rounds of which a median says something.
+#: Least number of such rounds for a meaningful median.
 FEWEST: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class TraceCost:
-    """Of `null_1in1out`, in nanoseconds: medians of single exchanges in each round.
+    """The cost of tracing `null_1in1out` in nanoseconds: medians of single exchanges in each round.
 
-    A side that waits for a core sleeps, and a round trip is then a hundred times as long as what is measured;
-    such rounds do not count.
+    If a side waits for a core, it sleeps, and a round trip takes a hundred times as long; such rounds do not
+    count.
 
     Attributes:
-        off_rounds: round trips that are not recorded.
-        on_rounds: those that are, on both sides.
+        off_rounds: rounds without recording.
+        on_rounds: rounds in which both sides record.
     """
 
     off_rounds: tuple[float, ...]
@@ -50,19 +50,19 @@ class TraceCost:
 
     @property
     def awake(self) -> list[tuple[float, float]]:
-        """The rounds in which no side slept, off and on."""
+        """The pairs of rounds (without and with recording) in which no side slept."""
         rounds = list(zip(self.off_rounds, self.on_rounds, strict=True))
         most = _ASLEEP * min(min(pair) for pair in rounds)
         return [pair for pair in rounds if max(pair) < most]
 
     @property
     def off_ns(self) -> float:
-        """Median of the rounds that count; 0 if none does."""
+        """Median without recording; 0 if no round counts."""
         return float(np.median([off for off, _ in self.awake] or [0.0]))
 
     @property
     def on_ns(self) -> float:
-        """Likewise while both sides record."""
+        """Median while both sides record; 0 if no round counts."""
         return float(np.median([on for _, on in self.awake] or [0.0]))
 
     @property
@@ -73,7 +73,7 @@ class TraceCost:
 
 
 class _Switched(Looped):
-    """A round trip during which this process records, or does not."""
+    """A case of a round trip with or without recording in this process."""
 
     def __init__(self, name: str, call: Callable[[], object], *, records: bool) -> None:
         super().__init__(name, call)
@@ -101,7 +101,7 @@ class _Switched(Looped):
 def measure(rounds: int, here: int, there: int) -> TraceCost:
     """Measure on two cores.
 
-    Nothing reads the marks meanwhile: a collector is a process of its own and would need a third core.
+    Nothing reads the marks meanwhile, since a collector is another process and would need a third core.
     """
     with ExitStack() as stack:
         quiet = stack.enter_context(launch("null", cpus={there}))
@@ -125,7 +125,7 @@ def measure(rounds: int, here: int, there: int) -> TraceCost:
 
 @contextmanager
 def _unread() -> Iterator[Path]:
-    """The address of a collector that keeps its descriptors and reads nothing."""
+    """The address of a collector that only keeps the descriptors it gets."""
     with (
         tempfile.TemporaryDirectory(prefix="nnburst-bench-") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as collector,

@@ -1,9 +1,9 @@
 """Compares two sets of blocks and decides whether one is better, worse or the same.
 
-A block's mean is one sample: single exchanges are not independent of each other. A difference counts if
-the samples hardly come from one distribution (Mann and Whitney's test, by scipy) and
-if it is large enough to matter. If either set spreads by more than a fifth, or if the medians are not known
-well enough to decide on which side of "large enough" the difference lies, there is no verdict.
+A block's mean is one sample, since single exchanges depend on each other. A difference counts if the samples
+hardly come from the same distribution (Mann and Whitney's test, by scipy) and if it is large enough to
+matter. There is no verdict if a set spreads by more than a fifth, or if the medians are too uncertain to
+decide whether the difference is large enough.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ import numpy as np
 
 from nnburst.hal.errors import DeviceUnavailable
 
-#: Share by which blocks may spread around their median, from the first quartile to the third.
+#: Greatest spread of blocks, from the first quartile to the third, as a share of the median.
 MOST_SPREAD: Final = 0.20
-#: Share by which medians must differ to matter.
+#: Least difference of medians that matters, as a share.
 LEAST_EFFECT: Final = 0.05
-#: Chance at which a difference is taken for a real one by mistake.
+#: Probability of taking a random difference for a real one.
 _CHANCE: Final = 0.001
-#: Standard errors within which a difference is not told from the least one that matters.
+#: Number of standard errors by which a difference must be away from the least one that matters.
 _SURE: Final = 2.0
-#: Standard error of a median by the quartiles: 1.2533 sigma / root of n, and 1.349 sigma lie between them.
+#: Factor from the interquartile range to a median's standard error: 1.2533 sigma / sqrt(n), and the range is
+#: 1.349 sigma.
 _ERROR: Final = 1.2533 / 1.349
-#: Blocks below which the test cannot be so sure, however far they lie apart.
+#: Least number of blocks with which the test can be sure, however large the difference.
 FEWEST: Final = 7
 
 
@@ -44,15 +45,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One case, before and now; smaller is better.
+    """The comparison of one case before and now; smaller is better.
 
     Attributes:
-        name: of the case.
+        name: name of the case.
         before: median of the old blocks.
-        now: median of the new ones.
-        spread: the larger of the two.
-        margin: by which the difference may be off, as a share.
-        chance: of a difference like this between equal runs.
+        now: median of the new blocks.
+        spread: the larger of the two spreads.
+        margin: uncertainty of the difference, as a share.
+        chance: probability of such a difference between equal runs.
         verdict: the result.
         why: the reason of "noisy".
     """
@@ -68,7 +69,7 @@ class Comparison:
 
     @property
     def effect(self) -> float:
-        """Now / before − 1."""
+        """The relative change: now / before − 1."""
         return self.now / self.before - 1 if self.before else math.nan
 
     def as_json(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def compare(
         why = f"{min(len(before), len(now))} blocks, expected {FEWEST} or more"
         return Comparison(name, old, new, math.nan, math.nan, math.nan, Verdict.NOISY, why)
     widest = max(spread(before), spread(now))
-    # The spread of each is a guess itself: the larger of the two serves both.
+    # Each spread is an estimate itself, so the larger one is used for both.
     margin = _SURE * _ERROR * widest * math.hypot(len(before) ** -0.5, len(now) ** -0.5)
     chance = _chance(before, now)
     effect = new / old - 1
@@ -115,13 +116,13 @@ def compare(
 
 
 def spread(blocks: Sequence[float]) -> float:
-    """From the first quartile to the third, as a share of the median."""
+    """The interquartile range as a share of the median."""
     low, middle, high = np.percentile(blocks, [25, 50, 75])
     return float((high - low) / middle) if middle else math.inf
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:
-    """0 for the same or better, 1 for worse, 2 if one is noisy and none is worse."""
+    """The exit status: 0 for the same or better, 1 for worse, 2 if a case is noisy and no case is worse."""
     if Verdict.WORSE in verdicts:
         return 1
     return 2 if Verdict.NOISY in verdicts or not verdicts else 0

@@ -1,1 +1,1 @@
-"""Measures many clients of one service: the share of each, and the cost of all together."""
+"""Measures many clients of one service: the share of each, and the total cost."""

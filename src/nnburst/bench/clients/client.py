@@ -1,9 +1,9 @@
 """Runs the client processes of a benchmark: `python -m nnburst.bench.clients.client LOAD FOLDER`.
 
-Forks the clients before it has any thread or connection, so that 64 of them start as quickly as one. Prints
-a line with the process ids of clients and workers once all are ready, reads a line with the moment of the
-beginning, prints a line when all have finished, and ends with the next line. Each client writes its
-measurements into the folder.
+The process forks the clients before it has any thread or connection, so that 64 clients start as quickly as
+one. When all are ready, it prints a line with the process ids of clients and workers, and reads a line with
+the time of the beginning. It prints a line when all have finished, and ends after another line of input. Each
+client writes its measurements into the folder.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from nnburst.client.device import Device
 from nnburst.hal.utils import Closing
 from nnburst.importer.load import load
 
-#: When requests came, were sent and were answered: nanoseconds of CLOCK_MONOTONIC, one row each.
+#: A row for each request: times of arrival, sending and answer, in nanoseconds of CLOCK_MONOTONIC.
 Trips = npt.NDArray[np.int64]
 
-#: Seconds until a service that starts many workers at once must have answered.
+#: Seconds within which a service that starts many workers at once must answer.
 _PATIENCE: Final = 120.0
 
 
@@ -44,9 +44,9 @@ class ClientRan:
     """The measurements of one client.
 
     Attributes:
-        trips: of its requests.
-        own: processor time and memory of its process.
-        worker: likewise of its worker.
+        trips: times of the requests.
+        own: usage of the client's process.
+        worker: usage of the worker's process.
     """
 
     trips: Trips
@@ -54,14 +54,14 @@ class ClientRan:
     worker: Usage
 
     def save(self, folder: Path, number: int) -> None:
-        """Write it to the folder, for `load`."""
+        """Write the measurements to the folder, for `load`."""
         np.save(folder / f"{number}.npy", self.trips)
         used = json.dumps([asdict(self.own), asdict(self.worker)])
         (folder / f"{number}.json").write_text(used)
 
     @classmethod
     def load(cls, folder: Path, number: int) -> Self:
-        """Read the files of `save`."""
+        """Read the files that `save` has written."""
         own, worker = json.loads((folder / f"{number}.json").read_text())
         return cls(np.load(folder / f"{number}.npy"), Usage(**own), Usage(**worker))
 
@@ -70,7 +70,7 @@ class LoadClient(Closing):
     """A connected client whose request is bound.
 
     Attributes:
-        worker: process that serves it.
+        worker: process that serves the client.
     """
 
     def __init__(self, device: Device, stack: ExitStack, execute: Callable[[], object]) -> None:
@@ -93,7 +93,7 @@ class LoadClient(Closing):
             return cls(device, stack.pop_all(), bound.run)
 
     def run(self, wanted: Load, number: int, begin_ns: int) -> ClientRan:
-        """Run a load as its client `number` from `begin_ns` on; settling does not count."""
+        """Run a load as client `number` from `begin_ns` on; the settling time does not count."""
         counted, end = begin_ns + wanted.settling_ns, begin_ns + wanted.duration_ns
         moments = moments_of(wanted, number, begin_ns) if wanted.rate else None
 
@@ -112,7 +112,7 @@ class LoadClient(Closing):
         return Usage.of([os.getpid()]), Usage.of([self.worker])
 
     def _closed_loop(self, begin_ns: int, end_ns: int) -> Trips:
-        """Execute without a pause from one moment to the other, at least once."""
+        """Execute without a pause from `begin_ns` to `end_ns`, at least once."""
         execute, clock = self._execute, time.monotonic_ns
         stamps: list[int] = []
         _sleep_until(begin_ns)
@@ -125,7 +125,7 @@ class LoadClient(Closing):
         return np.stack([sent, sent, np.append(sent[1:], now)], axis=1)
 
     def _open_loop(self, moments: npt.NDArray[np.int64]) -> Trips:
-        """Execute once for each moment: then, or as soon as the request before is answered."""
+        """Execute once for each time: then, or as soon as the request before is answered."""
         execute, clock = self._execute, time.monotonic_ns
         trips = np.empty((len(moments), 3), np.int64)
         trips[:, 0] = moments
@@ -142,7 +142,7 @@ class LoadClient(Closing):
 
 
 def moments_of(wanted: Load, number: int, begin_ns: int) -> npt.NDArray[np.int64]:
-    """When the requests of a client come: a Poisson process of its own, the same for the same seed."""
+    """Arrival times of a client's requests: a Poisson process, which the seed and the client determine."""
     chance = np.random.default_rng([wanted.seed, number])
     expected = wanted.rate * wanted.seconds
     gaps = chance.exponential(1 / wanted.rate, int(expected + 8 * expected**0.5 + 16))
@@ -157,10 +157,10 @@ def _sleep_until(moment_ns: int) -> None:
 
 
 class _Member:
-    """A forked client, as its parent sees it: a pipe there and one back."""
+    """A forked client in its parent: two pipes, one in each direction."""
 
     def __init__(self, wanted: Load, number: int, folder: Path) -> None:
-        """Fork it."""
+        """Fork the client."""
         words, self._words = os.pipe()
         self._answers, answers = os.pipe()
         self.pid = os.fork()
@@ -172,15 +172,15 @@ class _Member:
         os.close(answers)
 
     def send(self, word: str) -> None:
-        """One word for it."""
+        """Send a word to the client."""
         os.write(self._words, word.encode())
 
     def receive(self) -> str:
-        """Its next word; "" if it has ended."""
+        """Receive the client's next word; "" if it has ended."""
         return os.read(self._answers, 64).decode()
 
     def wait(self) -> bool:
-        """Wait until it has ended; whether it did so in order."""
+        """Wait until the client has ended; return whether it succeeded."""
         return os.waitpid(self.pid, 0)[1] == 0
 
 
@@ -196,7 +196,7 @@ def _be_client(wanted: Load, number: int, folder: Path, words: int, answers: int
             os.write(answers, b"done")
             os.read(words, 64)
         status = 0
-    except BaseException:  # a fork must not get back into its parent's code
+    except BaseException:  # the child must not return into its parent's code
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -214,7 +214,7 @@ def main() -> int:
     print(json.dumps(pids), flush=True)  # noqa: T201
     begin = sys.stdin.readline().strip()
     if not begin:
-        return 1  # the benchmark has ended, and with this process its clients do
+        return 1  # the benchmark has ended, so the clients end with this process
     for member in members:
         member.send(begin)
     finished = [member.receive() for member in members]
@@ -229,7 +229,7 @@ def _end(members: list[_Member]) -> int:
             member.send("end")
         except BrokenPipeError:
             continue  # it has ended already
-    ended = [member.wait() for member in members]  # every one, also after one that failed
+    ended = [member.wait() for member in members]  # wait for each, even if one has failed
     return 0 if all(ended) else 1
 
 

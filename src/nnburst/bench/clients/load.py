@@ -11,25 +11,25 @@ from typing import Final, Self
 from nnburst.bench.cases import process_cpu
 from nnburst.testing.faults.footprint import proportional_bytes
 
-#: Share of a run that is not counted: caches, windows and rhythms settle in it.
+#: Share of a run that is not counted, in which caches, polling windows and learned periods settle.
 SETTLING: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A number of clients that do the same.
+    """A number of equal clients.
 
     Attributes:
-        address: of the service, for `nnburst.connect`.
-        clients: processes, each with a burst of its own.
-        rate: requests a second of each client, at moments of a Poisson process (an open loop: a request that
-            comes while another one is under way waits, and its time counts from when it came); 0 for a closed
+        address: address of the service, for `nnburst.connect`.
+        clients: number of client processes, each with its own burst.
+        rate: requests a second of each client, by a Poisson process (an open loop: a request that arrives
+            while another one is under way waits, and its latency counts from the arrival); 0 for a closed
             loop, in which each client sends its next request as soon as it has a result.
-        spins: whether clients and workers may spin for each other.
-        cores: that clients and workers may run on.
-        seconds: of the run.
+        spins: whether clients and workers may spin while they wait.
+        cores: cores that clients and workers may run on.
+        seconds: duration of the run.
         network: a file, or "" for one ADD of four numbers.
-        seed: of the moments.
+        seed: seed of the arrival times.
     """
 
     address: str
@@ -43,26 +43,26 @@ class Load:
 
     @property
     def loop(self) -> str:
-        """Kind of the loop: "open" at moments of its own, "closed" with a request after each result."""
+        """The kind of loop: "open" or "closed"."""
         return "open" if self.rate else "closed"
 
     @property
     def waiting(self) -> str:
-        """The way in which both sides wait: "spinning" or "sleeping"."""
+        """How both sides wait: "spinning" or "sleeping"."""
         return "spinning" if self.spins else "sleeping"
 
     @property
     def duration_ns(self) -> int:
-        """Of the run."""
+        """Nanoseconds of the run."""
         return int(self.seconds * 1e9)
 
     @property
     def settling_ns(self) -> int:
-        """Of its beginning, which is not counted."""
+        """Nanoseconds at the beginning that are not counted."""
         return int(SETTLING * self.duration_ns)
 
     def as_text(self) -> str:
-        """For another process."""
+        """The load as text for another process."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -74,11 +74,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of some processes together.
+    """The processor time and waits of some processes together.
 
     Attributes:
-        cpu_s: seconds of CPU.
-        waits: times that a thread of them gave up its core to wait.
+        cpu_s: seconds of CPU time.
+        waits: how often their threads gave up a core to wait.
     """
 
     cpu_s: float
@@ -86,21 +86,21 @@ class Usage:
 
     @classmethod
     def none(cls) -> Usage:
-        """Nothing."""
+        """No usage."""
         return cls(0.0, 0)
 
     @classmethod
     def of(cls, pids: Iterable[int]) -> Usage:
-        """Measure running processes: their processor time and memory until now."""
+        """Measure the usage of running processes until now."""
         known = list(pids)
         return cls(sum(process_cpu(pid) for pid in known), sum(_waits(pid) for pid in known))
 
     def __sub__(self, before: Usage) -> Usage:
-        """The use between two measurements."""
+        """The usage between two measurements."""
         return Usage(self.cpu_s - before.cpu_s, self.waits - before.waits)
 
     def __add__(self, other: Usage) -> Usage:
-        """Of both together."""
+        """The usage of both together."""
         return Usage(self.cpu_s + other.cpu_s, self.waits + other.waits)
 
 
@@ -114,9 +114,9 @@ def _waits(pid: int) -> int:
 
 
 def memory_of_each(pids: Sequence[int]) -> int | None:
-    """Mean bytes of processes that run, shared ones counted by their share.
+    """The mean bytes of running processes, with shared pages counted proportionally.
 
-    None if the kernel does not show them to this user.
+    None if this user may not read them.
     """
     try:
         return round(sum(map(proportional_bytes, pids)) / len(pids))

@@ -2,11 +2,11 @@
 
     python -m nnburst.bench.clients.private_memory NETWORK [--clients 10]
 
-Clients come one after the other and stay; each prepares the same network and runs it. Of each worker the
-private memory is looked at before it has a model, after a first model of one operation has come and gone,
-when it has prepared the network, when a request is bound, and when it has run. What the first model takes
-are pages of Python, which every worker shares until it first writes to them, so it is listed apart. Then
-LiteRT is timed in this process: compiling the network with weights that were packed before, beside without.
+Clients connect one after another and stay connected; each prepares the same network and runs it. The private
+memory of each worker is measured before it has a model, after a first model of one operation was prepared and
+released, after it has prepared the network, after a request was bound, and after a run. The first model takes
+pages of Python that workers share until they write to them, so it is listed apart. Then LiteRT is timed in
+this process: compiling the network with and without weights that were packed before.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from nnburst.importer.load import load
 from nnburst.testing.driver_under_test import DriverUnderTest
 
 STEPS: Final = ("a first model", "preparing", "binding", "running")
-#: Runs, so that what is allocated by the first is there.
+#: Number of runs, so that memory that the first runs allocate is counted.
 _RUNS: Final = 20
 _TIMES: Final = 9
-#: Seconds between two looks that must agree, and until they do.
+#: Seconds between two measurements that must agree, and the limit for that.
 _BETWEEN_LOOKS: Final = 0.05
 _PATIENCE: Final = 60.0
 _MAPPING: Final = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+ *(.*)$")
 
 
 def private_kib(pid: int) -> Counter[str]:
-    """KiB that only this process has, by what is mapped.
+    """The private KiB of a process, by its mappings.
 
     Raises:
-        OSError: the kernel does not show them to this user.
+        OSError: this user may not read them.
     """
     found: Counter[str] = Counter()
     kind = ""
@@ -72,9 +72,9 @@ def _kind(name: str) -> str:
 
 
 def of_a_client(address: str, imported: ImportedModel, stack: ExitStack) -> list[Counter[str]]:
-    """A client that stays as long as `stack`: what its worker has before the steps, and after each."""
+    """Measure the worker of a client that stays as long as `stack`: before all steps, and after each."""
     device = stack.enter_context(connect(address))
-    time.sleep(0.5)  # a worker that was not waiting finishes its start
+    time.sleep(0.5)  # a worker that was not a spare finishes its start
     found = [settled_kib(device.pid)]
     _first_model(device)
     found.append(settled_kib(device.pid))
@@ -90,11 +90,11 @@ def of_a_client(address: str, imported: ImportedModel, stack: ExitStack) -> list
 
 
 def settled_kib(pid: int) -> Counter[str]:
-    """The same once it stays as it is: a worker answers first, then it lets go of a model's pools.
+    """As `private_kib`, when the figure is stable: a worker releases a model's pools after its answer.
 
     Raises:
-        OSError: the kernel does not show them to this user.
-        TimeoutError: it never stays as it is.
+        OSError: this user may not read them.
+        TimeoutError: the figure does not become stable.
     """
     deadline = time.monotonic() + _PATIENCE
     found = private_kib(pid)
@@ -112,7 +112,7 @@ def _first_model(device: Device) -> None:
 
 
 def engine_ms(imported: ImportedModel) -> dict[str, float]:
-    """Medians of the milliseconds that LiteRT takes to compile a network, and of lowering it before.
+    """Median milliseconds that LiteRT takes to compile a network, and of the lowering before.
 
     Raises:
         InvalidArgument: LiteRT does not run the whole network, or packs nothing of it.
@@ -150,7 +150,7 @@ def _timed(times: dict[str, list[float]], name: str) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a line of JSON for each client, one for the last one's mappings, and one for the engine."""
+    """Print a line of JSON for each client, one for the last client's mappings, and one for the engine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("network", type=Path, help=".tflite or .onnx file")
     parser.add_argument("--clients", type=int, default=10)

@@ -1,4 +1,4 @@
-"""Puts a load of many clients on a service, and evaluates when it answered, beside a simulated queue."""
+"""Runs a load of many clients on a service, and compares its latencies with a simulated queue."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from nnburst.bench.rounds import stolen_seconds
 from nnburst.hal.errors import DeviceUnavailable
 from nnburst.testing.driver_under_test import DriverUnderTest
 
-#: Nanoseconds between the word to begin and the beginning.
+#: Nanoseconds between the command to begin and the beginning.
 _HEAD_START_NS: Final = 200_000_000
-#: Seconds between two looks at how much the host has taken.
+#: Seconds between two readings of the time that the host has stolen.
 _LOOK: Final = 0.25
 
 
@@ -37,13 +37,13 @@ class Ran:
 
     Attributes:
         wanted: the load.
-        trips: when the requests of each client came, were sent and were answered, settling left out.
-        begin_ns: since when trips count.
-        end_ns: when the run was over.
-        clients: processor time and memory of the clients' processes meanwhile.
-        workers: likewise the service's.
+        trips: for each client, the times of arrival, sending and answer of its requests after settling.
+        begin_ns: time from which trips count.
+        end_ns: end of the run.
+        clients: usage of the clients' processes in that time.
+        workers: usage of the service's processes in that time.
         memory: bytes of a client and of a worker at the end; None if unknown.
-        stolen: moments at which the host was looked at, and the seconds it had taken since boot.
+        stolen: times of the readings, and the seconds that the host had stolen since boot.
     """
 
     wanted: Load
@@ -57,7 +57,7 @@ class Ran:
 
 
 def run_load(wanted: Load) -> Ran:
-    """Start the clients of a load, let them run, and measure them and their workers.
+    """Start the clients of a load, run them, and measure them and their workers.
 
     Raises:
         DeviceUnavailable: a client failed; the reason went to stderr.
@@ -131,7 +131,7 @@ def _write(group: subprocess.Popen[str], word: str) -> None:
 
 @contextmanager
 def service(executor: str, cores: tuple[int, ...]) -> Iterator[str]:
-    """A driver of its own; the value is its address."""
+    """Start a driver; the context's value is its address."""
     with on_cores(cores):
         driver = DriverUnderTest.start(executor)
     with driver:
@@ -147,15 +147,16 @@ Nanoseconds = npt.NDArray[np.int64]
 def simulate_queue(
     arrivals: Nanoseconds, clients: Nanoseconds, services: Nanoseconds, servers: int
 ) -> Nanoseconds:
-    """The time of each request from its arrival until it is served.
+    """Compute the time of each request from its arrival to its answer in a simulated queue.
 
-    Requests of one client are served one after the other; a free server takes the one that waits longest.
+    Requests of one client are served one after another; a free server takes the request that has waited
+    longest.
 
     Args:
-        arrivals: when requests come, in any order.
+        arrivals: arrival times, in any order.
         clients: the number of each request's client, from 0 on.
-        services: how long a server needs for each.
-        servers: how many there are, at least 1.
+        services: time that a server needs for each request.
+        servers: number of servers, at least 1.
 
     Returns:
         Nanoseconds for each request, in the order of `arrivals`.
@@ -168,7 +169,7 @@ def simulate_queue(
     while waiting:
         ready, index = heapq.heappop(waiting)
         client = int(clients[index])
-        if client_free[client] > ready:  # its client's request before is not served yet
+        if client_free[client] > ready:  # the client's request before is not served yet
             heapq.heappush(waiting, (client_free[client], index))
             continue
         done = max(ready, heapq.heappop(free)) + int(services[index])
@@ -179,27 +180,27 @@ def simulate_queue(
 
 
 def jain_index(shares: npt.NDArray[np.float64]) -> float:
-    """Jain's index of fairness: 1 if all have the same, 1/n if one of n has everything.
+    """Jain's index of fairness: 1 if all shares are equal, 1/n if one of n has everything.
 
-    Without anything to share it is 1.
+    It is 1 if all shares are 0.
     """
     squares = float((shares**2).sum())
     return float(shares.sum()) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
-#: Requests of which a percentile is worth printing.
+#: Least number of requests for a meaningful percentile.
 _FEWEST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ClientShare:
-    """Figures of one load.
+    """The figures of one load.
 
     Attributes:
-        name: of the case.
+        name: name of the case.
         ran: the measurements.
-        queue_ns: the time of each request in a simulated queue, in the order of the clients; None in a
-            closed loop.
+        queue_ns: time of each request in a simulated queue, in the order of the clients; None in a closed
+            loop.
     """
 
     name: str
@@ -208,20 +209,20 @@ class ClientShare:
 
     @classmethod
     def of(cls, ran: Ran, services: npt.NDArray[np.int64] | None) -> ClientShare:
-        """Figures of a load; `services` are the measured times of single executions, for the queue."""
+        """Make the figures of a load; `services` are measured times of single executions, for the queue."""
         wanted = ran.wanted
         name = f"{wanted.clients}_{wanted.loop}_{wanted.waiting}_{len(wanted.cores)}_cores"
         return cls(name, ran, None if services is None else _queue(ran, services))
 
     @property
     def latencies(self) -> npt.NDArray[np.int64]:
-        """Nanoseconds from when each request came to its answer, in the order of the clients."""
+        """Nanoseconds of each request from its arrival to its answer, in the order of the clients."""
         trips = np.concatenate(self.ran.trips)
         return trips[:, 2] - trips[:, 0]
 
     @property
     def undisturbed(self) -> npt.NDArray[np.bool_]:
-        """Which requests came and were answered while the host took nothing."""
+        """For each request, whether the host stole no time while it was under way."""
         trips = np.concatenate(self.ran.trips)
         times, stolen = self.ran.stolen[:, 0], self.ran.stolen[:, 1]
         first = np.interp(trips[:, 0], times, np.arange(len(times)), left=0)
@@ -282,12 +283,12 @@ class ClientShare:
 
 
 def percentile(values: npt.NDArray[np.int64], share: float) -> int:
-    """Of nanoseconds; 0 without any."""
+    """A percentile of nanoseconds; 0 without values."""
     return round(float(np.percentile(values, share))) if len(values) else 0
 
 
 def _queue(ran: Ran, services: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The same arrivals in a queue before as many servers as there are cores."""
+    """Simulate a queue with the same arrivals and as many servers as there are cores."""
     arrivals = np.concatenate([found[:, 0] for found in ran.trips])
     whose = np.repeat(np.arange(len(ran.trips)), [len(found) for found in ran.trips])
     drawn = np.random.default_rng(ran.wanted.seed).choice(services, len(arrivals))

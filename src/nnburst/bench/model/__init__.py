@@ -1,5 +1,5 @@
 """Measures accuracy, latency and preparation of networks through a driver process.
 
-The driver is compared with the reference engine, on the same models and data, as in the original's test suite
-for machine learning (MLTS).
+The driver is compared with the reference engine on the same models and data, as in Android's Machine Learning
+Test Suite (MLTS).
 """

@@ -26,11 +26,11 @@ from nnburst.testing.models.network_file import NetworkFile, real_values
 Array = npt.NDArray[Any]
 Compute = Callable[[Example], list[Array]]
 
-#: The reference engines by name: LiteRT's Interpreter with the kernels that it uses by itself, and with
-#: those that its authors check the others against.
+#: The reference engines by name: LiteRT's Interpreter with its default kernels, and with its reference
+#: kernels.
 ENGINES: Final = {"litert": True, "litert-ref": False}
 
-#: Differences in steps that are listed one by one.
+#: Differences in steps up to which each is listed by itself.
 _NEAR: Final = 3
 
 
@@ -39,16 +39,16 @@ class Agreement:
     """The agreement of two engines on one data set.
 
     Attributes:
-        data_set: its name.
-        source: where it comes from.
-        examples: how many inputs.
-        same_top: of those examples, how many have the same most likely class in every output.
+        data_set: name of the data set.
+        source: source of the data set.
+        examples: number of examples.
+        same_top: number of examples with the same most likely class in every output.
         classes: whether an output is a vector, so that it has a most likely class.
-        largest: difference of two real values.
-        mean: difference of two real values.
-        device: whose outputs these are; "" for the driver's that is measured.
-        steps: how many quantised values differ by so many steps; without quantised outputs, empty.
-        elements: values that were compared.
+        largest: largest difference of two real values.
+        mean: mean difference of two real values.
+        device: device that computed the outputs; "" for the measured driver.
+        steps: number of quantised values by their difference in steps; empty without quantised outputs.
+        elements: number of compared values.
     """
 
     data_set: str
@@ -100,10 +100,10 @@ class Agreement:
 
 
 def steps_in_words(steps: Mapping[str, int]) -> str:
-    """Counts of quantised values by the steps that they are apart, as text; the far ones together.
+    """Format the counts of quantised values by their difference in steps; large differences are added up.
 
     Args:
-        steps: as `Agreement.as_json` has them.
+        steps: the counts, as in `Agreement.as_json`.
     """
     near = [f"{step}: {count}" for step, count in steps.items() if int(step) <= _NEAR]
     far = {int(step): count for step, count in steps.items() if int(step) > _NEAR}
@@ -140,10 +140,10 @@ def compare(
 
 
 def by_interpreter(network: NetworkFile, engine: str) -> Compute:
-    """The file itself by LiteRT's Interpreter in this process; states begin anew with each example.
+    """Run the file itself by LiteRT's Interpreter in this process; states are reset for each example.
 
     Args:
-        network: which.
+        network: the network.
         engine: a name of `ENGINES`.
     """
     made = interpreter(network.content, fast=ENGINES[engine])
@@ -163,7 +163,7 @@ def by_interpreter(network: NetworkFile, engine: str) -> Compute:
 
 
 def by_onnxruntime(network: NetworkFile) -> Compute:
-    """The .onnx file itself by onnxruntime in this process; states begin anew with each example.
+    """Run the .onnx file itself by onnxruntime in this process; states are reset for each example.
 
     Raises:
         DeviceUnavailable: onnxruntime is not installed.
@@ -195,10 +195,10 @@ def by_onnxruntime(network: NetworkFile) -> Compute:
 
 
 def reference_of(network: NetworkFile, engine: str) -> Compute:
-    """The file's own engine in this process.
+    """A function that runs the file's own engine in this process.
 
     Args:
-        network: which.
+        network: the network.
         engine: a name of `ENGINES`, for .tflite files.
 
     Raises:
@@ -208,33 +208,33 @@ def reference_of(network: NetworkFile, engine: str) -> Compute:
 
 
 class Stepwise:
-    """The imported model through a burst, execution by execution.
+    """Executes the imported model over a burst.
 
     Attributes:
-        reset: goes back to the initial states.
+        reset: restores the initial states.
     """
 
     def __init__(self, network: NetworkFile, burst: Burst) -> None:
-        """Bind `burst`, opened with the network's states; it is still the caller's."""
+        """Bind to `burst`, which was opened with the network's states and stays the caller's."""
         self._network = network
         self._stateful = burst.bind()
         self.reset = self._stateful.reset
 
     def frame(self, example: Example) -> list[Array]:
-        """Outputs of one execution; states go on from where they were."""
+        """The outputs of one execution; states keep their values."""
         for place, values in zip(self._stateful.inputs, example, strict=True):
             place[...] = values
         return [values.copy() for values in self._stateful.run(timeout=60.0).outputs]
 
     def compute(self, example: Example) -> list[Array]:
-        """Outputs of one execution from the initial states."""
+        """The outputs of one execution from the initial states."""
         self.reset()
         return self.frame(example)
 
 
 @contextmanager
 def by_driver(network: NetworkFile, device: Device) -> Iterator[Stepwise]:
-    """The imported model through a burst."""
+    """A function that executes the imported model over a burst."""
     with (
         device.prepare(network.imported) as prepared,
         prepared.open_burst(states=network.imported.states) as burst,
@@ -243,27 +243,27 @@ def by_driver(network: NetworkFile, device: Device) -> Iterator[Stepwise]:
 
 
 # -- Two devices, operation by operation: the first whose outputs differ ---------------------------
-# Each operation's output becomes an output of the model, so both devices show their results on the way.
-# A device that fuses operations cannot do so with outputs; if nothing differs here and the network's own
-# outputs do, that is where to look.
+# Each operation's output becomes an output of the model, so both devices return intermediate results. Then a
+# # device cannot fuse operations: if nothing differs here but the network's own outputs do, fusion is the
+# # likely cause.
 
 
-#: Real numbers differ if they are further apart, in parts of the output's range; integers by more steps.
+#: Largest accepted differences: of real numbers as a fraction of the output's range, of integers in steps.
 _SHARE: Final = 1e-3
 _STEPS: Final = 1
-#: Of these operations the first output is scratch memory, which may hold anything.
+#: Operations whose first output is scratch memory with arbitrary content.
 _SCRATCH: Final = frozenset({OperationType.LSTM})
 
 
 @dataclass(frozen=True, slots=True)
 class LayerAccuracy:
-    """An operation on both devices.
+    """The comparison of an operation's output on two devices.
 
     Attributes:
         name: number and kind of the operation, and the operator that it comes from.
-        output: which of its outputs.
-        largest: difference: in steps, or in parts of the output's range.
-        differs: whether that is more than engines may differ by.
+        output: number of the output.
+        largest: largest difference, in steps or as a fraction of the output's range.
+        differs: whether that is more than the accepted difference.
     """
 
     name: str
@@ -273,11 +273,11 @@ class LayerAccuracy:
 
 
 def inside(model: Model) -> tuple[Model, list[tuple[int, int, int]]]:
-    """A model whose temporaries are outputs, behind its own ones.
+    """Make a model whose temporaries are outputs, after its own outputs.
 
     Returns:
-        The model; and for each output whose shape is known, in order of the operations: the operation's
-        index, which of its outputs, and its position among the model's.
+        The model; and for each output of known shape, in the order of operations, the operation's index, the
+        number of the output, and its position among the model's outputs.
     """
     main = model.main
     outputs = list(main.output_indexes)
@@ -302,10 +302,10 @@ def inside(model: Model) -> tuple[Model, list[tuple[int, int, int]]]:
 def compare_layers(
     network: NetworkFile, one: Device, other: Device, example: Example
 ) -> list[LayerAccuracy]:
-    """Every operation of a network on two devices, in order.
+    """Compare every operation of a network on two devices, in order.
 
     Raises:
-        NnburstError: a device refuses the model with its insides as outputs.
+        NnburstError: a device refuses the model with temporaries as outputs.
     """
     model, places = inside(network.imported.model)
     imported = replace(network.imported, model=model)

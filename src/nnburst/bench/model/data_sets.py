@@ -1,8 +1,8 @@
 """Collects inputs to try networks on: photographs and digits of packages, and random inputs.
 
-The original's suite took 1500 images of Open Images. The photographs that come with scikit-image and
-scikit-learn, and scikit-learn's digits, stand in for them. If these packages are not installed, there are
-only random inputs, and the data set is named accordingly.
+The original suite used 1500 images of Open Images. Here the photographs of scikit-image and scikit-learn, and
+scikit-learn's digits, replace them. If these packages are not installed, there are only random inputs, and
+the data set is named accordingly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nnburst.testing.models.network_file import Range, from_picture, looks_like_
 Array = npt.NDArray[Any]
 Example = tuple[Array, ...]
 
-#: Photographs that every installation of scikit-image has; others it would fetch from elsewhere.
+#: Photographs in every installation of scikit-image, which would download others.
 _SKIMAGE: Final = (
     "astronaut.png",
     "chelsea.png",
@@ -51,8 +51,8 @@ class DataSet:
 
     Attributes:
         name: "photographs", "digits" or "random".
-        source: where they come from, for the report.
-        examples: one array for each input of the network.
+        source: source of the inputs, for the report.
+        examples: for each example, an array for each input of the network.
     """
 
     name: str
@@ -63,12 +63,12 @@ class DataSet:
 def data_sets(
     inputs: Sequence[Operand], count: int, seed: int, pixels: Range | None = None
 ) -> list[DataSet]:
-    """All data sets that a network with these inputs can be tried on.
+    """All data sets for a network with these inputs.
 
     Args:
-        inputs: of the network. One that takes a picture gets pictures, too.
-        count: examples of each set, if there are as many.
-        seed: of random inputs.
+        inputs: inputs of the network. If it takes a picture, there are sets of pictures, too.
+        count: greatest number of examples in each set.
+        seed: seed of random inputs.
         pixels: real values of black and white; see `nnburst.testing.models.network_file.from_picture`.
     """
     random = np.random.default_rng(seed)
@@ -87,7 +87,7 @@ def data_sets(
 
 
 def missing_packages(inputs: Sequence[Operand]) -> list[str]:
-    """Packages that a network with these inputs would get pictures from, and that are not installed."""
+    """Packages that have pictures for a network with these inputs and are not installed."""
     if len(inputs) != 1 or not looks_like_photograph(inputs[0]):
         return []
     names = {"PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn"}
@@ -95,7 +95,7 @@ def missing_packages(inputs: Sequence[Operand]) -> list[str]:
 
 
 def random_input(operand: Operand, random: np.random.Generator) -> Array:
-    """Any values of an input: real ones normally distributed, int32 ones 0 or 1 (they may be indices)."""
+    """Random values of an input: real ones normally distributed, int32 ones 0 or 1 (they may be indices)."""
     kind = OperandType(operand.type)
     dtype = DTYPES[kind]
     if dtype.kind == "f":
@@ -111,7 +111,7 @@ def _missing(*modules: str) -> list[str]:
 
 
 def _photographs(random: np.random.Generator, count: int) -> tuple[str, list[Array]]:
-    """Whole photographs cut to a square, then random squares out of them."""
+    """Photographs cut to squares, then random squares from them."""
     sources = [*_of_skimage(), *_of_sklearn()]
     names = ", ".join(name for name, _ in sources)
     pictures = [_square(picture, 1.0, 0.5, 0.5) for _, picture in sources][:count]

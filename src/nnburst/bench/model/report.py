@@ -1,8 +1,8 @@
 """Shows the figures of all networks as one HTML page, and compares them with an older report.
 
-What is compared is the ratio of burst to engine, round by round: both run in turn, so a machine that is
-slower as a whole changes no ratio. Medians of single executions stand for both in a round: a time slice that
-is lost doubles a mean.
+The ratios of burst to engine are compared, round by round: both run in turn, so a change in the machine's
+speed does not change a ratio. The ratio of a round is that of the medians of single executions, since one
+lost time slice can double a mean.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Figures = Mapping[str, Any]
 
 
 def read_baseline(path: Path) -> dict[str, Figures]:
-    """The networks of an older report by name.
+    """Read the networks of an older report, by name.
 
     Raises:
         InvalidArgument: the file is not a report of `nnburst bench model`.
@@ -60,19 +60,19 @@ def read_baseline(path: Path) -> dict[str, Figures]:
 
 
 def engine_of(figures: Figures) -> str:
-    """The route that the burst is compared with: the engine's C interface, or another in process."""
+    """The route that the burst is compared with: the engine's C interface, or another route in process."""
     names = {case["name"] for case in figures["latency"]["cases"]}
     engines = (C_API, LOWERED, INTERPRETER, EXECUTOR, ONNXRUNTIME)
     return next((name for name in engines if name in names), BURST)
 
 
 def ratio_blocks(figures: Figures) -> list[float]:
-    """The burst beside the engine in process, in each round."""
+    """The ratio of the burst to the engine in process, for each round."""
     return _beside(figures, BURST)
 
 
 def differences(figures: Figures) -> dict[str, float | None]:
-    """The share by which each route takes longer than the engine in process; None if too noisy."""
+    """For each route, the share by which it takes longer than the engine in process; None if too noisy."""
     engine = engine_of(figures)
     found: dict[str, float | None] = {}
     for case in figures["latency"]["cases"]:
@@ -84,14 +84,14 @@ def differences(figures: Figures) -> dict[str, float | None]:
 
 
 def _beside(figures: Figures, route: str) -> list[float]:
-    """A route beside the engine in process, in each round."""
+    """The ratio of a route to the engine in process, for each round."""
     blocks = {case["name"]: case["typical_ns"] for case in figures["latency"]["cases"]}
     pairs = zip(blocks[route], blocks[engine_of(figures)], strict=True)
     return [mine / engine for mine, engine in pairs]
 
 
 def judge(figures: Figures, baseline: Mapping[str, Figures]) -> Comparison | None:
-    """A network beside the older report; None if that does not have it.
+    """Compare a network with the older report; None if the report does not have it.
 
     Raises:
         DeviceUnavailable: scipy is not installed.
@@ -107,7 +107,7 @@ def judge(figures: Figures, baseline: Mapping[str, Figures]) -> Comparison | Non
 
 
 def sentence(figures: Figures, comparison: Comparison | None = None) -> str:
-    """The sentence on a network that the report begins with."""
+    """The sentence about a network at the beginning of the report."""
     blocks = ratio_blocks(figures)
     median = next(c["median_ns"] for c in figures["latency"]["cases"] if c["name"] == BURST)
     words = [f"{figures['network']}: {median / 1000:.1f} µs by a burst"]
@@ -137,7 +137,7 @@ def _agreement(figures: Figures) -> list[str]:
 
 
 def missed(figures: Figures, expected: Mapping[str, float]) -> Sequence[str]:
-    """Which expectations of `--expect` a network misses, in words."""
+    """The expectations of `--expect` that a network misses, in words."""
     tops = [a["top1_agreement"] for a in figures["accuracy"] if a["top1_agreement"] is not None]
     largest = [a["max_abs_difference"] for a in figures["accuracy"]]
     known = {
@@ -157,24 +157,24 @@ def missed(figures: Figures, expected: Mapping[str, float]) -> Sequence[str]:
 
 # -- the report ------------------------------------------------------------------------------------
 
-#: Difference below which two routes are called the same.
+#: Largest difference at which two routes count as the same.
 _SAME: Final = 0.01
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One network.
+    """The measurement of one network.
 
     Attributes:
-        figures: as `--json` writes them.
-        latency: with single durations, for the picture.
+        figures: the figures as `--json` writes them.
+        latency: the latencies with single durations, for the charts.
     """
 
     figures: Mapping[str, Any]
     latency: Latency
 
     def judged(self, comparison: Comparison | None) -> Measurement:
-        """The same beside the value of an older report; None without one."""
+        """The verdict beside the older report's value; None without an older report."""
         beside = None if comparison is None else comparison.as_json()
         return replace(self, figures={**self.figures, "beside_baseline": beside})
 
@@ -185,13 +185,13 @@ def page(
     lead: Sequence[str] = (),
     conditions: Mapping[str, object] | None = None,
 ) -> str:
-    """The report.
+    """Make the report's HTML page.
 
     Args:
-        about: the machine and the software: words and their values.
-        measurements: the networks.
-        lead: a sentence for each network, which come first.
-        conditions: the machine's load meanwhile, which comes last.
+        about: properties of the machine and the software, by name.
+        measurements: measurements of the networks.
+        lead: sentences about the networks, for the beginning.
+        conditions: the machine's load during the measurement, for the end.
 
     Raises:
         ImportError: matplotlib is not installed (extra `cli`).
@@ -245,7 +245,7 @@ def _errors(measurements: Sequence[Measurement]) -> str:
 
 
 def _data_sets(measurements: Sequence[Measurement]) -> str:
-    """Each set with the networks that were tried on it."""
+    """The data sets, each with the networks that were run on it."""
     tried: dict[tuple[str, str], list[str]] = {}
     for measured in measurements:
         for agreement in measured.figures["accuracy"]:
@@ -288,7 +288,7 @@ def _failed(figures: Mapping[str, Any]) -> bool:
 
 
 def _beside_engine(median_ns: float | None, more: float | None) -> Cell:
-    """A median with its difference in colour, which the engine that the others stand beside has not."""
+    """A median with its difference in colour; the baseline engine has no difference."""
     if median_ns is None:
         return Cell("")
     difference = _difference(more)
@@ -296,7 +296,7 @@ def _beside_engine(median_ns: float | None, more: float | None) -> Cell:
 
 
 def _difference(more: float | None) -> Cell:
-    """A share by which something takes longer, in colour; 0 is the baseline itself."""
+    """A share by which a route takes longer, in colour; 0 is the baseline itself."""
     if more is None:
         return Cell("noisy")
     if more == 0:
@@ -307,7 +307,7 @@ def _difference(more: float | None) -> Cell:
 
 
 def _beside_baseline(comparison: Mapping[str, Any] | None) -> Cell:
-    """The verdict beside an older report, in colour."""
+    """The verdict of the comparison with an older report, in colour."""
     if comparison is None:
         return Cell("")
     verdict = str(comparison["verdict"])
@@ -322,7 +322,7 @@ def _worst_agreement(accuracy: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _medians(measurements: Sequence[Measurement]) -> Figure:
-    """Dots: the median of each route, network by network, one below the other."""
+    """Draw the median of each route as a dot, one network below the other."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 1.5 + 0.5 * len(measurements)), layout="constrained")
@@ -410,7 +410,7 @@ def _truth(figures: Mapping[str, Any]) -> str:
 
 
 def _bars(figures: Mapping[str, Any]) -> Figure:
-    """Histograms of all routes, one below the other, on one axis."""
+    """Draw histograms of all routes, one below the other, on one axis."""
     from matplotlib.figure import Figure
 
     found = figures["histograms"]
@@ -503,9 +503,9 @@ def _real(value: float | None) -> str:
 # -- Histograms, and the CSV file ------------------------------------------------------------------
 
 
-#: Bars, as many as the original's.
+#: Number of bars, as in the original.
 BARS: Final = 32
-#: The axis ends at this percentile of the slowest route's typical ones; longer ones count in the last bar.
+#: The axis ends at this percentile of the slowest route; longer durations count in the last bar.
 _END: Final = 99.0
 
 _COLUMNS: Final = (
@@ -517,7 +517,7 @@ _COLUMNS: Final = (
 
 
 def histograms(cases: Mapping[str, Measured]) -> dict[str, dict[str, Any]]:
-    """For each route its figures and its bars, whose axis is the same for all.
+    """Compute each route's figures and bars, on the same axis.
 
     Returns:
         By name: `count`, `total_ns`, `mean_ns`, `sigma_ns`, `p90_ns`, `start_ns`, `step_ns` and `counts`.

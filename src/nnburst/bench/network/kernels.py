@@ -1,10 +1,10 @@
-"""Measures single convolutions in LiteRT and onnxruntime, to find how far kernels explain a network's ratio.
+"""Measures single convolutions in LiteRT and onnxruntime, to see how much kernels explain a network's ratio.
 
     python -m nnburst.bench.network.kernels
 
 Each case is six equal convolutions with ReLU on one thread of this process, on bound buffers: by
-onnxruntime's C library, and imported to operations by LiteRT. Prints the shortest time of both, in µs,
-and their ratio. Needs the extras `onnx`, `onnxruntime` and `litert`.
+onnxruntime's C library, and by LiteRT after import to operations. The module prints the shortest time of
+both, in µs, and their ratio. It needs the extras `onnx`, `onnxruntime` and `litert`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 _REPEATED: Final = 6
 _LONGEST_NS: Final = 4_000_000_000
-#: By name: channels, extent of the image, extent of the window, groups.
+#: The cases by name: channels, extent of the image, extent of the window, groups.
 CASES: Final = {
     "3x3, 64 channels, 56x56": (64, 56, 3, 1),
     "3x3, 256 channels, 14x14": (256, 14, 3, 1),
@@ -41,7 +41,7 @@ CASES: Final = {
 
 
 def convolutions(channels: int, extent: int, window: int, groups: int) -> bytes:
-    """An ONNX file of equal convolutions, one after the other."""
+    """Make an ONNX file of equal convolutions, one after another."""
     helper, numpy_helper = import_module("onnx.helper"), import_module("onnx.numpy_helper")
     random, nodes, weights = np.random.default_rng(0), [], []
     shape = (channels, channels // groups, window, window)
@@ -62,10 +62,10 @@ def convolutions(channels: int, extent: int, window: int, groups: int) -> bytes:
 
 
 def shortest(content: bytes, x: Array, longest_ns: int = _LONGEST_NS) -> dict[str, float]:
-    """The shortest time of both engines, in µs, rounds in turn; their results must agree.
+    """The shortest times of both engines, in µs, run in turn; their results must agree.
 
     Raises:
-        ValueError: they do not.
+        ValueError: the results differ.
     """
     output = aligned(np.zeros_like(x))
     session = Session(content, {}, 1)

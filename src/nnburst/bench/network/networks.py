@@ -1,11 +1,11 @@
 """Measures one network through a driver process, beside LiteRT and onnxruntime in this process, in turns.
 
-All of them compute on the same core: the driver's. The engines of this process move there for their blocks,
-since other guests of the host may use two cores of a virtual machine unequally.
+All of them compute on the driver's core. The engines of this process move there for their blocks, since other
+guests of the host may load the cores of a virtual machine unequally.
 
-onnxruntime gets the network as an ONNX file of the form that it runs fastest: quantised operations stand
-between DequantizeLinear and QuantizeLinear, images are NCHW inside, 8-bit filters signed. Writing it needs
-`onnx` (extra `peers`).
+onnxruntime gets the network as an ONNX file in the form that it runs fastest: quantised operations between
+DequantizeLinear and QuantizeLinear, images as NCHW, 8-bit filters signed. Writing the file needs `onnx`
+(extra `peers`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _T = OperandType
 _K = OperationType
 _QUANTISED: Final = (_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED)
 _OPSET: Final = 17
-#: The version of the format that goes with it.
+#: The version of the ONNX format for this opset.
 _FORMAT: Final = 8
 #: Bounds of RELU, RELU1 and RELU6.
 _BOUNDS: Final = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
@@ -54,11 +54,11 @@ _TO_NHWC: Final = (0, 2, 3, 1)
 
 
 def export(model: Model, pools: Sequence[Bytes] = ()) -> bytes:
-    """The main subgraph of a model as an ONNX file; its inputs are called i0, i1, …, its outputs o0, o1, ….
+    """Write the main subgraph of a model as an ONNX file with inputs i0, i1, … and outputs o0, o1, ….
 
     Args:
-        model: valid; every extent is known, every weight constant, every image NHWC.
-        pools: bytes of its pools.
+        model: a valid model; every extent is known, every weight constant, every image NHWC.
+        pools: bytes of the model's pools.
 
     Raises:
         InvalidArgument: an operation or an operand type is not translated.
@@ -68,10 +68,10 @@ def export(model: Model, pools: Sequence[Bytes] = ()) -> bytes:
 
 
 class _Export:
-    """One translation.
+    """The translation of one model.
 
     Attributes:
-        names: of the float32 tensor of every operand that is fed or computed, images as NCHW.
+        names: name of the float32 tensor of each input and computed operand; images as NCHW.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -116,14 +116,14 @@ class _Export:
         return name
 
     def constant(self, array: Array) -> str:
-        """An initializer."""
+        """Add an initializer; return its name."""
         name = f"c{len(self._constants)}"
-        # A copy: onnx wants an array of its own, and a 0-dimensional one to stay that.
+        # A copy, since onnx needs its own array, and a 0-dimensional one must stay so.
         self._constants.append(self._numbers.from_array(np.array(array), name))
         return name
 
     def dequantised(self, name: str, meta: TensorType, axis: int = 0) -> str:
-        """The stored numbers called `name` as float32."""
+        """Convert the stored numbers called `name` to float32."""
         params = meta.extra_params
         if isinstance(params, SymmPerChannelQuantParams):
             scales = np.array(params.scales, np.float32)
@@ -137,7 +137,7 @@ class _Export:
         return [self.constant(np.array(meta.scale, np.float32)), self.constant(zero)]
 
     def define(self, index: int, name: str, activation: int = 0) -> None:
-        """Let `name` be operand `index`: apply the activation and round to the operand's numbers."""
+        """Define operand `index` by `name`: apply the activation, and round to the stored numbers."""
         meta = self._graph.declared[index]
         if activation and not _is_implied(meta, activation):
             low, high = _BOUNDS[activation]
@@ -172,7 +172,7 @@ class _Export:
         return self._described(f"o{number}", meta)
 
     def finish(self) -> bytes:
-        """The file."""
+        """Make the file."""
         helper = self._helper
         graph = helper.make_graph(
             self._nodes, "network", self._inputs, self._outputs, self._constants
@@ -210,7 +210,7 @@ class _Step:
         return self.export.dequantised(stored, meta, list(permutation).index(channel))
 
     def bias(self, filter_name: str) -> str:
-        """The constant bias as float32; stored as it is in steps of input scale × filter scale."""
+        """The constant bias as float32; it is stored in steps of input scale × filter scale."""
         tensor = self._constant("bias")
         stored = self.export.constant(tensor.array)
         if tensor.type is _T.TENSOR_FLOAT32:
@@ -230,20 +230,20 @@ class _Step:
         return self.node.tensor(name)
 
     def window(self, height: int, width: int) -> Window:
-        """The windows over the NHWC image 'input'."""
+        """The attributes of windows over the NHWC image 'input'."""
         if is_nchw(self.node):
             raise InvalidArgument("NCHW is not translated to ONNX")
         return read_window(self.node, height, width)
 
     def finish(self, name: str) -> None:
-        """`name` is the result, before the activation if there is one."""
+        """Make `name` the result, before an activation."""
         slots = {slot.name for slot in self.node.match.inputs}
         activation = int(self.node.value("activation")) if "activation" in slots else 0
         self.export.define(self._step.outputs[0], name, activation)
 
 
 def _is_implied(meta: TensorType, activation: int) -> bool:
-    """Whether the numbers that the operand can store are within the activation's bounds anyway."""
+    """Whether all numbers that the operand can store are within the activation's bounds."""
     if meta.type not in _QUANTISED:
         return False
     limits = np.iinfo(DTYPES[meta.type])
@@ -286,7 +286,7 @@ def _average_pool(step: _Step) -> None:
         step.finish(step.export.emit("GlobalAveragePool", step.inputs))
         return
     geometry = _geometry(window)
-    del geometry["dilations"]  # a pool has none in this opset
+    del geometry["dilations"]  # pools lack it in this opset
     step.finish(step.export.emit("AveragePool", step.inputs, **geometry))
 
 
@@ -309,7 +309,7 @@ def _reshape(step: _Step) -> None:
 
 
 def _flat(step: _Step, shape: Sequence[int]) -> str:
-    """The input in the order of its elements in the model: an image of more than a cell goes back to NHWC."""
+    """The input with its elements in the model's order: images of more than one cell become NHWC again."""
     if len(shape) == 4 and tuple(shape[1:3]) != (1, 1):
         return step.export.emit("Transpose", [step.inputs[0]], perm=_TO_NHWC)
     return step.inputs[0]
@@ -339,7 +339,7 @@ _TRANSLATIONS: Final[dict[OperationType, Callable[[_Step], None]]] = {
 # -- networks --------------------------------------------------------------------------------------
 
 _FLOAT: Final[np.dtype[Any]] = np.dtype(np.float32)
-#: Element types of what onnxruntime takes, by the names that it gives them.
+#: Element types of onnxruntime's inputs, by onnxruntime's names.
 _ORT_TYPES: Final[dict[str, np.dtype[Any]]] = {
     "tensor(float)": _FLOAT,
     "tensor(float16)": np.dtype(np.float16),
@@ -351,7 +351,7 @@ _ORT_TYPES: Final[dict[str, np.dtype[Any]]] = {
     "tensor(bool)": np.dtype(np.bool_),
 }
 
-#: Nanoseconds that calls take before a block begins to count, and their number.
+#: Nanoseconds of warm-up calls before each block, and bounds of their number.
 _WARM_UP_NS: Final = 1_000_000
 _WARM_UP: Final = (2, 100)
 ONE_ADD: Final = "one ADD"
@@ -359,20 +359,19 @@ ONE_ADD: Final = "one ADD"
 
 @dataclass(frozen=True)
 class EngineSubject:
-    """A network to be measured.
+    """A network to measure.
 
-    Like the result of `nnburst.load`, it can be prepared as it is.
+    It can be prepared like the result of `nnburst.load`.
 
     Attributes:
-        name: for people.
-        model: as NNAPI sees it.
-        pools: of the model.
-        content: the .tflite file that the engine runs in this process; of an .onnx file the one that it is
-            lowered to.
+        name: the name to print.
+        model: the network as NNAPI's model.
+        pools: pools of the model.
+        content: the .tflite file that the engine runs in this process; for an .onnx file the lowered one.
         lowered: the .tflite file that the driver's engine runs.
         onnx: the .onnx file, if it came as one.
-        onnx_inputs: names of its inputs, in the model's order.
-        constants: values of its inputs that are the same in every execution.
+        onnx_inputs: names of the file's inputs, in the model's order.
+        constants: values of inputs that are the same in every execution.
     """
 
     name: str
@@ -385,11 +384,11 @@ class EngineSubject:
     constants: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
 
     @classmethod
-    def of_file(cls, path: Path, **options: Any) -> EngineSubject:  # noqa: ANN401 - those of `load`
-        """The network of a .tflite or .onnx file, with options of `nnburst.load` for an .onnx one.
+    def of_file(cls, path: Path, **options: Any) -> EngineSubject:  # noqa: ANN401 - as in `load`
+        """Load a .tflite or .onnx file, the latter with options of `nnburst.load`.
 
         Raises:
-            NnburstError: it cannot be imported, or some of it is not run by the engine.
+            NnburstError: the file cannot be imported, or the engine does not run all of it.
         """
         content = path.read_bytes()
         imported = load(path, **options)
@@ -409,17 +408,17 @@ class EngineSubject:
 
     @classmethod
     def one_add(cls) -> EngineSubject:
-        """The sum of four float32 elements and themselves."""
+        """A network that adds four float32 elements to themselves."""
         model = adding_model(1, 1)
         lowered = lower(ONE_ADD, model, ())
         return cls(ONE_ADD, model, (), bytes(lowered.content), lowered)
 
 
 def lower(name: str, model: Model, pools: Sequence[Bytes]) -> Network:
-    """The file that the engine runs for a model.
+    """Lower a model to the file that the engine runs.
 
     Raises:
-        GeneralFailure: the engine does not run all of it.
+        GeneralFailure: the engine does not run the whole model.
     """
     network = survey(model, list(pools)).network
     if network is None:
@@ -432,12 +431,12 @@ class Lineup:
     """The contestants on one network.
 
     Attributes:
-        burst: through the driver.
-        litert: the file by LiteRT's C library in this process, from C.
-        lowered: likewise the file that the driver's engine runs.
+        burst: the burst to the driver.
+        litert: LiteRT's C library on the file in this process, called from C.
+        lowered: the same on the file that the driver's engine runs.
         onnxruntime: `run` of the network as ONNX; None without the packages or a translation.
-        differences: from the burst's output: the largest one of each contestant, in steps or as floats.
-        remarks: why a contestant is missing.
+        differences: for each contestant, the largest difference from the burst's output, in steps or floats.
+        remarks: reasons why a contestant is missing.
     """
 
     burst: Contestant
@@ -449,32 +448,32 @@ class Lineup:
 
     @property
     def contestants(self) -> list[Contestant]:
-        """Those that are there."""
+        """The contestants that exist."""
         all_ = (self.burst, self.litert, self.lowered, self.onnxruntime)
         return [contestant for contestant in all_ if contestant is not None]
 
 
 class _Bound(Protocol):
-    """A bound request of an engine's."""
+    """A bound request of an engine."""
 
     @property
     def native(self) -> NativeCall | None: ...
 
 
 class InProcess:
-    """A bound request of an engine's that a loop in C runs on one core."""
+    """A case in which a loop in C runs an engine's bound request on one core."""
 
     def __init__(self, name: str, binding: _Bound, core: int, warm_up: int) -> None:
         """Have a loop run `binding` on `core`, `warm_up` times before each block.
 
         Args:
-            name: of the case.
-            binding: what it runs.
-            core: where.
-            warm_up: runs before each block that do not count.
+            name: name of the case.
+            binding: the bound request.
+            core: core to run on.
+            warm_up: number of runs before each block that do not count.
 
         Raises:
-            GeneralFailure: nothing runs it without Python.
+            GeneralFailure: the request can be run only by Python.
         """
         call = binding.native
         if call is None:
@@ -528,13 +527,13 @@ class OnCore:
 def lineup(
     subject: EngineSubject, device: Device, core: int, random: np.random.Generator
 ) -> Iterator[Lineup]:
-    """Everything that runs `subject`, on one random input.
+    """Open the contestants that run `subject`, on one random input.
 
     Args:
         subject: the network.
         device: a driver of the litert executor on `core`.
-        core: where to compute.
-        random: of the input.
+        core: core to compute on.
+        random: generator of the input.
 
     Raises:
         NnburstError: the driver or the engine refuses the network.
@@ -562,7 +561,7 @@ def lineup(
 
 
 def warm_up_of(call: Callable[[], object]) -> int:
-    """The number of calls before a block begins to count."""
+    """The number of warm-up calls before each block."""
     fewest, most = _WARM_UP
     trial = Looped("", call, 1).block(1)
     return max(fewest, min(most, int(_WARM_UP_NS / trial)))
@@ -580,10 +579,10 @@ def random_values(array: Array, random: np.random.Generator) -> Array:
 def in_process(
     model: Model, content: bytes, bound: BoundRequest
 ) -> tuple[native.NativeBinding, list[Bytes]]:
-    """A file bound in this process to copies of the burst's arrays, run once; and its outputs.
+    """Bind a file in this process to copies of the burst's arrays, and run it once; also return the outputs.
 
     Args:
-        model: what the burst runs.
+        model: the model that the burst runs.
         content: a .tflite file with the same inputs and outputs.
         bound: the burst's request.
 
@@ -609,7 +608,7 @@ def in_process(
 
 
 def aligned(array: Array) -> Bytes:
-    """A copy as bytes, as the engine takes them where they lie, with room behind."""
+    """Copy an array to bytes with the alignment and the padding that the engine needs."""
     alignment = int(lib.NNB_LITERT_ALIGNMENT)
     room = np.zeros(array.nbytes + 2 * alignment + 4096, np.uint8)
     start = -room.ctypes.data % alignment
@@ -619,7 +618,7 @@ def aligned(array: Array) -> Bytes:
 
 
 def _difference(bound: BoundRequest, outputs: Sequence[Array]) -> float:
-    """The largest difference between the burst's outputs and those of another one."""
+    """The largest difference between the burst's outputs and another contestant's."""
     pairs = zip(bound.outputs, outputs, strict=True)
     return max(
         float(np.max(np.abs(ours - theirs.view(ours.dtype).reshape(ours.shape).astype(np.float64))))
@@ -630,7 +629,7 @@ def _difference(bound: BoundRequest, outputs: Sequence[Array]) -> float:
 def _add_onnxruntime(
     found: Lineup, subject: EngineSubject, bound: BoundRequest, core: int, warm_up: int
 ) -> None:
-    """`run` on one thread, as its users call it: arrays in, new arrays out."""
+    """Add onnxruntime's `run` on one thread, from arrays to new arrays."""
     for package in ("onnxruntime",) if subject.onnx else ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             found.remarks.append(f"{package} is not installed: pip install nnburst[peers]")
@@ -648,7 +647,7 @@ def _add_onnxruntime(
 
 
 def _feed(session: Any, subject: EngineSubject, bound: BoundRequest) -> dict[str, Array]:  # noqa: ANN401
-    """The burst's inputs by their names, in the types that the file has."""
+    """The burst's inputs by name, in the types of the file."""
     if not subject.onnx:
         return {f"i{number}": array.copy() for number, array in enumerate(bound.inputs)}
     types = onnx_input_types(session)
@@ -664,9 +663,9 @@ def onnx_input_types(session: Any) -> dict[str, np.dtype[Any]]:  # noqa: ANN401 
 
 
 def onnx_session(content: bytes) -> Any:  # noqa: ANN401 - it has no types
-    """An onnxruntime session on the CPU with every optimisation, on the caller's thread.
+    """Open an onnxruntime session on the CPU with all optimisations, on the caller's thread.
 
-    Its fastest products of 8 bits saturate if a processor has AVX2 and no VNNI: exact ones are taken there.
+    Its fastest 8-bit products saturate on processors with AVX2 but without VNNI, so exact ones are chosen.
     """
     onnxruntime = import_module("onnxruntime")
     options = onnxruntime.SessionOptions()

@@ -2,15 +2,14 @@
 
     python -m nnburst.bench.network.onnx DIRECTORY [--inputs 200] [--only NAME]
 
-For each network it prints how far the results by operations (executors litert and onnxruntime) are from
-onnxruntime's, in parts of the output's range over all inputs; whether those of the whole graph through a
-driver have the same bits; and the time of a burst beside the engines in process: onnxruntime by its C library
-with bound buffers, and LiteRT on the lowered network.
+For each network the module prints the difference of the results by operations (executors litert and
+onnxruntime) from onnxruntime's, as a fraction of the output's range over all inputs; whether the results of
+the whole graph through a driver have the same bits; and the time of a burst beside the engines in process:
+onnxruntime's C library with bound buffers, and LiteRT on the lowered network.
 
-All compute on the driver's core with one thread, in turn, in blocks that begin with runs that do not count:
-two sessions on one core put each other's weights out of its caches, and the first runs of a block pay for
-that, not for a burst. Times are medians of single runs, ratios those of a round. The shortest times are for a
-machine that is busy with other work.
+All compute on the driver's core with one thread, in turn. Each block begins with runs that do not count,
+because two sessions on one core evict each other's weights from the caches. Times are medians of single runs,
+ratios are taken within a round. The shortest times are for a machine that is busy with other work.
 """
 
 from __future__ import annotations
@@ -58,17 +57,17 @@ Shape = Sequence[int]
 
 
 class InProcessGraph:
-    """onnxruntime in this process: one thread, everything else as the executor has it.
+    """onnxruntime in this process: one thread, otherwise with the executor's settings.
 
     Attributes:
-        names: of its inputs, in order.
+        names: names of the inputs, in order.
     """
 
     def __init__(self, content: bytes) -> None:
-        """Make a session by its own Python interface.
+        """Make a session by onnxruntime's Python interface.
 
         Raises:
-            InvalidArgument: it refuses the graph.
+            InvalidArgument: onnxruntime refuses the graph.
         """
         ort = import_module("onnxruntime")
         options = ort.SessionOptions()
@@ -76,13 +75,13 @@ class InProcessGraph:
         options.log_severity_level = 4
         try:
             self._session = ort.InferenceSession(content, options, ["CPUExecutionProvider"])
-        except Exception as error:  # its errors have nothing else in common
+        except Exception as error:  # its errors have no other common base
             raise InvalidArgument(f"onnxruntime refuses the graph: {error}") from error
         self._inputs = self._session.get_inputs()
         self.names = [str(info.name) for info in self._inputs]
 
     def run(self, values: Sequence[Array]) -> list[Array]:
-        """All outputs."""
+        """Run once; return all outputs."""
         given = dict(zip(self.names, values, strict=True))
         return [np.asarray(array) for array in self._session.run(None, given)]
 
@@ -92,11 +91,11 @@ class InProcessGraph:
         shapes: Mapping[str, Shape],
         constants: Mapping[str, npt.ArrayLike],
     ) -> list[Array]:
-        """Values of all inputs, in order: between -1 and 1, or bytes.
+        """Make values of all inputs, in order: between -1 and 1, or bytes.
 
         Args:
-            random: where they come from.
-            shapes: of inputs that the file leaves open; 1 for each extent that is not given.
+            random: generator of the values.
+            shapes: shapes of inputs that the file leaves open; 1 for each extent that is not given.
             constants: values of inputs that are not random.
         """
         types = onnx_input_types(self._session)
@@ -120,9 +119,9 @@ class GraphLineup:
     """The contestants on one graph.
 
     Attributes:
-        burst: through the driver.
-        bound: onnxruntime's C library in this process, on bound buffers, from C.
-        different: whether some output of theirs differs in a bit.
+        burst: the burst to the driver.
+        bound: onnxruntime's C library in this process, on bound buffers, called from C.
+        different: whether some output of both differs in a bit.
     """
 
     burst: Contestant
@@ -134,14 +133,14 @@ class GraphLineup:
 def graph_lineup(
     content: bytes, engine: InProcessGraph, device: Device, core: int, values: Sequence[Array]
 ) -> Iterator[GraphLineup]:
-    """Burst and engine on one graph and one input.
+    """Open burst and engine on one graph and one input.
 
     Args:
         content: the .onnx file.
-        engine: the same.
+        engine: the engine in this process, on the same file.
         device: a driver of the onnxruntime executor on `core`.
-        core: where to compute.
-        values: of all inputs; their extents are the graph's from then on.
+        core: core to compute on.
+        values: values of all inputs; their extents become the graph's.
 
     Raises:
         NnburstError: the driver or the engine refuses the graph.
@@ -172,16 +171,16 @@ def graph_lineup(
 def bind_in_process(
     content: bytes, values: Sequence[Array], shapes: Sequence[Shape]
 ) -> GraphBinding:
-    """The engine in this process by its C library, on memory that stays; it has run once.
+    """Bind the engine's C library in this process to fixed memory, and run it once.
 
     Args:
         content: the .onnx file.
-        values: of all inputs.
-        shapes: of all outputs.
+        values: values of all inputs.
+        shapes: shapes of all outputs.
 
     Raises:
         InvalidArgument: the engine refuses the graph.
-        GeneralFailure: or fails to run it, such as one that declares another rank than it computes.
+        GeneralFailure: the engine fails to run the graph, for example if a declared rank is wrong.
     """
     session = Session(content, {}, 1)
     if len(session.inputs) != len(values):
@@ -205,9 +204,9 @@ def _room(array: Array, border: Border, shape: Shape) -> Room:
 # -- By operations and as a graph, over many inputs ------------------------------------------------
 
 
-#: That run networks by operations.
+#: Executors that run networks by operations.
 EXECUTORS: Final = ("litert", "onnxruntime")
-#: Rounds of each network, as many more as the time allows.
+#: Least number of rounds for each network, and the seconds for them.
 _FEWEST_ROUNDS: Final = 5
 _SECONDS: Final = 4.0
 
@@ -215,7 +214,7 @@ _SECONDS: Final = 4.0
 def by_operations(
     executor: str, network: OnnxNetwork, content: bytes, engine: InProcessGraph, inputs: int
 ) -> dict[str, Any]:
-    """The network imported and run through a driver of an executor."""
+    """Run the network by operations through a driver of an executor."""
     try:
         imported = nnburst.load(
             content, shapes=network.shapes, constants=network.constants, states=network.states
@@ -271,17 +270,17 @@ def by_operations(
 
 
 class Distances:
-    """Differences of results from those expected, over many inputs.
+    """The differences of results from the expected ones, over many inputs.
 
-    Of an output with few numbers, or one that is nearly constant for an input, the range over all inputs
-    distinguishes a small difference from a large one: a probability of 1e-5 may be off by 1e-8.
+    If an output has few numbers, or is nearly constant for an input, the range over all inputs shows whether
+    a difference is small: a probability of 1e-5 may be off by 1e-8.
 
     Attributes:
-        at_worst: the largest difference in parts of the range of the same output for the same input.
+        at_worst: the largest difference as a fraction of the same output's range for the same input.
     """
 
     def __init__(self) -> None:
-        """Of nothing yet."""
+        """Start without differences."""
         self.at_worst = 0.0
         self._largest: dict[int, float] = {}
         self._borders: dict[int, tuple[float, float]] = {}
@@ -298,14 +297,14 @@ class Distances:
             self._largest[at] = max(self._largest.get(at, 0.0), off)
 
     def in_parts_of_range(self) -> float:
-        """The largest difference of any output, in parts of its range over all inputs."""
+        """The largest difference of any output, as a fraction of its range over all inputs."""
         return max(
             (off / _range(*self._borders[at]) for at, off in self._largest.items()), default=0.0
         )
 
 
 def _range(low: float, high: float) -> float:
-    """The range, or the number's size if it is nearly one number."""
+    """The range of values, or their magnitude if they are nearly equal."""
     reach, size = high - low, max(abs(low), abs(high))
     return max(reach if reach > 1e-3 * size else size, 1e-9)
 
@@ -313,7 +312,7 @@ def _range(low: float, high: float) -> float:
 def as_graph(
     network: OnnxNetwork, content: bytes, engine: InProcessGraph, inputs: int
 ) -> dict[str, Any]:
-    """The whole graph through an onnxruntime driver."""
+    """Run the whole graph through an onnxruntime driver."""
     imported = nnburst.load(content, as_graph=True)
     here, there = sorted(os.sched_getaffinity(0))[:2]
     random, different = np.random.default_rng(1), 0
@@ -347,18 +346,18 @@ def as_graph(
 
 
 def _measure(cases: Mapping[str, Contestant]) -> dict[str, Measured]:
-    """Rounds of short blocks, in turn, for some seconds."""
+    """Run the cases in turn, in short blocks, for some seconds."""
     found = run_rounds(list(cases.values()), _FEWEST_ROUNDS, seconds=_SECONDS)
     return {name: found[case.name] for name, case in cases.items()}
 
 
 def _medians(measured: Mapping[str, Measured]) -> dict[str, float]:
-    """Microseconds of a run."""
+    """Median microseconds of a run, by case."""
     return {name: float(np.median(case.typical)) / 1e3 for name, case in measured.items()}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print one line for each network; 1 if some result is wrong."""
+    """Print a line for each network; 1 if a result is wrong."""
     parser = argparse.ArgumentParser(
         description="Real ONNX networks: by operations and as whole graphs beside onnxruntime in "
         "process."

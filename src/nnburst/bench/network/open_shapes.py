@@ -1,11 +1,11 @@
-"""Measures an encoder whose sequences have another length with each request, on one burst and in process.
+"""Measures an encoder whose input length changes with each request, on one burst and in process.
 
     python -m nnburst.bench.network.open_shapes [--requests N]
 
-Lengths are drawn from 1 to 512. Both get the same requests twice each, in turns, on one thread, and must give
-the same bits. Prints what a request on the burst takes over the engine's in process: times at the median,
-and processor time of all, the client's and the driver's, which counts no waiting while others use the
-processor; so neither spins. Then what a shape costs that was not seen before. Needs the extra
+Lengths are drawn from 1 to 512. Both sides get each request twice, in turns, on one thread, and must give the
+same bits. The module prints the ratio of the burst to the engine in process: of median times, and of the
+processor times of all requests. The latter include client and driver, but no time of waiting for a processor,
+so neither side spins. Then it prints the cost of a shape that was not seen before. It needs the extra
 `onnxruntime`.
 """
 
@@ -35,11 +35,11 @@ class Found(msgspec.Struct, frozen=True):
     """The measurements of one run.
 
     Attributes:
-        requests: of each.
+        requests: number of requests on each side.
         time_ratio: median of the burst's times over the median of the engine's.
-        processor_ratio: processor time of all requests over the engine's.
-        miss_us: median of the processor time that a request takes the first time more than the second
-            time, less the same of the engine's.
+        processor_ratio: processor time of all requests on the burst over the engine's.
+        miss_us: median extra processor time of a request's first execution over its second one, minus the
+            same of the engine.
     """
 
     requests: int
@@ -49,7 +49,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def processor_ns(pid: int) -> int:
-    """Processor time that the threads of a process have used so far, in ns."""
+    """Processor time in ns that the threads of a process have used."""
     return sum(
         int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
     )
@@ -76,7 +76,7 @@ def measure(requests: int, size: TransformerSize = ENCODER) -> Found:
     ):
 
         def used(work: Callable[[], Any]) -> tuple[Any, int, int]:
-            """The result of `work`, its time, and the processor time of this process and of the driver."""
+            """Call `work`; return the result, the time, and the processor time of both processes."""
             pids = os.getpid(), device.pid
             before, began = sum(map(processor_ns, pids)), perf_counter_ns()
             found = work()
@@ -115,7 +115,7 @@ def measure(requests: int, size: TransformerSize = ENCODER) -> Found:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="an encoder whose shapes change, on a burst")
     parser.add_argument("--requests", type=int, default=2000, help="default: %(default)s")
     found = measure(parser.parse_args().requests)

@@ -2,9 +2,9 @@
 
     python -m nnburst.bench.network.openvino NETWORK… [--rounds 41] [--json FILE]
 
-Both sides compute with one thread on the driver's core, in turn, on the same input: the burst from Python, as
-programs call it, OpenVINO's C library from C on bound memory. A ratio is the median of those within a round.
-Undisturbed is what a tenth of the executions takes at most, for a machine that is busy with other work.
+Both sides compute with one thread on the driver's core, in turn, on the same input: the burst is called from
+Python, OpenVINO's C library from C on bound memory. A ratio is the median of the ratios within a round.
+"Undisturbed" is the tenth percentile of executions, for a machine that is busy with other work.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from nnburst.importer.load import load
 
 
 def measure(path: Path, device: Device, core: int, rounds: int) -> dict[str, Any]:
-    """One network's figures; times in nanoseconds.
+    """Measure one network; times are in nanoseconds.
 
     Args:
         path: a .tflite or .onnx file that is imported by operations.
         device: a driver of the executor openvino on `core`.
-        core: where to compute.
-        rounds: of blocks, in turn.
+        core: core to compute on.
+        rounds: number of rounds of blocks.
 
     Raises:
-        NnburstError: it cannot be imported, or OpenVINO does not run all of it.
+        NnburstError: the network cannot be imported, or OpenVINO does not run all of it.
     """
     network = load(path)
     if not all(device.supported_operations(network)):
