@@ -1,1 +1,1 @@
-"""Records the work of processes in shared memory, and makes files for Perfetto and reports from it."""
+"""Records the work of processes in shared memory; makes files for Perfetto and reports from the records."""

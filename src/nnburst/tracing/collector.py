@@ -1,8 +1,8 @@
 """Collects the marks of many processes while they run.
 
 Every process sends a memfd that only it can write to. The collector maps it for reading, and reads each ring
-every 50 ms and once more at the end. It bounds every index that it reads: a process that writes anything but
-marks loses only its own. The marks of a process that was killed are still there.
+every 50 ms and once more at the end. It bounds every index that it reads, so a process that writes invalid
+marks loses only its own. The marks of a killed process are still there.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class TracedProcess:
     """The marks of one process."""
 
     def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
-        """`memory` is an area of another process, mapped for reading.
+        """Read the marks in `memory`, an area of another process that is mapped for reading.
 
         Raises:
-            InvalidArgument: it is not an area.
+            InvalidArgument: the memory is not such an area.
         """
         self._area: Final = recording.view(memory)
         if int(self._area["magic"]) != recording.MAGIC:
@@ -81,7 +81,8 @@ class TracedProcess:
             self._drain(ring)
 
     def _drain(self, ring: int) -> None:
-        # TRUST: read once; a number that goes back is not followed, one that leaps costs its own marks.
+        # TRUST: read once. A number that decreases is ignored; one that jumps loses only the process's own
+        # marks.
         written, taken = int(self._area["ring"]["written"][ring]), self._taken[ring]
         if written <= taken:
             return
@@ -91,7 +92,7 @@ class TracedProcess:
         numbers = np.arange(first, written, dtype=np.uint64)
         places = (numbers % np.uint64(recording.RECORDS)).astype(np.intp)
         records = self._area["record"][ring]
-        # SYNC POINT T: a record that was written anew while it was copied has another number afterwards.
+        # SYNC POINT T: a record that was overwritten during the copy has another number afterwards.
         copied = records[places]
         after = records["sequence"][places]
         good = (copied["sequence"] == numbers + np.uint64(1)) & (after == copied["sequence"])
@@ -117,7 +118,7 @@ class TracedProcess:
         return found, problems
 
     def _names(self) -> list[str]:
-        # TRUST: the count is bounded by the table, layers and phases by what there is.
+        # TRUST: the count is bounded by the table's size; layers and phases must be known ones.
         count = min(int(self._area["names"]), recording.NAMES)
         return [
             f"[NN_{_LAYERS[min(int(entry['layer']), len(_LAYERS) - 1)]}"
@@ -162,11 +163,11 @@ class Collector(Closing):
     """Listens for processes in a directory that only this user sees. A context manager.
 
     Attributes:
-        address: for `NNBURST_TRACE`.
+        address: address of the collector, for `NNBURST_TRACE`.
     """
 
     def __init__(self) -> None:
-        """Listen."""
+        """Begin to listen."""
         self._folder = tempfile.TemporaryDirectory(prefix="nnburst-trace-")
         self.address = Path(self._folder.name) / "collector.sock"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -21,12 +21,12 @@ from nnburst.tracing.recording import is_mark
 from nnburst.tracing.timeline import Instant, Slice, Thread, ThreadBuilder, Trace
 
 _CATEGORY = "nnburst"
-#: Kinds of events, in the order in which those of one moment are applied.
+#: Kinds of events, in the order in which events of the same time are applied.
 _ENDS, _OPENS, _ENDS_AT_ONCE = range(3)
 
 
 def write_chrome(trace: Trace) -> bytes:
-    """The file of a trace."""
+    """Make Chrome's JSON from a trace."""
     found = [event for thread in trace.threads for event in _events(thread)]
     about = {"lost": trace.lost, "problems": trace.problems}
     return msgspec.json.encode({"traceEvents": found, "displayTimeUnit": "ns", "otherData": about})
@@ -51,10 +51,10 @@ def _events(thread: Thread) -> Iterator[dict[str, Any]]:
 
 
 def read_chrome(data: bytes) -> Trace:
-    """The trace of a file: its complete events, and its begins and ends.
+    """Read Chrome's JSON: complete events, and begins and ends.
 
     Raises:
-        InvalidArgument: it is not such a file.
+        InvalidArgument: the data are not such a file.
     """
     try:
         content = msgspec.json.decode(data)
@@ -84,7 +84,8 @@ def read_chrome(data: bytes) -> Trace:
             elif name == "thread_name":
                 names[key] = text
         elif kind in ("X", "B", "E"):
-            # Whole nanoseconds, as a sum of floats may lie behind what begins at the same moment.
+            # Whole nanoseconds, since a sum of floats may be later than an event that begins at the same
+            # time.
             begin, duration = (round(1000 * float(us)) for us in (event["ts"], event.get("dur", 0)))
             flow = flows.get((*key, event["ts"])) if kind == "X" else None
             number = int(flow["id"]) if flow and str(flow["id"]).isdigit() else 0
@@ -115,7 +116,7 @@ _LINE: Final = re.compile(
 # -- The original's text: the lines of the kernel's trace_marker, alone or within systrace's HTML --
 #     TASK-PID    TGID  [CPU] flags  seconds: tracing_mark_write: B|pid|name   or   E
 
-#: Slices of HIDL's own marks: the caller's, and the server's.
+#: Names of HIDL's own marks: the caller's, and the server's.
 _HIDL: Final = re.compile(r"HIDL::(?P<interface>\w+)::(?P<method>\w+)::(?P<side>client|server)")
 _PHASES: Final = {
     "getCapabilities": "PI",
@@ -132,7 +133,7 @@ def is_text(data: bytes) -> bool:
 
 
 def read_ftrace(data: bytes) -> Trace:
-    """The trace of ftrace's text; threads without a mark of NNAPI are left out.
+    """Read ftrace's text; threads without a mark of NNAPI are left out.
 
     Raises:
         InvalidArgument: there is no trace of NNAPI in it.
@@ -172,7 +173,7 @@ def _take(threads: dict[int, ThreadBuilder], found: re.Match[str]) -> None:
 
 
 def _translated(name: str) -> str:
-    """Our mark for one of HIDL's: the client's side is IPC, the server's side is the driver."""
+    """Translate a mark of HIDL: the client's side becomes IPC, the server's side the driver."""
     found = _HIDL.search(name)
     if found is None:
         return name
@@ -196,7 +197,7 @@ _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 
 
 def write_perfetto(trace: Trace) -> bytes:
-    """The file of a trace."""
+    """Make a file in Perfetto's format from a trace."""
     return b"".join(message((1, packet)) for packet in _packets(trace))
 
 
@@ -227,7 +228,7 @@ class _Names:
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> tuple[int, bytes]:
-        """A name's number, and the bytes that introduce it if it is new."""
+        """The number of a name, and the bytes that define it if it is new."""
         found = self._numbers.get(name)
         if found is not None:
             return found, b""
@@ -244,7 +245,7 @@ def _thread(
     events: list[tuple[int, int, int, Slice | Instant]] = []
     for order, slice_ in enumerate(thread.slices):
         events.append((slice_.begin, 1, order, slice_))
-        # An inner slice ends before an outer one that ends at the same moment.
+        # An inner slice ends before an outer one that ends at the same time.
         events.append((slice_.end, 0, -order, slice_))
     for order, instant in enumerate(thread.instants):
         events.append((instant.time, 1, order, instant))
@@ -268,13 +269,13 @@ def _thread(
 def _sorted(
     events: list[tuple[int, int, int, Slice | Instant]],
 ) -> list[tuple[int, int, int, Slice | Instant]]:
-    """By time; ends before beginnings, except that a slice without duration begins before it ends."""
+    """Sort events by time; ends come before begins, but a slice without duration begins before it ends."""
 
     def key(event: tuple[int, int, int, Slice | Instant]) -> tuple[int, int, int]:
         moment, opens, order, what = event
         empty = isinstance(what, Slice) and what.begin == what.end
         if empty:
-            # Both marks of it at their place among the beginnings of this moment.
+            # Both marks of it come among the begins of this time.
             return moment, 1, 2 * abs(order) + (not opens)
         return moment, opens, 2 * order if opens else order
 
@@ -305,10 +306,10 @@ def _packet(event: bytes, moment: int, introduction: bytes = b"") -> bytes:
 
 
 def read_perfetto(data: bytes) -> Trace:
-    """The trace of a file that `write_perfetto` made.
+    """Read a file that `write_perfetto` has made.
 
     Raises:
-        InvalidArgument: it is not such a file.
+        InvalidArgument: the data are not such a file.
     """
     found = _Reader()
     try:
@@ -382,7 +383,7 @@ class _Reader:
             builder.thread.instants.append(Instant(name, moment))
 
     def trace(self) -> Trace:
-        """The trace that was read."""
+        """The trace that the packets give."""
         problems: list[str] = []
         for builder in self._threads.values():
             builder.finish()
@@ -408,11 +409,11 @@ def write(trace: Trace, path: Path) -> None:
 
 
 def read(path: Path) -> Trace:
-    """The trace of a file: Perfetto's format, Chrome's JSON, or the original's text.
+    """Read a trace from a file: Perfetto's format, Chrome's JSON, or the original's text.
 
     Raises:
-        InvalidArgument: it is not one of them.
-        OSError: it cannot be read.
+        InvalidArgument: the file has none of these formats.
+        OSError: the file cannot be read.
     """
     data = path.read_bytes()
     if data.startswith(_GZIP):

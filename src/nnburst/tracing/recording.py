@@ -1,8 +1,8 @@
 """Records the marks of this process in shared memory, under NNAPI's names for slices.
 
-`NNBURST_TRACE` names a collector's socket. When a process begins, it makes its memory and sends it there.
-From then on it only writes to that memory, without a thread or a system call. A worker does so before it
-enters its sandbox.
+`NNBURST_TRACE` names a collector's socket. At its start a process makes a shared memory and sends it there; a
+worker does this before it enters its sandbox. After that the process only writes to this memory, without a
+thread or a system call.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ def _layout() -> np.dtype[np.void]:
 
 
 def view(memory: npt.NDArray[np.uint8]) -> Any:  # noqa: ANN401 - a structured numpy array's only element
-    """An area's fields, over its memory."""
+    """The fields of an area, as a view of its memory."""
     return memory[:BYTES].view(_layout())[0]
 
 
 def has_steady_tsc() -> bool:
-    """Whether all cores' time stamp counters run alike, at one rate, also asleep."""
+    """Whether the time stamp counters of all cores agree and run at a constant rate, even in sleep."""
     try:
         clock = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
         source = clock.read_text().strip()
@@ -98,9 +98,9 @@ def has_steady_tsc() -> bool:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a collector may take to accept.
+#: Seconds within which a collector must accept a connection.
 _TIMEOUT: Final = 2.0
-#: Layers whose slices go to the kernel's trace, too: those above the HAL.
+#: Layers above the HAL, whose slices are written to the kernel's trace, too.
 _MARKED: Final = (Layer.APPLICATION, Layer.RUNTIME)
 _LAYERS: Final = {layer: number for number, layer in enumerate(Layer)}
 _PHASES: Final = {phase: number for number, phase in enumerate(Phase)}
@@ -115,10 +115,10 @@ def record_if_asked(process: str = "") -> bool:
     """Record this process's marks from now on if `NNBURST_TRACE` is set; once for each process.
 
     Args:
-        process: its name in the trace; its command unless given.
+        process: name of the process in the trace; its command unless given.
 
     Returns:
-        Whether it records.
+        Whether the process records.
     """
     global _recorded_pid
     if not TRACE.is_set:
@@ -225,9 +225,9 @@ class _Slice:
 
 
 class _MarkedSlice(_Slice):
-    """A slice that is written to the kernel's trace, too, as the original's are.
+    """A slice that is also written to the kernel's trace, as the original does.
 
-    Marks that the kernel refuses are lost: it takes none while its tracer is stopped (EBADF).
+    Marks that the kernel refuses are lost; it refuses all while its tracer is stopped (EBADF).
     """
 
     __slots__ = ("_begin", "_end", "_marker")
@@ -252,15 +252,14 @@ class _MarkedSlice(_Slice):
 
 
 _MARK: Final = re.compile(r"(\[SW\])?(\[SUB\])?\[NN_(L[A-Z])_(P[A-Z]+)\](.*)", re.DOTALL)
-#: The parser's own layer: what is in it is not looked at.
+#: The layer of the parser itself, whose slices are ignored.
 IGNORED: Final = "LX"
 
 
 # -- Names of slices: `[NN_<layer>_<phase>]detail` -------------------------------------------------
 # NNAPI: nnapi/Tracing.h.
-#
-# `[SW]` before it: the slice takes the place of the one that it lies in. `[SUB]`: its time is taken from the
-# slice that it lies in, and counts for its own layer and phase.
+# With `[SW]` before the name, the slice replaces the one that it lies in. With `[SUB]`, its time is
+# subtracted # from the slice that it lies in, and counts for its own layer and phase.
 
 
 class Mark(NamedTuple):
@@ -278,7 +277,7 @@ class Mark(NamedTuple):
 
 
 def is_mark(name: str) -> bool:
-    """Whether a slice's name is one of ours."""
+    """Whether a slice's name is a mark of nnburst."""
     return "[NN_" in name
 
 
@@ -286,7 +285,7 @@ def parse(name: str) -> Mark:
     """Parse a slice's name.
 
     Raises:
-        InvalidArgument: it is not a mark, or names a layer or a phase that there is not.
+        InvalidArgument: the name is not a mark, or has an unknown layer or phase.
     """
     found = _MARK.fullmatch(name)
     if found is None:

