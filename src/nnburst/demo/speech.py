@@ -1,9 +1,8 @@
 """Cuts speech into hops, and detects a wake word in them with a network of `pymicro-wakeword`.
 
-The network takes three feature vectors of 10 ms at once and keeps its memory of earlier ones in its
-variables. Fed with every third window it would answer every 30 ms. Three streams, each with variables of
-its own and one hop behind the other, make it one execution for each hop of 10 ms; each stream sees the same
-inputs as it would alone.
+The network takes three feature vectors of 10 ms at once and keeps earlier ones in its variables. With every
+third window as input it would answer every 30 ms. Three streams, each with its own variables and one hop
+after the other, give one execution for each hop of 10 ms; each stream gets the same inputs as it would alone.
 
 `tools/make_speech.py` wrote the clip with a speech synthesiser. `file_of` finds the files of
 other demos, too.
@@ -25,7 +24,7 @@ import numpy.typing as npt
 
 from nnburst.hal.errors import InvalidArgument, NnburstError
 
-#: Samples in a second, and in a hop of 10 ms.
+#: Number of samples in a second, and in a hop of 10 ms.
 RATE: Final = 16_000
 HOP: Final = 160
 HOP_SECONDS: Final = HOP / RATE
@@ -51,13 +50,13 @@ class Clip(NamedTuple):
     phrases: tuple[Phrase, ...] = ()
 
     def hops(self) -> Iterator[bytes]:
-        """The sound in hops of 10 ms, as a microphone hands it out; a rest that is shorter is left out."""
+        """The sound in hops of 10 ms, as from a microphone; a shorter rest is left out."""
         for start in range(0, len(self.samples) - HOP + 1, HOP):
             yield self.samples[start : start + HOP].tobytes()
 
 
 def shipped_clip() -> Clip:
-    """The clip that comes with the package: five phrases, one of them "Okay Nabu"."""
+    """Load the clip that the package ships: five phrases, one of them "Okay Nabu"."""
     folder = files(__package__) / "data"
     phrases = json.loads((folder / "speech.json").read_text(encoding="utf-8"))
     with as_file(folder / "speech.wav") as path:
@@ -65,11 +64,11 @@ def shipped_clip() -> Clip:
 
 
 def read_clip(path: Path) -> Clip:
-    """A sound of the user's own: a .wav file at 16 kHz, 16 bits, one channel.
+    """Read a .wav file at 16 kHz, 16 bits, one channel.
 
     Raises:
-        InvalidArgument: it is something else.
-        OSError: it cannot be read.
+        InvalidArgument: the file is not such a sound.
+        OSError: the file cannot be read.
     """
     try:
         with wave.open(str(path), "rb") as file:
@@ -85,15 +84,15 @@ def read_clip(path: Path) -> Clip:
 
 
 def file_of(package: str, *parts: str, install: str) -> Path:
-    """A file that an installed package brings along; the package is not imported.
+    """Find a file of an installed package, without importing the package.
 
     Args:
-        package: name to import it by.
-        parts: folders and name below it.
-        install: how a user gets it.
+        package: name of the package for import.
+        parts: folders and file name below the package.
+        install: how to install it, for the message.
 
     Raises:
-        NnburstError: it is missing; the message names the package to install.
+        NnburstError: the file is missing; the message names the package to install.
     """
     try:
         spec = find_spec(package)
@@ -106,20 +105,20 @@ def file_of(package: str, *parts: str, install: str) -> Path:
     raise NnburstError(f"{'/'.join((package, *parts))} is not there; to get it: {install}")
 
 
-#: Hops that the network takes at once, which is how many streams take turns.
+#: Number of hops that the network takes at once, and so of streams that take turns.
 STRIDE: Final = 3
 _CHANNELS: Final = 40
 _INSTALL: Final = "pip install 'nnburst[demo]'"
 
 
 class WakeWord(NamedTuple):
-    """A network and how its author uses it.
+    """A wake word network and its author's parameters.
 
     Attributes:
-        phrase: the one that it detects.
-        network: its .tflite file.
-        cutoff: mean probability from which on the phrase counts as spoken.
-        window: probabilities of one stream that the mean is taken of.
+        phrase: the phrase that it detects.
+        network: the .tflite file.
+        cutoff: least mean probability at which the phrase counts as spoken.
+        window: number of one stream's probabilities in the mean.
     """
 
     phrase: str
@@ -129,7 +128,7 @@ class WakeWord(NamedTuple):
 
 
 def find_wake_word(name: str = "okay_nabu") -> WakeWord:
-    """One of the networks that `pymicro-wakeword` brings along.
+    """Find one of the networks in the package `pymicro-wakeword`.
 
     Raises:
         NnburstError: the package is not installed, or has no such network.
@@ -144,7 +143,7 @@ def find_wake_word(name: str = "okay_nabu") -> WakeWord:
 
 
 class Features:
-    """Sound to quantised feature vectors: 40 bands of a window of 30 ms, every 10 ms."""
+    """Converts sound to quantised feature vectors: 40 bands of a window of 30 ms, every 10 ms."""
 
     def __init__(self, scale: float, zero_point: int) -> None:
         """Quantise for an int8 input of this scale and zero point.
@@ -163,9 +162,9 @@ class Features:
         self.latest: npt.NDArray[np.int8] = np.full((STRIDE, _CHANNELS), zero_point, np.int8)
 
     def hear(self, hop: bytes) -> bool:
-        """Take 10 ms of sound, 160 samples of int16; whether `latest` has a new last row.
+        """Take 10 ms of sound, 160 samples of int16; return whether `latest` has a new last row.
 
-        The first two hops have no window, which do not fill a window yet.
+        The first two hops give no row, since they do not fill a window yet.
         """
         found = self._frontend.process_samples(hop).features
         if not found:
@@ -182,24 +181,24 @@ class Features:
 
 
 class Decision:
-    """Probabilities to detections: the mean over a sliding window against the cutoff."""
+    """Detects the phrase: compares the mean of probabilities over a sliding window with the cutoff."""
 
     def __init__(self, word: WakeWord) -> None:
-        """Start with an empty window, in which nothing is detected."""
+        """Start with an empty window."""
         self._cutoff = word.cutoff
         self._window: deque[float] = deque(maxlen=word.window * STRIDE)
         self._heard = False
 
     @property
     def mean(self) -> float:
-        """Over the window; 0 until it is full."""
+        """The mean over the window; 0 until it is full."""
         full = len(self._window) == self._window.maxlen
         return sum(self._window) / len(self._window) if full else 0.0
 
     def hear(self, probability: float) -> bool:
-        """Take the probability of one hop; whether the phrase has been spoken just now.
+        """Take the probability of one hop; return whether the phrase was detected now.
 
-        Once for each time: the mean has to fall below half of the cutoff in between.
+        Each phrase is detected once: the mean must fall below half of the cutoff before the next detection.
         """
         self._window.append(probability)
         mean = self.mean
