@@ -1,6 +1,6 @@
-"""The structs of the AIDL interface, versions 1 to 4. Capabilities and BufferRole are the canonical ones.
+"""Declares the structs of the AIDL interface, versions 1 to 4. Capabilities and BufferRole are canonical.
 
-Numbers are signed; −1 stands for no duration, no time. Absent extra parameters are null.
+Numbers are signed; −1 stands for no duration or no time. Absent extra parameters are null.
 
 NNAPI: aidl/android/hardware/neuralnetworks/*.aidl.
 """
@@ -17,7 +17,7 @@ from nnburst.hal.types import OutputShape, TokenValuePair
 
 
 class Operand(msgspec.Struct, frozen=True):
-    """The canonical operand without the number of its consumers; see there."""
+    """The canonical operand without the number of consumers; see `nnburst.hal.types`."""
 
     type: int
     dimensions: tuple[int, ...] = ()
@@ -49,7 +49,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class RequestArgument(msgspec.Struct, frozen=True):
-    """The canonical argument with a location that may be padded."""
+    """The canonical argument, whose location may have padding."""
 
     has_no_value: bool = False
     location: PaddedLocation = PaddedLocation()
@@ -57,7 +57,7 @@ class RequestArgument(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Arguments in the model's order, and their pools, which may be buffers of the driver."""
+    """The arguments in the model's order, and their pools, which may be buffers of the driver."""
 
     inputs: tuple[RequestArgument, ...]
     outputs: tuple[RequestArgument, ...]
@@ -75,9 +75,9 @@ class ExecutionResult(msgspec.Struct, frozen=True):
     """The result of a synchronous execution.
 
     Attributes:
-        output_sufficient_size: false stands for OUTPUT_INSUFFICIENT_SIZE, which is not an error here.
-        output_shapes: empty, or one per output.
-        timing: as far as measured.
+        output_sufficient_size: False stands for OUTPUT_INSUFFICIENT_SIZE, which is not an error here.
+        output_shapes: a shape for each output, or empty.
+        timing: durations, as far as measured.
     """
 
     output_sufficient_size: bool
@@ -86,7 +86,7 @@ class ExecutionResult(msgspec.Struct, frozen=True):
 
 
 class NumberOfCacheFiles(msgspec.Struct, frozen=True):
-    """The numbers of files in which a driver caches a model, 32 of a kind at most; no struct in HIDL."""
+    """The numbers of files in which a driver caches a model, at most 32 of a kind; not a struct in HIDL."""
 
     num_model_cache: int
     num_data_cache: int

@@ -1,9 +1,9 @@
 """Converts any value to canonical form and back, and checks whether an older version can express it.
 
-From a version's struct to the canonical one nothing is lost. From a canonical struct to a version's, the
-conversion fails or silently loses parts that the version cannot express: statuses that it lacks
-(GENERAL_FAILURE), entries of capabilities, the relaxed flag before 1.1, fractions of microseconds
-(rounded up), padding in HIDL.
+The conversion from a version's struct to the canonical one loses nothing. The conversion from a canonical
+struct fails or silently loses the parts that the version cannot express: statuses that it lacks
+(GENERAL_FAILURE), entries of capabilities, the relaxed flag before 1.1, fractions of microseconds (rounded
+up), padding in HIDL.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from nnburst.hal.validation.values import (
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Everything that a value is validated against: the version, and the parts that the value refers to."""
+    """The context of a validation: the version, and the objects that the value refers to."""
 
     level: FeatureLevel
     signatures: Signatures | None = None
@@ -72,13 +72,13 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Conversion of one canonical type.
+    """The functions for one canonical type.
 
     Attributes:
-        to_canonical: from a version's struct.
-        to_hal: into a version's struct.
-        validate: whether a canonical value is valid; None for types that are only parts of others.
-        required: lowest version that can express a (valid) value.
+        to_canonical: converts from a version's struct.
+        to_hal: converts to a version's struct.
+        validate: checks a canonical value; None for types that are only parts of others.
+        required: finds the lowest version that can express a valid value.
     """
 
     to_canonical: Callable[[Any, FeatureLevel], Any]
@@ -178,7 +178,7 @@ RULES: Final[dict[type[Any], Rules]] = {
     ExecutionPreference: _enum(ExecutionPreference, requirement.preference),
     Priority: _enum(Priority, requirement.priority),
     MeasureTiming: _enum(MeasureTiming, requirement.measure),
-    # Parts of others: unvalidated only.
+    # Parts of other types: converted only without validation.
     Subgraph: Rules(model.subgraph_to_canonical, model.subgraph_to_hal),
     Operand: Rules(model.operand_to_canonical, model.operand_to_hal),
     OperandLifeTime: Rules(partial(enums.to_canonical, OperandLifeTime), enums.to_hal),
@@ -189,7 +189,7 @@ RULES: Final[dict[type[Any], Rules]] = {
     PerformanceInfo: Rules(_same, _same),
 }
 
-#: Canonical type behind each struct of a version, and behind each kind of canonical memory.
+#: The canonical type of each version's struct, and of each kind of canonical memory.
 _CANONICAL: Final[dict[type[Any], type[Any]]] = {
     **dict.fromkeys(model.MODELS.values(), Model),
     **dict.fromkeys(model.STRUCTS.values(), Request),
@@ -208,10 +208,10 @@ _CANONICAL: Final[dict[type[Any], type[Any]]] = {
 
 
 def rules_for(value: object) -> Rules:
-    """Rules for a canonical value, or for a version's.
+    """The rules for a canonical value, or for a value of a version.
 
     Raises:
-        InvalidArgument: its type is neither.
+        InvalidArgument: the value's type is neither.
     """
     kind = type(value)
     rules = RULES.get(_CANONICAL.get(kind, kind))
@@ -221,10 +221,10 @@ def rules_for(value: object) -> Rules:
 
 
 def check(value: object, rules: Rules, context: Context) -> None:
-    """Validate a canonical value as one of that version.
+    """Check that a canonical value is valid and that the context's version can express it.
 
     Raises:
-        InvalidArgument: it is invalid, the version cannot express it, or it is only a part of others.
+        InvalidArgument: it is not valid, the version cannot express it, or its type is only a part of others.
     """
     name = type(value).__name__
     if rules.validate is None:
@@ -242,10 +242,10 @@ def check(value: object, rules: Rules, context: Context) -> None:
 
 
 def unvalidated_to_canonical(value: Any, level: FeatureLevel) -> Any:  # noqa: ANN401
-    """The canonical form of a struct or enumeration member of version `level`.
+    """Convert a struct or enumeration member of version `level` to canonical form, without validation.
 
     Raises:
-        InvalidArgument: it is not one of that version, or a field is outside its range.
+        InvalidArgument: the value is not of that version, or a field is outside its range.
         GeneralFailure: validation:O23, an operand's number of consumers is wrong.
     """
     return rules_for(value).to_canonical(value, level)
@@ -258,13 +258,13 @@ def to_canonical(
     signatures: Signatures | None = None,
     model: Model | None = None,
 ) -> Any:  # noqa: ANN401
-    """The canonical form of a version's method argument or result, validated.
+    """Convert a version's method argument or result to canonical form, and validate it.
 
     Args:
-        value: of version `level`.
+        value: a value of version `level`.
         level: the version.
-        signatures: of the core operations; needed if `value` is a model.
-        model: canonical; a request is checked against it as well.
+        signatures: signatures of the core operations; needed if `value` is a model.
+        model: a canonical model; a request is also checked against it.
 
     Raises:
         InvalidArgument: as `unvalidated_to_canonical`; or a rule is broken, or the type is only a part.
@@ -283,7 +283,7 @@ def valid(
     signatures: Signatures | None = None,
     model: Model | None = None,
 ) -> bool:
-    """Whether `convert` succeeds with the same arguments."""
+    """Whether `to_canonical` succeeds with the same arguments."""
     try:
         to_canonical(value, level, signatures=signatures, model=model)
     except NnburstError:
@@ -297,10 +297,11 @@ def valid(
 
 
 def unvalidated_to_hal(value: Any, level: FeatureLevel) -> Any:  # noqa: ANN401
-    """The form that a canonical struct or enumeration member has in version `level`.
+    """Convert a canonical struct or enumeration member to version `level`, without validation.
 
     Raises:
-        InvalidArgument: a part of it has none (POINTER, tokens before 1.3, numbers of too many bits).
+        InvalidArgument: the version cannot express a part (POINTER, tokens before 1.3, numbers of too many
+            bits).
     """
     return rules_for(value).to_hal(value, level)
 
@@ -312,13 +313,13 @@ def to_hal(
     signatures: Signatures | None = None,
     model: Model | None = None,
 ) -> Any:  # noqa: ANN401
-    """The form of a valid canonical method argument or result in version `level`.
+    """Validate a canonical method argument or result, and convert it to version `level`.
 
     Args:
-        value: canonical.
+        value: a canonical value.
         level: the version.
-        signatures: of the core operations; needed if `value` is a model.
-        model: canonical; a request is checked against it as well.
+        signatures: signatures of the core operations; needed if `value` is a model.
+        model: a canonical model; a request is also checked against it.
 
     Raises:
         InvalidArgument: the value is invalid, `level` cannot express it, or the type is only a part.
@@ -329,13 +330,13 @@ def to_hal(
 
 
 # -- Between HIDL versions, without validation -----------------------------------------------------
-# Whether a value fits an older version, and forcing it to.
+# Checks whether a value fits an older version, and forces it into one.
 #
 # NNAPI: LegacyHalUtils.cpp (R: Utils.cpp) compliantWithV1_X, convertToV1_X.
 
 
 _log: Final = logging.getLogger(__name__)
-#: Represents a driver's buffer in versions without buffers: memory of no kind.
+#: Memory of no kind, which represents a driver's buffer in versions without buffers.
 _NO_MEMORY: Final = OpaqueMemory(0, name="")
 
 
@@ -346,18 +347,18 @@ def compliant_with(
     *,
     signatures: Signatures | None = None,
 ) -> bool:
-    """Whether a value converts from one version into another without loss.
+    """Whether a value can be converted from one version to another without loss.
 
-    The relaxed flag of a model counts nowhere.
+    The relaxed flag of a model is ignored.
 
     Args:
         value: Capabilities, ErrorStatus, Model or Request of version `source`.
         source: a HIDL version.
         target: a HIDL version.
-        signatures: of the core operations; needed if `value` is a model.
+        signatures: signatures of the core operations; needed if `value` is a model.
 
     Raises:
-        InvalidArgument: another type, or not of `source`.
+        InvalidArgument: the value has another type, or is not of version `source`.
         GeneralFailure: validation:O23.
     """
     return _is_compliant(_canonical(value, source, target), target, signatures)
@@ -370,12 +371,12 @@ def convert_to(
     *,
     signatures: Signatures | None = None,
 ) -> Any:  # noqa: ANN401
-    """The value in another version, even if parts are lost; a loss is logged as an error.
+    """Convert a value to another version, even if parts are lost; a loss is logged as an error.
 
-    Lost are the parts that this module's docstring names, referenced subgraphs, extra parameters and
-    extensions; a driver's buffer becomes memory without name or size.
+    The conversion can lose the parts that this module's docstring lists, referenced subgraphs, extra
+    parameters and extensions; a driver's buffer becomes memory without name or size.
 
-    Args and errors: as `compliant_with`.
+    Arguments and errors are those of `compliant_with`.
     """
     canonical = _canonical(value, source, target)
     if not _is_compliant(canonical, target, signatures):
@@ -390,10 +391,10 @@ def convert_to(
 def noncompliant_operations(
     model: Model, target: FeatureLevel, signatures: Signatures
 ) -> frozenset[int]:
-    """Which operations of a canonical model's main subgraph the target version cannot express.
+    """The operations of a canonical model's main subgraph that the target version cannot express.
 
-    An operation complies if it is valid in that version (P1 to P4) and so are its operands: known
-    type, a rank before 1.2, no SUBGRAPH before 1.3, constants in memory that the version has.
+    An operation complies if it is valid in that version (P1 to P4) and its operands are, too: they have a
+    known type, a rank before 1.2, no SUBGRAPH before 1.3, and constants in memory that the version has.
     """
     prefixes = frozenset(entry.prefix for entry in model.extension_name_to_prefix)
     fitting = [_fits(operand, model.pools, target) for operand in model.main.operands]

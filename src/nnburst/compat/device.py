@@ -35,7 +35,7 @@ from nnburst.hal.types import (
     performance_of,
 )
 
-# -- Capabilities: two or three numbers in 1.0 and 1.1, a table since 1.2, control flow since 1.3 --
+# -- Capabilities: two or three numbers in 1.0 and 1.1, a table from 1.2 on, control flow from 1.3 on --
 # NNAPI: 1.0 to 1.3 Conversions.cpp convert(Capabilities).
 
 _T = OperandType
@@ -50,7 +50,7 @@ STRUCTS: Final[dict[FeatureLevel, type[HalCapabilities]]] = {
 }
 
 _FLOATS: Final = (_T.FLOAT32, _T.TENSOR_FLOAT32)
-#: Types whose performance 1.0's quantised number stands for.
+#: Types whose performance 1.0 gives as one number for quantised operations.
 QUANTIZED: Final = (
     _T.INT32,
     _T.UINT32,
@@ -62,10 +62,10 @@ QUANTIZED: Final = (
 
 
 def capabilities_to_canonical(capabilities: HalCapabilities, level: FeatureLevel) -> Capabilities:
-    """From a version's capabilities; types that it leaves out are UNLISTED.
+    """Convert from a version's capabilities; types that it leaves out are UNLISTED.
 
     Raises:
-        InvalidArgument: of another version, or the table lists a type that the version has not.
+        InvalidArgument: the struct is of another version, or lists a type that the version lacks.
     """
     check_type(capabilities, latest(STRUCTS, level), level)
     if isinstance(capabilities, v1_0.Capabilities):
@@ -88,7 +88,7 @@ def capabilities_to_canonical(capabilities: HalCapabilities, level: FeatureLevel
 
 
 def capabilities_to_hal(capabilities: Capabilities, level: FeatureLevel) -> HalCapabilities:
-    """Into a version's capabilities, as far as it can express them."""
+    """Convert to a version's capabilities, as far as the version can express them."""
     table = capabilities.operand_performance
     relaxed = capabilities.relaxed_float32_to_float16_performance_tensor
     if level < FeatureLevel.V1_2:
@@ -106,7 +106,7 @@ def capabilities_to_hal(capabilities: Capabilities, level: FeatureLevel) -> HalC
 
 
 def are_capabilities_compliant(capabilities: Capabilities, level: FeatureLevel) -> bool:
-    """Whether 1.0's or 1.1's few numbers express all of it; later versions' tables always do."""
+    """Whether the few numbers of 1.0 or 1.1 express all capabilities; later versions' tables always do."""
     if level >= FeatureLevel.V1_2:
         return True
     table = capabilities.operand_performance
@@ -144,10 +144,10 @@ def _known_entries(table: Table, level: FeatureLevel) -> Table:
 def execution_to_canonical(
     config: aidl.ExecutionConfig, level: FeatureLevel
 ) -> types.ExecutionConfig:
-    """From AIDL's configuration.
+    """Convert from AIDL's configuration of an execution.
 
     Raises:
-        InvalidArgument: of another version, or a number that AIDL refuses.
+        InvalidArgument: the struct is of another version, or AIDL refuses a number.
     """
     check_type(config, aidl.ExecutionConfig, level)
     _check_hints(config.execution_hints)
@@ -161,10 +161,10 @@ def execution_to_canonical(
 
 
 def execution_to_hal(config: types.ExecutionConfig, level: FeatureLevel) -> aidl.ExecutionConfig:
-    """Into AIDL's configuration.
+    """Convert to AIDL's configuration of an execution.
 
     Raises:
-        InvalidArgument: a number that AIDL cannot express.
+        InvalidArgument: AIDL cannot express a number.
     """
     _check_hints(config.execution_hints)
     check_prefixes(config.extension_name_to_prefix, level)
@@ -179,10 +179,10 @@ def execution_to_hal(config: types.ExecutionConfig, level: FeatureLevel) -> aidl
 def preparation_to_canonical(
     config: aidl.PrepareModelConfig, level: FeatureLevel
 ) -> types.PrepareModelConfig:
-    """From AIDL's configuration.
+    """Convert from AIDL's configuration of a preparation.
 
     Raises:
-        InvalidArgument: of another version, or a number that AIDL refuses.
+        InvalidArgument: the struct is of another version, or AIDL refuses a number.
     """
     check_type(config, aidl.PrepareModelConfig, level)
     _check_hints(config.compilation_hints)
@@ -202,10 +202,10 @@ def preparation_to_canonical(
 def preparation_to_hal(
     config: types.PrepareModelConfig, level: FeatureLevel
 ) -> aidl.PrepareModelConfig:
-    """Into AIDL's configuration.
+    """Convert to AIDL's configuration of a preparation.
 
     Raises:
-        InvalidArgument: a number that AIDL cannot express.
+        InvalidArgument: AIDL cannot express a number.
     """
     _check_hints(config.compilation_hints)
     check_prefixes(config.extension_name_to_prefix, level)
@@ -225,15 +225,15 @@ def _check_hints(hints: tuple[types.TokenValuePair, ...]) -> None:
     check_range("hint token", tuple(hint.token for hint in hints), 0, INT32_MAX)
 
 
-# -- BufferRole: HIDL calls it frequency, AIDL probability; both mean the same ---------------------
+# -- BufferRole: frequency in HIDL, probability in AIDL, with the same meaning ----------------------
 # NNAPI: 1.3 and aidl Conversions.cpp convert(BufferRole), convert(BufferDesc).
 
 
 def role_to_canonical(role: v1_3.BufferRole | BufferRole, level: FeatureLevel) -> BufferRole:
-    """From a version's role.
+    """Convert from a version's role.
 
     Raises:
-        InvalidArgument: of another version, or a number does not fit the version's field.
+        InvalidArgument: the struct is of another version, or a number does not fit a field.
     """
     check_type(role, BufferRole if is_aidl(level) else v1_3.BufferRole, level)
     check_numbers("role", (role.model_index, role.io_index), level)
@@ -243,7 +243,7 @@ def role_to_canonical(role: v1_3.BufferRole | BufferRole, level: FeatureLevel) -
 
 
 def role_to_hal(role: BufferRole, level: FeatureLevel) -> v1_3.BufferRole | BufferRole:
-    """Into a version's role.
+    """Convert to a version's role.
 
     Raises:
         InvalidArgument: a number does not fit the version's field.
@@ -255,7 +255,7 @@ def role_to_hal(role: BufferRole, level: FeatureLevel) -> v1_3.BufferRole | Buff
 
 
 def check_desc(desc: BufferDesc, level: FeatureLevel) -> BufferDesc:
-    """The description, which is the same struct in all versions.
+    """Check a buffer's description, which is the same struct in all versions, and return it.
 
     Raises:
         InvalidArgument: a number does not fit the version's field.

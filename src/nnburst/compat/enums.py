@@ -1,6 +1,6 @@
 """Converts enumerations between HAL versions, and checks whether canonical values are valid.
 
-Numbers are the same in all versions; later versions have more of them.
+Numbers are the same in all versions; later versions have more members.
 
 NNAPI: Conversions.cpp convert(ErrorStatus) and kin, types.hal, */utils compliantVersion.
 """
@@ -41,7 +41,7 @@ E = TypeVar("E", bound=IntEnum)
 
 _OEM_MIN: Final = 10000
 
-#: Version that introduced each enumeration.
+#: The version that introduced each enumeration.
 _SINCE: Final[dict[type[IntEnum], FeatureLevel]] = {
     ErrorStatus: FeatureLevel.V1_0,
     DeviceStatus: FeatureLevel.V1_0,
@@ -51,8 +51,8 @@ _SINCE: Final[dict[type[IntEnum], FeatureLevel]] = {
     MeasureTiming: FeatureLevel.V1_2,
     Priority: FeatureLevel.V1_3,
 }
-#: Members that came later than their enumeration, or are never transmitted (None). By enumeration,
-#: as equal numbers of two of them are equal keys.
+#: Members that are newer than their enumeration, or are never transmitted (None). Grouped by enumeration,
+#: because members of two enumerations with equal numbers are equal keys.
 _LATER: Final[dict[type[IntEnum], dict[IntEnum, FeatureLevel | None]]] = {
     ErrorStatus: {
         ErrorStatus.MISSED_DEADLINE_TRANSIENT: FeatureLevel.V1_3,
@@ -70,7 +70,7 @@ _LATER: Final[dict[type[IntEnum], dict[IntEnum, FeatureLevel | None]]] = {
 
 
 def is_known(member: IntEnum, level: FeatureLevel) -> bool:
-    """Whether messages of that version have this member."""
+    """Whether messages of version `level` can have this member."""
     if isinstance(member, OperandType):
         return INTRODUCED[member] <= level and not (is_aidl(level) and member >= _OEM_MIN)
     if isinstance(member, DeviceStatus) and is_aidl(level):
@@ -81,7 +81,7 @@ def is_known(member: IntEnum, level: FeatureLevel) -> bool:
 
 
 def to_canonical(kind: type[E], code: int, level: FeatureLevel) -> E:
-    """The member that a version means by `code`.
+    """The enumeration's member with number `code` in a version.
 
     Raises:
         InvalidArgument: that version has no such member.
@@ -96,7 +96,7 @@ def to_canonical(kind: type[E], code: int, level: FeatureLevel) -> E:
 
 
 def to_hal(member: E, level: FeatureLevel) -> E:
-    """A version's number for `member`; an ErrorStatus that it lacks becomes GENERAL_FAILURE.
+    """The number of `member` in a version; an ErrorStatus that it lacks becomes GENERAL_FAILURE.
 
     Raises:
         InvalidArgument: that version has no such member and no substitute for it.
@@ -120,18 +120,18 @@ def check_aidl_type(name: str, code: int, level: FeatureLevel) -> None:
 
 
 # -- Whether canonical values are valid ------------------------------------------------------------
-# `nnburst.hal.validation` looks at plain pools only.
+# `nnburst.hal.validation` checks only plain pools.
 #
 # NNAPI: Validation.cpp validate(SharedMemory), validate(Request), validate(ExecutionConfig).
 
 
 _PROTECTIONS: Final = mmap.PROT_READ | mmap.PROT_WRITE
-#: Drivers have no WHILE over operands of unknown size; only a runtime does.
+#: Only a runtime executes a WHILE over operands of unknown size; drivers do not.
 _KNOWN_SIZES: Final = frozenset({OperationType.WHILE})
 
 
 def check_model(model: Model, level: FeatureLevel, signatures: Signatures | None) -> None:
-    """A model that is sent to a driver of that version.
+    """Check a model that is sent to a driver of version `level`.
 
     Raises:
         InvalidArgument: a rule is broken, or there are no signatures to check P4 with.
@@ -151,7 +151,7 @@ def check_model(model: Model, level: FeatureLevel, signatures: Signatures | None
 
 
 def check_memory(where: str, rule: str, pool: MemoryPool) -> None:
-    """Memory that can be mapped, or a token that can have been issued.
+    """Check memory that must be mappable, or a token that must be possible.
 
     Raises:
         InvalidArgument: `rule`, or M4.
@@ -179,7 +179,7 @@ def check_memory(where: str, rule: str, pool: MemoryPool) -> None:
 
 
 def check_request(request: Request, model: Model | None) -> None:
-    """A request, also against its model if that is given.
+    """Check a request, and also against its model if given.
 
     Raises:
         InvalidArgument: validation:R2 to R6; with a model any rule of requests.
@@ -216,7 +216,7 @@ def _check_argument(where: str, argument: RequestArgument, pools: tuple[MemoryPo
 
 
 def check_timing(timing: ExecutionTiming) -> None:
-    """Durations that are not negative, the device's no longer than the driver's.
+    """Check that durations are not negative, and the device's not longer than the driver's.
 
     Raises:
         InvalidArgument: validation:S5, S6.
@@ -231,7 +231,7 @@ def check_timing(timing: ExecutionTiming) -> None:
 
 
 def check_execution_config(config: ExecutionConfig) -> None:
-    """Each hint once, legal extension names, no negative timeout.
+    """Check a configuration: each hint once, valid extension names, no negative timeout.
 
     Raises:
         InvalidArgument: validation:M6, S6, S7.
@@ -242,7 +242,7 @@ def check_execution_config(config: ExecutionConfig) -> None:
 
 
 def check_prepare_model_config(config: PrepareModelConfig) -> None:
-    """Each hint once, legal extension names, no negative deadline, a token of 32 bytes.
+    """Check a configuration: each hint once, valid extension names, deadline not negative, token of 32 bytes.
 
     Raises:
         InvalidArgument: validation:M6, S6, S7, S11.

@@ -1,6 +1,6 @@
-"""The structs that several HAL versions share: locations, memory, and facts about operand types.
+"""Converts the structs that several HAL versions share: locations and memory; has facts about operand types.
 
-Helpers that all conversions use come first.
+Functions that all conversions use come first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nnburst.hal.model import (
 
 T = TypeVar("T")
 
-#: A struct of a version: which one, only the feature level shows.
+#: A struct of some version; only the feature level shows which.
 HalStruct = Any
 
 HIDL: Final = (FeatureLevel.V1_0, FeatureLevel.V1_1, FeatureLevel.V1_2, FeatureLevel.V1_3)
@@ -37,12 +37,12 @@ def is_aidl(level: FeatureLevel) -> bool:
 
 
 def latest(table: Mapping[FeatureLevel, T], level: FeatureLevel) -> T:
-    """The entry of the highest level that is not above `level`; there must be one."""
+    """The entry of the highest level up to `level`; there must be one."""
     return table[max(known for known in table if known <= level)]
 
 
 def pick(struct: type[HalStruct], fields: Mapping[str, object]) -> HalStruct:
-    """A `struct` from those of the fields that it has."""
+    """Make a `struct` from the given fields, without those that it lacks."""
     return struct(**{name: fields[name] for name in struct.__struct_fields__})
 
 
@@ -50,7 +50,7 @@ def check_type(value: object, expected: type[Any], level: FeatureLevel) -> None:
     """Refuse a struct of another version.
 
     Raises:
-        InvalidArgument: `value` is no `expected`.
+        InvalidArgument: `value` is not an `expected`.
     """
     if type(value) is not expected:
         found, wanted = (f"{t.__module__}.{t.__name__}" for t in (type(value), expected))
@@ -61,7 +61,7 @@ def check_range(name: str, values: tuple[int, ...], low: int, high: int) -> None
     """Refuse integers that a version's field cannot hold.
 
     Raises:
-        InvalidArgument: one is outside [low, high].
+        InvalidArgument: a value is outside [low, high].
     """
     for value in values:
         if not low <= value <= high:
@@ -69,10 +69,10 @@ def check_range(name: str, values: tuple[int, ...], low: int, high: int) -> None
 
 
 def check_numbers(name: str, values: tuple[int, ...], level: FeatureLevel) -> None:
-    """Refuse integers that a version's fields of 32 bits cannot hold, which are signed in AIDL.
+    """Refuse integers that a version's 32-bit fields cannot hold; the fields are signed in AIDL.
 
     Raises:
-        InvalidArgument: one is negative or too large.
+        InvalidArgument: a value is negative or too large.
     """
     check_range(name, values, 0, INT32_MAX if is_aidl(level) else UINT32_MAX)
 
@@ -81,19 +81,19 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class PaddedLocation(DataLocation, frozen=True):
-    """A location with bytes behind the data that may be used with it.
+    """A location with usable bytes after the data.
 
-    AIDL's DataLocation; canonical if `padding` is not 0.
+    This is AIDL's DataLocation; it is canonical if `padding` is not 0.
     """
 
     padding: int = 0
 
 
 def location_to_canonical(location: DataLocation, level: FeatureLevel) -> DataLocation:
-    """From a version's location.
+    """Convert from a version's location.
 
     Raises:
-        InvalidArgument: of another version, or a number does not fit the version's field.
+        InvalidArgument: the struct is of another version, or a number does not fit a field.
     """
     check_type(location, PaddedLocation if is_aidl(level) else DataLocation, level)
     _check_location(location, level)
@@ -103,7 +103,7 @@ def location_to_canonical(location: DataLocation, level: FeatureLevel) -> DataLo
 
 
 def location_to_hal(location: DataLocation, level: FeatureLevel) -> HalStruct:
-    """Into a version's location; HIDL has no padding, so it is left out there.
+    """Convert to a version's location; HIDL has no padding, so it is left out.
 
     Raises:
         InvalidArgument: a number does not fit the version's field.
@@ -116,7 +116,7 @@ def location_to_hal(location: DataLocation, level: FeatureLevel) -> HalStruct:
 
 
 def padding(location: DataLocation) -> int:
-    """Bytes behind the data; 0 if the location leaves it out."""
+    """The number of bytes after the data; 0 if the location has no padding."""
     return location.padding if isinstance(location, PaddedLocation) else 0
 
 
@@ -127,10 +127,9 @@ def _check_location(location: DataLocation, level: FeatureLevel) -> None:
 
 
 # -- Memory: kinds by name in HIDL, a union in AIDL, kinds of MemoryPool in canonical form ---------
-# Descriptors travel beside a message; all structs here have only its place among them.
-#
-# NNAPI: utils/common SharedMemory, aidl Memory. DEVIATES: hardware buffers do not exist on Linux. They
-# are carried between HIDL versions (OpaqueMemory), but never valid.
+# Descriptors are sent beside a message; the structs here have only an index among them.
+# NNAPI: utils/common SharedMemory, aidl Memory. DEVIATES: hardware buffers do not exist on Linux. They are
+# # converted between HIDL versions (OpaqueMemory), but are never valid.
 
 ASHMEM: Final = "ashmem"
 MMAP_FD: Final = "mmap_fd"
@@ -140,7 +139,7 @@ HARDWARE_BUFFERS: Final = frozenset({"hardware_buffer_blob", "hardware_buffer"})
 class HidlMemory(msgspec.Struct, frozen=True):
     """hidl_memory: a kind by name, a size in bytes, and a native handle of descriptors and ints.
 
-    "ashmem" has 1 descriptor; "mmap_fd" 1 and the ints protection, offset low, offset high.
+    "ashmem" has 1 descriptor; "mmap_fd" has 1, and the ints protection, offset low, offset high.
     """
 
     name: str
@@ -178,7 +177,7 @@ class MappedFile(MemoryPool, frozen=True, kw_only=True):
 
 
 class OpaqueMemory(MemoryPool, frozen=True, kw_only=True):
-    """Memory of a kind that cannot be mapped here; never valid, only carried between versions."""
+    """Memory of a kind that cannot be mapped here; it is never valid, only converted between versions."""
 
     name: str
     fds: tuple[int, ...] = ()
@@ -189,10 +188,10 @@ Memory = HidlMemory | Ashmem | MappableFile | BufferToken
 
 
 def memory_to_canonical(memory: Memory | MemoryPool, level: FeatureLevel) -> MemoryPool:
-    """From a version's memory.
+    """Convert from a version's memory.
 
     Raises:
-        InvalidArgument: not of that version, or its handle does not fit its kind (M3).
+        InvalidArgument: the memory is not of that version, or its handle does not fit its kind (M3).
     """
     if isinstance(memory, BufferToken) and level >= FeatureLevel.V1_3:
         check_numbers("token", (memory.token,), level)
@@ -211,7 +210,7 @@ def memory_to_canonical(memory: Memory | MemoryPool, level: FeatureLevel) -> Mem
 
 
 def memory_to_hal(pool: MemoryPool, level: FeatureLevel) -> HalStruct:
-    """Into a version's memory.
+    """Convert to a version's memory.
 
     Raises:
         InvalidArgument: the version has no such memory, or a number does not fit its field.
@@ -219,7 +218,7 @@ def memory_to_hal(pool: MemoryPool, level: FeatureLevel) -> HalStruct:
     if isinstance(pool, BufferToken):
         if level < FeatureLevel.V1_3:
             raise InvalidArgument(f"validation:R2: {level.name} has no buffer tokens")
-        return memory_to_canonical(pool, level)  # the same struct everywhere
+        return memory_to_canonical(pool, level)  # the same struct in all versions
     return _to_aidl(pool, level) if is_aidl(level) else _to_hidl(pool)
 
 
@@ -261,12 +260,13 @@ def _to_aidl(pool: MemoryPool, level: FeatureLevel) -> Memory:
 
 
 def _signed(word: int) -> int:
-    """The int32 with the same bits as a uint32 (a native handle holds C ints)."""
+    """The int32 with the bits of a uint32, since a native handle has C ints."""
     return word - 2**32 if word > INT32_MAX else word
 
 
 # -- The originals' functions on operand types, under their names ----------------------------------
-# NNAPI: LegacyUtils.h (R: Utils.h). DEVIATES: what aborts the process there raises InvalidArgument.
+# NNAPI: LegacyUtils.h (R: Utils.h). DEVIATES: InvalidArgument is raised where the original aborts the
+# process.
 
 
 def is_extension_operand_type(kind: int) -> bool:
@@ -303,7 +303,7 @@ def non_extension_size_of_data(kind: int, dimensions: Sequence[int]) -> int:
 
 
 def non_extension_operand_size_of_data(operand: Operand) -> int:
-    """`non_extension_size_of_data` of an operand's type and dimensions."""
+    """Call `non_extension_size_of_data` with an operand's type and dimensions."""
     return non_extension_size_of_data(operand.type, operand.dimensions)
 
 

@@ -1,6 +1,6 @@
 """Converts models and requests between HAL versions, with their operands, arguments and extensions' numbers.
 
-The pools of a request are memory, and since 1.3 buffers of the driver, too.
+The pools of a request are memory; from 1.3 on they may also be buffers of the driver.
 
 NNAPI: Conversions.cpp convert(Request), convert(RequestArgument) of every version.
 """
@@ -51,10 +51,10 @@ OPERANDS: Final[dict[FeatureLevel, type[HalOperand]]] = {
 
 
 def operand_to_canonical(operand: HalOperand, level: FeatureLevel) -> Operand:
-    """From a version's operand; AIDL's has nothing about consumers, so there are 0.
+    """Convert from a version's operand; AIDL has no number of consumers, so it becomes 0.
 
     Raises:
-        InvalidArgument: of another version, or a number or lifetime that the version has not.
+        InvalidArgument: the struct is of another version, or has a number or lifetime that the version lacks.
     """
     check_type(operand, latest(OPERANDS, level), level)
     _check_operand(operand, level)
@@ -66,10 +66,10 @@ def operand_to_canonical(operand: HalOperand, level: FeatureLevel) -> Operand:
 
 
 def operand_to_hal(operand: Operand, level: FeatureLevel) -> HalStruct:
-    """Into a version's operand; extra parameters are left out before 1.2.
+    """Convert to a version's operand; before 1.2 without extra parameters.
 
     Raises:
-        InvalidArgument: a POINTER, or a number that the version's field cannot hold.
+        InvalidArgument: the lifetime is POINTER, or a number does not fit the version's field.
     """
     _check_operand(operand, level)
     lifetime = OperandLifeTime(operand.lifetime)
@@ -80,7 +80,7 @@ def operand_to_hal(operand: Operand, level: FeatureLevel) -> HalStruct:
 
 
 def _check_operand(operand: HalOperand, level: FeatureLevel) -> None:
-    """Numbers fit the version's fields."""
+    """Check that numbers fit the version's fields."""
     enums.check_aidl_type("operand type", operand.type, level)
     check_numbers("operand dimensions", operand.dimensions, level)
     params = None if isinstance(operand, v1_0.Operand) else operand.extra_params
@@ -95,11 +95,11 @@ def _check_operand(operand: HalOperand, level: FeatureLevel) -> None:
 def subgraph_to_canonical(
     graph: Subgraph | aidl.Subgraph | v1_0.Model, level: FeatureLevel
 ) -> Subgraph:
-    """From a version's subgraph, or from the model that is one in 1.0 to 1.2.
+    """Convert from a version's subgraph, or from a whole model, which is a graph in 1.0 to 1.2.
 
     Raises:
-        GeneralFailure: a HIDL operand's number of consumers is not how often it is read (O23).
-        InvalidArgument: a part is not the version's.
+        GeneralFailure: the number of consumers of a HIDL operand is wrong (O23).
+        InvalidArgument: a part is not of the version.
     """
     _check_subgraph(graph, level)
     operands = tuple(operand_to_canonical(o, level) for o in graph.operands)
@@ -116,10 +116,10 @@ def subgraph_to_canonical(
 
 
 def subgraph_to_hal(graph: Subgraph, level: FeatureLevel) -> HalStruct:
-    """Into a version's subgraph (before 1.3: with its operands, for the model to take apart).
+    """Convert to a version's subgraph; before 1.3 with the version's operands, as a part of its model.
 
     Raises:
-        InvalidArgument: a part that the version cannot express.
+        InvalidArgument: the version cannot express a part.
     """
     _check_subgraph(graph, level)
     operands = tuple(operand_to_hal(o, level) for o in graph.operands)
@@ -129,7 +129,7 @@ def subgraph_to_hal(graph: Subgraph, level: FeatureLevel) -> HalStruct:
 
 
 def recounted_subgraph(graph: Subgraph) -> Subgraph:
-    """The subgraph with its consumers counted; indexes without operand (P2) count nowhere."""
+    """The subgraph with consumers counted anew; indexes without an operand (P2) are ignored."""
     uses = [0] * len(graph.operands)
     for operation in graph.operations:
         for index in operation.inputs:
@@ -152,10 +152,10 @@ def _check_subgraph(graph: Subgraph | aidl.Subgraph | v1_0.Model, level: Feature
 
 
 def check_operation(operation: Operation, level: FeatureLevel) -> Operation:
-    """The operation, which is the same struct in all versions.
+    """Check an operation, which is the same struct in all versions, and return it.
 
     Raises:
-        InvalidArgument: a number that the version's field cannot hold, or an OEM type in AIDL.
+        InvalidArgument: a number does not fit the version's field, or the type is OEM in AIDL.
     """
     check_aidl_type("operation type", operation.type, level)
     check_numbers("operation", (*operation.inputs, *operation.outputs), level)
@@ -163,8 +163,8 @@ def check_operation(operation: Operation, level: FeatureLevel) -> Operation:
 
 
 # -- Numbers of extensions' types: a model's prefix above the extension's own 16 bits --------------
-# HIDL and canonical have 16 bits of prefix, AIDL 15 (its types are positive int32). Prefix 0 is the
-# core's.
+# In HIDL and canonical form a prefix has 16 bits, in AIDL 15 (types are positive int32). Prefix 0 stands for
+# # NNAPI's own types.
 #
 # NNAPI: ExtensionTypeEncoding, OperandTypeRange, OperationTypeRange.
 
@@ -175,14 +175,14 @@ _TYPE_MAX: Final = 2**LOW_BITS_TYPE - 1
 
 
 class ExtensionType(NamedTuple):
-    """Both halves of an extension's operand or operation type."""
+    """The two halves of the code of an extension's operand or operation type."""
 
     prefix: int
     type: int
 
 
 def prefix_bits(level: FeatureLevel) -> int:
-    """Bits of a prefix in that version."""
+    """The number of bits of a prefix in a version."""
     return AIDL_PREFIX_BITS if is_aidl(level) else PREFIX_BITS
 
 
@@ -190,7 +190,7 @@ def encode(prefix: int, type_within: int, level: FeatureLevel = FeatureLevel.V1_
     """The code (uint32) of an extension's type.
 
     Raises:
-        InvalidArgument: the prefix is 0 or has too many bits, or the type has.
+        InvalidArgument: the prefix is 0, or the prefix or the type has too many bits.
     """
     highest = 2 ** prefix_bits(level) - 1
     if not 0 < prefix <= highest:
@@ -201,7 +201,7 @@ def encode(prefix: int, type_within: int, level: FeatureLevel = FeatureLevel.V1_
 
 
 def decode(code: int) -> ExtensionType:
-    """The halves of an extension's code, read as uint32: 0xAAAABBBB is prefix 0xAAAA, type 0xBBBB.
+    """Split an extension's code as a uint32: 0xAAAABBBB is prefix 0xAAAA, type 0xBBBB.
 
     Raises:
         InvalidArgument: the code is a core type's, or has more than 32 bits.
@@ -211,7 +211,7 @@ def decode(code: int) -> ExtensionType:
     return ExtensionType(prefix_of(code), number_of(code))
 
 
-# -- Models: one graph in 1.0 to 1.2, subgraphs since 1.3 ------------------------------------------
+# -- Models: one graph in 1.0 to 1.2, subgraphs from 1.3 on -----------------------------------------
 # NNAPI: Conversions.cpp convert(Model) of every version.
 
 HalModel = v1_0.Model | v1_1.Model | v1_2.Model | v1_3.Model | aidl.Model
@@ -226,11 +226,11 @@ MODELS: Final[dict[FeatureLevel, type[HalModel]]] = {
 
 
 def model_to_canonical(model: HalModel, level: FeatureLevel) -> Model:
-    """From a version's model.
+    """Convert from a version's model.
 
     Raises:
         GeneralFailure: numbers of consumers are wrong (O23).
-        InvalidArgument: of another version, or a part is not the version's.
+        InvalidArgument: the struct is of another version, or a part is not of the version.
     """
     check_type(model, latest(MODELS, level), level)
     check_prefixes(getattr(model, "extension_name_to_prefix", ()), level)
@@ -250,10 +250,10 @@ def model_to_canonical(model: HalModel, level: FeatureLevel) -> Model:
 
 
 def model_to_hal(model: Model, level: FeatureLevel) -> HalStruct:
-    """Into a version's model, with consumers counted again; parts that it cannot express are left out.
+    """Convert to a version's model, with consumers counted anew, without parts that it cannot express.
 
     Raises:
-        InvalidArgument: a POINTER, memory or a number that the version has not.
+        InvalidArgument: a lifetime is POINTER, or the version lacks the memory or a number.
     """
     model = recounted_model(model)
     struct = latest(MODELS, level)
@@ -267,7 +267,7 @@ def model_to_hal(model: Model, level: FeatureLevel) -> HalStruct:
 
 
 def recounted_model(model: Model) -> Model:
-    """The model with the consumers of all operands counted."""
+    """The model with the consumers of all operands counted anew."""
     return replace(
         model,
         main=recounted_subgraph(model.main),
@@ -276,10 +276,10 @@ def recounted_model(model: Model) -> Model:
 
 
 def check_prefixes(entries: tuple[ExtensionNameAndPrefix, ...], level: FeatureLevel) -> None:
-    """Refuse prefixes of too many bits for the version.
+    """Refuse prefixes with too many bits for the version.
 
     Raises:
-        InvalidArgument: one does not fit.
+        InvalidArgument: a prefix does not fit.
     """
     highest = 2 ** prefix_bits(level) - 1
     check_range("extension_name_to_prefix", tuple(e.prefix for e in entries), 0, highest)
@@ -296,10 +296,10 @@ STRUCTS: Final[dict[FeatureLevel, type[HalRequest]]] = {
 
 
 def request_to_canonical(request: HalRequest, level: FeatureLevel) -> Request:
-    """From a version's request.
+    """Convert from a version's request.
 
     Raises:
-        InvalidArgument: of another version, or a part is not the version's.
+        InvalidArgument: the struct is of another version, or a part is not of the version.
     """
     check_type(request, latest(STRUCTS, level), level)
     return Request(
@@ -310,10 +310,10 @@ def request_to_canonical(request: HalRequest, level: FeatureLevel) -> Request:
 
 
 def request_to_hal(request: Request, level: FeatureLevel) -> HalStruct:
-    """Into a version's request.
+    """Convert to a version's request.
 
     Raises:
-        InvalidArgument: memory or a number that the version has not.
+        InvalidArgument: the version lacks the memory or a number.
     """
     return latest(STRUCTS, level)(
         tuple(argument_to_hal(argument, level) for argument in request.inputs),
@@ -323,10 +323,10 @@ def request_to_hal(request: Request, level: FeatureLevel) -> HalStruct:
 
 
 def argument_to_canonical(argument: HalArgument, level: FeatureLevel) -> RequestArgument:
-    """From a version's argument.
+    """Convert from a version's argument.
 
     Raises:
-        InvalidArgument: of another version, or a number does not fit the version's field.
+        InvalidArgument: the struct is of another version, or a number does not fit a field.
     """
     check_type(argument, aidl.RequestArgument if is_aidl(level) else RequestArgument, level)
     _check(argument, level)
@@ -335,7 +335,7 @@ def argument_to_canonical(argument: HalArgument, level: FeatureLevel) -> Request
 
 
 def argument_to_hal(argument: RequestArgument, level: FeatureLevel) -> HalStruct:
-    """Into a version's argument.
+    """Convert to a version's argument.
 
     Raises:
         InvalidArgument: a number does not fit the version's field.
@@ -351,13 +351,13 @@ def _check(argument: HalArgument, level: FeatureLevel) -> None:
 
 
 # -- Results of synchronous executions: a status in HIDL, a result or an exception in AIDL ---------
-# A buffer that is too small is an error status in HIDL and an ordinary result in AIDL.
+# An output buffer that is too small gives an error status in HIDL, and an ordinary result in AIDL.
 #
 # NNAPI: aidl/utils PreparedModel.cpp convertExecutionResults, aidl adapter PreparedModel.cpp.
 
 
 class ExecutionOutcome(NamedTuple):
-    """Canonical: how an execution ended, the shapes of its outputs, and how long it took."""
+    """The canonical result of an execution: status, shapes of the outputs, and durations."""
 
     status: ErrorStatus
     output_shapes: tuple[OutputShape, ...] = ()
@@ -365,10 +365,10 @@ class ExecutionOutcome(NamedTuple):
 
 
 def result_to_canonical(result: aidl.ExecutionResult, level: FeatureLevel) -> ExecutionOutcome:
-    """From AIDL's result.
+    """Convert from AIDL's result.
 
     Raises:
-        InvalidArgument: its timing is not one of `level`.
+        InvalidArgument: the timing is not of version `level`.
     """
     status = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
     if result.output_sufficient_size:
@@ -378,11 +378,11 @@ def result_to_canonical(result: aidl.ExecutionResult, level: FeatureLevel) -> Ex
 
 
 def result_to_aidl(outcome: ExecutionOutcome) -> aidl.ExecutionResult:
-    """Into AIDL's result.
+    """Convert to AIDL's result.
 
     Raises:
-        NnburstError: the one that stands for the status, if that is neither NONE nor
-            OUTPUT_INSUFFICIENT_SIZE.
+        NnburstError: the status is neither NONE nor OUTPUT_INSUFFICIENT_SIZE; the error is that of the
+            status.
     """
     if outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
         raise error_for(outcome.status, f"execution: {outcome.status.name}", outcome.output_shapes)

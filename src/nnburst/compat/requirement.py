@@ -1,7 +1,7 @@
 """Finds the lowest HAL version that can express a value.
 
-NNAPI: Validation.cpp, whose validate functions return it; hal::utils::compliantVersion. Statuses and
-performance count as 1.0, the relaxed flag of a model as well.
+NNAPI: Validation.cpp, whose validate functions return it; hal::utils::compliantVersion. Statuses, performance
+and the relaxed flag of a model need only 1.0.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ V1_3: Final = FeatureLevel.V1_3
 
 
 def operand_type(code: int) -> FeatureLevel:
-    """Of an operand type.
+    """The version for an operand type.
 
     Raises:
-        InvalidArgument: validation:O1, no version has it.
+        InvalidArgument: validation:O1, no version has the type.
     """
     if is_extension(code):
         return V1_2
@@ -55,7 +55,7 @@ def operand_type(code: int) -> FeatureLevel:
 
 
 def operand(described: Operand) -> FeatureLevel:
-    """Of an operand: type, lifetime, rank and extra parameters."""
+    """The version for an operand: for type, lifetime, rank and extra parameters."""
     kind = described.type
     since = operand_type(kind)
     is_tensor = not is_extension(kind) and kind not in SCALARS
@@ -67,10 +67,10 @@ def operand(described: Operand) -> FeatureLevel:
 def operation(
     used: Operation, graph: Subgraph, signatures: Signatures, prefixes: frozenset[int]
 ) -> FeatureLevel:
-    """Of an operation with its operands: the first version in which it is valid.
+    """The first version in which an operation with its operands is valid.
 
     Raises:
-        InvalidArgument: it is in none (P1 to P4, M9).
+        InvalidArgument: the operation is valid in no version (P1 to P4, M9).
     """
     around = Surroundings(0, (), 0, prefixes, max(FeatureLevel))
     try:
@@ -80,7 +80,7 @@ def operation(
 
 
 def model(described: Model, signatures: Signatures) -> FeatureLevel:
-    """Of a model: subgraphs, operands, operations, memory and extensions.
+    """The version for a model: for subgraphs, operands, operations, memory and extensions.
 
     Raises:
         InvalidArgument: an operand type or operation is valid in no version.
@@ -95,18 +95,18 @@ def model(described: Model, signatures: Signatures) -> FeatureLevel:
 
 
 def memory(pool: MemoryPool) -> FeatureLevel:
-    """Of memory: 1.0 if it can be mapped, 1.2 for hardware buffers, 1.3 for driver buffers."""
+    """The version for memory: 1.0 if it can be mapped, 1.2 for hardware buffers, 1.3 for driver buffers."""
     if isinstance(pool, BufferToken):
         return V1_3
     return V1_2 if isinstance(pool, OpaqueMemory) else V1_0
 
 
 def request(asked: Request, described: Model | None = None) -> FeatureLevel:
-    """For a request, which needs its version for memory and for outputs of unknown dimensions.
+    """The version for a request: for its memory and for outputs of unknown dimensions.
 
     Args:
         asked: the request.
-        described: its model, which defines what empty dimensions mean; without it they mean nothing.
+        described: the model, which defines the meaning of empty dimensions; without it they are ignored.
     """
     shapes = [argument.dimensions for argument in asked.outputs]
     unknown = any(0 in shape for shape in shapes)
@@ -121,48 +121,48 @@ def request(asked: Request, described: Model | None = None) -> FeatureLevel:
 
 
 def preference(wanted: ExecutionPreference) -> FeatureLevel:
-    """Of a preference: before 1.1 there is only FAST_SINGLE_ANSWER."""
+    """The version for a preference: before 1.1 there is only FAST_SINGLE_ANSWER."""
     is_default = wanted == ExecutionPreference.FAST_SINGLE_ANSWER
     return V1_0 if is_default else FeatureLevel.V1_1
 
 
 def priority(wanted: Priority) -> FeatureLevel:
-    """Of a priority: before 1.3 there is only MEDIUM."""
+    """The version for a priority: before 1.3 there is only MEDIUM."""
     return V1_0 if wanted == Priority.MEDIUM else V1_3
 
 
 def measure(wanted: MeasureTiming) -> FeatureLevel:
-    """Of the wish to be timed."""
+    """The version for measuring an execution."""
     return V1_2 if wanted == MeasureTiming.YES else V1_0
 
 
 def timing(reported: ExecutionTiming) -> FeatureLevel:
-    """Of measured durations."""
+    """The version for measured durations."""
     return V1_0 if reported == ExecutionTiming() else V1_2
 
 
 def cache_token(token: bytes) -> FeatureLevel:
-    """Of a cache token: all zero stands for none."""
+    """The version for a cache token; zeros stand for no token."""
     return V1_2 if any(token) else V1_0
 
 
 def time_limit(nanoseconds: int | None) -> FeatureLevel:
-    """Of a deadline, or of a timeout for loops."""
+    """The version for a deadline, or for a timeout of loops."""
     return V1_0 if nanoseconds is None else V1_3
 
 
 def sync_fence(fd: int | None) -> FeatureLevel:
-    """Of a fence; one without a descriptor has signalled already."""
+    """The version for a fence; a fence without a descriptor has signalled already."""
     return V1_0 if fd is None else V1_3
 
 
 def hints(given: tuple[TokenValuePair, ...]) -> FeatureLevel:
-    """Of hints."""
+    """The version for hints."""
     return FeatureLevel.AIDL_V4 if given else V1_0
 
 
 def execution_config(config: ExecutionConfig) -> FeatureLevel:
-    """Of all parts of the configuration."""
+    """The version for all parts of an execution's configuration."""
     return max(
         measure(config.measure_timing),
         time_limit(config.loop_timeout_ns),
@@ -172,7 +172,7 @@ def execution_config(config: ExecutionConfig) -> FeatureLevel:
 
 
 def prepare_model_config(config: PrepareModelConfig) -> FeatureLevel:
-    """Of all parts of the configuration."""
+    """The version for all parts of a preparation's configuration."""
     return max(
         preference(config.preference),
         priority(config.priority),

@@ -23,17 +23,17 @@ _NS_PER_US = 1000
 
 
 class ExecutionTiming(msgspec.Struct, frozen=True):
-    """Canonical durations of an execution in nanoseconds; None if not measured."""
+    """The canonical durations of an execution in nanoseconds; None if not measured."""
 
     time_on_device_ns: int | None = None
     time_in_driver_ns: int | None = None
 
 
 def to_canonical(timing: Timing | aidl.Timing, level: FeatureLevel) -> ExecutionTiming:
-    """From a version's timing.
+    """Convert from a version's timing.
 
     Raises:
-        InvalidArgument: of another version, or a number does not fit the version's field.
+        InvalidArgument: the struct is of another version, or a number does not fit a field.
     """
     check_type(timing, aidl.Timing if is_aidl(level) else Timing, level)
     if isinstance(timing, aidl.Timing):
@@ -43,7 +43,7 @@ def to_canonical(timing: Timing | aidl.Timing, level: FeatureLevel) -> Execution
 
 
 def to_hal(timing: ExecutionTiming, level: FeatureLevel) -> HalStruct:
-    """Into a version's timing; microseconds are rounded up, too long durations become the longest."""
+    """Convert to a version's timing; microseconds are rounded up, too long durations become the longest."""
     device, driver = timing.time_on_device_ns, timing.time_in_driver_ns
     if is_aidl(level):
         return aidl.Timing(duration_to_aidl(device), duration_to_aidl(driver))
@@ -51,10 +51,10 @@ def to_hal(timing: ExecutionTiming, level: FeatureLevel) -> HalStruct:
 
 
 def duration_from_aidl(nanoseconds: int) -> int | None:
-    """From AIDL's int64; −1 means unknown.
+    """Convert from AIDL's int64; −1 means unknown.
 
     Raises:
-        InvalidArgument: validation:S6, it is below −1 or does not fit int64.
+        InvalidArgument: validation:S6, the duration is below −1 or does not fit int64.
     """
     if nanoseconds < -1:
         raise InvalidArgument(f"validation:S6: duration: {nanoseconds} ns; only -1 stands for none")
@@ -63,10 +63,10 @@ def duration_from_aidl(nanoseconds: int) -> int | None:
 
 
 def duration_to_aidl(nanoseconds: int | None) -> int:
-    """Into AIDL's int64; a duration that is too long becomes the longest.
+    """Convert to AIDL's int64; a duration that is too long becomes the longest.
 
     Raises:
-        InvalidArgument: validation:S6, it is negative.
+        InvalidArgument: validation:S6, the duration is negative.
     """
     return -1 if nanoseconds is None else min(_positive(nanoseconds), _INT64_MAX)
 
@@ -89,33 +89,32 @@ def _positive(nanoseconds: int) -> int:
 
 
 # -- Points in time: the steady clock in HIDL 1.3, the boot clock in AIDL and canonical ------------
-# A message does not name its clock, so the version decides. Between the clocks a deadline is converted by
-# the time that remains until then: one that has passed becomes now, and one that is too far away the latest
-# possible.
+# The version decides which clock a message uses. A deadline is converted between the clocks by the time left
+# # until then: a deadline in the past becomes now, one that is too far away becomes the latest possible.
 #
 # NNAPI: 1.3 and aidl Conversions.cpp convert(OptionalTimePoint), convert(OptionalDuration).
 
-#: AIDL's deadline is the canonical one but for −1, which means no deadline; the same as with durations.
+#: AIDL's deadline is the canonical one except for −1, which means no deadline, as with durations.
 deadline_from_aidl = duration_from_aidl
 deadline_to_aidl = duration_to_aidl
 
 
 class Clocks(NamedTuple):
-    """Both clocks at one moment, in nanoseconds."""
+    """The times of both clocks at the same moment, in nanoseconds."""
 
     boot: int
     steady: int
 
     @classmethod
     def now(cls) -> Clocks:
-        """Read them."""
+        """Read both clocks."""
         return cls(
             time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         )
 
 
 def deadline_from_hidl(deadline: OptionalTimePoint, clocks: Clocks | None = None) -> int | None:
-    """Nanoseconds on the boot clock, or None.
+    """Convert a deadline to nanoseconds on the boot clock, or None.
 
     Raises:
         InvalidArgument: the number is not a uint64.
@@ -129,10 +128,10 @@ def deadline_from_hidl(deadline: OptionalTimePoint, clocks: Clocks | None = None
 
 
 def deadline_to_hidl(boot_ns: int | None, clocks: Clocks | None = None) -> OptionalTimePoint:
-    """The same deadline on the steady clock.
+    """Convert a deadline on the boot clock to the steady clock.
 
     Raises:
-        InvalidArgument: validation:S6, it is negative.
+        InvalidArgument: validation:S6, the deadline is negative.
     """
     if boot_ns is None:
         return OptionalTimePoint()
@@ -143,7 +142,7 @@ def deadline_to_hidl(boot_ns: int | None, clocks: Clocks | None = None) -> Optio
 
 
 def duration_from_hidl(duration: OptionalTimeoutDuration) -> int | None:
-    """Nanoseconds, or None.
+    """Convert a duration to nanoseconds, or None.
 
     Raises:
         InvalidArgument: the number is not a uint64.
@@ -154,10 +153,10 @@ def duration_from_hidl(duration: OptionalTimeoutDuration) -> int | None:
 
 
 def duration_to_hidl(nanoseconds: int | None) -> OptionalTimeoutDuration:
-    """The duration as 1.3 has it; one that is too long becomes the longest.
+    """Convert a duration to HIDL 1.3; a duration that is too long becomes the longest.
 
     Raises:
-        InvalidArgument: validation:S6, it is negative.
+        InvalidArgument: validation:S6, the duration is negative.
     """
     if nanoseconds is not None and nanoseconds < 0:
         raise InvalidArgument(f"validation:S6: duration: {nanoseconds} ns is negative")

@@ -1,8 +1,8 @@
-"""The structs of HAL 1.0 that differ from the canonical ones.
+"""Declares the structs of HAL 1.0 that differ from the canonical ones.
 
 Operation, DataLocation, RequestArgument and PerformanceInfo are the canonical ones.
 
-NNAPI: 1.0/types.hal. Enumerations are the canonical ones cut off at the version (see `enums`).
+NNAPI: 1.0/types.hal. Enumerations are the canonical ones without later members (see `enums`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Operand(msgspec.Struct, frozen=True):
-    """The canonical operand without extra parameters; see there."""
+    """The canonical operand without extra parameters."""
 
     type: int
     dimensions: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Arguments in the model's order, and their pools; also in 1.1 and 1.2."""
+    """The arguments in the model's order, and their pools; the same in 1.1 and 1.2."""
 
     inputs: tuple[RequestArgument, ...]
     outputs: tuple[RequestArgument, ...]

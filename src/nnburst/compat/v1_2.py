@@ -1,4 +1,4 @@
-"""The structs of HAL 1.2. Operand, Extension, OutputShape and Timing are canonical; Request is 1.0's.
+"""Declares the structs of HAL 1.2. Operand, Extension, OutputShape, Timing are canonical, Request is 1.0's.
 
 NNAPI: 1.2/types.hal.
 """
@@ -13,7 +13,7 @@ from nnburst.hal.types import OperandPerformance, PerformanceInfo
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """The canonical ones without control flow; see there."""
+    """The canonical capabilities without control flow."""
 
     relaxed_float32_to_float16_performance_scalar: PerformanceInfo
     relaxed_float32_to_float16_performance_tensor: PerformanceInfo

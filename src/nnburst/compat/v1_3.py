@@ -1,4 +1,4 @@
-"""The structs of HAL 1.3 that differ from the canonical ones: memory, buffers and clocks.
+"""Declares the structs of HAL 1.3 that differ from the canonical ones: memory, buffers and clocks.
 
 NNAPI: 1.3/types.hal.
 """
@@ -13,7 +13,7 @@ from nnburst.hal.types import RequestArgument
 
 
 class Model(msgspec.Struct, frozen=True):
-    """The canonical model with hidl_memory as pools; see there."""
+    """The canonical model with hidl_memory as pools."""
 
     main: Subgraph
     referenced: tuple[Subgraph, ...] = ()
@@ -24,7 +24,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Arguments in the model's order, and their pools, which may be buffers of the driver."""
+    """The arguments in the model's order, and their pools, which may be buffers of the driver."""
 
     inputs: tuple[RequestArgument, ...]
     outputs: tuple[RequestArgument, ...]
@@ -40,12 +40,12 @@ class BufferRole(msgspec.Struct, frozen=True):
 
 
 class OptionalTimePoint(msgspec.Struct, frozen=True):
-    """Nanoseconds since the epoch of the steady clock (CLOCK_MONOTONIC); None for none."""
+    """A time in nanoseconds on the steady clock (CLOCK_MONOTONIC), or None."""
 
     nanoseconds_since_epoch: int | None = None
 
 
 class OptionalTimeoutDuration(msgspec.Struct, frozen=True):
-    """A duration in nanoseconds; None for none."""
+    """A duration in nanoseconds, or None."""
 
     nanoseconds: int | None = None
