@@ -1,5 +1,5 @@
-/* The only file that names a memory order. Everything shared with another process or thread is
- * accessed through these functions, each of which names what it orders.
+/* The only file that names memory orders. All memory shared with another process or thread is accessed
+ * through these functions; each names what it orders.
  *
  * A release store pairs with an acquire load of the same word; both ends carry a comment
  * "SYNC POINT <letter>" at their call sites with what becomes visible to whom. */
@@ -44,7 +44,7 @@ static inline void nnb_store_release_u32(nnb_atomic_u32 *word, uint32_t value) {
     atomic_store_explicit(word, value, memory_order_release);
 }
 
-/* Counts; orders nothing. */
+/* Adds to a counter; orders nothing. */
 static inline uint32_t nnb_count_u32(nnb_atomic_u32 *word, uint32_t more) {
     return atomic_fetch_add_explicit(word, more, memory_order_relaxed);
 }
@@ -53,7 +53,8 @@ static inline uint64_t nnb_count_u64(nnb_atomic_u64 *word, uint64_t more) {
     return atomic_fetch_add_explicit(word, more, memory_order_relaxed);
 }
 
-/* Gives a reference back; the count before. Who gets 1 sees what all others wrote before they gave theirs back. */
+/* Releases a reference; returns the count before. The caller that gets 1 sees all writes before the other
+ * releases. */
 static inline uint32_t nnb_drop_u32(nnb_atomic_u32 *word) {
     return atomic_fetch_sub_explicit(word, 1, memory_order_acq_rel);
 }
@@ -68,13 +69,14 @@ static inline uint32_t nnb_fetch_and_u32(nnb_atomic_u32 *word, uint32_t mask) {
     return atomic_fetch_and_explicit(word, mask, memory_order_seq_cst);
 }
 
-/* Replaces a word that is `*expected` by `value`; else false, and what it is in `*expected`. Totally ordered. */
+/* Replaces a word equal to `*expected` by `value`; else returns false with the word in `*expected`. Totally
+ * ordered. */
 static inline bool nnb_try_replace_u32(nnb_atomic_u32 *word, uint32_t *expected, uint32_t value) {
     return atomic_compare_exchange_strong_explicit(word, expected, value, memory_order_seq_cst,
                                                    memory_order_seq_cst);
 }
 
-/* Takes a lock word: true when it was 0. What the holder wrote before letting go is visible. */
+/* Takes a lock word: true if it was 0. All writes of the last holder are visible then. */
 static inline bool nnb_try_lock(nnb_atomic_u32 *word) {
     return atomic_exchange_explicit(word, 1, memory_order_acquire) == 0;
 }
@@ -83,7 +85,8 @@ static inline void nnb_unlock(nnb_atomic_u32 *word) {
     atomic_store_explicit(word, 0, memory_order_release);
 }
 
-/* Takes a word that is 0 for `holder`: true when it was 0. What the one before wrote before it stored 0 is visible. */
+/* Takes a word for `holder`: true if it was 0. All writes of the last holder before it stored 0 are visible
+ * then. */
 static inline bool nnb_try_claim(nnb_atomic_u64 *word, uint64_t holder) {
     uint64_t open = 0;
     return atomic_compare_exchange_strong_explicit(word, &open, holder, memory_order_acquire,
@@ -102,8 +105,8 @@ static inline void nnb_fence(void) {
 #endif
 }
 
-/* Between a store that announces writes and those writes, which are not atomic ones: a reader that sees one of them
- * and calls nnb_fence_reads then sees the announcement. */
+/* Between a store that announces writes and these non-atomic writes: a reader that sees one of them and calls
+ * nnb_fence_reads then sees the announcement. */
 static inline void nnb_fence_writes(void) {
 #ifdef __SANITIZE_THREAD__
     nnb_fence();
@@ -112,7 +115,7 @@ static inline void nnb_fence_writes(void) {
 #endif
 }
 
-/* Between reads that are not atomic ones and a load that shows whether they were disturbed. */
+/* Between non-atomic reads and a load that shows whether a writer has disturbed them. */
 static inline void nnb_fence_reads(void) {
 #ifdef __SANITIZE_THREAD__
     nnb_fence();

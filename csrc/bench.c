@@ -10,10 +10,10 @@
 
 enum { MAX_ELEMENTS = 64, DATUM = 24, POLLS_PER_CLOCK = 4096 };
 
-/* A peer that answers no sooner is not there; on a busy machine one that is there takes seconds. */
+/* Timeout for a peer's answer; on a busy machine an answer can take seconds. */
 #define GIVE_UP_NS 10000000000u
 
-/* Waits until *word differs from `old`; `old` itself if `patience_ns` passed. */
+/* Waits until *word differs from `old`, and returns it; returns `old` after `patience_ns`. */
 static uint64_t await_change(nnb_atomic_u64 *word, uint64_t old, uint64_t patience_ns) {
     for (uint64_t deadline = 0;;) {
         for (int i = 0; i < POLLS_PER_CLOCK; i++) {
@@ -122,11 +122,11 @@ void nnb_bench_queue_server(struct nnb_ring *requests, nnb_atomic_u32 *request_f
     }
 }
 
-/* Sleeps until *word differs from `old`; false if `patience_ns` passed. */
+/* Sleeps until *word differs from `old`; false after `patience_ns`. */
 static int sleep_while(nnb_atomic_u32 *word, uint32_t old, uint64_t patience_ns) {
     uint64_t deadline = nnb_now_ns() + patience_ns;
     struct timespec until = nnb_timespec_of(deadline);
-    /* SYNC POINT H: what the other side did before it published is visible. */
+    /* SYNC POINT H: the other side's writes before it published are visible. */
     while (nnb_load_acquire_u32(word) == old) {
         if (nnb_now_ns() > deadline) {
             return 0;
@@ -138,7 +138,7 @@ static int sleep_while(nnb_atomic_u32 *word, uint32_t old, uint64_t patience_ns)
 }
 
 static void publish(nnb_atomic_u32 *word, uint32_t value) {
-    /* SYNC POINT H: what this side did before is visible to the other one. */
+    /* SYNC POINT H: this side's writes before are visible to the other side. */
     nnb_store_release_u32(word, value);
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -243,7 +243,7 @@ static int set_arguments(const struct nnb_bench_interface *interface, void *exec
                                                          interface->bytes, interface->bytes);
 }
 
-/* Make, set two arguments, compute, free. */
+/* Makes an execution, sets two arguments, computes, and frees it. */
 static int one_of_its_own(const struct nnb_bench_interface *interface) {
     void *execution = NULL;
     int code = interface->create(interface->compilation, &execution);

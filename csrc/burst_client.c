@@ -11,11 +11,12 @@
 #define FIRST_POLLS 64u    /* about 2 microseconds before the long wait begins */
 
 static int stopped(struct nnb_client *client) {
-    /* SYNC POINT D: the reason that nnb_client_stop's caller left is visible to who reports it. */
+    /* SYNC POINT D: the reason that nnb_client_stop's caller noted is visible to the thread that reports it.
+     * */
     return nnb_load_acquire_u32(&client->waiter.attention) != 0;
 }
 
-/* Waits for results to be readable. */
+/* Waits until results are readable. */
 static int await(struct nnb_client *client, uint64_t timeout_ns) {
     if (nnb_ring_poll(&client->results)) {
         return NNB_WAIT_READY;
@@ -37,14 +38,15 @@ static int await(struct nnb_client *client, uint64_t timeout_ns) {
     return status;
 }
 
-/* Cuts one packet of several out of the ring by the size that it announces. */
+/* Copies one of several packets out of the ring, by the size that it announces. */
 static int cut(struct nnb_client *client, uint64_t *count) {
     uint64_t available = nnb_ring_available_to_read(&client->results);
     if (available == 0 || nnb_ring_peek(&client->results, client->packet, 1) != NNB_RING_OK) {
         return NNB_RING_CORRUPT;
     }
     NNB_TRAP("burst.cut");
-    /* TRUST: bounded by what is there; a packet is published whole, so more is a broken boundary. */
+    /* TRUST: bounded by the ring's content. A packet is published as a whole, so a larger size is a broken
+     * boundary. */
     *count = nnb_packet_announced(client->packet, NNB_RESULT_PACKET_SIZE_OFFSET);
     if (*count == 0 || *count > available) {
         return NNB_RING_CORRUPT;
@@ -56,7 +58,7 @@ static int cut(struct nnb_client *client, uint64_t *count) {
 
 /* Copies one result packet into client->packet: its element count in `*count`. */
 static int take(struct nnb_client *client, uint64_t *count) {
-    /* NNAPI: at one in flight everything available is one packet. */
+    /* NNAPI: with one request in flight, the ring's content is one packet. */
     int status = client->max_in_flight == 1
                      ? nnb_ring_read_all(&client->results, client->packet, count)
                      : cut(client, count);
@@ -91,7 +93,7 @@ static int receive(struct nnb_client *client, uint64_t timeout_ns, uint64_t *cou
     }
 }
 
-/* Consumes overdue results. RESULT when none is left, with the time that is left then in `*timeout_ns`. */
+/* Consumes overdue results. RESULT if no more are overdue, with the time left in `*timeout_ns`. */
 static int drop_overdue(struct nnb_client *client, uint64_t *timeout_ns) {
     if (client->overdue == 0) {
         return NNB_CLIENT_RESULT; /* before any clock is read */
@@ -111,8 +113,8 @@ static int drop_overdue(struct nnb_client *client, uint64_t *timeout_ns) {
     return NNB_CLIENT_RESULT;
 }
 
-/* Callers take it for granted that truth values are 0 or 1.
- * TRUST: the driver may write others again; what is decided by them is decided by code that copies them. */
+/* Makes truth values 0 or 1, which callers rely on.
+ * TRUST: the driver may write other values again; code that decides by them copies them first. */
 static void settle_truths(const struct nnb_bound *bound) {
     for (uint32_t i = 0; i < bound->truth_count; i++) {
         uint8_t *values = bound->truths[i].values;
@@ -122,7 +124,7 @@ static void settle_truths(const struct nnb_bound *bound) {
     }
 }
 
-/* Remembers the packet in `bound` and returns whether its shapes differ from the last one's. */
+/* Stores the packet in `bound`, and returns whether its shapes differ from the last ones. */
 static int accept_result(struct nnb_client *client, struct nnb_bound *bound, uint32_t count) {
     if (!nnb_result_check(client->packet, count, &bound->summary)) {
         return NNB_CLIENT_MALFORMED;
@@ -179,7 +181,7 @@ static int send(struct nnb_client *client, const struct nnb_bound *bound) {
     return NNB_CLIENT_RESULT;
 }
 
-/* How much is under way, for a trace, whenever a request goes out or comes back on its own. */
+/* Records the number of requests under way in the trace, when it changes. */
 static void mark_load(struct nnb_client *client) {
     if (nnb_trace_records()) {
         struct nnb_ring *ring = &client->requests;
@@ -194,18 +196,18 @@ static bool enter(struct nnb_client *client) {
     return nnb_gate_enter(&client->gate, nnb_this_thread());
 }
 
-/* Lets go of the burst; what is out stays as it is. */
+/* Leaves the burst; requests that were sent stay under way. */
 static int let_go(struct nnb_client *client, int status) {
     nnb_gate_open(&client->gate);
     return status;
 }
 
-/* Whether it is the calling thread's own interrupted run that is inside. The caller need not be. */
+/* Whether the run inside is an interrupted run of the calling thread. */
 static bool is_mine(struct nnb_client *client) {
     return nnb_gate_is_held_by(&client->gate, nnb_this_thread()) && client->suspended != NULL;
 }
 
-/* Lets go of the burst after a request was sent, unless the run goes on. */
+/* Leaves the burst after a request was sent, unless the run goes on. */
 static int leave(struct nnb_client *client, const struct nnb_bound *bound, int status) {
     if (status == NNB_CLIENT_INTERRUPTED) {
         client->suspended = bound;
@@ -218,8 +220,8 @@ static int leave(struct nnb_client *client, const struct nnb_bound *bound, int s
     return let_go(client, status);
 }
 
-/* The rare beginning of a run: waits for overdue results. RESULT if the request can be sent then, with
- * the time that is left in `*timeout_ns`. */
+/* Begins a run that must first wait for overdue results, which is rare. RESULT if the request can be sent
+ * after that, with the time left in `*timeout_ns`. */
 static int catch_up(struct nnb_client *client, uint64_t *timeout_ns) {
     int status = drop_overdue(client, timeout_ns);
     /* IN_FLIGHT lets the caller look for signals and run again. */
@@ -350,7 +352,7 @@ int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns) {
     return let_go(client, status);
 }
 
-/* What is there now, less overdue results; TIMED_OUT if it is nothing. */
+/* Looks for results now, after dropping overdue ones; TIMED_OUT if there are no results. */
 static int look(struct nnb_client *client) {
     while (nnb_ring_poll(&client->results)) {
         if (client->overdue == 0) {
@@ -376,9 +378,9 @@ int nnb_client_arm(struct nnb_client *client) {
     }
     int status = look(client);
     if (status == NNB_CLIENT_TIMED_OUT) {
-        /* SYNC POINT J: a result published after this finds the bit and sends a byte; one published
-         * before is visible to the look that follows.
-         * TRUST: what the driver does with the bit decides about a byte, never about a result. */
+        /* SYNC POINT J: for a result published after this, the driver finds the bit and sends a byte; a
+         * result published before is visible to the check that follows.
+         * TRUST: the driver's use of the bit decides only about a byte, never about a result. */
         (void)nnb_fetch_or_u32(client->result_flag, NNB_FMQ_ASYNC);
         nnb_fence();
         status = look(client);

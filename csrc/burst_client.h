@@ -1,10 +1,10 @@
 /* The client's hot path: one call per execution.
  *
- * A request packet is serialised once, when it is bound; a run copies it into the request ring, waits
- * for the result packet, copies that out once and checks it. Results are matched by order. A run that
- * gave up leaves its result overdue: it is consumed and dropped before another one is accepted.
+ * A request packet is serialised once, when it is bound. A run copies it into the request ring, waits for
+ * the result packet, copies the result out once and checks it. Results are matched by order. If a run gives
+ * up, its result is overdue: it is consumed and dropped before another result is accepted.
  *
- * One thread at a time: a second one gets NNB_CLIENT_BUSY, except nnb_client_stop. */
+ * One thread at a time: a second one gets NNB_CLIENT_BUSY, except in nnb_client_stop. */
 #ifndef NNB_BURST_CLIENT_H
 #define NNB_BURST_CLIENT_H
 
@@ -32,7 +32,7 @@ enum nnb_client_status {
     NNB_CLIENT_UNBOUND = 11,     /* the memory behind the request is gone: bound->closed is set */
 };
 
-/* What a thread does around a long wait (letting go of an interpreter lock, say); may be NULL. */
+/* Functions to call around a long wait, for example to release an interpreter lock; may be NULL. */
 struct nnb_long_wait {
     void *(*begin)(void);
     void (*end)(void *token);
@@ -46,7 +46,7 @@ struct nnb_truth {
     uint64_t count;
 };
 
-/* A request packet, the burst it belongs to, and the last result it got. Private memory of the caller. */
+/* A request packet, its burst, and its last result. Private memory of the caller. */
 struct nnb_bound {
     struct nnb_client *client;
     uint64_t timeout_ns; /* of nnb_client_run */
@@ -84,34 +84,34 @@ struct nnb_client {
     uint64_t flow; /* of the request sent last: both sides count on from the same number */
 };
 
-/* Sends and waits up to bound->timeout_ns (at most a slice at a time: INTERRUPTED means "resume"). After
- * INTERRUPTED the burst stays busy until nnb_client_resume ends otherwise or nnb_client_abandon.
- * IN_FLIGHT if submitted requests are out, whose results come first, or an overdue one is. */
+/* Sends the request and waits up to bound->timeout_ns, at most a slice at a time: INTERRUPTED means "resume".
+ * After INTERRUPTED the burst stays busy until nnb_client_resume ends with another status, or
+ * nnb_client_abandon. IN_FLIGHT if submitted or overdue requests are under way, whose results come first. */
 int nnb_client_run(struct nnb_bound *bound);
 int nnb_client_resume(struct nnb_bound *bound, uint64_t timeout_ns);
 
 /* Resumes an interrupted run up to its deadline, for a caller that does not look for signals. */
 int nnb_client_wait_on(struct nnb_bound *bound);
 
-/* Ends the calling thread's interrupted run of `bound`, whose result is overdue; nothing if there is
- * none. */
+/* Ends the calling thread's interrupted run of `bound`, whose result is overdue then; does nothing without
+ * such a run. */
 void nnb_client_abandon(struct nnb_bound *bound);
 
-/* Sends without waiting; the result is fetched in order by nnb_client_collect, whose `bound` is that of
- * the oldest request out. Collect may return INTERRUPTED like run. */
+/* Sends without waiting. nnb_client_collect fetches the results in order; its `bound` is that of the oldest
+ * request under way. Like nnb_client_run it may return INTERRUPTED. */
 int nnb_client_submit(struct nnb_bound *bound);
 int nnb_client_collect(struct nnb_bound *bound, uint64_t timeout_ns);
 
-/* For a thread that must not block: nnb_client_run if nothing else is out (IN_FLIGHT) and the result comes
- * within some two microseconds. SENT if it does not; the request is a submitted one then. */
+/* nnb_client_run for a thread that must not block. IN_FLIGHT if other requests are under way. SENT if the
+ * result does not come within about two microseconds; then the request is a submitted one. */
 int nnb_client_run_at_once(struct nnb_bound *bound);
 
-/* For a waiter in an event loop: drops overdue results that are there, then returns what there is to
- * collect: RESULT, or TIMED_OUT if nothing is, and then the driver sends a byte with the next result.
- * The driver alone takes that wish back, and never without a byte, so no waiter can miss one. */
+/* For a waiter in an event loop: drops available overdue results. Then RESULT if a result can be collected;
+ * otherwise TIMED_OUT, and the driver will send a byte with the next result. Only the driver clears this
+ * request, and it always sends a byte then, so no waiter can miss a result. */
 int nnb_client_arm(struct nnb_client *client);
 
-/* Makes the oldest request out overdue: its result is not wanted any more. RESULT, or BUSY. */
+/* Makes the oldest request under way overdue, so that its result is dropped. RESULT, or BUSY. */
 int nnb_client_forsake(struct nnb_client *client);
 
 /* Ends every wait now and from now on. Any thread. */
@@ -120,8 +120,8 @@ void nnb_client_stop(struct nnb_client *client);
 /* Whether runs end as NNB_CLIENT_STOPPED: the driver has died, or the burst was closed. Any thread. */
 bool nnb_client_is_stopped(struct nnb_client *client);
 
-/* Waits until no thread is inside (after nnb_client_stop); 0, or 1 when `timeout_ns` passed or when it is
- * the calling thread's own interrupted run that is inside. */
+/* After nnb_client_stop: waits until no thread is inside. Returns 0; 1 after `timeout_ns`, or if the run
+ * inside is the calling thread's own interrupted one. */
 int nnb_client_drain(struct nnb_client *client, uint64_t timeout_ns);
 
 #endif

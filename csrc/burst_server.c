@@ -31,8 +31,8 @@ static bool is_bound(const struct nnb_server *server, uint32_t index) {
                   (uint64_t)server->packet_count * NNB_DATUM_BYTES) == 0;
 }
 
-/* The binding of the packet being served: first the one that came after the last one before, which is
- * right for a client that takes its requests in turn. */
+/* Finds the binding of the packet being served. The binding that followed the last one before is tried first,
+ * which is right if a client sends its requests in a fixed order. */
 static uint32_t find_binding(struct nnb_server *server) {
     struct nnb_binding *last = &server->bindings[server->last];
     if (is_bound(server, last->next)) {
@@ -48,7 +48,7 @@ static uint32_t find_binding(struct nnb_server *server) {
     return NNB_NO_BINDING;
 }
 
-/* Marks in the trace what the loop does from now on: one slice ends where the next begins. */
+/* Records the loop's present activity in the trace: one slice ends where the next begins. */
 static inline void now_does(struct nnb_server *server, uint32_t site, uint32_t flags,
                             uint64_t flow) {
     nnb_trace_mark(site, server->slice == 0 ? NNB_TRACE_BEGIN : NNB_TRACE_SWITCH, flags, flow);
@@ -60,7 +60,7 @@ static inline uint32_t count_begin(struct nnb_server *server) {
     return server->counters != NULL && nnb_counters_begin(server->counters);
 }
 
-/* Before the result is sent: a client that has it finds it counted. */
+/* Counts a result before it is sent, so that a client that has the result finds it counted. */
 static inline void count_end(struct nnb_server *server, int32_t status, uint64_t device_ns,
                              uint64_t driver_ns) {
     if (server->counters != NULL) {
@@ -71,7 +71,7 @@ static inline void count_end(struct nnb_server *server, int32_t status, uint64_t
     }
 }
 
-/* The result that was counted becomes a failure. */
+/* Counts a result that was already counted as a failure instead. */
 static void count_as_failure(struct nnb_server *server, int32_t status) {
     if (server->counters != NULL && status == NNB_STATUS_NONE) {
         nnb_counters_add(&server->counters->statuses[NNB_STATUS_NONE], UINT64_MAX); /* one less */
@@ -106,14 +106,14 @@ static int await_request(struct nnb_server *server) {
     }
 }
 
-/* Cuts one packet of several out of the ring by the size that it announces. */
+/* Copies one of several packets out of the ring, by the size that it announces. */
 static int cut_request(struct nnb_server *server, uint64_t *count) {
     uint64_t available = nnb_ring_available_to_read(&server->requests);
     if (available == 0 || nnb_ring_peek(&server->requests, server->packet, 1) != NNB_RING_OK) {
         return NNB_SERVER_CORRUPT;
     }
     NNB_TRAP("burst.cut");
-    /* TRUST: bounded by what is there; a packet is published whole. */
+    /* TRUST: bounded by the ring's content; a packet is published as a whole. */
     *count = nnb_packet_announced(server->packet, NNB_REQUEST_PACKET_SIZE_OFFSET);
     if (server->packet[0] != NNB_REQUEST_PACKET_INFORMATION || *count == 0 || *count > available) {
         return NNB_SERVER_LOST;
@@ -134,7 +134,7 @@ static int take_request(struct nnb_server *server) {
             return event;
         }
     } else if (nnb_ring_read_all(&server->requests, server->packet, &count) != NNB_RING_OK) {
-        return NNB_SERVER_CORRUPT; /* NNAPI: at one in flight everything available is one packet */
+        return NNB_SERVER_CORRUPT; /* NNAPI: with one request in flight, the ring's content is one packet */
     }
     server->packet_count = (uint32_t)count;
     server->flow++;
@@ -145,23 +145,24 @@ static int take_request(struct nnb_server *server) {
     return GO_ON;
 }
 
-/* The rare part of `announce`: the peer sleeps, on the futex or in an event loop. */
+/* The rare part of `announce`: the peer sleeps on the futex, or waits in an event loop. */
 static void awaken(struct nnb_server *server) {
     nnb_event_flag_notify(server->result_flag, NNB_FMQ_NOT_EMPTY);
-    /* SYNC POINT J: the result is published before the wish for a byte is taken back.
-     * TRUST: a client that wishes for no reason gets bytes, each one an answer of its own burst. */
+    /* SYNC POINT J: the result is published before the request for a byte is cleared.
+     * TRUST: a client that requests bytes without a reason gets bytes, but only one for each of its own
+     * results. */
     uint32_t before = nnb_fetch_and_u32(server->result_flag, ~NNB_FMQ_ASYNC);
     if ((before & NNB_FMQ_ASYNC) != 0 && server->wakeup_fd >= 0) {
-        /* A client that does not read its bytes has enough of them; one that is gone needs none. */
+        /* A client that does not read its bytes has enough of them; a client that has ended needs no more. */
         (void)send(server->wakeup_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 }
 
-/* Says that a result is there: nnb_event_flag_notify with one more bit in its look at the flag. */
+/* Announces a result: nnb_event_flag_notify that checks one more bit of the flag. */
 static inline void announce(struct nnb_server *server) {
     /* SYNC POINT C, J: the result is visible to a waiter that clears NOT_EMPTY or sets ASYNC after this
-     * look; who did so before is seen here.
-     * TRUST: any other bits only cost the system calls that they ask for. */
+     * check; a waiter that did so before is seen here.
+     * TRUST: other bits only cost the system calls that they request. */
     nnb_fence();
     if ((nnb_load_relaxed_u32(server->result_flag) & (NNB_FMQ_NOT_EMPTY | NNB_FMQ_ASYNC)) !=
         NNB_FMQ_NOT_EMPTY) {
@@ -192,7 +193,7 @@ static int flush(struct nnb_server *server) {
             return NNB_SERVER_CORRUPT;
         }
         if (server->stuck_at_ns == 0) {
-            /* Kept here, since a command may free the binding or the reply that it came from. */
+            /* Copied, since a command may free the binding or the reply that the result comes from. */
             if (server->pending != server->waiting) {
                 memcpy(server->waiting, server->pending,
                        (uint64_t)server->pending_count * NNB_DATUM_BYTES);
@@ -216,7 +217,7 @@ static int flush(struct nnb_server *server) {
     return GO_ON;
 }
 
-/* `status` is the packet's; `mark`: whether the trace's slice of putting it takes the place of another, or
+/* `status` is the packet's status. `mark`: whether the trace's slice for sending replaces another slice, or
  * begins. */
 static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t count, int32_t status,
                        uint64_t device_ns, uint64_t driver_ns, enum nnb_trace_kind mark) {
@@ -235,7 +236,7 @@ static int send_result(struct nnb_server *server, uint8_t *packet, uint32_t coun
     return event;
 }
 
-/* A result with the shapes of the run that was, in server->waiting. */
+/* Makes a result with the shapes of the last run in server->waiting, and sends it. */
 static int send_shapes(struct nnb_server *server, int32_t status, const struct nnbx_outcome *outcome) {
     uint64_t room = server->results.capacity_bytes / NNB_DATUM_BYTES;
     uint32_t count = nnb_result_write(server->waiting, room, status, outcome->shapes, outcome->shape_count);
@@ -268,7 +269,7 @@ static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
     return send_shapes(server, status, &outcome);
 }
 
-/* The next request, in server->packet. */
+/* Waits for the next request and copies it into server->packet. */
 static int next_request(struct nnb_server *server) {
     if (server->lost) {
         return NNB_SERVER_LOST;
@@ -276,7 +277,7 @@ static int next_request(struct nnb_server *server) {
     if (server->slice != NNB_SITE_SERVER_IDLE) { /* else it waits on */
         now_does(server, NNB_SITE_SERVER_IDLE, 0, 0);
     }
-    /* A client that never pauses would otherwise keep commands waiting for ever. */
+    /* Otherwise commands would wait for ever if the client never pauses. */
     int event = nnb_waiter_has_attention(&server->waiter) ? NNB_SERVER_ATTENTION
                                                           : await_request(server);
     return event == GO_ON ? take_request(server) : event;
@@ -290,7 +291,7 @@ int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_co
     while (event == GO_ON) {
         event = next_request(server);
         if (event == NNB_SERVER_LOST && !server->lost) {
-            /* One answer for all that cannot be told apart any more, then the end. */
+            /* Sends one answer for all requests whose boundaries are lost, and then ends. */
             server->lost = 1;
             server->timed = server->measure = 0;
             (void)count_begin(server);
@@ -339,6 +340,6 @@ void nnb_server_call(struct nnb_server *server) {
 }
 
 void nnb_server_attend(struct nnb_server *server) {
-    /* SYNC POINT D: commands are looked at after this, so that one which comes later is seen again. */
+    /* SYNC POINT D: commands are read after this, so a command that comes later sets the attention again. */
     nnb_store_release_u32(&server->waiter.attention, 0);
 }

@@ -1,8 +1,8 @@
-/* The driver's hot loop: one per burst, on one thread, without entering Python while it can.
+/* The driver's hot loop: one for each burst, on one thread, without entering Python if possible.
  *
- * The loop copies a packet out of the request ring once. If the bytes equal those of a request that
- * was decoded and bound before, it goes straight to the bound execution. Everything else is an event
- * that it returns to its caller, who deals with it and enters again:
+ * The loop copies a packet out of the request ring once. If the bytes equal those of a request that was
+ * decoded and bound before, it runs the bound execution at once. Everything else is an event, which the loop
+ * returns to its caller; the caller handles it and enters again:
  *
  *   MISS       an unknown packet lies in `packet`: decode, bind, reply
  *   CALL       a known packet whose execution is not native: run binding `current`, reply
@@ -10,7 +10,7 @@
  *   IDLE       nothing came for `idle_ns`; reported once until the next request
  *   CORRUPT, STUCK, LOST: the burst is over
  *
- * Validation is remembered only for bytes that the driver owns: the bindings' own copies. */
+ * Validation is reused only for bytes that the driver owns: the bindings' own copies. */
 #ifndef NNB_BURST_SERVER_H
 #define NNB_BURST_SERVER_H
 
@@ -81,10 +81,10 @@ struct nnb_server {
     struct nnb_binding bindings[NNB_MAX_BINDINGS];
 };
 
-/* Serves until an event. First sends `reply` (may be NULL), a result packet of `reply_count` elements
- * for the request being served, which is not looked at after this call; if that request asks for
- * timing and the status is NONE, `device_ns` and `driver_ns` are filled in, as in struct nnbx_outcome:
- * NNBX_MEASURED is the time since the dequeue. */
+/* Serves until an event. First sends `reply` (may be NULL), a result packet of `reply_count` elements for the
+ * request being served; the packet is not used after this call. If that request asks for timing and the
+ * status is NONE, `device_ns` and `driver_ns` are filled in, as in struct nnbx_outcome: NNBX_MEASURED is the
+ * time since the dequeue. */
 int nnb_server_next(struct nnb_server *server, uint8_t *reply, uint32_t reply_count,
                     uint64_t device_ns, uint64_t driver_ns);
 
@@ -94,7 +94,7 @@ void nnb_server_bind(struct nnb_server *server, uint32_t index, const struct nnb
 /* Makes the loop return ATTENTION. Any thread. */
 void nnb_server_call(struct nnb_server *server);
 
-/* Forgets the attention, so that the next command is seen. The loop's thread. */
+/* Clears the attention, so that the next command sets it again. Called on the loop's thread. */
 void nnb_server_attend(struct nnb_server *server);
 
 #endif

@@ -8,7 +8,7 @@
 static int describe(const struct nnb_spawn *spawn, posix_spawn_file_actions_t *actions) {
     int failed = 0;
     for (uint32_t i = 0; failed == 0 && i < spawn->count; i++) {
-        /* The copy has no close-on-exec, whatever the original has. */
+        /* The copy never has close-on-exec, even if the original has it. */
         failed = posix_spawn_file_actions_adddup2(actions, spawn->source[i], spawn->target[i]);
     }
     for (uint32_t i = 0; failed == 0 && i < spawn->close_count; i++) {

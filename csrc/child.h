@@ -1,7 +1,7 @@
-/* Starting a process: posix_spawn, with descriptors at the numbers that the process expects.
+/* Starts a process by posix_spawn, with descriptors at the numbers that the process expects.
  *
- * Until the new process runs its program the caller is stopped (vfork), which takes as long as the kernel takes to
- * give it a core. So this is called without the interpreter's lock. */
+ * The caller is stopped until the new process runs its program (vfork), which lasts until the kernel gives
+ * that process a core. So this is called without the interpreter's lock. */
 #ifndef NNB_CHILD_H
 #define NNB_CHILD_H
 
@@ -19,7 +19,8 @@ struct nnb_spawn {
     int32_t pid; /* of the new process */
 };
 
-/* 0, or an errno; then there is no process. Ignored SIGPIPE and SIGXFSZ, as Python has them, are default again. */
+/* Returns 0, or an errno if there is no process. SIGPIPE and SIGXFSZ, which Python ignores, are set to the
+ * default. */
 int nnb_spawn(struct nnb_spawn *spawn);
 
 #endif

@@ -34,7 +34,7 @@ static bool may_spin_with(uint32_t pid, uint32_t quota_allows) {
     if (quota_allows == 0 || sched_getaffinity(0, sizeof mine, &mine) != 0) {
         return false;
     }
-    /* TRUST: a wrong process makes this one spin in vain, or not at all. */
+    /* TRUST: a wrong process ID only makes this process spin in vain, or not at all. */
     if (pid != 0 && pid <= INT32_MAX && sched_getaffinity((pid_t)pid, sizeof theirs, &theirs) == 0) {
         CPU_OR(&mine, &mine, &theirs);
     }
@@ -49,8 +49,8 @@ int nnb_end_look(struct nnb_end *end) {
     if (end->theirs == NULL) {
         return NNB_RING_OK;
     }
-    /* SYNC POINT N: all that the other end has published is visible to who sees that it has gone.
-     * TRUST: the worst that it can claim is that it has gone. */
+    /* SYNC POINT N: everything that the other end has published is visible to a thread that sees that it has
+     * gone. TRUST: the worst that the word can claim is that the other end has gone. */
     uint32_t value = nnb_load_acquire_u32(&end->theirs->holder);
     end->waiter.peer = &end->theirs->holder;
     end->waiter.peer_value = value;
@@ -80,12 +80,12 @@ uint32_t nnb_end_peer(const struct nnb_end *end) {
 
 static inline void notify(struct nnb_end *end, uint32_t bits);
 
-/* Takes this end's word, also from one that has gone if the queue allows it. */
+/* Takes this end's word, even from a process that has gone, if the queue allows it. */
 static int take_end(struct nnb_end *end) {
     uint32_t found = 0;
     int failed;
     end->holder = nnb_death_word_take(&end->mine->holder, 0, &found, &failed);
-    /* TRUST: a hostile peer may give the ends of its queue away. SYNC POINT G: nothing but the word. */
+    /* TRUST: a hostile peer can only offer the ends of its own queue. SYNC POINT G: only the word. */
     uint32_t reopen = nnb_load_acquire_u32(&end->mine->reopen);
     if (end->holder == NULL && failed == EBUSY && !is_held(found) && reopen != 0) {
         end->holder = nnb_death_word_take(&end->mine->holder, found, &found, &failed);
@@ -101,7 +101,7 @@ static int take_end(struct nnb_end *end) {
         }
     }
     if (end->holder != NULL) {
-        /* SYNC POINT G: nothing but the number itself. */
+        /* SYNC POINT G: publishes only the number. */
         nnb_store_release_u32(&end->mine->pid, (uint32_t)getpid());
         return NNB_RING_OK;
     }
@@ -134,7 +134,7 @@ int nnb_end_open(struct nnb_end *end, struct nnb_ring *ring, nnb_atomic_u32 *fla
     return end->mine == NULL ? NNB_RING_OK : take_end(end);
 }
 
-/* The address that a name and a number stand for. */
+/* Makes the socket address for a name and a number. */
 static socklen_t address_of(const uint8_t name[16], uint32_t number, struct sockaddr_un *address) {
     static const char digits[] = "0123456789abcdef";
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -152,7 +152,7 @@ static socklen_t address_of(const uint8_t name[16], uint32_t number, struct sock
 
 static int new_socket(void) { return socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }
 
-/* Sends a byte to the socket of that name; one that is full has a byte already. */
+/* Sends a byte to the socket with that name; a full socket has a byte already. */
 static void send_byte(struct nnb_end *end, const uint8_t *shared_name, uint32_t number) {
     uint8_t name[16];
     struct sockaddr_un address;
@@ -166,7 +166,8 @@ static void send_byte(struct nnb_end *end, const uint8_t *shared_name, uint32_t 
     }
 }
 
-/* The words whose name is that of this end's socket: a broadcast's readers, which have none, share the second ones. */
+/* The words with the name of this end's socket: a broadcast's readers, which have no words, share the
+ * reader's. */
 static struct nnb_end_words *named_words(const struct nnb_end *end) {
     return end->mine != NULL ? end->mine : end->theirs + 1;
 }
@@ -195,8 +196,9 @@ static void call_loop(struct nnb_end *end) {
     if (end->theirs == NULL) {
         return;
     }
-    /* SYNC POINT J: the name of who has set the bits is visible; they are taken back with bytes alone.
-     * TRUST: a bit that is set for no reason costs a byte, of a broadcast at most NNB_MOST_LOOPS. */
+    /* SYNC POINT J: the name of the end that has set the bits is visible; bits are cleared only with bytes
+     * sent. TRUST: a bit that is set without a reason costs a byte, in a broadcast at most NNB_MOST_LOOPS
+     * bytes. */
     uint32_t before = nnb_fetch_and_u32(end->flag, ~(bit | others));
     if ((before & bit) == 0) {
         return;
@@ -208,11 +210,11 @@ static void call_loop(struct nnb_end *end) {
     }
 }
 
-/* Binds a socket to the first number behind a broadcast's name that none has. */
+/* Binds a socket to the first free number after a broadcast's name. */
 static bool bind_to_number(struct nnb_end *end, int fd) {
     uint8_t name[16];
     struct sockaddr_un address;
-    /* TRUST: copied once; only the queue's maker writes it, and it can only stand for sockets of a queue. */
+    /* TRUST: copied once; only the queue's maker writes it, and it can only name sockets of a queue. */
     memcpy(name, named_words(end)->name, sizeof name);
     for (uint32_t number = 1; number <= NNB_MOST_LOOPS; number++) {
         if (bind(fd, (struct sockaddr *)&address, address_of(name, number, &address)) == 0) {
@@ -300,8 +302,8 @@ static inline void notify(struct nnb_end *end, uint32_t bits) {
         return; /* an unsynchronized writer waits for no reader */
     }
     uint32_t loop = end->writes ? NNB_FMQ_ASYNC : NNB_FMQ_WRITER_ASYNC;
-    /* SYNC POINT C: as in nnb_event_flag_notify. SYNC POINT J: likewise for who waits in an event loop.
-     * TRUST: a peer that sets or clears bits for no reason wakes or delays only itself. */
+    /* SYNC POINT C: as in nnb_event_flag_notify. SYNC POINT J: the same for an end that waits in an event
+     * loop. TRUST: a peer that sets or clears bits without a reason wakes or delays only itself. */
     nnb_fence();
     uint32_t seen = nnb_load_relaxed_u32(end->flag) & (bits | loop);
     if (seen != bits) {
@@ -312,7 +314,7 @@ static inline void notify(struct nnb_end *end, uint32_t bits) {
     }
 }
 
-/* Why nothing may be written any more: the reader has gone, which a glance at its word shows. */
+/* The reason why nothing more may be written, because the reader has gone; found by one read of its word. */
 static inline int reader_gone(struct nnb_end *end) {
     return nnb_waiter_peer_changed(&end->waiter) || end->waiter.peer == NULL ? nnb_end_look(end)
                                                                             : end->peer_state;
@@ -353,7 +355,7 @@ static void copy_in(const struct nnb_ring_regions *regions, uint64_t at, const v
 static void copy_out(const struct nnb_ring_regions *regions, uint64_t at, void *bytes, uint64_t length) {
     uint64_t before = at < regions->first_bytes ? regions->first_bytes - at : 0;
     uint64_t first = length < before ? length : before;
-    /* TRUST: copied once, within the region that this side's own counters give. */
+    /* TRUST: copied once, within the region that this side's counters give. */
     if (first != 0) {
         memcpy(bytes, regions->first + at, first);
     }
@@ -387,7 +389,8 @@ int nnb_end_send(struct nnb_end *end, const void *bytes, uint64_t length) {
     return status;
 }
 
-/* Begins to fetch what is to be read, so that a message's bytes come from the other core beside its header, not after it. */
+/* Prefetches the bytes to read, so that a message's bytes come from the other core together with its header.
+ * */
 static inline void prefetch(const struct nnb_ring *ring, uint64_t there) {
     uint64_t until_end = ring->capacity_bytes - ring->read_offset;
     uint64_t near = there < until_end ? there : until_end;
@@ -417,7 +420,7 @@ int nnb_end_message(struct nnb_end *end, uint64_t *length) {
             return NNB_RING_OVERRUN;
         }
     }
-    /* TRUST: the header was copied once; its message cannot be longer than what is there. */
+    /* TRUST: the header was copied once; the message must not be longer than the readable bytes. */
     if (header > there - sizeof header) {
         return NNB_END_MALFORMED;
     }
@@ -467,9 +470,9 @@ bool nnb_end_arm(struct nnb_end *end, uint64_t count) {
     uint8_t byte;
     while (recv(end->watched - 1, &byte, 1, MSG_DONTWAIT) > 0) {
     }
-    /* SYNC POINT J: what is published after this finds the bit and sends a byte; what was published before is visible to
-     * the look that follows.
-     * TRUST: the bit decides about a byte, never about what is read. */
+    /* SYNC POINT J: a publication after this finds the bit and sends a byte; one before is visible to the
+     * check that follows.
+     * TRUST: the bit decides only about a byte, never about the data that are read. */
     (void)nnb_fetch_or_u32(end->flag, loop_bits(end));
     nnb_fence();
     return nnb_end_look(end) == NNB_RING_OK && !is_ready(end, count);
@@ -494,7 +497,7 @@ bool nnb_end_expect(struct nnb_end *end, uint64_t count) {
     return false;
 }
 
-/* Spins for a window until `count` elements can be written, or read when some are there already. */
+/* Spins for a window until `count` elements can be written, or read if some are there already. */
 static bool spin_for_count(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
     uint64_t began = nnb_now_ns();
     if (!end->waiter.may_spin || nnb_waiter_cpu_is_contended(&end->waiter, began)) {
@@ -559,7 +562,7 @@ static int wait_once(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) 
 
 static int wait_for_count(struct nnb_end *end, uint64_t count, uint64_t deadline_ns) {
     for (;;) {
-        int peer = nnb_end_look(end); /* before the look at the ring: what it wrote last is there then */
+        int peer = nnb_end_look(end); /* before the check of the ring, so that its last elements are found */
         if (is_ready(end, count)) {
             return NNB_RING_OK;
         }
@@ -573,7 +576,7 @@ static int wait_for_count(struct nnb_end *end, uint64_t count, uint64_t deadline
             return NNB_END_INTERRUPTED;
         case NNB_WAIT_ATTENTION:
             return NNB_END_CLOSED;
-        default: /* a part of what is wanted may be there, or the other end has come or gone */
+        default: /* only a part may be there, or the other end has opened or gone */
             if (is_ready(end, count)) {
                 return NNB_RING_OK;
             }

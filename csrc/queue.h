@@ -6,24 +6,25 @@
  *     0       4      8       12     16      32      64      68     72      76     80      96     128
  *     | writer| pid  | reopen| 0    | name  | 0     | reader| pid  | reopen| 0    | name  | 0     |
  *
- * `writer` and `reader` are death words (liveness.h): 0 while no process has that end, then the number of the thread
- * that holds it, at last FUTEX_OWNER_DIED or NNB_DEATH_WORD_LET_GO. So a second writer or reader is refused in
- * whatever process it is, and an end that has died or was closed is noticed at once, asleep or not.
+ * `writer` and `reader` are death words (liveness.h): 0 while no process has that end, then the number of the
+ * thread that holds it, finally FUTEX_OWNER_DIED or NNB_DEATH_WORD_LET_GO. So a second writer or reader is
+ * refused in any process, and an end that has died or was closed is noticed at once, even by a sleeping end.
  *
- * `reopen` is not 0 if another process may take the place of an end that has gone; it goes on where that one stopped. A reader
- * begins behind what was unread if it is NNB_REOPEN_DROPS.
+ * `reopen` is not 0 if another process may replace an end that has gone; it goes on where that one stopped.
+ * If it is NNB_REOPEN_DROPS, a reader begins after the unread elements.
  *
- * Of an unsynchronized queue only the writer is held by a word: its readers map the words read-only, as all but the event
- * flag, which lies in memory of its own.
+ * In an unsynchronized queue only the writer's end has a word: readers map everything read-only except the
+ * event flag, which lies in separate memory.
  *
- * `name` is where an end that waits in an event loop wants a datagram: 16 random bytes, which stand for an abstract socket
- * whose name begins with NNB_WAKE_UP_PREFIX, so that no other socket can be meant. It is sent only if the end has said so in
- * the event flag (NNB_FMQ_ASYNC, NNB_FMQ_WRITER_ASYNC), once for each time. The readers of an unsynchronized queue share the
- * name that its maker gave: each takes the first number behind it that no socket has, from 1 to NNB_MOST_LOOPS, and the
- * bit of that number in the event flag (NNB_FMQ_FIRST_LOOP) is set while it waits.
+ * `name` identifies the socket of an end that waits in an event loop: 16 random bytes, for an abstract socket
+ * whose name begins with NNB_WAKE_UP_PREFIX, so that no other socket can be named. A datagram is sent there
+ * only if the end has requested it in the event flag (NNB_FMQ_ASYNC, NNB_FMQ_WRITER_ASYNC), once for each
+ * request. The readers of an unsynchronized queue share the name that its maker gave: each takes the first
+ * free number after it, from 1 to NNB_MOST_LOOPS, and the bit of that number in the event flag
+ * (NNB_FMQ_FIRST_LOOP) is set while it waits.
  *
- * The words of an end are as hostile as everything that is shared: they show whether to wait and to spin, and are
- * never an address or a size. One thread at a time: a second one gets NNB_END_BUSY. */
+ * The words of an end are not trusted, like all shared memory: they decide only whether to wait and to spin,
+ * and are never an address or a size. One thread at a time: a second one gets NNB_END_BUSY. */
 #ifndef NNB_QUEUE_H
 #define NNB_QUEUE_H
 
@@ -55,7 +56,7 @@ enum nnb_end_status {
     NNB_END_BAD_COUNT = 30,   /* not an integer of 64 bits without sign */
 };
 
-/* The words of one end, as they lie in shared memory. */
+/* The words of one end in shared memory. */
 struct nnb_end_words {
     nnb_atomic_u32 holder;
     nnb_atomic_u32 pid;
@@ -97,15 +98,16 @@ struct nnb_end {
     uint32_t number; /* of the socket behind its name: 0, or that of one of many readers */
 };
 
-/* Counts the forks that lie between this process and the first one: what was mapped before is not mapped here. */
+/* Number of forks between the first process and this one; mappings from before a fork do not exist here. */
 extern uint32_t nnb_process_generation;
 
-/* Whether this end may be used: it is open, and this is no forked child. */
+/* Whether this end may be used: it is open, and this is not a forked child. */
 static inline bool nnb_end_is_open(const struct nnb_end *end) {
     return end->closed == 0 && end->generation == nnb_process_generation;
 }
 
-/* Whether it may be used by the caller, who has the interpreter lock or is the only one: OK, CLOSED or BUSY. */
+/* Whether the caller, which has the interpreter lock or is the only thread, may use the end: OK, CLOSED or
+ * BUSY. */
 static inline int nnb_end_check(const struct nnb_end *end) {
     if (!nnb_end_is_open(end)) {
         return NNB_END_CLOSED;
@@ -119,17 +121,17 @@ static inline int nnb_end_check(const struct nnb_end *end) {
 int nnb_end_open(struct nnb_end *end, struct nnb_ring *ring, nnb_atomic_u32 *flag, uint8_t *words,
                  uint32_t writes, uint32_t quota_allows, uint64_t spin_window_ns);
 
-/* Ends every call of this end and lets go of it; the other end learns it. Twice is fine. BUSY while a thread is inside: it
- * has been told to come out. */
+/* Ends every call on this end and closes it; the other end notices. Twice is fine. BUSY while a thread is
+ * inside, which was asked to leave. */
 int nnb_end_close(struct nnb_end *end);
 
-/* Copies `count` elements as one unit, or nothing; wakes the other end if it sleeps. At once. */
+/* Copies `count` elements as one unit, or nothing, without waiting; wakes the other end if it sleeps. */
 int nnb_end_write(struct nnb_end *end, const void *elements, uint64_t count);
 int nnb_end_read(struct nnb_end *end, void *elements, uint64_t count);
 
-/* A message of any length as one unit; the ring's elements are bytes. */
+/* Sends a message of any length as one unit; the ring's elements are bytes. */
 int nnb_end_send(struct nnb_end *end, const void *bytes, uint64_t length);
-/* The length of the next message in `*length`; nothing is taken. else EMPTY. */
+/* Stores the length of the next message in `*length`, without taking the message; EMPTY without one. */
 int nnb_end_message(struct nnb_end *end, uint64_t *length);
 /* Takes the next message, whose length nnb_end_message has returned. */
 int nnb_end_receive(struct nnb_end *end, void *bytes, uint64_t length);
@@ -138,26 +140,26 @@ int nnb_end_receive(struct nnb_end *end, void *bytes, uint64_t length);
 int nnb_end_begin(struct nnb_end *end, uint64_t count, struct nnb_ring_regions *regions);
 int nnb_end_commit(struct nnb_end *end, uint64_t count);
 
-/* Looks at the other end's word: OK while it may still do something, else PEER_CLOSED or PEER_DIED; what it did before is
- * visible then. */
+/* Reads the other end's word: OK while that end may still act, else PEER_CLOSED or PEER_DIED; its earlier
+ * actions are visible then. */
 int nnb_end_look(struct nnb_end *end);
 
-/* Looks for about two microseconds whether `count` elements can be written (read): true if so. */
+/* Waits about two microseconds until `count` elements can be written (read); returns whether they can. */
 bool nnb_end_expect(struct nnb_end *end, uint64_t count);
 
 /* Waits until `count` elements can be written (read), at most until `deadline_ns`: OK (also if the ring is corrupt: try
  * again), TIMED_OUT, INTERRUPTED, CLOSED, PEER_CLOSED, PEER_DIED. */
 int nnb_end_wait(struct nnb_end *end, uint64_t count, uint64_t deadline_ns);
 
-/* The parts of nnb_end_wait: OK, CLOSED or BUSY; the wait by who has entered; the end of it. Between them none but this thread
- * changes the end. Who has an interpreter lock enters and leaves with it: what is checked and done with that lock alone
- * (nnb_end_check) then never comes beside a wait. */
+/* The parts of nnb_end_wait: entering (OK, CLOSED or BUSY), waiting, and leaving. In between only this thread
+ * changes the end. A thread with an interpreter lock enters and leaves with that lock held, so operations
+ * that are checked only under the lock (nnb_end_check) never run beside a wait. */
 int nnb_end_enter(struct nnb_end *end);
 int nnb_end_wait_inside(struct nnb_end *end, uint64_t count, uint64_t deadline_ns);
 static inline void nnb_end_leave(struct nnb_end *end) { nnb_gate_open(&end->gate); }
 
-/* Elements that can be written (read) now. A broadcast's reader that was overtaken begins again by this, but not while a
- * thread is inside. */
+/* The number of elements that can be written (read) now. This call lets a broadcast's overtaken reader begin
+ * again, unless a thread is inside. */
 uint64_t nnb_end_available(struct nnb_end *end);
 
 /* Whether an event loop can wait with this end. */
@@ -168,14 +170,14 @@ static inline bool nnb_end_can_watch(const struct nnb_end *end) {
 /* The descriptor that becomes readable after nnb_end_arm; -1 with `failed`, which is EUSERS if NNB_MOST_LOOPS readers have one. It is the end's, and closed with it. */
 int nnb_end_watch(struct nnb_end *end);
 
-/* Takes away what made the descriptor readable, and has the other end's next unit make it so again: true. False if that is
- * not needed: `count` elements can be written (read), or the other end has gone. */
+/* Makes the descriptor unreadable until the other end's next unit, and returns true. Returns false if there
+ * is no need to wait: `count` elements can be written (read), or the other end has gone. */
 bool nnb_end_arm(struct nnb_end *end, uint64_t count);
 
 /* Makes this end's own descriptor readable. */
 void nnb_end_wake_self(struct nnb_end *end);
 
-/* Number of the process that has the other end; 0 if none has. */
+/* The process ID of the other end; 0 without one. */
 uint32_t nnb_end_peer(const struct nnb_end *end);
 
 #endif

@@ -1,7 +1,7 @@
-/* A call of cffi's converts each argument; these objects have theirs converted before, so that sending a bound array is a
- * builtin without arguments. Everything here runs with the interpreter lock but the wait itself.
- *
- * An outcome that is neither "done" nor "not now" is given to a function of Python's, which raises. */
+/* A cffi call converts each argument. These objects convert their arguments in advance, so that sending a
+ * bound array is a builtin without arguments. Everything here but the wait itself runs with the interpreter
+ * lock. 
+ * An outcome that is neither "done" nor "not now" is passed to a Python function, which raises. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
@@ -48,7 +48,7 @@ struct bound_object {
 static PyObject *name_of_dtype;
 static PyTypeObject *bound_type;
 
-/* Raises what stands for `status`. */
+/* Raises the exception for `status`. */
 static PyObject *fail_with(struct end_object *self, int status, PyObject *argument) {
     if (!PyErr_Occurred()) {
         PyObject *raised =
@@ -65,10 +65,11 @@ static PyObject *fail(struct end_object *self, int status) { return fail_with(se
 
 static bool is_not_now(int status) { return status == NNB_RING_FULL || status == NNB_RING_EMPTY; }
 
-/* Likewise for a call that may wait: what a broadcast's reader was too slow for is counted, and something comes after it. */
+/* The same for a call that may wait: elements that a broadcast's reader missed are counted, and others will
+ * come. */
 static bool is_not_yet(int status) { return is_not_now(status) || status == NNB_RING_OVERRUN; }
 
-/* What an end does at once; a message's length is not known before. */
+/* An operation of an end that does not wait; a message's length is not known before. */
 typedef int (*attempt)(struct nnb_end *end, void *memory, uint64_t count);
 
 static int write_elements(struct nnb_end *end, void *memory, uint64_t count) {
@@ -100,8 +101,9 @@ static int begin_claim(struct nnb_end *end, void *regions, uint64_t count) {
     return nnb_end_begin(end, count, regions);
 }
 
-/* Attempts until something else than "not now" comes of it; `wanted` is what must be free or there. Returns
- * NNB_END_INTERRUPTED with an exception that a signal's handler raised. */
+/* Repeats an operation until it returns another status than "not now"; `wanted` is the number of elements
+ * that must be free or readable. Returns NNB_END_INTERRUPTED with an exception that a signal handler raised.
+ * */
 static int attempt_until(struct nnb_end *end, attempt act, void *memory, uint64_t count, uint64_t wanted,
                          uint64_t timeout_ns) {
     if (end->flag == NULL) {
@@ -137,7 +139,7 @@ static int attempt_until(struct nnb_end *end, attempt act, void *memory, uint64_
     }
 }
 
-/* Acts now, or within the time. */
+/* Runs an operation now, or within the timeout. */
 static inline int run(struct nnb_end *end, attempt act, void *memory, uint64_t count, uint64_t wanted,
                       uint64_t timeout_ns) {
     int status = nnb_end_check(end);
@@ -150,7 +152,7 @@ static inline int run(struct nnb_end *end, attempt act, void *memory, uint64_t c
     }
     if (timeout_ns == 0) {
         int peer = nnb_end_look(end);
-        if (peer != NNB_RING_OK) { /* what it has written last may have come in between */
+        if (peer != NNB_RING_OK) { /* the other end may have written just before it ended */
             status = act(end, memory, count);
         }
         return is_not_now(status) && peer != NNB_RING_OK ? peer : status;
@@ -164,7 +166,7 @@ static inline int run(struct nnb_end *end, attempt act, void *memory, uint64_t c
     return attempt_until(end, act, memory, count, wanted, timeout_ns);
 }
 
-/* True if it is done, False if not now or not any more, else an error. */
+/* Returns True if done, False if not now or no longer possible, else an error. */
 static inline PyObject *answer(struct end_object *self, int status) {
     switch (status) {
     case NNB_RING_OK:
@@ -190,7 +192,7 @@ static PyObject *none_unless_failed(struct end_object *self, int status) {
     Py_RETURN_NONE;
 }
 
-/* Seconds as nanoseconds; false with an exception if it is no time. */
+/* Converts seconds to nanoseconds; false with an exception if it is not a valid time. */
 static bool take_timeout(struct end_object *self, PyObject *seconds, uint64_t *timeout_ns) {
     double value = PyFloat_AsDouble(seconds);
     if (value == 0.0) {
@@ -265,7 +267,7 @@ static bool is_dtype(struct end_object *self, PyObject *dtype) {
     return true;
 }
 
-/* The bytes of an array of this queue's dtype, or of what can be taken for one. */
+/* Gets the bytes of an array of this queue's dtype, or of an object that can be converted to one. */
 static bool take_elements(struct end_object *self, PyObject *object, int flags, Py_buffer *memory) {
     bool as_it_is = false;
     if ((PyObject *)Py_TYPE(object) == self->arrays) {
@@ -326,7 +328,7 @@ static PyObject *end_read(PyObject *object, PyObject *const *args, Py_ssize_t gi
     if (count > self->end.ring->capacity_bytes / self->quantum) {
         Py_RETURN_NONE;
     }
-    /* Made before the wait, which it then costs nothing of. */
+    /* Made before the wait, so that it does not delay the result. */
     PyObject *array = PyObject_CallFunction(self->empty, "KO", (unsigned long long)count, self->dtype);
     Py_buffer memory;
     if (array == NULL || !take_elements(self, array, PyBUF_WRITABLE, &memory)) {
@@ -394,7 +396,7 @@ static PyObject *end_receive(PyObject *object, PyObject *const *args, Py_ssize_t
     if (!take_arguments(self, NULL, args, given, names, &unused, &timeout_ns)) {
         return NULL;
     }
-    /* Likely as long as the last one, and made before the wait, which it then costs nothing of. */
+    /* Probably as long as the last one; made before the wait, so that it does not delay the result. */
     PyObject *bytes =
         timeout_ns != 0 && self->expected != 0 ? PyBytes_FromStringAndSize(NULL, self->expected) : NULL;
     PyErr_Clear();
@@ -468,7 +470,8 @@ static PyObject *end_watch(PyObject *object, PyObject *unused) {
     return fd < 0 ? fail(self, NNB_END_FAILED) : PyLong_FromLong(fd);
 }
 
-/* (count): whether the descriptor becomes readable with what the other end does next; only after `watch`. */
+/* (count): whether the descriptor becomes readable with the other end's next operation; only after `watch`.
+ * */
 static PyObject *end_arm(PyObject *object, PyObject *number) {
     struct end_object *self = (struct end_object *)object;
     uint64_t count = PyLong_AsUnsignedLongLong(number);

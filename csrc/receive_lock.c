@@ -16,7 +16,7 @@ int nnb_receive_lock_open(struct nnb_receive_lock *receive, int socket, int othe
     if (receive->epoll < 0) {
         return errno;
     }
-    /* Wakes once until the lock is released: its holder receives all that comes meanwhile. */
+    /* Wakes once until the lock is released; the holder receives all packets that come meanwhile. */
     int failed = watch(receive, EPOLL_CTL_ADD, socket, EPOLLONESHOT);
     if (failed == 0 && other >= 0) {
         failed = watch(receive, EPOLL_CTL_ADD, other, 0); /* an end stays one, for all */

@@ -1,8 +1,8 @@
 /* A lock for receiving: several threads receive from one socket, one after the other.
  *
- * Its holder keeps it until it has decided what becomes of what it received, so calls are dealt with in the order
- * of coming. The others wait here, without the interpreter's lock, and in one epoll, which wakes
- * one of them for what comes: the one that came last, so those that only stand by sleep on. */
+ * The holder keeps the lock until it has dispatched what it received, so calls are handled in the order of
+ * arrival. The other threads wait here, without the interpreter's lock, in one epoll, which wakes one of them
+ * for each packet: the thread that came last, so spare threads stay asleep. */
 #ifndef NNB_RECEIVE_LOCK_H
 #define NNB_RECEIVE_LOCK_H
 
@@ -17,10 +17,10 @@ struct nnb_receive_lock {
 /* Waits for `socket`, and for the end of `other`, which may be -1; both stay open. 0, or an errno. */
 int nnb_receive_lock_open(struct nnb_receive_lock *receive, int socket, int other);
 
-/* Waits until there is something to receive, and for the lock. */
+/* Waits until a packet can be received, and takes the lock. */
 void nnb_receive_lock_acquire(struct nnb_receive_lock *receive);
 
-/* Lets the next thread receive. By the thread that holds the lock. */
+/* Lets the next thread receive. Called by the thread that holds the lock. */
 void nnb_receive_lock_release(struct nnb_receive_lock *receive);
 
 #endif

@@ -24,7 +24,7 @@ struct nnb_reply_waiter {
 #define UINT64 0xcfu
 #define MOST_FIXINT 0x7fu
 
-/* Has the reader woken for what there is to read, or not. Only if the answer changes. */
+/* Sets whether the reader is woken for packets; does nothing if the setting stays the same. */
 static void arm(struct nnb_reply_reader *replies, uint32_t armed) {
     if (replies->armed != armed) {
         struct epoll_event event = {.events = EPOLLONESHOT | (armed ? EPOLLIN : 0u)};
@@ -92,9 +92,9 @@ static void leave(struct nnb_reply_reader *replies, struct nnb_reply_waiter *me)
     (void)pthread_cond_destroy(&me->wake);
 }
 
-/* The number of the call that a packet answers; false if its envelope is not like one.
- * TRUST: bytes are a private copy, read within their count. The number only finds a caller; the envelope and
- * all in it are checked by whom the packet is given to. */
+/* Finds the number of the call that a packet answers; false if its envelope is not an answer's.
+ * TRUST: bytes are a private copy, read within their count. The number only selects a caller; the receiver of
+ * the packet checks the envelope and its content. */
 static bool answered_call(const uint8_t *bytes, size_t count, uint64_t *id) {
     if (count < 2 || bytes[0] != ENVELOPE) {
         return false;
@@ -125,8 +125,8 @@ static struct nnb_reply_waiter *find(struct nnb_reply_reader *replies, uint64_t 
     return waiter;
 }
 
-/* Takes the packet that is there, if it is an answer to a waiting caller; all else is the reader's.
- * Called by the leader, with the lock. */
+/* Takes the next packet if it answers a waiting caller; other packets are left to the reader.
+ * Called by the leader, with the lock held. */
 static void take(struct nnb_reply_reader *replies) {
     uint8_t seen[NNB_REPLY_PACKET_BYTES];
     struct iovec into = {seen, sizeof seen};
@@ -151,7 +151,7 @@ static void take(struct nnb_reply_reader *replies) {
     (void)pthread_cond_signal(&found->wake);
 }
 
-/* Reads for all until there is something; false if a signal came. With the lock, which is given up
+/* Waits for packets for all callers; false if a signal came. Called with the lock held, which is released
  * meanwhile. */
 static bool read_for_all(struct nnb_reply_reader *replies, uint64_t left_ns) {
     struct pollfd readable = {.fd = replies->socket, .events = POLLIN};

@@ -1,21 +1,21 @@
-/* Reads the replies on one socket for all threads that wait for some: the first one that waits reads, and hands
- * the others theirs.
+/* Reads the replies on one socket for all waiting threads: the first waiting thread reads, and gives the
+ * others their replies.
  *
  *   a caller queues up, sends its call and waits. Without a reader it leads: it reads until its own answer is
  *   there, copies those of others to them, and passes the lead on to the next in the queue.
  *   the reader is a thread of its own that reads while no caller waits, and whatever the callers cannot
  *   take: packets with descriptors, large ones, those that answer no waiting caller, the end.
  *
- * So no caller has to wait until another thread gets the processor. The reader sleeps on an epoll that leaders switch
- * off and on again: it is not woken for what they read. What a leader has begun ends within one call of C's,
- * so that a signal handler of Python's can interrupt no answer half-way. */
+ * So no caller has to wait until another thread gets a processor. The reader sleeps on an epoll that leaders
+ * switch off and on again, so it is not woken for packets that they read. A leader finishes each answer
+ * within one C call, so that no Python signal handler can interrupt it half-way. */
 #ifndef NNB_REPLY_READER_H
 #define NNB_REPLY_READER_H
 
 #include <pthread.h>
 #include <stdint.h>
 
-/* Bytes of an answer that a caller takes itself. */
+/* Greatest size of an answer that a leader reads, in bytes. */
 #define NNB_REPLY_PACKET_BYTES 1024
 
 enum nnb_reply_status {
@@ -56,19 +56,19 @@ int nnb_reply_reader_open(struct nnb_reply_reader *replies, int socket);
 int nnb_reply_reader_call(struct nnb_reply_reader *replies, struct nnb_caller *caller,
                           const uint8_t *packet, uint32_t bytes, uint64_t timeout_ns);
 
-/* Lets a caller return, now or when it comes: its answer lies elsewhere, or will not come. */
+/* Lets a caller return, now or when it waits: its answer is elsewhere, or will not come. */
 void nnb_reply_reader_notice(struct nnb_reply_reader *replies, struct nnb_caller *caller);
 
-/* For the reader: waits until there is something that it shall read, and keeps all others from reading. */
+/* For the reader: waits until there is a packet that it must read, and keeps all callers from reading. */
 int nnb_reply_reader_wait(struct nnb_reply_reader *replies);
 
-/* The reader has read, and what it read is where it belongs. */
+/* Called by the reader after it has read and delivered the packet. */
 void nnb_reply_reader_done(struct nnb_reply_reader *replies);
 
-/* Lets all callers return, and those that come. */
+/* Lets all present and future callers return. */
 void nnb_reply_reader_end(struct nnb_reply_reader *replies);
 
-/* Frees what it has. No thread is inside, or comes any more. */
+/* Frees the resources. No thread may be inside or come later. */
 void nnb_reply_reader_close(struct nnb_reply_reader *replies);
 
 #endif

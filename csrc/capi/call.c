@@ -8,10 +8,10 @@
 #include "interpreter.h"
 #include "log.h"
 
-/* The longest array of handles that a program can pass. */
+/* The greatest length of an array of handles that a program can pass. */
 #define MOST_HANDLES 65536
 
-/* RT:L1: nulls come before all else. */
+/* RT:L1: null arguments are refused before all other checks. */
 static bool refused_null(const struct nnb_function_description *description, const int64_t *words) {
     for (uint32_t i = 0; i < description->argument_count; i++) {
         const struct nnb_argument *argument = &description->arguments[i];
@@ -50,7 +50,7 @@ static int check_array(const struct nnb_function_description *description, uint3
     return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Looks every handle up in the table of valid ones; a refused value is never used as an address. */
+/* Checks every handle in the table of valid ones; a refused value is never used as an address. */
 static int check_handles(const struct nnb_function_description *description, const int64_t *words) {
     int code = ANEURALNETWORKS_NO_ERROR;
     for (uint32_t i = 0; i < description->argument_count && code == ANEURALNETWORKS_NO_ERROR; i++) {
@@ -66,7 +66,7 @@ static int check_handles(const struct nnb_function_description *description, con
     return code;
 }
 
-/* RT:L1: the room for a new object is null unless the call succeeds. */
+/* RT:L1: the place for a new object's handle is null unless the call succeeds. */
 static int new_object_at(const struct nnb_function_description *description) {
     for (uint32_t i = 0; i < description->argument_count; i++) {
         if (description->arguments[i].passing == NNB_PASS_NEW_HANDLE) {
@@ -107,9 +107,9 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
         return ANEURALNETWORKS_BAD_STATE; /* RT:E9 */
     }
     const struct nnb_fast_run *offer = slot->fast.offer;
-    nnb_slot_withdraw(slot); /* Python enters all but the request of an execution again when it is needed */
+    nnb_slot_withdraw(slot); /* Python enters everything but an execution's request again when it is needed */
     int code = (int)nnb_services.call(function, words);
-    if (code == ANEURALNETWORKS_OP_FAILED) { /* a signal handler of Python has raised: go on with it */
+    if (code == ANEURALNETWORKS_OP_FAILED) { /* a signal handler of Python has raised: call again */
         code = (int)nnb_services.call(function, words);
     }
     if (code == ANEURALNETWORKS_NO_ERROR) {
@@ -121,7 +121,8 @@ static int call_that_frees(enum nnb_function function, int64_t *words) {
     return code;
 }
 
-/* Has the Python side adopt a native execution, and events, before a call on them; C computes none of them meanwhile. */
+/* Has the Python side adopt a native execution, and events, before a call on them; C does not compute them
+ * meanwhile. */
 static int ready_for_python(const struct nnb_function_description *description, const int64_t *words) {
     for (uint32_t i = 0; i < description->argument_count; i++) {
         const struct nnb_argument *argument = &description->arguments[i];
@@ -189,8 +190,9 @@ static void copy(const struct nnb_copy *copies, uint32_t count) {
     }
 }
 
-/* Runs the request that the Python side has entered for an execution, with the slot locked. 0 if the run ended as the
- * last one, 1 if the Python side must carry the call out, 2 if it must finish the run, whose code is in `*status`. */
+/* Runs the request that the Python side has entered for an execution; the slot is locked. Returns 0 if the
+ * run ended like the last one, 1 if the Python side must carry out the call, 2 if it must finish the run,
+ * whose code is in `*status`. */
 static int run_offer(const struct nnb_fast *fast, uint64_t burst, int *status) {
     const struct nnb_fast_run *offer = fast->offer;
     if (offer == NULL || offer->burst != burst ||
@@ -222,7 +224,7 @@ static int compute(enum nnb_function function, int64_t *words) {
     }
     int status = 0;
     nnb_slot_set_computing(slot, true);
-    /* Looked up again: the handle may have ended, and its slot may have another one. */
+    /* Looked up again, since the handle may have ended and its slot may have a new one. */
     int outcome = nnb_handle_slot((uint64_t)words[0], NNB_EXECUTION) == slot
                       ? run_offer(&slot->fast, burst, &status)
                       : 1;
@@ -237,7 +239,7 @@ static int compute(enum nnb_function function, int64_t *words) {
         code = (int)(finished & ~(int64_t)NNB_KEEP_OFFER);
     }
     nnb_slot_set_computing(slot, false);
-    /* SYNC POINT R: what the run wrote is visible to who enters next. */
+    /* SYNC POINT R: the run's writes are visible to the next thread that takes the lock. */
     nnb_unlock(&slot->fast.busy);
     return outcome == 1 ? nnb_enter(function, words) : code;
 }

@@ -24,10 +24,11 @@ struct nnb_function_description {
 
 extern const struct nnb_function_description nnb_descriptions[NNB_FUNCTIONS];
 
-/* Carries `function` out. Each word is an argument: a number, an address, or a handle. A ResultCode. */
+/* Carries out `function`. Each word is an argument: a number, an address, or a handle. Returns a ResultCode.
+ * */
 int nnb_enter(enum nnb_function function, int64_t *words);
 
-/* The same for a call that C may carry out by itself. */
+/* The same for a call that C may be able to carry out by itself. */
 int nnb_enter_fast(enum nnb_function function, int64_t *words);
 
 static inline int64_t nnb_float_bits(float value) {

@@ -42,7 +42,8 @@ static void strip_last(char *path) {
     }
 }
 
-/* Folder of this library, links resolved, and the file beside it that may name an interpreter: libX.python for libX.so. */
+/* Finds the folder of this library, with links resolved, and the file beside it that may name an interpreter:
+ * libX.python for libX.so. */
 static bool find_library(char *folder, char *beside) {
     Dl_info info;
     static const char here = 0;
@@ -106,7 +107,8 @@ static bool keep_minor(char *to, size_t room, const char *version) {
     return length > 0 && (size_t)length < room;
 }
 
-/* An environment's pyvenv.cfg names the interpreter that it was made from; any other interpreter is its own. */
+/* Finds the home of an environment's interpreter: pyvenv.cfg names the interpreter that the environment was
+ * made from; without this file the interpreter itself is the home. */
 static bool look_at(struct nnb_environment *environment) {
     char folder[PATH_MAX];
     char path[PATH_MAX];
@@ -147,7 +149,7 @@ static bool choose(struct nnb_environment *environment, const char *said_by, con
     return true;
 }
 
-/* ENV of ENV/lib/python3.11/site-packages/nnburst/capi/lib, if that is where the library lies. */
+/* Finds ENV if the library lies in ENV/lib/python3.11/site-packages/nnburst/capi/lib. */
 static bool installed_in(const char *folder, char *environment) {
     const char *packages = strstr(folder, "/site-packages/");
     if (packages == NULL || (size_t)(packages - folder) >= PATH_MAX) {

@@ -13,9 +13,10 @@ struct nnb_environment {
     char problem[1024];          /* the reason why it is not usable */
 };
 
-/* NNBURST_PYTHON, the file libX.python beside the library libX.so, the active virtual environment, the environment
- * that the library is installed in: the first that is named counts, even if it cannot be used. False with a
- * `problem` if it is missing or unusable. */
+/* Finds the environment. The sources are NNBURST_PYTHON, the file libX.python beside the library libX.so, the
+ * active virtual environment, and the environment that the library is installed in. The first source that
+ * names one counts, even if it cannot be used. Returns false with a `problem` if it is missing or unusable.
+ * */
 bool nnb_environment_find(struct nnb_environment *environment);
 
 #endif

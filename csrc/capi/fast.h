@@ -1,7 +1,8 @@
-/* The structs by which C repeats a computation over a burst, without the interpreter and its lock.
+/* The structs with which C repeats a computation over a burst, without the interpreter and its lock.
  *
- * After a computation over a burst has succeeded, the Python side enters its request here (nnb_services.offer). C runs
- * the request until a run ends otherwise than the one before; then the Python side finishes that run. */
+ * After a computation over a burst has succeeded, the Python side enters its request here
+ * (nnb_services.offer). C runs the request until a run ends with another status than the one before; the
+ * Python side finishes that run. */
 #ifndef NNB_CAPI_FAST_H
 #define NNB_CAPI_FAST_H
 
@@ -13,7 +14,8 @@
 /* The burst is busy with another execution; this one has not begun. */
 #define NNB_RUN_BUSY (-1)
 
-/* An argument at an address of the program: copied into a pool before the run, or out of it afterwards. */
+/* An argument at an address of the program, which is copied into a pool before the run, or out of it
+ * afterwards. */
 struct nnb_copy {
     void *to;
     const void *from;
@@ -31,14 +33,15 @@ struct nnb_fast_run {
     uint32_t copies_out_count;
 };
 
-/* The burst of one thread, for computations that name none. Memory of the Python side, kept as the argument sizes are. */
+/* The burst of one thread, for computations without a given burst. Memory of the Python side, which it keeps
+ * as long as the argument sizes. */
 struct nnb_thread_burst {
     nnb_atomic_u64 thread; /* pthread_self; 0 if the row is free */
     nnb_atomic_u64 burst;  /* its handle, which programs never see */
     nnb_atomic_u32 used;   /* set by each use; the Python side clears it */
 };
 
-/* What the model declares an argument to be, as ANeuralNetworksOperandType has it. */
+/* The type that the model declares for an argument, in the form of ANeuralNetworksOperandType. */
 struct nnb_argument_type {
     int32_t type; /* below 0: one that the Python side must compare */
     uint32_t rank;
@@ -66,11 +69,12 @@ struct nnb_place {
     uint64_t offset; /* of the range, which is as long as the model declares */
 };
 
-/* By which call an execution computes: as ExecutionMode of nnburst.runtime.records. */
+/* The call by which an execution computes; the numbers are those of ExecutionMode in nnburst.runtime.records.
+ * */
 enum nnb_mode { NNB_ASYNC = 0, NNB_SYNC = 1, NNB_BURST_MODE = 2, NNB_ASYNC_WITH_DEPS = 3 };
 
-/* A request of a burst that C runs for one execution after the other. Arguments at addresses have a place in a pool;
- * ranges of memories are bound where they are. Memory of the Python side, which keeps it while it is busy. */
+/* A request of a burst that C runs for one execution after another. Arguments at addresses have a place in a
+ * pool; ranges of memories are bound in place. Memory of the Python side, which keeps it while it is busy. */
 struct nnb_cached_request {
     nnb_atomic_u32 busy;
     const struct nnb_argument_sizes *sizes; /* of the executions that it can run */
@@ -91,7 +95,7 @@ struct nnb_native_execution {
     struct nnb_place arguments[]; /* each input, then each output; all zeros until it is set */
 };
 
-/* The part of a handle's slot that calls without the interpreter use. An execution has `offer` and `native`, a
+/* The part of a handle's slot for calls without the interpreter. An execution has `offer` and `native`, a
  * compilation `sizes`, a burst `cached`, an event `ended`, and a memory `size`. */
 struct nnb_fast {
     nnb_atomic_u32 busy;      /* locked: by a run, or by a thread that reads or changes the slot */
@@ -107,7 +111,7 @@ struct nnb_fast {
 
 /* Enters a thread's burst into a row; thread 0 and burst 0 clear the row. */
 static inline void nnb_thread_burst_set(struct nnb_thread_burst *row, uint64_t thread, uint64_t burst) {
-    /* SYNC POINT M: the burst is there before its thread is. */
+    /* SYNC POINT M: the burst is stored before its thread. */
     nnb_store_release_u64(&row->burst, burst);
     nnb_store_release_u64(&row->thread, thread);
 }
@@ -115,17 +119,17 @@ static inline void nnb_thread_burst_set(struct nnb_thread_burst *row, uint64_t t
 /* Whether the library has used the burst since the last call of this function. */
 static inline int nnb_thread_burst_was_used(struct nnb_thread_burst *row) {
     uint32_t used = 1;
-    return nnb_try_replace_u32(&row->used, &used, 0); /* SYNC POINT M: nothing but that it was used */
+    return nnb_try_replace_u32(&row->used, &used, 0); /* SYNC POINT M: publishes only that it was used */
 }
 
-/* Whether a thread may still read the sizes, which have been withdrawn. */
+/* Whether a thread may still read the sizes after they were withdrawn. */
 static inline int nnb_argument_sizes_in_use(struct nnb_argument_sizes *sizes) {
-    /* SYNC POINT U: the last native execution has let go. TRUST: memory of this process. */
+    /* SYNC POINT U: the last native execution has released them. TRUST: memory of this process. */
     return nnb_load_acquire_u32(&sizes->executions) != 0;
 }
 
 static inline int nnb_cached_request_in_use(struct nnb_cached_request *cached) {
-    /* SYNC POINT V: the last run has let go. TRUST: memory of this process. */
+    /* SYNC POINT V: the last run has released it. TRUST: memory of this process. */
     return nnb_load_acquire_u32(&cached->busy) != 0;
 }
 

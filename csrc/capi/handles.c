@@ -26,7 +26,7 @@ static uint64_t compose(enum nnb_handle_kind kind, uint32_t generation, uint32_t
 }
 
 static struct nnb_slot *at(uint32_t index) {
-    /* SYNC POINT P: the slots of a chunk are there before its address is.
+    /* SYNC POINT P: the slots of a chunk are stored before its address.
      * TRUST: memory of this process. */
     uintptr_t chunk = (uintptr_t)nnb_load_acquire_u64(&chunks[index / CHUNK_SLOTS]);
     return chunk == 0 ? NULL : (struct nnb_slot *)chunk + index % CHUNK_SLOTS;
@@ -49,7 +49,7 @@ static struct nnb_slot *take(uint32_t *index) {
         if (chunk == NULL) {
             return NULL;
         }
-        /* SYNC POINT P: zeroed slots are visible to who sees the chunk's address. */
+        /* SYNC POINT P: zeroed slots are visible to a thread that sees the chunk's address. */
         nnb_store_release_u64(&chunks[slots_made / CHUNK_SLOTS], (uint64_t)(uintptr_t)chunk);
     }
     slots_made++;
@@ -64,7 +64,8 @@ uint64_t nnb_handle_new(enum nnb_handle_kind kind) {
     if (slot != NULL) {
         slot->generation++;
         handle = compose(kind, slot->generation, index);
-        /* SYNC POINT Q: what the slot held for the handle before is gone for who sees this one. */
+        /* SYNC POINT Q: a thread that sees this handle does not see the slot's content for the handle before.
+         * */
         nnb_store_release_u64(&slot->handle, handle);
     }
     pthread_mutex_unlock(&lock);
@@ -109,17 +110,17 @@ struct nnb_slot *nnb_handle_lock(uint64_t handle, enum nnb_handle_kind kind) {
 }
 
 void nnb_handle_unlock(struct nnb_slot *slot) {
-    /* SYNC POINT R: what is offered is as it will be for who enters next. */
+    /* SYNC POINT R: the slot's content is complete for the next thread that takes the lock. */
     nnb_unlock(&slot->fast.busy);
 }
 
 struct nnb_native_execution *nnb_slot_native(struct nnb_slot *slot) {
-    /* SYNC POINT W: the native execution is there before its address is. TRUST: memory of this process. */
+    /* SYNC POINT W: the native execution is stored before its address. TRUST: memory of this process. */
     return (struct nnb_native_execution *)(uintptr_t)nnb_load_acquire_u64(&slot->fast.native);
 }
 
 void nnb_slot_set_native(struct nnb_slot *slot, struct nnb_native_execution *native) {
-    /* SYNC POINT W: see nnb_slot_native; or the Python side has all that the native execution had. */
+    /* SYNC POINT W: see nnb_slot_native; or the Python side has adopted the whole native execution. */
     nnb_store_release_u64(&slot->fast.native, (uint64_t)(uintptr_t)native);
 }
 
@@ -129,7 +130,7 @@ void nnb_slot_drop_native(struct nnb_slot *slot) {
         return;
     }
     nnb_slot_set_native(slot, NULL);
-    /* SYNC POINT U: nothing looks at the argument sizes any more. */
+    /* SYNC POINT U: this execution no longer reads the argument sizes. */
     nnb_fence();
     (void)nnb_count_u32(&native->sizes->executions, UINT32_MAX); /* one less */
     free(native);
@@ -163,7 +164,7 @@ uint32_t nnb_handles_visit(void (*visit)(struct nnb_slot *slot)) {
 }
 
 bool nnb_slot_computes(struct nnb_slot *slot) {
-    /* SYNC POINT X: nothing but that a run is inside, or is not. TRUST: memory of this process. */
+    /* SYNC POINT X: only whether a run is inside. TRUST: memory of this process. */
     return nnb_load_acquire_u32(&slot->fast.computing) != 0;
 }
 
@@ -172,7 +173,7 @@ void nnb_slot_set_computing(struct nnb_slot *slot, bool computes) {
     nnb_store_release_u32(&slot->fast.computing, computes ? 1 : 0);
 }
 
-/* Frees a slot whose handle has ended for another object, with the list's lock held. */
+/* Makes a slot free for another object after its handle has ended; the list's lock is held. */
 static void give_back(struct nnb_slot *slot, uint64_t handle) {
     if (slot->generation < GENERATION_MASK) { /* otherwise a handle's value would occur twice */
         slot->next_free = first_free;
@@ -184,7 +185,7 @@ void nnb_handle_end(uint64_t handle, enum nnb_handle_kind kind) {
     pthread_mutex_lock(&lock);
     struct nnb_slot *slot = nnb_handle_slot(handle, kind);
     if (slot != NULL) {
-        /* SYNC POINT Q: nothing is handed over but that the handle has ended. */
+        /* SYNC POINT Q: publishes only that the handle has ended. */
         nnb_store_release_u64(&slot->handle, 0);
         give_back(slot, handle);
     }

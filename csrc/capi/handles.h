@@ -1,8 +1,8 @@
 /* Makes, finds and ends handles, the opaque pointers that programs hold.
  *
- * A handle is not an address but a number that no pointer of the program can equal: a tag that makes it
- * non-canonical, the object's kind, the slot's generation, the slot. So a freed, foreign or wild handle is
- * recognised without being followed, and is never mistaken for a newer object in the same slot.
+ * A handle is not an address but a number that no pointer of the program can equal. It consists of a tag that
+ * makes it non-canonical, the object's kind, the slot's generation, and the slot. So a freed, foreign or wild
+ * handle is recognised without a memory access, and is never taken for a newer object in the same slot.
  *
  * Any thread. */
 #ifndef NNB_CAPI_HANDLES_H
@@ -15,7 +15,7 @@
 #include "fast.h"
 #include "functions.h"
 
-/* A word of a call that is an address and no handle. */
+/* The address in a call's word that is not a handle. */
 static inline void *nnb_address(int64_t word) { return (void *)(uintptr_t)word; }
 
 struct nnb_slot {
@@ -25,17 +25,17 @@ struct nnb_slot {
     struct nnb_fast fast;  /* of an execution: the way that needs no interpreter */
 };
 
-/* A new handle; 0 if the table is full. */
+/* Makes a new handle; 0 if the table is full. */
 uint64_t nnb_handle_new(enum nnb_handle_kind kind);
 
 /* The slot of a valid handle of this kind; NULL for any other value. A slot's memory is never freed, so it may be
  * read even if another thread frees the handle meanwhile. */
 struct nnb_slot *nnb_handle_slot(uint64_t handle, enum nnb_handle_kind kind);
 
-/* As nnb_handle_slot, but with `fast` locked, which waits for other threads; NULL if the handle has ended. */
+/* As nnb_handle_slot, but locks `fast`, for which it waits; NULL if the handle has ended. */
 struct nnb_slot *nnb_handle_lock(uint64_t handle, enum nnb_handle_kind kind);
 
-/* As before, but without waiting: NULL also if another thread has locked it. */
+/* As nnb_handle_lock, but without waiting: also NULL if another thread has locked the slot. */
 struct nnb_slot *nnb_handle_try_lock(uint64_t handle, enum nnb_handle_kind kind);
 
 void nnb_handle_unlock(struct nnb_slot *slot);
@@ -48,7 +48,8 @@ void nnb_slot_set_native(struct nnb_slot *slot, struct nnb_native_execution *nat
  * locked. */
 void nnb_slot_drop_native(struct nnb_slot *slot);
 
-/* Clears all that the Python side has entered for a handle, except a native execution; the slot is locked. */
+/* Clears everything that the Python side has entered for a handle, except a native execution; the slot is
+ * locked. */
 void nnb_slot_withdraw(struct nnb_slot *slot);
 
 /* Calls `visit` with each slot, locked. Returns the number of slots that it skipped, since other threads had locked

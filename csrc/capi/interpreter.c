@@ -24,9 +24,9 @@ static nnb_atomic_u32 explained;
 
 static uint64_t new_handle(uint32_t kind) { return nnb_handle_new((enum nnb_handle_kind)kind); }
 
-/* Called by the Python side after a computation of `execution`, with the request that C may run from now on, and with
- * NULL before a computation that C must not repeat. This thread has not locked the execution's slot. A run that is
- * under way does not use the new request. */
+/* Called by the Python side after a computation of `execution`, with the request that C may run from now on;
+ * and with NULL before a computation that C must not repeat. The calling thread has not locked the
+ * execution's slot. A run that is under way does not use the new request. */
 static void offer(uint64_t execution, const struct nnb_fast_run *run) {
     struct nnb_slot *slot = run == NULL ? nnb_handle_lock(execution, NNB_EXECUTION)
                                         : nnb_handle_try_lock(execution, NNB_EXECUTION);
@@ -47,7 +47,7 @@ static void offer_sizes(uint64_t compilation, struct nnb_argument_sizes *sizes) 
 static void offer_memory(uint64_t memory, uint64_t size) {
     struct nnb_slot *slot = nnb_handle_lock(memory, NNB_MEMORY);
     if (slot != NULL) {
-        /* SYNC POINT Y: nothing is handed over but the number. */
+        /* SYNC POINT Y: publishes only the number. */
         nnb_store_release_u64(&slot->fast.size, size);
         nnb_handle_unlock(slot);
     }
@@ -80,12 +80,12 @@ static void withdraw(struct nnb_slot *slot) {
 static uint32_t end(void) {
     /* SYNC POINT S: see in_child. TRUST: memory of this process. */
     if (nnb_load_acquire_u32(&gone) == FORKED) {
-        return 0; /* threads that the child has not may hold the locks */
+        return 0; /* threads that do not exist in the child may hold the locks */
     }
-    /* SYNC POINT S: a call that does not see this is counted by nnb_interpreter_enter. */
+    /* SYNC POINT S: nnb_interpreter_enter counts a call that does not see this. */
     nnb_store_release_u32(&gone, FINALIZED);
     nnb_fence();
-    /* SYNC POINT Z: a call that has left does nothing more with the interpreter. TRUST: memory of this process. */
+    /* SYNC POINT Z: a call that has left no longer uses the interpreter. TRUST: memory of this process. */
     return nnb_load_acquire_u32(&inside) + nnb_handles_visit(withdraw);
 }
 
@@ -194,13 +194,14 @@ static bool start_own(void) {
         return false;
     }
     bool connected = connect_to(&python, true);
-    (void)python.save_thread(); /* whichever thread calls next takes the lock */
+    (void)python.save_thread(); /* the next thread that calls takes the lock */
     return connected;
 }
 
 static void in_child(void) {
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* a thread that the child has not may hold it */
-    /* SYNC POINT S: a word of this process alone, which has one thread now. TRUST: memory of this process. */
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* a thread that does not exist in the child may hold
+                                                        * it */
+    /* SYNC POINT S: this process has a single thread now. TRUST: memory of this process. */
     if (nnb_load_acquire_u32(&state) != UNTRIED) {
         /* SYNC POINT S: see above. */
         nnb_store_release_u32(&gone, FORKED);
@@ -232,10 +233,10 @@ static bool is_started(void) {
     pthread_mutex_lock(&lock);
     now = nnb_load_relaxed_u32(&state); /* TRUST: memory of this process */
     if (now == UNTRIED) {
-        /* SYNC POINT S: a child that is forked meanwhile has half an interpreter. */
+        /* SYNC POINT S: a child that is forked during the start has an incomplete interpreter. */
         nnb_store_release_u32(&state, STARTING);
         now = start() ? STARTED : REFUSED;
-        /* SYNC POINT T: what the Python side has set is visible to who sees the state. */
+        /* SYNC POINT T: the Python side's functions are visible to a thread that sees the state. */
         nnb_store_release_u32(&state, now);
     }
     pthread_mutex_unlock(&lock);
@@ -246,7 +247,8 @@ static void say_that_it_is_gone(void) {
     /* SYNC POINT S: see in_child. TRUST: memory of this process. */
     if (nnb_load_acquire_u32(&gone) == FORKED) {
         nnb_log("this process was forked from one that used NNAPI: it cannot use it itself");
-    } else if (nnb_fetch_or_u32(&explained, 1) == 0) { /* SYNC POINT S: nothing but that it was said */
+    } else if (nnb_fetch_or_u32(&explained, 1) == 0) { /* SYNC POINT S: publishes only that the message was
+                                                        * written */
         nnb_complain("the Python of this process has ended: NNAPI can no longer be used in it");
     }
 }

@@ -9,9 +9,9 @@
 /* The functions of the Python side; complete once nnb_interpreter_enter has been true. */
 extern struct nnb_exchange nnb_services;
 
-/* Begins a call of the Python side, after which nnb_interpreter_leave comes; starts the interpreter if it has not been
- * tried. False if it cannot: one line on stderr has given the reason, but for a call that frees: nothing is lost with it if the
- * interpreter is gone. */
+/* Begins a call of the Python side, which nnb_interpreter_leave ends; starts the interpreter at the first
+ * call. False if there is no interpreter. Then a line on stderr has given the reason, except for a call that
+ * frees: it need not do anything without the interpreter. */
 bool nnb_interpreter_enter(bool frees);
 void nnb_interpreter_leave(void);
 

@@ -11,7 +11,8 @@
 #include "interpreter.h"
 #include "log.h"
 
-/* The slot of a native execution, locked; NULL for any other, and while C computes it: then `*computes`. */
+/* Locks and returns the slot of a native execution. NULL for other executions, and, with `*computes` set,
+ * while C computes this one. */
 static struct nnb_slot *lock_native(uint64_t execution, bool *computes) {
     struct nnb_slot *slot;
     *computes = false;
@@ -32,7 +33,8 @@ static struct nnb_slot *lock_native(uint64_t execution, bool *computes) {
     return NULL;
 }
 
-/* A compilation's argument sizes, which stay until its last native execution is dropped; NULL if it has none. */
+/* Takes a compilation's argument sizes, which stay valid until its last native execution is dropped; NULL
+ * without any. */
 static struct nnb_argument_sizes *take_sizes(uint64_t compilation) {
     struct nnb_slot *slot = nnb_handle_try_lock(compilation, NNB_COMPILATION);
     if (slot == NULL) {
@@ -58,7 +60,7 @@ static bool create(uint64_t compilation, uint64_t *room) {
     if (slot == NULL) {
         (void)nnb_count_u32(&sizes->executions, UINT32_MAX);
         free(native);
-        return false; /* the Python side finds no room either */
+        return false; /* the Python side would also find no room */
     }
     native->sizes = sizes;
     nnb_slot_set_native(slot, native);
@@ -70,7 +72,7 @@ static bool is_set(const struct nnb_place *argument) {
     return argument->address != NULL || argument->memory != 0;
 }
 
-/* Whether the type that a program gives an argument is the one that the model declares: then it says nothing new. */
+/* Whether the type that a program gives for an argument equals the type that the model declares. */
 static bool is_declared(const ANeuralNetworksOperandType *given, const struct nnb_argument_type *declared) {
     return given->type == declared->type && given->dimensionCount == declared->rank &&
            memcmp(&given->scale, &declared->scale, sizeof given->scale) == 0 &&
@@ -79,8 +81,8 @@ static bool is_declared(const ANeuralNetworksOperandType *given, const struct nn
             memcmp(given->dimensions, declared->dimensions, declared->rank * sizeof *given->dimensions) == 0);
 }
 
-/* The argument that a call sets, if it is as long and of the type that the model declares and has not been set; NULL if
- * the Python side must check it. */
+/* The argument that a call sets, if it is not set yet and has the length and the type that the model
+ * declares; NULL if the Python side must check it. */
 static struct nnb_place *unset_argument(struct nnb_native_execution *native, bool is_output, int64_t index,
                                         const ANeuralNetworksOperandType *type, uint64_t length) {
     const struct nnb_argument_sizes *sizes = native->sizes;
@@ -111,8 +113,8 @@ static bool note_address(struct nnb_native_execution *native, bool is_output, co
 /* Bytes of a memory that arguments of native executions may lie in; 0 if the Python side must check each argument. */
 static uint64_t size_of_memory(uint64_t memory) {
     struct nnb_slot *slot = nnb_handle_slot(memory, NNB_MEMORY);
-    /* SYNC POINT Y: see offer_memory. If the memory is freed meanwhile, the size may be another memory's: no cached
-     * request is bound to a handle that has ended. TRUST: memory of this process. */
+    /* SYNC POINT Y: see offer_memory. If the memory is freed meanwhile, the size may be another memory's, but
+     * no cached request is bound to a handle that has ended. TRUST: memory of this process. */
     return slot == NULL ? 0 : nnb_load_acquire_u64(&slot->fast.size);
 }
 
@@ -164,19 +166,19 @@ static bool suits(const struct nnb_cached_request *cached, const struct nnb_nati
     return same;
 }
 
-/* The cached request of a burst that fits a native execution, marked as busy. NULL if no request fits, or another
- * execution runs it: then `*is_busy`. */
+/* Finds the cached request of a burst that fits a native execution, and marks it as busy. NULL if no request
+ * fits, or, with `*is_busy` set, if another execution runs it. */
 static struct nnb_cached_request *take(uint64_t burst, const struct nnb_native_execution *native, bool *is_busy) {
     *is_busy = false;
     struct nnb_slot *slot = nnb_handle_try_lock(burst, NNB_BURST);
     if (slot == NULL) {
-        return NULL; /* freed, or just being looked at by another thread: the Python side sorts that out */
+        return NULL; /* freed, or locked by another thread: the Python side handles that */
     }
     struct nnb_cached_request *cached = NULL;
     for (uint32_t i = 0; cached == NULL && i < slot->fast.cached_count; i++) {
         cached = suits(slot->fast.cached[i], native) ? slot->fast.cached[i] : NULL;
     }
-    /* SYNC POINT V: what the execution before has done to the pool is over. */
+    /* SYNC POINT V: the execution before has finished with the pool. */
     if (cached != NULL && !nnb_try_lock(&cached->busy)) {
         *is_busy = true;
         cached = NULL;
@@ -185,13 +187,13 @@ static struct nnb_cached_request *take(uint64_t burst, const struct nnb_native_e
     return cached;
 }
 
-/* So many slow runs one after the other are no longer waited for where they are started. */
+/* After this many slow runs in a row, startCompute no longer waits for a run. */
 #define MOST_SLOW 8u
 
 static bool starts(enum nnb_mode mode) { return mode == NNB_ASYNC || mode == NNB_ASYNC_WITH_DEPS; }
 
-/* Runs a request that was taken for a native execution whose slot is locked, and releases it. False if the burst
- * computes for another one: then nothing was done. */
+/* Runs a request that was taken for a native execution whose slot is locked, and releases it. False, with
+ * nothing done, if the burst computes for another execution. */
 static bool run(struct nnb_slot *slot, uint64_t execution, struct nnb_cached_request *cached, enum nnb_mode mode,
                 int *result) {
     struct nnb_native_execution *native = nnb_slot_native(slot);
@@ -203,7 +205,7 @@ static bool run(struct nnb_slot *slot, uint64_t execution, struct nnb_cached_req
     nnb_slot_set_computing(slot, true);
     int status = cached->run(cached->bound);
     if (status == NNB_RUN_BUSY) {
-        code = ANEURALNETWORKS_BAD_STATE; /* and it stays as it is */
+        code = ANEURALNETWORKS_BAD_STATE; /* and its state does not change */
     } else if (status != 0) {
         int64_t finished = nnb_services.finish_cached(execution, native, cached, status);
         code = (int)(finished & ~(int64_t)NNB_IN_PLACE);
@@ -220,13 +222,13 @@ static bool run(struct nnb_slot *slot, uint64_t execution, struct nnb_cached_req
     if (starts(mode)) {
         cached->slow = nnb_now_ns() - began_ns > cached->quick_ns ? cached->slow + 1 : 0;
     }
-    /* SYNC POINT V: the pool is the next execution's. */
+    /* SYNC POINT V: the next execution may use the pool. */
     nnb_unlock(&cached->busy);
     *result = code;
     return status != NNB_RUN_BUSY;
 }
 
-/* As `take`, for an execution that may compute: NULL also if it has, or lacks an argument. */
+/* As `take`, but also NULL if the execution has already computed, or lacks an argument. */
 static struct nnb_cached_request *take_ready(uint64_t burst, const struct nnb_native_execution *native, bool *is_busy) {
     const struct nnb_argument_sizes *sizes = native->sizes;
     *is_busy = false;
@@ -235,8 +237,8 @@ static struct nnb_cached_request *take_ready(uint64_t burst, const struct nnb_na
                : take(burst, native, is_busy);
 }
 
-/* Computes a native execution that is locked over a burst. False if nothing was done: the Python side must do it, or
- * the burst computes for another execution, then `*is_busy`. */
+/* Computes a locked native execution over a burst. False if nothing was done: the Python side must do it, or,
+ * with `*is_busy` set, the burst computes for another execution. */
 static bool compute_over(uint64_t burst, struct nnb_slot *slot, const int64_t *words, enum nnb_mode mode, int *code,
                          bool *is_busy) {
     struct nnb_cached_request *cached = take_ready(burst, nnb_slot_native(slot), is_busy);
@@ -255,13 +257,15 @@ static bool burst_compute(struct nnb_slot *slot, const int64_t *words, int *code
     return done || is_busy;
 }
 
-/* The burst that the Python side has opened for this thread, for computations that name none; else 0. */
+/* The burst that the Python side has opened for this thread's computations without a given burst; 0 without
+ * one. */
 static uint64_t burst_of_thread(const struct nnb_argument_sizes *sizes) {
     uint64_t me = (uint64_t)pthread_self(); /* Python calls it the thread's identity, too */
     for (uint32_t i = 0; i < sizes->thread_count; i++) {
         struct nnb_thread_burst *row = &sizes->threads[i];
-        /* SYNC POINT M: see nnb_thread_burst_set. If it is taken from this thread meanwhile, the burst may be another
-         * thread's: each computes right or finds it busy. TRUST: memory of this process. */
+        /* SYNC POINT M: see nnb_thread_burst_set. If the row is cleared meanwhile, the burst may become
+         * another thread's: each thread computes correctly or finds it busy. TRUST: memory of this process.
+         * */
         if (nnb_load_acquire_u64(&row->thread) == me) {
             if (nnb_load_relaxed_u32(&row->used) == 0) { /* TRUST: memory of this process */
                 nnb_store_release_u32(&row->used, 1); /* SYNC POINT M: see nnb_thread_burst_was_used */
@@ -274,12 +278,12 @@ static uint64_t burst_of_thread(const struct nnb_argument_sizes *sizes) {
 
 static bool compute(struct nnb_slot *slot, const int64_t *words, int *code) {
     uint64_t burst = burst_of_thread(nnb_slot_native(slot)->sizes);
-    bool is_busy; /* by a call that this one interrupts: it goes the ordinary way */
+    bool is_busy; /* locked by a call that this one interrupts: Python carries this one out */
     return burst != 0 && compute_over(burst, slot, words, NNB_SYNC, code, &is_busy);
 }
 
-/* Computes a native execution, which is quick, where it is started, and makes an event that has ended. False if nothing
- * was done. */
+/* Computes a quick native execution on the thread that starts it, and makes an event that has ended. False if
+ * nothing was done. */
 static bool start(struct nnb_slot *slot, const int64_t *words, uint64_t *event, enum nnb_mode mode) {
     uint64_t burst = burst_of_thread(nnb_slot_native(slot)->sizes);
     bool is_busy;
@@ -300,7 +304,7 @@ static bool start(struct nnb_slot *slot, const int64_t *words, uint64_t *event, 
         nnb_handle_end(made, NNB_EVENT);
         return false;
     }
-    /* SYNC POINT AB: what was computed is there for who finds that it has ended. */
+    /* SYNC POINT AB: the results are visible to a thread that finds the event ended. */
     nnb_store_release_u32(&nnb_handle_slot(made, NNB_EVENT)->fast.ended, (uint32_t)code + 1);
     *event = made;
     return true;
@@ -313,7 +317,7 @@ static uint32_t ended(uint64_t event) {
     return slot == NULL ? 0 : nnb_load_acquire_u32(&slot->fast.ended);
 }
 
-/* Whether all of a list of events have ended, as C knows. */
+/* Whether C knows that all events of a list have ended. */
 static bool all_ended(const uint64_t *events, int64_t count) {
     bool found = true;
     for (int64_t i = 0; found && i < count; i++) {
@@ -322,7 +326,8 @@ static bool all_ended(const uint64_t *events, int64_t count) {
     return found;
 }
 
-/* The same behind events. One whose arguments all lie in memories gets a fence from the Python side. */
+/* The same with dependencies. If all arguments lie in memories, the Python side must give the event a fence.
+ * */
 static bool start_behind(struct nnb_slot *slot, const int64_t *words) {
     const struct nnb_native_execution *native = nnb_slot_native(slot);
     bool has_address = false;
@@ -344,14 +349,14 @@ static bool free_event(uint64_t event) {
         nnb_handle_unlock(slot);
         return false;
     }
-    /* SYNC POINT AB: nothing is handed over; the slot's next event has not ended. */
+    /* SYNC POINT AB: publishes nothing else; the slot's next event has not ended. */
     nnb_store_release_u32(&slot->fast.ended, 0);
     nnb_handle_end_locked(slot, event);
     return true;
 }
 
-/* The declared type of an output that was computed, which C does only if all extents are known; NULL if the Python side
- * must answer. */
+/* The declared type of a computed output, since C computes only outputs with known extents; NULL if the
+ * Python side must answer. */
 static const struct nnb_argument_type *computed_output(const struct nnb_native_execution *native, int64_t index) {
     const struct nnb_argument_sizes *sizes = native->sizes;
     return native->completed && index >= 0 && index < sizes->output_count
@@ -390,7 +395,7 @@ static bool call_locked(enum nnb_function function, struct nnb_slot *slot, const
         return note_range(nnb_slot_native(slot), false, words);
     case NNB_EXECUTION_SET_OUTPUT_FROM_MEMORY:
         return note_range(nnb_slot_native(slot), true, words);
-    case NNB_EXECUTION_SET_REUSABLE: /* it is not, unless that is asked for */
+    case NNB_EXECUTION_SET_REUSABLE: /* it stays not reusable, unless the call sets that */
         return words[1] == 0 && !nnb_slot_native(slot)->completed;
     case NNB_EXECUTION_COMPUTE:
         return compute(slot, words, code);
@@ -425,7 +430,7 @@ bool nnb_native_call(enum nnb_function function, const int64_t *words, int *code
     bool computes;
     struct nnb_slot *slot = lock_native((uint64_t)words[0], &computes);
     if (slot == NULL) {
-        return false; /* one that computes is refused once the arguments have been checked */
+        return false; /* a computing execution is refused after the arguments are checked */
     }
     if (function == NNB_EXECUTION_FREE) {
         nnb_slot_drop_native(slot);

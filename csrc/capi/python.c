@@ -56,7 +56,7 @@ static bool went_well(struct nnb_python_status status) {
 bool nnb_python_initialize(const struct nnb_python *python, const char *program) {
     struct nnb_python_preconfig before;
     python->preconfig_init(&before);
-    before.utf8_mode = 1; /* whatever the program's locale is, which stays as it is */
+    before.utf8_mode = 1; /* independent of the program's locale, which does not change */
     if (!went_well(python->preinitialize(&before))) {
         return false;
     }
@@ -65,7 +65,8 @@ bool nnb_python_initialize(const struct nnb_python *python, const char *program)
         nnb_complain("Python does not start: cannot decode %s", program);
         return false;
     }
-    python->set_program_name(name); /* kept: the interpreter may look at it until the process ends */
+    python->set_program_name(name); /* never freed, since the interpreter may read it until the process ends
+                                     * */
     struct nnb_python_config config;
     python->config_init(&config);
     bool started = went_well(python->initialize(&config));

@@ -1,6 +1,6 @@
-/* Looks up the few functions of libpython that the library calls at run time; it links none.
- *
- * All are in the limited API but those that start an interpreter. */
+/* Looks up the few functions of libpython that the library calls, at run time; the library does not link
+ * libpython. 
+ * All but those that start an interpreter are in the limited API. */
 #ifndef NNB_CAPI_PYTHON_H
 #define NNB_CAPI_PYTHON_H
 
@@ -15,7 +15,7 @@ struct nnb_python_status {
     int exit_code;
 };
 
-/* PyPreConfig of 3.11 to 3.13 (one layout), with room behind it. */
+/* PyPreConfig of Python 3.11 to 3.13 (the same layout), with room for more fields. */
 struct nnb_python_preconfig {
     int config_init;
     int parse_argv;
@@ -28,7 +28,7 @@ struct nnb_python_preconfig {
     int room[56];
 };
 
-/* PyConfig, whose layout differs between versions: nothing in it is named here. */
+/* PyConfig, whose layout differs between versions, so its fields are not declared. */
 struct nnb_python_config {
     _Alignas(16) char room[4096];
 };
@@ -58,8 +58,9 @@ struct nnb_python {
 /* Looks the functions up in `library` (from dlopen, or RTLD_DEFAULT); false with one line on stderr. */
 bool nnb_python_look_up(struct nnb_python *python, void *library);
 
-/* Starts an interpreter that leaves signals, locale and argv alone and takes its packages from the environment of
- * `program`. False with one line on stderr. The calling thread then holds the interpreter lock. */
+/* Starts an interpreter that does not change signals, locale and argv, and takes its packages from the
+ * environment of `program`. The calling thread then holds the interpreter lock. False with one line on stderr
+ * after a failure. */
 bool nnb_python_initialize(const struct nnb_python *python, const char *program);
 
 #endif

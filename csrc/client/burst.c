@@ -30,7 +30,8 @@ static nnburst_burst *find_burst(nnburst_device *device, uint64_t callback) {
     return NULL;
 }
 
-/* Copies of the memories' descriptors, and their sizes; false if a slot is not in use, or there is no descriptor left. */
+/* Copies the memories' descriptors and sizes; false if a slot is not in use, or no more descriptors can be
+ * made. */
 static bool find_memories(const nnburst_burst *burst, const struct nnb_upcall *upcall, uint64_t *sizes,
                           int *fds, uint32_t *fd_count) {
     for (uint32_t i = 0; i < upcall->slot_count; i++) {
@@ -131,7 +132,8 @@ void nnb_release_slot(nnburst_burst *burst, int32_t slot) {
     nnb_pack_free_memory(&pack, burst->handle, slot);
     if (nnb_call_for_nothing(device, &pack, bytes, CALL_TIMEOUT_NS) == NNBURST_NO_ERROR) {
         (void)pthread_mutex_lock(&device->lock);
-        burst->slots[slot].is_retired = false; /* otherwise the driver may still hold it: its number is not used again */
+        burst->slots[slot].is_retired = false; /* otherwise the driver may still use it: its number is not
+                                                * used again */
         (void)pthread_mutex_unlock(&device->lock);
     }
 }
@@ -145,7 +147,7 @@ static void renew_slots(nnburst_burst *burst) {
 
 /* -- opening ---------------------------------------------------------------------------------------------- */
 
-/* Cores that the calling thread may run on; how many. */
+/* Finds the cores that the calling thread may run on; returns their number. */
 static uint32_t allowed_cores(uint32_t *cores, uint32_t room) {
     cpu_set_t allowed;
     uint32_t count = 0;
@@ -171,7 +173,7 @@ static nnb_atomic_u32 *flag_of(const struct nnb_region *region, const struct nnb
     return (nnb_atomic_u32 *)(void *)(region->data + layout->event_flag);
 }
 
-/* Has the driver open the burst; whether both sides may spin. */
+/* Has the driver open the burst; finds whether both sides may spin. */
 static int call_open(nnburst_burst *burst, const struct nnb_open_burst *call, const int *fds,
                      uint64_t deadline_ns, uint64_t *handle, bool *may_spin) {
     struct nnb_connection *connection = &burst->model->device->connection;
@@ -190,7 +192,7 @@ static int call_open(nnburst_burst *burst, const struct nnb_open_burst *call, co
     return code;
 }
 
-/* Number by which the driver calls the burst from now on. */
+/* Makes the number by which the driver names the burst in upcalls. */
 static uint64_t new_callback(nnburst_burst *burst) {
     nnburst_device *device = burst->model->device;
     (void)pthread_mutex_lock(&device->lock);

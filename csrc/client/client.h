@@ -1,8 +1,8 @@
-/* What is behind the pointers of nnburst.h. Each parent owns its children and frees them with itself.
+/* The structs behind the pointers of nnburst.h. Each parent owns its children, which are freed with it.
  *
- * Any thread may use a device and its models; `lock` of the device guards their lists and the slots of bursts, which
- * the connection's thread looks into. A burst and its requests are one thread's at a time: csrc/gate.h refuses a second
- * one. No lock is taken between a run and its return. */
+ * Any thread may use a device and its models; the device's `lock` guards their lists and the slots of bursts,
+ * which the connection's thread reads. Only one thread at a time may use a burst and its requests:
+ * csrc/gate.h refuses a second one. No lock is taken between a run and its return. */
 #ifndef NNB_CLIENT_H
 #define NNB_CLIENT_H
 
@@ -83,7 +83,7 @@ struct nnburst_burst {
     uint32_t submitted_count;
 };
 
-/* Where one argument lies. */
+/* The place of one argument. */
 struct nnb_place {
     nnburst_memory *memory; /* NULL until it is known */
     uint64_t offset;
@@ -118,7 +118,8 @@ struct nnburst_request {
     bool is_submitted;
 };
 
-/* Forks that this process has come through as the child: what was made before the last one is the parent's. */
+/* Number of forks between the first process and this one; objects from before the last fork belong to the
+ * parent. */
 extern uint32_t nnb_forks;
 
 /* Whether a device was opened by this very process. */
@@ -127,30 +128,31 @@ static inline bool nnb_is_ours(const nnburst_device *device) { return device->fo
 /* BAD_STATE in a forked child. */
 int nnb_check_ours(const nnburst_device *device);
 
-/* Makes a call that has no result, and waits for it. */
+/* Makes a call that has no result, and waits until it has ended. */
 int nnb_call_for_nothing(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
                          uint64_t timeout_ns);
 
-/* nnburst_reconnect, which `waits` for a service that is not there; else UNAVAILABLE_DEVICE at once. */
+/* Reconnects, as nnburst_reconnect; `waits` for a service that is not there, else UNAVAILABLE_DEVICE at once.
+ * */
 int nnb_reconnect(nnburst_device *device, bool waits, uint64_t timeout_ns);
 
-/* Has the driver drop a handle; whatever comes of it. */
+/* Has the driver drop a handle; errors are ignored. */
 void nnb_release_handle(nnburst_device *device, uint64_t handle);
 
 /* -- model.c ---------------------------------------------------------------------------------------------- */
 
-/* Opens a model and its bursts again on a new connection; BAD_DATA if it looks different now. */
+/* Opens a model and its bursts again on a new connection; BAD_DATA if the model has changed. */
 int nnb_reopen_model(nnburst_model *model, uint64_t deadline_ns);
 
-/* Frees a model that is on no list, and its bursts; the driver is told by the caller, or is gone. */
+/* Frees a model that is on no list, and its bursts; the caller notifies the driver, if it is still there. */
 void nnb_free_model(nnburst_model *model, bool is_ours);
 
 /* -- burst.c ---------------------------------------------------------------------------------------------- */
 
-/* Opens a burst, whose model is open, over new rings; those that it had are let go of once there are new ones. */
+/* Opens a burst of an open model over new rings; the old rings are released after that. */
 int nnb_attach_burst(nnburst_burst *burst, uint64_t deadline_ns);
 
-/* Frees a burst that is on no list; the driver is told by the caller, or is gone. */
+/* Frees a burst that is on no list; the caller notifies the driver, if it is still there. */
 void nnb_free_burst(nnburst_burst *burst);
 
 /* Ends all runs of a burst, now and from now on. Any thread; its rings are mapped. */
@@ -160,10 +162,10 @@ void nnb_stop_burst(nnburst_burst *burst);
 void nnb_answer_upcall(void *device, const struct nnb_upcall *upcall, struct nnb_pack *answer, int *fds,
                        uint32_t *fd_count);
 
-/* The slot of a memory, which has one more user then; -1 if memory is short. */
+/* Finds or makes the slot of a memory, and adds a user; -1 without enough memory. */
 int32_t nnb_slot_of(nnburst_burst *burst, nnburst_memory *memory);
 
-/* One user less; the driver forgets a slot without. */
+/* Removes a user of a slot; the driver drops a slot without users. */
 void nnb_release_slot(nnburst_burst *burst, int32_t slot);
 
 /* -- memory.c --------------------------------------------------------------------------------------------- */
@@ -172,13 +174,13 @@ void nnb_hold_memory(nnburst_memory *memory);
 
 /* -- request.c -------------------------------------------------------------------------------------------- */
 
-/* BAD_DATA: the model has no such input or output. */
+/* Fails with BAD_DATA: the model has no such input or output. */
 int nnb_fail_no_such(const char *kind, uint32_t index);
 
-/* After a reconnection: nothing is out, and the next result is read whole. */
+/* Resets a request after a reconnection: it is not under way, and the next result is read as a whole. */
 void nnb_renew_request(nnburst_request *request);
 
-/* Frees a request that is on no list, and not its slots. */
+/* Frees a request that is on no list, but not its slots. */
 void nnb_drop_request(nnburst_request *request);
 
 #endif

@@ -18,7 +18,7 @@
 
 #define PACKET_BYTES (NNB_MAX_INLINE_BYTES + NNB_ENVELOPE_BYTES)
 #define SEND_TIMEOUT_NS 5000000000u
-#define SCARCE_PAUSE_NS 5000000 /* until the kernel may have what it lacked: there is no signal for it */
+#define SCARCE_PAUSE_NS 5000000 /* before trying again what the kernel lacked resources for */
 #define STACK_BYTES (256u * 1024u)
 #define LOWEST_LEVEL 3 /* bursts came with 1.2 */
 #define ONE_WAY 0
@@ -30,7 +30,8 @@ static int dead(const struct nnb_connection *connection) {
 
 /* -- packets ---------------------------------------------------------------------------------------------- */
 
-/* Waits until a socket is ready for `events`: 1, 0 if the time was up, -1 if it cannot be waited for. */
+/* Waits until a socket is ready for `events`: returns 1, 0 after the deadline, -1 if the socket cannot be
+ * polled. */
 static int wait_for(int fd, short events, uint64_t deadline_ns) {
     for (;;) {
         uint64_t now = nnb_now_ns();
@@ -53,7 +54,7 @@ static bool is_scarce(int error) {
     return error == ETOOMANYREFS || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Sends a packet with descriptors. A ResultCode. */
+/* Sends a packet with descriptors. Returns a ResultCode. */
 static int send_packet(const struct nnb_connection *connection, int socket, const uint8_t *packet,
                        size_t bytes, const int *fds, uint32_t fd_count, uint64_t deadline_ns) {
     union {
@@ -106,7 +107,7 @@ static void close_all(int *fds, uint32_t *count) {
     }
 }
 
-/* Receives a packet with its descriptors; `*lost_fds` if there was no room for those in this process. */
+/* Receives a packet with its descriptors; sets `*lost_fds` if this process had no room for them. */
 static enum received receive_packet(int socket, int flags, uint8_t *packet, struct nnb_envelope *envelope,
                                     int *fds, uint32_t *fd_count, bool *lost_fds) {
     union {
@@ -124,7 +125,7 @@ static enum received receive_packet(int socket, int flags, uint8_t *packet, stru
     if (bytes < 0) {
         return errno == EAGAIN ? NOTHING_THERE : ENDED;
     }
-    /* All descriptors of a packet come in one header, and nothing else was asked for. */
+    /* All descriptors of a packet come in one header, and no other control data were requested. */
     const struct cmsghdr *found = CMSG_FIRSTHDR(&message);
     if (found != NULL && found->cmsg_level == SOL_SOCKET && found->cmsg_type == SCM_RIGHTS) {
         uint32_t more = (uint32_t)((found->cmsg_len - CMSG_LEN(0)) / sizeof(int));
@@ -136,7 +137,8 @@ static enum received receive_packet(int socket, int flags, uint8_t *packet, stru
     if (bytes == 0 && *fd_count == 0) {
         return ENDED;
     }
-    /* TRUST: the packet was copied out of the socket; what it declares is compared with what came. */
+    /* TRUST: the packet was copied out of the socket; its declared sizes are compared with the received ones.
+     * */
     bool fits = !(message.msg_flags & MSG_TRUNC) && nnb_read_envelope(packet, (size_t)bytes, envelope) &&
                 (*lost_fds || *fd_count == envelope->fds + (envelope->large_size != 0));
     if (!fits || (*lost_fds && *fd_count > NNB_MAX_FDS)) {
@@ -190,7 +192,7 @@ static void *serve_upcalls(void *argument) {
         close_all(fds, &fd_count); /* no upcall brings any */
         answer_upcall(connection, &envelope);
     }
-    /* SYNC POINT D: who sees the end sees what was noted about it. */
+    /* SYNC POINT D: a thread that sees the end also sees what was noted about it. */
     nnb_store_release_u32(&connection->ended, 1);
     (void)shutdown(connection->socket, SHUT_RDWR);
     connection->server.ended(connection->server.owner);
@@ -254,7 +256,7 @@ int nnb_answer_take(struct nnb_answer *answer, uint32_t index) {
     return fd;
 }
 
-/* A connection whose peer broke a rule cannot be trusted any more. */
+/* Ends a connection whose peer has broken a rule, since it can no longer be trusted. */
 static int broken(struct nnb_connection *connection) {
     (void)shutdown(connection->socket, SHUT_RDWR);
     (void)shutdown(connection->upcalls, SHUT_RDWR);
@@ -280,7 +282,7 @@ static int copy_large(struct nnb_answer *answer, uint64_t size, struct nnb_unpac
                                  : nnb_fail(NNBURST_OP_FAILED, "the driver's answer is too large");
 }
 
-/* Gives back what a call has made whose caller did not wait for it. */
+/* Releases the object that a call has made whose caller did not wait for it. */
 static void release_late(struct nnb_connection *connection, struct nnb_unpack body) {
     struct nnb_reply reply;
     uint64_t handle = nnb_read_reply(body, &reply) ? nnb_read_handle(reply.result) : 0;
@@ -295,7 +297,7 @@ static void release_late(struct nnb_connection *connection, struct nnb_unpack bo
     }
 }
 
-/* Waits for the answer to call `id`; those of calls that were given up before are dropped. */
+/* Waits for the answer to call `id`; answers to abandoned calls are dropped. */
 static int receive_answer(struct nnb_connection *connection, uint64_t id, uint64_t deadline_ns,
                           struct nnb_answer *answer) {
     for (;;) {

@@ -1,5 +1,5 @@
-/* A connection to a driver: calls over one socket, one at a time, and a thread that answers the driver's upcalls on
- * another and notices its end. Any thread may call. */
+/* A connection to a driver: calls over one socket, one at a time, and a thread that answers the driver's
+ * upcalls on another socket and notices the driver's end. Any thread may call. */
 #ifndef NNB_CONNECTION_H
 #define NNB_CONNECTION_H
 
@@ -10,13 +10,13 @@
 #include "atomics.h"
 #include "client/messages.h"
 
-/* What a driver asks or notifies of; runs on the connection's thread. */
+/* Handlers of a driver's upcalls and notifications; they run on the connection's thread. */
 struct nnb_upcalls {
     void *owner;
-    /* Writes the answer's body, and descriptors that go with it, which are closed afterwards. */
+    /* Writes the answer's body, and the descriptors for it, which are closed after sending. */
     void (*answer)(void *owner, const struct nnb_upcall *upcall, struct nnb_pack *answer, int *fds,
                    uint32_t *fd_count);
-    /* The driver is gone. The last call. */
+    /* Called last, when the driver is gone. */
     void (*ended)(void *owner);
 };
 
@@ -29,7 +29,7 @@ struct nnb_connection {
     nnb_atomic_u32 ended;
     pthread_mutex_t lock;
     pthread_cond_t idle;
-    bool is_calling; /* guarded by lock; who set it has `packet` for itself */
+    bool is_calling; /* guarded by lock; its holder may use `packet` */
     bool has_thread;
     uint64_t calls;
     pthread_t thread;
@@ -37,7 +37,7 @@ struct nnb_connection {
     uint8_t *upcall;
 };
 
-/* What a call was answered with. */
+/* The answer to a call. */
 struct nnb_answer {
     struct nnb_unpack result; /* in `packet` or `large` */
     uint8_t *large;
@@ -45,36 +45,37 @@ struct nnb_answer {
     uint32_t fd_count;
 };
 
-/* A closed connection, which nnb_connection_destroy ends. A ResultCode. */
+/* Makes a closed connection, which nnb_connection_destroy frees. Returns a ResultCode. */
 int nnb_connection_init(struct nnb_connection *connection);
 void nnb_connection_destroy(struct nnb_connection *connection);
 
-/* Introduces this process over a connected socket, which it owns from here on. A ResultCode; the connection is closed as
- * before if it is not NO_ERROR. */
+/* Introduces this process over a connected socket, which the connection owns from then on. Returns a
+ * ResultCode; the connection stays closed if it is not NO_ERROR. */
 int nnb_connection_open(struct nnb_connection *connection, int socket, uint64_t deadline_ns,
                         const struct nnb_upcalls *server);
 
-/* Ends it and its thread; fine if it is closed already. Not from its own thread. */
+/* Closes the connection and ends its thread; may be called twice. Not from the connection's own thread. */
 void nnb_connection_close(struct nnb_connection *connection);
 
-/* In a forked child: closes the descriptors, and makes every call fail from then on. The rest is the parent's. */
+/* In a forked child: closes the descriptors, and makes every later call fail. Everything else belongs to the
+ * parent. */
 void nnb_connection_abandon(struct nnb_connection *connection);
 
-/* Makes a call and waits for its answer: a ResultCode, that of the driver's status if it refuses. After NO_ERROR the
- * connection is the caller's until nnb_connection_done. `fds` stay the caller's. */
+/* Makes a call and waits for the answer. Returns a ResultCode: that of the driver's status if the driver
+ * refuses. After NO_ERROR no other thread can call until nnb_connection_done. `fds` stay the caller's. */
 int nnb_connection_call(struct nnb_connection *connection, const struct nnb_pack *body,
                         const uint8_t *begin, const int *fds, uint32_t fd_count, uint64_t deadline_ns,
                         struct nnb_answer *answer);
 
-/* Closes what is left of an answer's descriptors, and lets the next caller in. */
+/* Closes the remaining descriptors of an answer, and admits the next caller. */
 void nnb_connection_done(struct nnb_connection *connection, struct nnb_answer *answer);
 
-/* Hands a descriptor over; -1 if it is not there. */
+/* Takes a descriptor of the answer, which the caller closes; -1 if there is no such descriptor. */
 int nnb_answer_take(struct nnb_answer *answer, uint32_t index);
 
 /* Whether the driver is there. Any thread. */
 static inline bool nnb_connection_is_alive(struct nnb_connection *connection) {
-    /* SYNC POINT D: what was noted about the end is visible to who sees it.
+    /* SYNC POINT D: a thread that sees the end also sees what was noted about it.
      * TRUST: memory of this process. */
     return nnb_load_acquire_u32(&connection->ended) == 0;
 }

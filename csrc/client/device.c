@@ -1,4 +1,4 @@
-/* Services: finding them, connections to them, and what becomes of them in forked children. */
+/* Finds services, connects to them, and ends the connections in forked children. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 uint32_t nnb_forks;
 
-/* Devices that are open, for a child that this process may fork. */
+/* The open devices, for the handler in a forked child. */
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static nnburst_device *devices;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -33,7 +33,7 @@ static void in_parent(void) {
     (void)pthread_mutex_unlock(&devices_lock);
 }
 
-/* The driver must see the parent's end, however long the child lives. */
+/* Closes the child's copies, so that the driver notices the parent's end even if the child lives longer. */
 static void in_child(void) {
     nnb_forks++;
     for (nnburst_device *device = devices; device != NULL; device = device->next) {
@@ -79,7 +79,7 @@ int nnb_check_ours(const nnburst_device *device) {
 
 /* -- services --------------------------------------------------------------------------------------------- */
 
-/* The driver is gone: every run ends. On the connection's thread. */
+/* Ends every run when the driver is gone. Called on the connection's thread. */
 static void end_bursts(void *owner) {
     nnburst_device *device = owner;
     (void)pthread_mutex_lock(&device->lock);
@@ -106,7 +106,7 @@ static void free_device(nnburst_device *device) {
     free(device);
 }
 
-/* A device without a service. */
+/* Makes a device without a service. */
 static int make_device(nnburst_device **device) {
     nnburst_device *made = calloc(1, sizeof *made);
     if (made == NULL) {
@@ -123,7 +123,7 @@ static int make_device(nnburst_device **device) {
     return NNBURST_NO_ERROR;
 }
 
-/* Opens a device whose service is known unless `code` says otherwise; frees it if that fails. */
+/* Opens a device whose service was found if `code` is NO_ERROR; frees the device after a failure. */
 static int open_device(nnburst_device *opened, int code, uint64_t deadline_ns, nnburst_device **device) {
     if (code == NNBURST_NO_ERROR) {
         code = open_connection(opened, deadline_ns);
@@ -205,7 +205,7 @@ void nnb_release_handle(nnburst_device *device, uint64_t handle) {
 
 /* -- the end, and a new beginning ------------------------------------------------------------------------- */
 
-/* Lets threads into the bursts before `end` again; runs end with DEAD_OBJECT if nothing was opened. */
+/* Admits threads to the bursts before `end` again; runs end with DEAD_OBJECT if nothing was opened. */
 static void leave_all(nnburst_device *device, const nnburst_burst *end) {
     for (nnburst_model *model = device->models; model != NULL; model = model->next) {
         for (nnburst_burst *burst = model->bursts; burst != NULL; burst = burst->next) {
@@ -217,7 +217,8 @@ static void leave_all(nnburst_device *device, const nnburst_burst *end) {
     }
 }
 
-/* Ends the runs of all bursts and keeps every thread out of them; BUSY, and none is kept out, if one does not leave. */
+/* Ends the runs of all bursts and keeps threads out of them; BUSY, and no thread is kept out, if one does not
+ * leave. */
 static int enter_all(nnburst_device *device) {
     end_bursts(device);
     for (nnburst_model *model = device->models; model != NULL; model = model->next) {

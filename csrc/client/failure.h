@@ -1,16 +1,17 @@
-/* What a call failed with: a code for the program, a text for people. */
+/* Reports the failure of a call: a code for the program, and a text. */
 #ifndef NNB_FAILURE_H
 #define NNB_FAILURE_H
 
 #include <stdint.h>
 
-/* Notes why for the calling thread and returns `code`. Never between a run and its return: it formats. */
+/* Stores the text for the calling thread and returns `code`. Not allowed between a run and its return: it
+ * formats. */
 int nnb_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* NNBURST_UNEXPECTED_NULL of an argument. */
+/* Fails with NNBURST_UNEXPECTED_NULL for an argument. */
 int nnb_fail_null(const char *argument);
 
-/* NNBURST_OUT_OF_MEMORY of this process. */
+/* Fails with NNBURST_OUT_OF_MEMORY: this process has not enough memory. */
 int nnb_fail_short_of_memory(void);
 
 /* The ResultCode of an ErrorStatus. */

@@ -1,4 +1,4 @@
-/* Shared memory as programs hold it: counted, so that it goes with the last request that is bound to it. */
+/* Shared memory of programs; it is counted, and freed with the last request that is bound to it. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -41,7 +41,7 @@ size_t nnb_write_packet(uint8_t *packet, size_t room, uint64_t id, uint32_t fds,
 
 /* -- calls ------------------------------------------------------------------------------------------------ */
 
-/* A message of `fields` fields: a map that has its name, too. */
+/* Begins a message with `fields` fields: a map that also has the name. */
 static void begin(struct nnb_pack *pack, const char *name, uint32_t fields) {
     nnb_pack_map(pack, fields + 1);
     nnb_pack_text(pack, "message");
@@ -157,7 +157,8 @@ bool nnb_read_reply(struct nnb_unpack body, struct nnb_reply *reply) {
     return nnb_unpack_ended(&body);
 }
 
-/* Whether the map that is read has this name; its other fields are left to the caller, who meets it again. */
+/* Whether the map that is read has this name. The name is not consumed: the caller reads it again with the
+ * fields. */
 static bool is_named(struct nnb_text key, struct nnb_unpack *result, const char *name, bool *found) {
     if (!nnb_text_is(key, "message")) {
         return false;
@@ -200,7 +201,8 @@ bool nnb_read_welcome(struct nnb_unpack result, struct nnb_welcome *welcome) {
     return found && nnb_unpack_ended(&result);
 }
 
-/* A terminated copy; NULL, and the reader is bad, if it is too long, has a zero in it, or memory is short. */
+/* Reads a text as a terminated copy. NULL, with the reader bad, if it is too long or has a zero byte, or
+ * without enough memory. */
 static char *copied(struct nnb_unpack *unpack) {
     struct nnb_text text = nnb_unpack_text(unpack);
     bool fits = !unpack->bad && text.length <= NNB_MAX_TEXT_BYTES &&
@@ -215,8 +217,8 @@ static char *copied(struct nnb_unpack *unpack) {
     return copy;
 }
 
-/* Room for an array's items, zeroed; NULL, and the reader is bad, if there are too many or memory is short. It was made
- * once already if `*items` is there: a field that comes twice is refused. */
+/* Allocates zeroed room for an array's items. NULL, with the reader bad, if there are too many, or not enough
+ * memory, or if `*items` exists already: a field that comes twice is refused. */
 static void *array_of(struct nnb_unpack *unpack, const void *before, size_t item_bytes, uint32_t most,
                       uint32_t *count) {
     uint32_t found = nnb_unpack_array(unpack);
@@ -302,7 +304,7 @@ static void read_operand(struct nnb_unpack *unpack, struct nnb_served_argument *
     }
 }
 
-/* Numpy's "<f4" or "|u1": order, kind, and bytes in decimal. */
+/* Reads numpy's data types, such as "<f4" or "|u1": byte order, kind, and bytes in decimal. */
 static void read_data_type(struct nnb_unpack *unpack, struct nnb_served_argument *argument) {
     struct nnb_text text = nnb_unpack_text(unpack);
     bool fits = !unpack->bad && text.length >= 3 && text.length <= 8 &&
@@ -382,7 +384,8 @@ static void read_state(struct nnb_unpack *unpack, struct nnb_served_state *state
     }
 }
 
-/* Whether each state is an input and an output of one known size, and none is one twice. */
+/* Whether each state is an input and an output of the same known size, and no input or output is two states.
+ * */
 static bool are_states(const struct nnb_served_model *model) {
     for (uint32_t i = 0; i < model->state_count; i++) {
         const struct nnb_served_state *state = &model->states[i];
@@ -554,7 +557,7 @@ bool nnb_read_upcall(struct nnb_unpack body, struct nnb_upcall *upcall) {
     return nnb_unpack_ended(&body);
 }
 
-/* A reply of status NONE with a result of `fields` fields. */
+/* Begins a reply of status NONE with a result of `fields` fields. */
 static void begin_result(struct nnb_pack *pack, const char *name, uint32_t fields) {
     nnb_pack_map(pack, 2);
     pack_field(pack, "status", NNB_STATUS_NONE);

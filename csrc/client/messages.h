@@ -1,8 +1,8 @@
-/* The control messages that a client of served networks sends and reads: their bytes, and nothing of sockets.
- * docs/wire_format.md describes them; they are those of nnburst.control.
+/* Writes and reads the bytes of the control messages of a client of served networks, without sockets.
+ * docs/wire_format.md describes the messages; they are those of nnburst.control.
  *
- * What is read is a private copy of what came, checked as it is read: counts against what can be there, numbers
- * against their ranges. A reader that meets a field that it does not know passes over it. */
+ * Readers work on a private copy of the received bytes and check while they read: counts against the bytes
+ * left, numbers against their ranges. A reader skips unknown fields. */
 #ifndef NNB_MESSAGES_H
 #define NNB_MESSAGES_H
 
@@ -31,7 +31,8 @@ struct nnb_envelope {
     struct nnb_unpack body;
 };
 
-/* Reads the envelope of a packet; false if it is malformed. The caller compares it with what came. */
+/* Reads the envelope of a packet; false if it is malformed. The caller compares its sizes with the received
+ * ones. */
 bool nnb_read_envelope(const uint8_t *packet, size_t bytes, struct nnb_envelope *envelope);
 
 /* Wraps a body of at most NNB_MAX_INLINE_BYTES: bytes of the packet, 0 if it does not fit `room`. */
@@ -96,11 +97,11 @@ struct nnb_served_name {
     uint32_t version;
 };
 
-/* The caller frees what `*names` becomes by nnb_free_names. */
+/* Reads the names; the caller frees `*names` by nnb_free_names. */
 bool nnb_read_served_models(struct nnb_unpack result, struct nnb_served_name **names, uint32_t *count);
 void nnb_free_names(struct nnb_served_name *names, uint32_t count);
 
-/* An input or output as it is described. */
+/* The description of an input or output. */
 struct nnb_served_argument {
     char *name;
     uint32_t *dimensions;
@@ -131,23 +132,23 @@ struct nnb_served_model {
     uint32_t state_count;
 };
 
-/* Reads and checks: indexes of states are different ones of inputs and outputs of known and equal size. The caller
- * frees what is in `*model` by nnb_free_served_model, also after a failure. */
+/* Reads and checks a description: states are different inputs and outputs of known and equal size. The caller
+ * frees the content of `*model` by nnb_free_served_model, even after a failure. */
 bool nnb_read_served_model(struct nnb_unpack result, struct nnb_served_model *model);
 void nnb_free_served_model(struct nnb_served_model *model);
 
 /* The number of the state that an input (output) is; `state_count` for any other. */
 uint32_t nnb_find_state(const struct nnb_served_model *model, bool output, uint32_t index);
 
-/* Whether two describe the same: names, types, shapes, quantisation, states. */
+/* Whether two descriptions are equal in names, types, shapes, quantisation and states. */
 bool nnb_same_served_model(const struct nnb_served_model *one, const struct nnb_served_model *other);
 
-/* The handle of whatever a call has made; 0 without one. */
+/* Reads the handle of the object that a call has made; 0 without one. */
 uint64_t nnb_read_handle(struct nnb_unpack result);
 
 bool nnb_read_opened_burst(struct nnb_unpack result, uint64_t *handle, bool *may_spin);
 
-/* Whether the result is that of the name, one without fields. */
+/* Whether the result has this name and no fields. */
 bool nnb_is_result(struct nnb_unpack result, const char *name);
 
 /* -- upcalls ---------------------------------------------------------------------------------------------- */
@@ -161,7 +162,7 @@ struct nnb_upcall {
     int32_t slots[NNB_MAX_FDS];
 };
 
-/* False if it is not well formed, or asks for more slots than an answer can carry. */
+/* Reads an upcall; false if it is malformed, or requests more slots than an answer can have. */
 bool nnb_read_upcall(struct nnb_unpack body, struct nnb_upcall *upcall);
 
 void nnb_pack_memories(struct nnb_pack *pack, const uint64_t *sizes, uint32_t count);

@@ -1,4 +1,4 @@
-/* The networks that a service serves: their names, and what their inputs and outputs look like. */
+/* The networks that a service serves: their names, and the descriptions of inputs and outputs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static uint64_t state_bytes(const struct nnb_served_model *served) {
     return bytes;
 }
 
-/* Has the driver open a network, or prepare one from its files, and reads what it is. */
+/* Has the driver open a network, or prepare one from files, and reads its description. */
 static int open_network(const nnburst_model *model, const char *name, uint32_t version, uint64_t deadline_ns,
                         struct nnb_served_model *served, struct nnb_region *initial) {
     struct nnb_connection *connection = &model->device->connection;
@@ -115,7 +115,7 @@ static int open_network(const nnburst_model *model, const char *name, uint32_t v
     return code;
 }
 
-/* Indexes of those of `count` arguments that are no states; NULL if memory is short. */
+/* Indexes of those of `count` arguments that are not states; NULL without enough memory. */
 static uint32_t *others(const struct nnb_served_model *served, bool outputs, uint32_t count) {
     uint32_t *indexes = calloc((size_t)count + 1, sizeof *indexes);
     uint32_t found = 0;
@@ -172,7 +172,7 @@ static int finish_model(nnburst_model *opened, const char *name, uint32_t versio
     return NNBURST_NO_ERROR;
 }
 
-/* A model that is not open yet. */
+/* Makes a model that is not open yet. */
 static int make_model(nnburst_device *device, nnburst_model **made) {
     int code = nnb_check_ours(device);
     if (code != NNBURST_NO_ERROR) {
@@ -202,7 +202,7 @@ int nnburst_open_model(nnburst_device *device, const char *name, uint32_t versio
     return code != NNBURST_NO_ERROR ? code : finish_model(opened, name, version, deadline, model);
 }
 
-/* Keeps a file of a model. */
+/* Stores a file of a model. */
 static int keep_file(nnburst_model *model, const char *name, nnburst_memory *memory) {
     if (name == NULL || memory == NULL) {
         return nnb_fail_null(name == NULL ? "names" : "file, memories");
@@ -303,7 +303,7 @@ static int describe(const struct nnb_served_argument *argument, nnburst_operand 
         .scale = argument->scale,
         .zero_point = argument->zero_point,
     };
-    memset(operand, 0, size); /* what a later header has and this library does not know */
+    memset(operand, 0, size); /* fields of a later header, which this library lacks */
     memcpy(operand, &described, size < sizeof described ? size : sizeof described);
     return NNBURST_NO_ERROR;
 }
@@ -369,7 +369,7 @@ int nnb_reopen_model(nnburst_model *model, uint64_t deadline_ns) {
         model->served.handle = served.handle;
     }
     nnb_free_served_model(&served);
-    nnb_region_close(&initial, true); /* the values that are at hand came with the same network */
+    nnb_region_close(&initial, true); /* the present state values belong to the same network */
     for (nnburst_burst *burst = model->bursts; code == NNBURST_NO_ERROR && burst != NULL; burst = burst->next) {
         code = nnb_attach_burst(burst, deadline_ns);
     }

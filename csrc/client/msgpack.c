@@ -112,7 +112,7 @@ static uint64_t real_of(uint64_t bits, unsigned bytes) {
     return packed;
 }
 
-/* What a first byte and the bytes of its number say; bad if they are not there, or are nothing that there is. */
+/* Reads a first byte and the bytes of its number; bad if bytes are missing or are not valid MessagePack. */
 static struct head decode_head(struct nnb_unpack *unpack) {
     unsigned first = *unpack->at++;
     struct head head = {.kind = NOTHING};
@@ -197,7 +197,7 @@ static struct head read_head(struct nnb_unpack *unpack) {
         return nothing;
     }
     struct head head = decode_head(unpack);
-    /* TRUST: what follows must be there; an item takes a byte at least, a pair two. */
+    /* TRUST: compared with the bytes left; an item takes at least a byte, a pair two. */
     uint64_t left = (uint64_t)(unpack->end - unpack->at);
     bool fits = head.kind == MAP ? head.number <= left / 2
                 : head.kind == TEXT || head.kind == BIN || head.kind == ARRAY || head.kind == EXTENSION
@@ -207,7 +207,7 @@ static struct head read_head(struct nnb_unpack *unpack) {
     return unpack->bad ? nothing : head;
 }
 
-/* The beginning of a value of a certain kind. */
+/* Reads the beginning of a value that must be of this kind. */
 static uint64_t expect(struct nnb_unpack *unpack, enum kind kind) {
     struct head head = read_head(unpack);
     if (head.kind != kind) {
@@ -272,7 +272,7 @@ bool nnb_unpack_nil(struct nnb_unpack *unpack) {
 }
 
 void nnb_unpack_skip(struct nnb_unpack *unpack) {
-    /* Each value passed over takes a byte at least, and there are never more to pass over than bytes. */
+    /* Each skipped value takes at least a byte, and there are never more values to skip than bytes. */
     for (uint64_t values = 1; values != 0 && !unpack->bad; values--) {
         struct head head = read_head(unpack);
         switch (head.kind) {

@@ -1,8 +1,8 @@
-/* MessagePack, as much of it as control messages need, over memory of the caller's.
+/* The part of MessagePack that control messages need, over the caller's memory.
  *
- * A writer that is out of room and a reader that comes to something that it did not expect note that and go on doing
- * nothing, so that a message is written or read in one go and looked at once, at the end. Readers look at private
- * copies only. Nothing is allocated, and nothing takes longer than the bytes that there are. */
+ * A writer without room, and a reader that finds an unexpected value, are marked as bad and then do nothing.
+ * So a message is written or read without checks in between, and checked once at the end. Readers work only
+ * on private copies. Nothing is allocated, and the time is bounded by the number of bytes. */
 #ifndef NNB_MSGPACK_H
 #define NNB_MSGPACK_H
 
@@ -24,7 +24,7 @@ void nnb_pack_array(struct nnb_pack *pack, uint32_t items);
 void nnb_pack_uint(struct nnb_pack *pack, uint64_t value);
 void nnb_pack_int(struct nnb_pack *pack, int64_t value);
 void nnb_pack_text(struct nnb_pack *pack, const char *text);
-/* Bytes follow by nnb_pack_raw, or are at the end of what was written already. */
+/* Begins a byte string; the bytes follow by nnb_pack_raw, or are already after the written part. */
 void nnb_pack_bin(struct nnb_pack *pack, uint32_t bytes);
 void nnb_pack_raw(struct nnb_pack *pack, const void *bytes, size_t count);
 
@@ -40,29 +40,30 @@ struct nnb_text {
     uint32_t length;
 };
 
-/* Pairs of the map (items of the array) that begins here. No more than can be there: each takes a byte at least. */
+/* Reads the number of pairs (items) of a map (array). It is bounded by the bytes left: each takes at least a
+ * byte. */
 uint32_t nnb_unpack_map(struct nnb_unpack *unpack);
 uint32_t nnb_unpack_array(struct nnb_unpack *unpack);
 
-/* A whole number from `least` to `most`. */
+/* Reads an integer from `least` to `most`. */
 int64_t nnb_unpack_int(struct nnb_unpack *unpack, int64_t least, int64_t most);
 double nnb_unpack_number(struct nnb_unpack *unpack);
 bool nnb_unpack_bool(struct nnb_unpack *unpack);
 struct nnb_text nnb_unpack_text(struct nnb_unpack *unpack);
 
-/* A reader of the bytes that lie here as one string of bytes. */
+/* Makes a reader of the byte string at this place. */
 struct nnb_unpack nnb_unpack_bin(struct nnb_unpack *unpack);
 
-/* Takes a nil, if one is here. */
+/* Skips a nil, if it is next; returns whether it was. */
 bool nnb_unpack_nil(struct nnb_unpack *unpack);
 
-/* Passes over one value, however deep. */
+/* Skips one value of any depth. */
 void nnb_unpack_skip(struct nnb_unpack *unpack);
 
-/* A reader of the value that lies here, which is passed over. */
+/* Makes a reader of the value at this place, and skips the value. */
 struct nnb_unpack nnb_unpack_value(struct nnb_unpack *unpack);
 
-/* Whether everything was read and was as expected. */
+/* Whether everything was read and was valid. */
 bool nnb_unpack_ended(const struct nnb_unpack *unpack);
 
 bool nnb_text_is(struct nnb_text text, const char *expected);

@@ -1,4 +1,4 @@
-/* Message queues for programs in C, over csrc/queue.h: one object is one end. */
+/* Message queues for programs in C, over csrc/queue.h; an object is one end of a queue. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct nnburst_queue {
     bool writes;
 };
 
-/* Checks which end a program wants, and reads how. */
+/* Checks which end a program opens, and reads the options. */
 static int read_options(nnburst_queue_options *read, uint32_t role, const nnburst_queue_options *options, size_t size) {
     *read = (nnburst_queue_options){0};
     if (role != NNBURST_WRITER && role != NNBURST_READER) {
@@ -222,7 +222,8 @@ struct nnb_transfer {
     struct nnb_ring_regions regions;
 };
 
-/* Acts at once, or within the time; `wanted` is what must be free or there. */
+/* Transfers at once or within the timeout; `wanted` is the number of elements that must be free or readable.
+ * */
 static int transfer(nnburst_queue *queue, bool writes, struct nnb_transfer *what, uint64_t wanted,
                     uint64_t timeout_ns) {
     if (queue == NULL) {
@@ -239,7 +240,7 @@ static int transfer(nnburst_queue *queue, bool writes, struct nnb_transfer *what
     }
     if (timeout_ns == 0) {
         int peer = nnb_end_look(end);
-        if (peer != NNB_RING_OK) { /* what it has done last may have come in between */
+        if (peer != NNB_RING_OK) { /* the other end may have written or read just before it ended */
             status = what->act(end, what);
         }
         return code_of(is_not_yet(status) && peer != NNB_RING_OK ? peer : status);

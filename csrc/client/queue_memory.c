@@ -80,7 +80,7 @@ static bool overlap(const struct nnb_grantor *one, const struct nnb_grantor *oth
            other->offset < one->offset + one->extent;
 }
 
-/* Refuses a record that does not describe a queue with words of its ends in regions of these sizes. */
+/* Checks that a record describes a queue with words of its ends in regions of these sizes. */
 static int check(const struct nnb_queue_memory *memory, const uint64_t *sizes, uint64_t quantum) {
     static const uint64_t extents[NNB_QUEUE_GRANTORS] = {8, 8, 0, 4, NNB_ENDS_BYTES};
     const struct nnb_queue_record *record = &memory->record;
@@ -116,15 +116,17 @@ uint8_t *nnb_queue_part(const struct nnb_queue_memory *memory, uint32_t grantor)
     return memory->regions[found->fd_index].data + found->offset;
 }
 
-/* Notes at both ends whether others may follow, and gives the readers of a broadcast a name. */
+/* Notes at both ends whether another process may take them later, and gives the readers of a broadcast a
+ * name. */
 static void prepare_ends(const struct nnb_queue_memory *memory, uint32_t reopen) {
     struct nnb_end_words *words = (struct nnb_end_words *)(void *)nnb_queue_part(memory, WORDS);
     for (int i = 0; i < 2; i++) {
-        nnb_store_release_u32(&words[i].reopen, reopen); /* SYNC POINT G: nothing but the word */
+        nnb_store_release_u32(&words[i].reopen, reopen); /* SYNC POINT G: publishes only the word */
     }
     if (memory->record.flavor == UNSYNCHRONIZED) {
         uint8_t name[sizeof words[1].name];
-        if (getrandom(name, sizeof name, 0) == (ssize_t)sizeof name) { /* else event loops share a name, and wake for nothing */
+        if (getrandom(name, sizeof name, 0) == (ssize_t)sizeof name) { /* otherwise event loops share a name,
+                                                                        * and wake without a reason */
             memcpy(words[1].name, name, sizeof name);
         }
     }
@@ -166,10 +168,12 @@ static bool is_same_file(const char *path, int fd) {
            named.st_ino == open_one.st_ino;
 }
 
-/* Whether no process holds the region any more; until `fd` is closed no other one finds it so. */
+/* Whether no process holds the region any more; until `fd` is closed, no other process can get this answer.
+ * */
 static bool is_stale(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0; }
 
-/* Opens what has that path: a descriptor, -1 if there is no complete queue of this user yet, -2 if it is another user's. */
+/* Opens the queue at a path: returns a descriptor, -1 if there is no complete queue of this user yet, -2 if
+ * it is another user's. */
 static int open_path(const char *path, bool stale) {
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
@@ -181,7 +185,7 @@ static int open_path(const char *path, bool stale) {
         (void)close(fd);
         return -2;
     }
-    /* TRUST: looked at once; the record is checked when the memory is used. */
+    /* TRUST: read once; the record is checked when the memory is used. */
     if (status.st_size < HEADER || pread(fd, begin, sizeof begin, 0) != sizeof begin ||
         memcmp(begin, MAGIC, sizeof MAGIC) != 0 || is_stale(fd) != stale) {
         (void)close(fd);
@@ -190,7 +194,7 @@ static int open_path(const char *path, bool stale) {
     return fd;
 }
 
-/* Takes a name away that a killed process has left. */
+/* Removes a name that a killed process has left. */
 static bool take_stale_away(const char *path) {
     int fd = open_path(path, true);
     if (fd < 0) {
@@ -203,7 +207,7 @@ static bool take_stale_away(const char *path) {
 
 static int cannot(int code, const char *what) { return nnb_fail(code, "%s: %s", what, strerror(errno)); }
 
-/* The second region of a broadcast: the same file once more, of which only the flag's page is mapped to be written. */
+/* Maps the second region of a broadcast: the same file again, of which only the flag's page is writable. */
 static int map_apart(struct nnb_queue_memory *memory, int fd, uint64_t size, bool writes) {
     char self[64];
     memory->region_count = 2;
@@ -271,7 +275,7 @@ static int create_named(struct nnb_queue_memory *memory, const char *name, uint3
     prepare_ends(memory, reopen);
     memcpy(begin + sizeof MAGIC, &pid, sizeof pid);
     memcpy(begin + RECORD_AT, &memory->record, sizeof memory->record);
-    /* SYNC POINT A: all before it is visible to who finds the magic. */
+    /* SYNC POINT A: everything before it is visible to a process that sees the magic. */
     nnb_store_release_u64((nnb_atomic_u64 *)(void *)begin, magic());
     memory->name = strdup(path);
     if (memory->name == NULL) {
@@ -390,7 +394,7 @@ int nnb_queue_memory_send(const struct nnb_queue_memory *memory, int connection)
                                                   : cannot(NNBURST_OP_FAILED, "the queue cannot be sent");
 }
 
-/* Takes descriptors out of a message, and closes those that are too many. */
+/* Takes descriptors out of a message, and closes excess ones. */
 static void take_fds(struct msghdr *message, int *fds, uint32_t *count) {
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL; header = CMSG_NXTHDR(message, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
@@ -408,7 +412,7 @@ static void take_fds(struct msghdr *message, int *fds, uint32_t *count) {
     }
 }
 
-/* Reads a whole record and what comes with it. */
+/* Receives a whole record and its descriptors. */
 static int receive_record(struct nnb_queue_memory *memory, int connection, int *fds, uint32_t *count,
                           uint64_t deadline_ns) {
     for (size_t got = 0; got < sizeof memory->record;) {

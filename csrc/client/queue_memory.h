@@ -1,4 +1,5 @@
-/* Where a queue of csrc/queue.h lies: its descriptor as a record, its memory, and how both get from process to process.
+/* The memory of a queue of csrc/queue.h: its descriptor as a record, its regions, and their transfer to other
+ * processes.
  *
  * A record is 136 bytes: the number of grantors, the quantum, the flavour and 0 as u32, then five grantors of u32 flags, u32 number
  * of the fd, u64 offset and u64 extent, as fmq/MQDescriptor.h of the original has them in memory. A region that has a name begins
@@ -41,11 +42,12 @@ struct nnb_queue_memory {
     char *name;        /* of a maker that has to take it away, or NULL */
 };
 
-/* New memory, laid out; `name` may be NULL. `reopen` is the word of csrc/queue.h. A ResultCode, as all of these. */
+/* Makes and lays out new memory; `name` may be NULL. `reopen` is the word of csrc/queue.h. All of these
+ * functions return a ResultCode. */
 int nnb_queue_memory_create(struct nnb_queue_memory *memory, const char *name, uint64_t quantum,
                             uint64_t capacity, bool is_broadcast, uint32_t reopen);
 
-/* Waits until a queue has that name, and takes the name away unless it is for more. */
+/* Waits until a queue has that name, and removes the name unless other processes may use it later. */
 int nnb_queue_memory_open(struct nnb_queue_memory *memory, const char *name, uint64_t quantum,
                           uint64_t deadline_ns);
 
@@ -53,10 +55,11 @@ int nnb_queue_memory_send(const struct nnb_queue_memory *memory, int connection)
 int nnb_queue_memory_receive(struct nnb_queue_memory *memory, int connection, uint64_t quantum,
                              uint64_t deadline_ns);
 
-/* Where a part lies. */
+/* The address of a part. */
 uint8_t *nnb_queue_part(const struct nnb_queue_memory *memory, uint32_t grantor);
 
-/* Takes a name that is left away, unless this is a forked child; zeroed memory with fds of -1 is fine. */
+/* Frees the memory, and removes a remaining name unless this is a forked child. Zeroed memory with fds of -1
+ * is allowed. */
 void nnb_queue_memory_close(struct nnb_queue_memory *memory, bool is_mapped_here);
 
 #endif

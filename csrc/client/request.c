@@ -1,4 +1,4 @@
-/* Requests: each argument gets its place, and what a driver reads of them is written once. */
+/* Requests: gives each argument its place, and writes the packet for the driver once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ int nnburst_create_request(nnburst_burst *burst, nnburst_request **request) {
     return NNBURST_NO_ERROR;
 }
 
-/* Whether it can still be changed. */
+/* Checks that a request can still be changed. */
 static int check_unbound(const nnburst_request *request) {
     if (request == NULL) {
         return nnb_fail_null("request");
@@ -77,7 +77,7 @@ static int check_unbound(const nnburst_request *request) {
     return request->is_bound ? nnb_fail(NNBURST_BAD_STATE, "the request is bound already") : NNBURST_NO_ERROR;
 }
 
-/* The place of the program's input or output `index`; NULL if the model has no such one. */
+/* The place of the program's input or output `index`; NULL if the model has no such argument. */
 static struct nnb_place *place_of(const nnburst_request *request, bool output, uint32_t index) {
     const nnburst_model *model = request->burst->model;
     if (index >= (output ? model->output_count : model->input_count)) {
@@ -211,7 +211,7 @@ static uint64_t bytes_of(const struct nnb_served_argument *argument, const struc
 
 static uint64_t aligned(uint64_t offset) { return (offset + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-/* Puts `bytes` at the end of a pool that is laid out; where. */
+/* Reserves `bytes` at the end of a pool's layout; returns the offset. */
 static uint64_t reserve(uint64_t *end, uint64_t bytes) {
     uint64_t offset = aligned(*end);
     *end = offset + bytes;
@@ -223,7 +223,8 @@ static bool is_state(const nnburst_request *request, bool output, uint32_t index
     return nnb_find_state(model, output, index) != model->state_count;
 }
 
-/* Checks a place against what the network says, and gives it room in the request's own memory if it has none. */
+/* Checks a place against the network's description, and gives it room in the request's own memory if it has
+ * none. */
 static int lay_out(const struct nnb_served_argument *argument, struct nnb_place *place, bool output,
                    uint32_t index, uint64_t *end) {
     const char *kind = output ? "output" : "input";
@@ -260,7 +261,7 @@ static int lay_out(const struct nnb_served_argument *argument, struct nnb_place 
     return NNBURST_NO_ERROR;
 }
 
-/* Lays out what has no memory yet; the bytes of the request's own memory in `*end`. */
+/* Lays out all arguments without memory; `*end` is the size of the request's own memory. */
 static int lay_out_all(nnburst_request *request, uint64_t *end) {
     const struct nnb_served_model *model = served(request);
     int code = NNBURST_NO_ERROR;
@@ -328,7 +329,7 @@ static void put_u32(uint8_t *datum, uint32_t offset, uint32_t value) {
     memcpy(datum + offset, &value, sizeof value);
 }
 
-/* The next element of a packet, zeroed but for what it is. */
+/* Begins the next element of a packet: zeroed except for the discriminator. */
 static uint8_t *next_datum(uint8_t **at, uint8_t discriminator) {
     uint8_t *datum = *at;
     memset(datum, 0, NNB_DATUM_BYTES);
@@ -354,7 +355,7 @@ static void put_place(uint8_t **at, const struct nnb_place *place, uint32_t pool
     }
 }
 
-/* Where an argument lies in the packet of a side: states change places between the two. */
+/* The offset of an argument in the packet of a side; states have other places on the second side. */
 static uint64_t offset_on(const nnburst_request *request, bool output, uint32_t index, uint32_t side) {
     const struct nnb_served_model *model = served(request);
     uint32_t state = nnb_find_state(model, output, index);
@@ -423,7 +424,7 @@ static void copy_initial_states(nnburst_request *request, uint32_t side) {
     }
 }
 
-/* Gives back what binding has taken so far. */
+/* Releases everything that binding has taken so far. */
 static void unbind(nnburst_request *request) {
     for (uint32_t i = 0; i < request->slot_count; i++) {
         nnb_release_slot(request->burst, request->slots[i]);

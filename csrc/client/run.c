@@ -1,5 +1,5 @@
-/* Executions: one call of burst_client.c each, and what a program asks about the latest one. Between a run and its
- * return nothing is allocated, no lock is taken, and no text is written. */
+/* Executions: each is one call of burst_client.c; then a program can query the latest one. Between a run and
+ * its return nothing is allocated, no lock is taken, and no text is written. */
 #include <string.h>
 #include <sys/socket.h>
 
@@ -7,7 +7,7 @@
 #include "clock.h"
 #include "wire.h"
 
-/* Whether a request can be sent; without a text, as it is in a run. */
+/* Checks that a request can be sent; without a text, since it is part of a run. */
 static int check_ready(const nnburst_request *request) {
     if (request == NULL) {
         return NNBURST_UNEXPECTED_NULL;
@@ -16,7 +16,8 @@ static int check_ready(const nnburst_request *request) {
                                                                           : NNBURST_BAD_STATE;
 }
 
-/* The ResultCode of what burst_client.c returned for a side of a request, which was executed if it is NO_ERROR. */
+/* The ResultCode for a status that burst_client.c returned for a side of a request; NO_ERROR if it was
+ * executed. */
 static int conclude(nnburst_request *request, uint32_t side, int code) {
     nnburst_burst *burst = request->burst;
     struct nnb_connection *connection = &burst->model->device->connection;
@@ -44,7 +45,7 @@ static int conclude(nnburst_request *request, uint32_t side, int code) {
         return nnb_connection_is_alive(connection) ? NNBURST_OP_FAILED : NNBURST_DEAD_OBJECT;
     case NNB_CLIENT_CORRUPT:
     case NNB_CLIENT_SURPLUS:
-        nnb_stop_burst(burst); /* the two sides have lost each other */
+        nnb_stop_burst(burst); /* client and driver are out of step */
         return NNBURST_OP_FAILED;
     default:
         return NNBURST_OP_FAILED;
@@ -94,8 +95,8 @@ static uint32_t result_u32(const struct nnb_bound *bound, uint32_t element, uint
     return value;
 }
 
-/* The element that describes an output in the last result, which nnb_result_check has found well-formed; 0 if the driver
- * left shapes out. */
+/* The element that describes an output in the last result, which nnb_result_check has checked; 0 if the
+ * driver left shapes out. */
 static uint32_t find_shape(const struct nnb_bound *bound, uint32_t output, uint32_t *rank) {
     uint32_t operands =
         bound->result_count == 0 ? 0 : result_u32(bound, 0, NNB_RESULT_NUMBER_OF_OPERANDS_OFFSET);
@@ -162,7 +163,7 @@ int nnburst_submit(nnburst_request *request) {
     return NNBURST_NO_ERROR;
 }
 
-/* Takes the oldest request off the queue. */
+/* Removes the oldest request from the queue. */
 static void take_submitted(nnburst_burst *burst) {
     nnburst_request *request = burst->submitted[burst->first_submitted];
     if (request != NULL) {
@@ -172,7 +173,7 @@ static void take_submitted(nnburst_burst *burst) {
     burst->submitted_count--;
 }
 
-/* Drops the results of requests that were freed while they were out, as far as they are the oldest. */
+/* Drops the results of requests that were freed while they were under way, if they are the oldest ones. */
 static void forsake_freed(nnburst_burst *burst) {
     while (burst->submitted_count != 0 && burst->submitted[burst->first_submitted] == NULL &&
            nnb_client_forsake(&burst->client) == NNB_CLIENT_RESULT) {
@@ -222,7 +223,8 @@ int nnburst_collect(nnburst_burst *burst, uint64_t timeout_ns, nnburst_request *
     }
     nnburst_request *oldest = burst->submitted[burst->first_submitted];
     if (oldest == NULL) {
-        return NNBURST_BUSY; /* another thread is inside, so a freed one could not be dropped */
+        return NNBURST_BUSY; /* another thread is inside, so the result of a freed request could not be
+                              * dropped */
     }
     uint32_t side = oldest->turn;
     uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);

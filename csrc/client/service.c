@@ -46,8 +46,8 @@ static bool is_name(const char *name) {
     return true;
 }
 
-/* The directory of this user's drivers, as nnburst.control.address has it: a privileged program does not believe its
- * environment. False if it does not fit. */
+/* Finds the directory of this user's drivers, as nnburst.control.address does; a privileged program ignores
+ * its environment. False if the path does not fit. */
 static bool find_directory(char *path, size_t room) {
     const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
     if (runtime != NULL && runtime[0] != '\0') {
@@ -113,7 +113,7 @@ static int connect_to(const char *path, bool any_user, uint64_t deadline_ns, int
     if (*found < 0) {
         return nnb_fail(NNBURST_RESOURCE_EXHAUSTED, "a socket cannot be made: %s", strerror(errno));
     }
-    /* A full backlog gives EAGAIN at once, and no descriptor shows when there is room. */
+    /* A full backlog gives EAGAIN at once, and no descriptor becomes ready when there is room again. */
     while (connect(*found, (struct sockaddr *)&address, sizeof address) != 0) {
         if ((errno != EAGAIN && errno != EINTR) || nnb_now_ns() >= deadline_ns) {
             return unavailable(path, errno);
@@ -134,7 +134,7 @@ static int connect_to(const char *path, bool any_user, uint64_t deadline_ns, int
 
 /* -- drivers of one's own --------------------------------------------------------------------------------- */
 
-/* Starts `python -m nnburst.driver`, whose log goes where this process's stderr does. */
+/* Starts `python -m nnburst.driver`, whose log goes to this process's stderr. */
 static int spawn(struct nnb_service *service, const char *program, int socket) {
     char fd[16];
     (void)snprintf(fd, sizeof fd, "%d", CHILD_FD);
@@ -194,7 +194,7 @@ static int launch(struct nnb_service *service, int *found) {
     return code;
 }
 
-/* Whether the child has ended within `patience_ns`, and reaps it. */
+/* Waits up to `patience_ns` for the child's end and reaps it; returns whether it has ended. */
 static bool reap(pid_t child, int process, uint64_t patience_ns) {
     uint64_t deadline = nnb_now_ns() + patience_ns;
     for (;;) {

@@ -1,4 +1,4 @@
-/* Where drivers are: services that listen at a socket, and drivers of this process's own. */
+/* Finds or starts drivers: services that listen at a socket, and drivers that this process starts. */
 #ifndef NNB_SERVICE_H
 #define NNB_SERVICE_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A service, or what a driver is started from. One thread at a time. */
+/* A service, or the parameters of a driver to start. One thread at a time. */
 struct nnb_service {
     char *path;     /* of a service's socket; NULL for a driver of its own */
     char *executor; /* of a driver of its own */
