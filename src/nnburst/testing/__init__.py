@@ -1,1 +1,1 @@
-"""Tools for testing drivers and clients: vectors, suites, fuzzers, faults, models and load."""
+"""Provides tools for testing drivers and clients: vectors, suites, fuzzers, faults, models and load."""

@@ -1,7 +1,7 @@
-"""Tries a driver with everything that there is for testing drivers, and writes one report.
+"""Runs all tests for drivers against one driver, and makes one report.
 
-`SUITES` has the checks that every driver is held to, named as the suites of NNAPI's VTS. A check takes a
-driver and a case that it computes, and raises `BrokenContract` with the reason if a rule is broken.
+`SUITES` has the checks that every driver must pass, named like the suites of NNAPI's VTS. A check gets a
+driver and a case that the driver computes, and raises `BrokenContract` with the reason if a rule is broken.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def run_check(
     Args:
         suite: key of SUITES.
         name: key of that suite.
-        address: where the driver listens.
-        case: one that it supports, whole (`contract.is_whole`).
-        others: more cases, supported or not.
+        address: the driver's address.
+        case: a case that it supports, with a value for every input (`contract.is_whole`).
+        others: further cases, supported or not.
     """
     label = f"{name} ({case.name})"
     try:
@@ -102,7 +102,7 @@ def run_check(
 
 
 def latency(address: str, case: Case) -> Latency:
-    """Times round trips of a case over a burst, the client's own work included.
+    """Measure round trips of a case over a burst, the client's own work included.
 
     Raises:
         NnburstError: the driver fails.
@@ -121,22 +121,22 @@ def latency(address: str, case: Case) -> Latency:
 
 
 #: The pack's first cases and the suites of checks; all cases and random graphs; the pytest suites that send
-#: what no honest client sends, kill and stop; everything.
+#: hostile input and kill and stop processes; everything.
 PROFILES: Final = ("basic", "generated", "faults", "full")
-#: Cases of a triple in profile basic.
+#: The most cases of a triple in profile basic.
 BASIC: Final = 12
-#: Further cases that a driver is asked about.
+#: Number of further cases whose support checks ask about.
 _ASKED: Final = 60
 _SUITES: Final = "nnburst.testing.suites_for_drivers"
-#: Tests that pytest has run, of how many, at the end of a line.
+#: The end of a line of pytest's output: tests done, and all tests.
 _COUNT: Final = re.compile(r"\[\s*(\d+)/(\d+)\]\s*$")
-#: Lines of its output that an error shows.
+#: Lines of pytest's output that an error shows.
 _LAST_LINES: Final = 40
-#: Seconds that it gets to end when it is stopped.
+#: Seconds that pytest has to end after an interrupt.
 _SUITES_END: Final = 60.0
 _decode: Final = msgspec.json.Decoder(Report).decode
 
-#: Called with what was done, of how much.
+#: Called with the numbers of steps done and of all steps, and a description.
 Advance = Callable[[str, int, int], None]
 
 
@@ -146,12 +146,12 @@ class Plan(NamedTuple):
     Attributes:
         profile: one of PROFILES.
         filter: regular expression searched in names of cases; empty for all.
-        operation: only cases of it; empty for all.
+        operation: only cases of this operation; empty for all.
         required: operations, or operations with types ("ADD:TENSOR_FLOAT32"), that must be executed.
-        max_latency_us: largest median of a round trip; None for none.
+        max_latency_us: largest allowed median of a round trip; None for no limit.
         dump: folder for files that reproduce failures; None for none.
-        paths: where an executor's module is looked for.
-        options: what the executor is opened with, each as `key=value`.
+        paths: folders in which an executor's module is searched.
+        options: options that the executor is opened with, each as `key=value`.
     """
 
     profile: str = "full"
@@ -165,12 +165,12 @@ class Plan(NamedTuple):
 
 
 def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
-    """Try a driver.
+    """Run the plan's tests against a driver.
 
-    A KeyboardInterrupt ends it early, with a report of what was tried until then.
+    A KeyboardInterrupt ends the run early, with a report of the tests so far.
 
     Raises:
-        DeviceUnavailable: it does not answer.
+        DeviceUnavailable: the driver does not answer.
     """
     began = time.monotonic()
     with connect(driver.address) as device:
@@ -194,13 +194,13 @@ def assess(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Report:
 
 
 class _Attempt:
-    """One assessment with what it has found so far.
+    """One assessment with its results so far.
 
     Attributes:
         found: results of the pack.
-        results: of checks, graphs and suites.
+        results: results of checks, graphs and suites.
         latencies: round trips of the subjects.
-        place: where it is, in words.
+        place: the present step, in words.
     """
 
     def __init__(self, driver: DriverUnderTest, plan: Plan, advance: Advance) -> None:
@@ -213,7 +213,7 @@ class _Attempt:
         self._show = advance
 
     def run(self) -> None:
-        """Try everything that the plan has."""
+        """Run all tests of the plan."""
         profile, advance = self._plan.profile, self._advance
         subjects: list[Case] = []
         if profile != "faults":
@@ -231,7 +231,7 @@ class _Attempt:
         self.latencies += _latencies(self._driver.address, subjects)
 
     def _keep(self, results: Iterator[CheckResult]) -> None:
-        for result in results:  # one by one, so that they are there if it is stopped
+        for result in results:  # one by one, so that they are in the report of an interrupted run
             self.results.append(result)
 
     def _advance(self, step: str, done: int, of: int) -> None:
@@ -240,7 +240,7 @@ class _Attempt:
 
 
 def describe(device: Device, named: str, profile: str) -> About:
-    """A driver as a report describes it."""
+    """Describe a driver for a report."""
     try:
         capabilities, unknown = performances(device.capabilities), ""
     except NnburstError as error:
@@ -262,7 +262,7 @@ def describe(device: Device, named: str, profile: str) -> About:
 
 
 def subjects_of(passed: Sequence[Case]) -> list[Case]:
-    """A few cases for the suites of checks: the smallest and a large one, of two operations if it can be."""
+    """A few cases for the suites of checks: the smallest and a large one, of two operations if possible."""
     whole = sorted((case for case in passed if is_whole(case)), key=_elements)
     if not whole:
         return []
@@ -309,7 +309,7 @@ def _checks(address: str, subjects: Sequence[Case], advance: Advance) -> Iterato
 
 
 def other_cases(subjects: Sequence[Case]) -> tuple[Case, ...]:
-    """The first cases of further triples for a driver, the subjects' operations first."""
+    """The first cases of other triples, those of the subjects' operations first."""
     known = {case.triple.operation for case in subjects}
     ordered = sorted(conceivable(), key=lambda t: (t.operation not in known, t.rank, t.operation))
     return tuple(next(cases(triple)) for triple in islice(filter(can_be_drawn, ordered), _ASKED))
@@ -329,7 +329,7 @@ def _graphs(
 
 
 def _control_flow(device: Device) -> set[OperationType]:
-    """IF and WHILE, of which there are no cases, if the driver runs a small one."""
+    """IF and WHILE, which have no cases, if the driver runs a small model of each."""
     if device.feature_level < FeatureLevel.V1_3:
         return set()
     models = {OperationType.IF: branches().model, OperationType.WHILE: loop().model}
@@ -342,12 +342,12 @@ def _latencies(address: str, subjects: Sequence[Case]) -> tuple[Latency, ...]:
         try:
             found.append(latency(address, subject))
         except NnburstError:
-            continue  # a check of the contract has failed, too, and has the reason
+            continue  # a check of the contract has failed for the same reason
     return tuple(found)
 
 
 def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Iterator[CheckResult]:
-    """The pytest suites in a process of their own, on the driver's own terms."""
+    """Run the pytest suites in a process of their own, with the plan's options of the driver."""
     absent = [name for name in ("pytest", "hypothesis") if importlib.util.find_spec(name) is None]
     if absent:
         reason = f"{' and '.join(absent)} not installed: pip install nnburst[test]"
@@ -376,7 +376,7 @@ def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Iterator[C
             stderr=subprocess.STDOUT,
             text=True,
             errors="backslashreplace",
-            process_group=0,  # Ctrl-C is for this process, which lets it write its report
+            process_group=0,  # Ctrl-C is for this process, which lets pytest write its report
         ) as process:
             assert process.stdout is not None
             try:
@@ -398,7 +398,7 @@ def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Iterator[C
 
 
 def _interrupt(process: subprocess.Popen[str]) -> None:
-    """Have pytest, if it runs, end its driver and write its report; kill it if that takes long."""
+    """Interrupt pytest, so that it ends its driver and writes its report; kill it if that takes long."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGINT)

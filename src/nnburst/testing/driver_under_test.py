@@ -26,12 +26,12 @@ _STEP: Final = 0.01
 
 
 class DriverUnderTest(Closing):
-    """Where a driver listens, and its process if it was started here. A context manager.
+    """A driver's address, and its process if it was started here. A context manager.
 
     Attributes:
-        name: as given.
-        address: for `nnburst.connect`.
-        pid: of the supervisor; None if it was there before.
+        name: the given name.
+        address: address for `nnburst.connect`.
+        pid: pid of the supervisor; None if the driver was already running.
     """
 
     def __init__(
@@ -50,17 +50,18 @@ class DriverUnderTest(Closing):
         options: Sequence[str] = (),
         words: Sequence[str] = (),
     ) -> Self:
-        """The driver called `name`.
+        """Find the driver called `name`, or start one.
 
         Args:
-            name: an executor (its name, `module:attribute`, or the path of a shared library), which gets a
-                driver in a directory of mode 0700 of its own; or the name or the path of a driver that runs.
-            paths: where an executor's module is looked for before anywhere else.
-            options: what the executor is opened with, each as `key=value`.
-            words: more of the driver's command line.
+            name: an executor (its name, `module:attribute`, or the path of a shared library), for which a
+                driver is started in a directory of its own with mode 0700; or the name or the path of a
+                running driver.
+            paths: folders in which an executor's module is searched first.
+            options: options that the executor is opened with, each as `key=value`.
+            words: further words of the driver's command line.
 
         Raises:
-            DeviceUnavailable: there is neither, or it does not start.
+            DeviceUnavailable: there is no such executor or driver, or the driver does not start.
         """
         library = executor_library(name)
         if library is not None:
@@ -77,7 +78,7 @@ class DriverUnderTest(Closing):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=_environment(paths),
-            process_group=0,  # Ctrl-C is for the command, which ends it
+            process_group=0,  # Ctrl-C interrupts the command, which ends the driver
         )
         driver = cls(name, str(address), process)
         try:
@@ -89,7 +90,7 @@ class DriverUnderTest(Closing):
 
     @property
     def pid(self) -> int | None:
-        """Of the supervisor; None if it was there before: then nothing may be killed."""
+        """Pid of the supervisor; None if the driver was already running and must not be killed."""
         return None if self._process is None else self._process.pid
 
     def _wait_until_it_answers(self) -> None:
@@ -102,7 +103,7 @@ class DriverUnderTest(Closing):
         connect(self.address).close()  # a worker whose executor cannot be made logs the reason
 
     def close(self) -> None:
-        """End the driver if it was started here; twice is fine."""
+        """End the driver if it was started here. May be called twice."""
         if self._process is None:
             return
         self._process.terminate()

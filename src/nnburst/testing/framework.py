@@ -39,7 +39,7 @@ Array = npt.NDArray[Any]
 
 
 class FrameworkRunner:
-    """Compiles over the devices of a manager. See `nnburst.testing.conformance.runners.Runner`.
+    """Compiles models over the devices of a manager. See `nnburst.testing.conformance.runners.Runner`.
 
     Attributes:
         counts: plans by kind, and executions.
@@ -49,7 +49,7 @@ class FrameworkRunner:
         """Compile for all devices.
 
         Args:
-            manager: closed by `close`.
+            manager: the manager; `close` closes it.
             burst: whether to execute over bursts.
         """
         self._manager = manager
@@ -76,10 +76,10 @@ class FrameworkRunner:
 
 
 class FrameworkPrepared:
-    """A compilation as the suites use it."""
+    """A compilation with the interface that the suites use."""
 
     def __init__(self, compilation: Compilation, burst: Burst | None, counts: Counter[str]) -> None:
-        """Own compilation and burst; `counts` counts the executions."""
+        """Own compilation and burst; count executions in `counts`."""
         plan = compilation.plan
         steps = plan.execution_steps if isinstance(plan, CompoundPlan) else (plan,)
         self._steps = sum(plan.devices[step.device] != CPU_NAME for step in steps)
@@ -133,7 +133,7 @@ class FrameworkPrepared:
             execution.set_output(index, output[:size] if size and size < output.size else output)
 
     def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
-        """Roles of memories have tests of their own; see `PreparedRun`."""
+        """Raise Unsupported: memories with roles have tests of their own; see `PreparedRun`."""
         del inputs
         raise Unsupported("plans have tests of their own for memory domains")
 
@@ -146,7 +146,7 @@ class FrameworkPrepared:
 
 @contextmanager
 def quiet_log() -> Iterator[None]:
-    """Let the framework log nothing below CRITICAL; its level is restored afterwards."""
+    """Silence the framework's log below CRITICAL; its level is restored afterwards."""
     logger = logging.getLogger("nnburst.runtime")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -156,27 +156,27 @@ def quiet_log() -> Iterator[None]:
         logger.setLevel(before)
 
 
-#: Name and cost of each.
+#: Name and cost of each driver.
 COSTS: Final = (("sample_a", 0.5), ("sample_b", 0.6))
 
 
 class PricedDriver(DriverDevice):
-    """A driver with given costs."""
+    """A driver with a given cost."""
 
     def __init__(self, executor: str, name: str, cost: float) -> None:
-        """Launch it."""
+        """Launch the driver."""
         super().__init__(lambda: launch(executor), name=name)
         self.capabilities = uniform(cost)
 
 
 def two_drivers(executor: str) -> Manager:
-    """A manager over two drivers of an executor, each of which refuses a pseudo-random half."""
+    """A manager over two drivers of an executor, each of which refuses a pseudo-random half of operations."""
     drivers = [PricedDriver(executor, name, cost) for name, cost in COSTS]
     return Manager(drivers, settings=Settings(refuses_half=True))
 
 
 class PlansRunner(FrameworkRunner):
-    """`--via plans`: every model over two drivers and the CPU, each step over the socket."""
+    """Runs every model over two drivers and the CPU, each step over the socket (`--via plans`)."""
 
     over_bursts = False
 
@@ -195,6 +195,6 @@ class PlansRunner(FrameworkRunner):
 
 
 class PlansBurstRunner(PlansRunner):
-    """`--via plans-burst`: the same, each step over its burst."""
+    """Runs every model as `PlansRunner` does, each step over its burst (`--via plans-burst`)."""
 
     over_bursts = True

@@ -1,4 +1,4 @@
-"""Makes HTML pages that need no other file: documents, notes, lists, and tables of words and numbers."""
+"""Makes self-contained HTML pages: documents, paragraphs, lists, and tables of words and numbers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Cell(NamedTuple):
     """A cell of a table.
 
     Attributes:
-        text: in it.
-        look: its classes, of the style above: "words" for text on the left, "passed", "worse" …; or nothing.
+        text: text of the cell.
+        look: its CSS classes: "words" for text on the left, "passed", "worse" …; or empty.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Cell(NamedTuple):
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """A whole page: its title as a heading, then the parts that are not empty."""
+    """Make a page: its title as a heading, and then all parts that are not empty."""
     body = "\n".join(part for part in parts if part)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -55,23 +55,23 @@ def document(title: str, parts: Iterable[str]) -> str:
 
 
 def paragraph(text: str, look: str = "") -> str:
-    """Words, with the classes `look`."""
+    """Make a paragraph with the CSS classes `look`."""
     return f"<p{_classes(look)}>{escape(text)}</p>"
 
 
 def listed(lines: Iterable[str], tag: str = "") -> str:
-    """A list of lines, each within `tag` if that is given."""
+    """Make a list of lines, each within the element `tag` if that is given."""
     before, after = (f"<{tag}>", f"</{tag}>") if tag else ("", "")
     return f"<ul>{''.join(f'<li>{before}{escape(line)}{after}</li>' for line in lines)}</ul>"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Cell]], caption: str = "") -> str:
-    """A table that scrolls by itself if it is too wide.
+    """Make a table that scrolls horizontally if it is too wide.
 
     Args:
-        columns: their headings; none, or only empty ones, for a table without.
-        rows: of cells; a cell of plain text stands on the right if it is a number, else on the left.
-        caption: of the table.
+        columns: headings of the columns; no or only empty ones make a table without headings.
+        rows: rows of cells; plain text is aligned right if it is a number, else left.
+        caption: caption of the table.
     """
     cells = [[cell if isinstance(cell, Cell) else _cell(cell) for cell in row] for row in rows]
     looks = ["words" if "words" in cell.look else "" for cell in cells[0]] if cells else []

@@ -1,13 +1,13 @@
-r"""Tests a driver or an executor of your own by pytest, and writes a report.
+r"""Tests your own driver or executor with pytest, and writes a report.
 
     pytest -p nnburst.testing.plugin --pyargs nnburst.testing.suites_for_drivers \
         --nnburst-driver=my_package.executor:MyExecutor
 
-It also has fixtures for tests of your own:
+It also provides fixtures for your own tests:
 
     nnburst_driver   the driver under test; started once a session if it is an executor
-    nnburst_address  where it listens: a socket in a directory of its own
-    nnburst_device   a connection to it of one test
+    nnburst_address  its address: a socket in a directory of its own
+    nnburst_device   a connection to it for one test
     nnburst_adds     skips tests that need ADD if the driver does not support it
 """
 
@@ -97,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the suites that the profile does not have; tests of others' own stay."""
+    """Deselect the suites that the profile does not have; tests of your own stay."""
     wanted = _MODULES[config.getoption("nnburst_profile")]
     left = [i for i in items if _SUITES in i.nodeid and i.path.stem not in wanted]
     if left:
@@ -119,13 +119,13 @@ def _started(config: pytest.Config) -> DriverUnderTest:
 
 @pytest.fixture(scope="session")
 def nnburst_address(nnburst_driver: DriverUnderTest) -> str:
-    """Where it listens, for `nnburst.connect`."""
+    """The driver's address, for `nnburst.connect`."""
     return nnburst_driver.address
 
 
 @pytest.fixture
 def nnburst_device(nnburst_address: str) -> Iterator[Device]:
-    """A connection of this test's own: a worker of its own."""
+    """A connection for this test alone, with a worker of its own."""
     from nnburst.client.connect import connect
 
     with connect(nnburst_address) as device:
@@ -134,9 +134,9 @@ def nnburst_device(nnburst_address: str) -> Iterator[Device]:
 
 @pytest.fixture(scope="session")
 def nnburst_adds(nnburst_address: str) -> None:
-    """For tests that prepare the sums of `testing.faults` and of the packet fuzzer.
+    """Skip a test that prepares sums of float32 if the driver does not support ADD.
 
-    An executor that does not add float32 tensors reports that, and owes those tests nothing.
+    The sums are those of `testing.faults` and of the packet fuzzer.
     """
     from nnburst.client.connect import connect
     from nnburst.testing.faults.activities import sum_model
@@ -152,23 +152,23 @@ _decode: Final = msgspec.json.Decoder(list[TripleResult]).decode
 
 
 class Recorder:
-    """Listens to a session and writes its report at the end."""
+    """Records the results of a test session and writes a report at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """`config` has the plugin's options."""
+        """Begin a session whose `config` has the plugin's options."""
         self._began: Final = time.monotonic()
         self._config: Final = config
         self._triples: list[TripleResult] = []
         self._checks: list[CheckResult] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep a test's records, and how it ended."""
+        """Keep a test's records and its outcome."""
         if report.when != "call" and report.outcome == "passed":
             return
         for name, value in report.user_properties:
             if name == "nnburst_triples":
                 self._triples += _decode(str(value))
-                return  # the cases show more than their test
+                return  # the cases have more details than the test
         where, _, name = report.nodeid.partition("::")
         reason = ""
         if report.outcome == "skipped" and isinstance(report.longrepr, tuple):

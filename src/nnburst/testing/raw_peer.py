@@ -1,4 +1,4 @@
-"""Speaks to a driver without a client's checks, by control messages and by packets of a burst."""
+"""Sends a driver control messages and burst packets without a client's checks."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from nnburst.serialize import DATUM_BYTES
 
 Packet = npt.NDArray[Any]
 
-#: Looks at the ring before sleeping: most answers come within microseconds.
+#: Number of polls of the ring before sleeping: most answers arrive within microseconds.
 _POLLS: Final = 2000
-#: Seconds between two looks whether the driver lives.
+#: Seconds between two checks whether the driver is still running.
 _GLANCE: Final = 0.1
 
 
 class RawBurst(Closing):
-    """An open burst whose packets are the caller's business. One thread at a time."""
+    """An open burst over which the caller sends any packets. One thread at a time."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class RawBurst(Closing):
         lengths: tuple[int, int] = (BURST_CHANNEL_LENGTH, BURST_CHANNEL_LENGTH),
         memories: Callable[[Sequence[int]], Sequence[Memory]] | None = None,
     ) -> None:
-        """Open it.
+        """Open the burst.
 
         Args:
-            prepared_model: an open one.
-            lengths: of the request and the result ring.
-            memories: answers getMemories instead of the slots of `slot_of`.
+            prepared_model: an open prepared model.
+            lengths: lengths of the request and the result ring.
+            memories: answers getMemories instead of the slots from `slot_of`.
         """
         self._session = prepared_model._prepared.session
         self._slots = SlotTable()
@@ -78,12 +78,12 @@ class RawBurst(Closing):
         self.ended = reason
 
     def slot_of(self, memory: Memory) -> int:
-        """The slot that the driver may ask about for `memory`, to which this object keeps a reference."""
+        """The slot of `memory`, which the driver can request; this object keeps a reference to the memory."""
         self._memories.append(memory)
         return self._slots.slot_of(memory)[0]
 
     def send(self, packet: Packet | bytes) -> None:
-        """Put a packet into the request ring as it is and wake the driver."""
+        """Put a packet into the request ring without checks and wake the driver."""
         data = packet if isinstance(packet, bytes) else packet.tobytes()
         elements = np.frombuffer(data, self.channels.requests.dtype)
         if not self.channels.requests.write(elements):
@@ -93,11 +93,11 @@ class RawBurst(Closing):
             lib.nnb_event_flag_notify(flag.word, int(EventFlagBits.NOT_EMPTY))
 
     def receive(self, timeout: float = 5.0) -> bytes:
-        """Everything in the result ring, as soon as there is something.
+        """Wait for a result; returns all bytes in the result ring.
 
         Raises:
-            MissedDeadline: nothing came.
-            DeadObject: nothing will: the driver has died.
+            MissedDeadline: no result arrived in time.
+            DeadObject: the driver has died.
         """
         results = self.channels.results
         for _ in range(_POLLS):
@@ -140,11 +140,11 @@ PATIENCE: Final = 30.0
 
 
 class RawConnection(Closing):
-    """Calls a driver of its own with any bytes and descriptors. One thread; a context manager.
+    """Starts a driver and sends it any bytes and descriptors. For one thread; a context manager.
 
     Attributes:
-        prepared: handles that notifications brought, for the caller to release.
-        notified: how many notifications there were.
+        prepared: handles from notifications, which the caller releases.
+        notified: number of notifications.
     """
 
     def __init__(self, executor: str = "reference") -> None:
@@ -174,14 +174,14 @@ class RawConnection(Closing):
 
     @property
     def pid(self) -> int:
-        """The driver."""
+        """Pid of the driver."""
         return self._process.pid
 
     def send(self, body: bytes, fds: Sequence[int] = ()) -> Reply | None:
-        """Send a body; the reply to it, less its descriptors, or None if the driver has gone.
+        """Send a body; the reply without its descriptors, or None if the driver has ended.
 
         Raises:
-            MissedDeadline: it does not answer.
+            MissedDeadline: the driver does not answer.
         """
         self._calls += 1
         try:
@@ -197,7 +197,7 @@ class RawConnection(Closing):
         return decode_reply(incoming.body)
 
     def call(self, message: Message, fds: Sequence[int] = ()) -> Reply | None:
-        """Send a proper call."""
+        """Send a valid call."""
         return self.send(encode(message), fds)
 
     def count_fds(self) -> int:
@@ -217,7 +217,7 @@ class RawConnection(Closing):
                 self.prepared.append(upcall.handle)
 
     def close(self) -> None:
-        """End the driver; twice is fine."""
+        """End the driver. May be called twice."""
         self._channel.close()
         self._upcalls.shutdown()
         self._listener.join()

@@ -1,4 +1,4 @@
-"""Collects what a conformance run found out about a driver, and writes it as JSON and as an HTML page."""
+"""Collects the results of a conformance run, and writes them as JSON and as an HTML page."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Failure(msgspec.Struct, frozen=True):
     """The failure of one case.
 
     Attributes:
-        case: its name; `nnburst conformance --filter` takes it.
+        case: the case's name, for `nnburst conformance --filter`.
         reason: the expected and the actual result.
-        file: a vector file that reproduces it alone; "" if none was written.
+        file: a vector file that reproduces the case alone; "" if no file was written.
     """
 
     case: str
@@ -42,12 +42,12 @@ class TripleResult(msgspec.Struct, frozen=True):
     """The cases of one operation on tensors of one type and rank.
 
     Attributes:
-        operation: its name.
+        operation: name of the operation.
         type: operand type of its first tensor.
         rank: of that tensor.
         passed: number of cases.
-        failures: the cases that failed; after some the rest is not tried.
-        skipped: numbers of cases by the reason why they were not tried.
+        failures: the cases that failed; after several failures the rest is not tried.
+        skipped: number of cases that were not tried, by reason.
     """
 
     operation: str
@@ -63,9 +63,9 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     Attributes:
         suite: "contract", "graphs", or a suite of `nnburst.testing.suites_for_drivers`.
-        name: of the check.
+        name: name of the check.
         outcome: "passed", "failed" or "skipped".
-        reason: why, unless it passed.
+        reason: the reason unless the check passed.
     """
 
     suite: str
@@ -75,12 +75,12 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """The durations of round trips of one case over a burst: a finding, no check.
+    """The durations of round trips of one case over a burst, which are reported and not checked.
 
     Attributes:
-        case: its name.
-        median_us: of some hundred trips, microseconds.
-        slowest_us: of them.
+        case: name of the case.
+        median_us: median of some hundred trips, microseconds.
+        slowest_us: the slowest of them, microseconds.
     """
 
     case: str
@@ -93,8 +93,8 @@ class Performance(msgspec.Struct, frozen=True):
 
     Attributes:
         what: an operand type, or another number of the driver's report.
-        exec_time: of an execution.
-        power_usage: likewise.
+        exec_time: ratio of the time of an execution.
+        power_usage: ratio of the power of an execution.
     """
 
     what: str
@@ -103,13 +103,13 @@ class Performance(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, what: str, info: PerformanceInfo) -> Performance:
-        """As a driver reports it."""
+        """Make it from a driver's report."""
         numbers = (info.exec_time, info.power_usage)
         return cls(what, *(number if number < FLT_MAX else None for number in numbers))
 
 
 def performances(capabilities: Capabilities) -> tuple[Performance, ...]:
-    """All that a driver reports."""
+    """All performance figures that a driver reports."""
     relaxed = "float32 computed as float16"
     tensor = capabilities.relaxed_float32_to_float16_performance_tensor
     scalar = capabilities.relaxed_float32_to_float16_performance_scalar
@@ -124,21 +124,21 @@ def performances(capabilities: Capabilities) -> tuple[Performance, ...]:
 
 
 class About(msgspec.Struct, frozen=True):
-    """The driver, and how it was tried.
+    """The driver under test, and the conditions of the run.
 
     Attributes:
-        driver: as it was named.
-        name: as it names itself.
+        driver: the driver as the user named it.
+        name: the name that the driver reports.
         version: its version string.
         feature_level: of NNAPI.
-        type: of device.
+        type: type of the device.
         capabilities: its performance numbers.
-        unknown_capabilities: why it has none; "" if it has.
+        unknown_capabilities: the reason why there are no such numbers; "" if there are.
         profile: the set of tests.
         nnburst: version of this package.
         date: UTC, ISO 8601.
         machine: processor and kernel.
-        seconds: that it took.
+        seconds: duration of the run.
     """
 
     driver: str
@@ -156,18 +156,18 @@ class About(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A whole run.
+    """The report of a whole run.
 
     Attributes:
-        about: the driver, and how it was tried.
+        about: the driver, and the conditions of the run.
         triples: results of the pack.
         checks: contract, random graphs, suites.
-        latencies: of some supported cases.
-        left_out: OPERATION, or OPERATION:TYPE, that the pack has no cases of, and why.
+        latencies: durations of some supported cases.
+        left_out: the reason why the pack has no cases of an OPERATION or OPERATION:TYPE, by this name.
         required: the requirements of `--require` that were not met, in words.
-        max_latency_us: the limit that was given; None for none.
-        unfinished: where it was stopped; "" if it ran to its end.
-        format: of this file.
+        max_latency_us: the limit on median latencies; None for no limit.
+        unfinished: where the run was stopped; "" if it ran to its end.
+        format: version of this file's format.
     """
 
     about: About
@@ -182,7 +182,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def failures(self) -> list[str]:
-        """Everything that is wrong, a line each; empty if the driver conforms."""
+        """All violations, one line each; empty if the driver conforms."""
         wrong = [f"{f.case}: {f.reason}" for t in self.triples for f in t.failures]
         wrong += [f"{c.suite}: {c.name}: {c.reason}" for c in self.checks if c.outcome == FAILED]
         wrong += [f"required: {line}" for line in self.required]
@@ -200,7 +200,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def _passed_without_cases(self) -> bool:
-        """Whether its profile has no cases, and a check passed."""
+        """Whether the profile has no cases, and a check passed."""
         return self.about.profile == "faults" and any(c.outcome == PASSED for c in self.checks)
 
     @property
@@ -233,7 +233,7 @@ class Report(msgspec.Struct, frozen=True):
         return sorted({t.operation for t in self.triples}.difference(self.covered))
 
     def skips(self) -> list[tuple[str, int]]:
-        """Why cases of partly supported operations were not tried, the most frequent reason first."""
+        """Reasons why cases of partly supported operations were not tried, the most frequent first."""
         covered = set(self.covered)
         return grouped(
             [
@@ -249,7 +249,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def grouped(reasons: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Equal reasons added up, the most frequent first."""
+    """Add up equal reasons; the most frequent comes first."""
     counts: Counter[str] = Counter()
     for reason, number in reasons:
         counts[reason] += number
@@ -268,7 +268,7 @@ def missing(required: Sequence[str], triples: Sequence[TripleResult]) -> tuple[s
     return tuple(lines)
 
 
-#: Short names of the types that the pack's cases are of.
+#: Short names of the types of the pack's cases.
 SHORT: Final = {
     "TENSOR_FLOAT32": "float32",
     "TENSOR_FLOAT16": "float16",
@@ -284,7 +284,7 @@ SHORT: Final = {
 
 
 def page(report: Report) -> str:
-    """The page of a report."""
+    """Render a report as an HTML page."""
     return document(
         f"nnburst conformance: {report.about.driver}",
         (

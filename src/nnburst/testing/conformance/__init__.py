@@ -1,1 +1,1 @@
-"""Runs conformance vectors by suites and runners, and compares the results."""
+"""Runs conformance vectors in several suites and by several runners, and compares the results."""

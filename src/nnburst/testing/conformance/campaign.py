@@ -1,6 +1,6 @@
 """Runs vector files in every way that they allow, over several processes.
 
-A suite is a way to run a vector, with the result that must come out:
+A suite is a way to run a vector, with the required result:
 
     run                    build, prepare, execute, compare
     dynamic_output_shape   the same with output extents unknown; also with a first buffer one byte short
@@ -77,18 +77,18 @@ PASSED: Final = CaseVerdict("passed")
 
 
 def failed(reason: str) -> CaseVerdict:
-    """A verdict against the executor."""
+    """Make a verdict against the executor."""
     return CaseVerdict("failed", reason)
 
 
 def run_suite(vector: Vector, suite: str, runner: Runner, *, exact: bool = False) -> CaseVerdict:
-    """Run one vector one way.
+    """Run one vector in one suite.
 
     Args:
         vector: a test that belongs to `suite`.
         suite: one of SUITES.
-        runner: how to reach the executor.
-        exact: allow no difference if results are not floating point.
+        runner: the way to reach the executor.
+        exact: whether results that are not floating point must be equal.
     """
     run: Callable[[], CaseVerdict] = {
         "run": lambda: _compared(vector, runner, exact=exact),
@@ -105,7 +105,7 @@ def run_suite(vector: Vector, suite: str, runner: Runner, *, exact: bool = False
 
 
 def signed(vector: Vector) -> Vector:
-    """The twin in which every TENSOR_QUANT8_ASYMM operand is TENSOR_QUANT8_ASYMM_SIGNED."""
+    """Turn every TENSOR_QUANT8_ASYMM operand into a TENSOR_QUANT8_ASYMM_SIGNED one with the same numbers."""
     buffers = list(vector.buffers)
 
     def change(operand: VectorOperand) -> VectorOperand:
@@ -126,7 +126,7 @@ def signed(vector: Vector) -> Vector:
 
 
 def with_unknown_outputs(vector: Vector) -> Vector:
-    """The vector with every SUBGRAPH_OUTPUT extent unknown."""
+    """Make every SUBGRAPH_OUTPUT extent of the vector unknown."""
 
     def change(operand: VectorOperand) -> VectorOperand:
         if operand.lifetime != "SUBGRAPH_OUTPUT":
@@ -268,7 +268,7 @@ def _difference(
 # -- Campaigns: many vectors over several processes ------------------------------------------------
 
 
-#: numpy's BLAS would start a thread per core in each of our processes.
+#: Settings of numpy's BLAS, which would start a thread per core in each process.
 _BLAS: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -278,11 +278,11 @@ class Selection:
 
     Attributes:
         executor: name of the executor.
-        via: how to reach it, a key of RUNNERS.
-        suites: which suites.
+        via: the way to reach it, a key of RUNNERS.
+        suites: names of the suites.
         filter: regular expression searched in `folder/spec/name`; empty for all.
         operation: only tests with this operation; empty for all.
-        exact: no difference if results are not floating point.
+        exact: whether results that are not floating point must be equal.
         dump: folder for files that reproduce one failed test each.
     """
 
@@ -307,15 +307,15 @@ class CaseResult:
     """The result of one test of one suite.
 
     Attributes:
-        name: the test.
-        suite: how it was run.
+        name: name of the test.
+        suite: the suite in which it ran.
         outcome: "passed", "failed" or "skipped".
-        reason: why, unless it passed.
+        reason: the reason, unless it passed.
         operations: types of the operations in it.
         type: operand type of its first output.
         dump: file that reproduces a failure alone.
-        driver_us: the driver's own duration of its last execution; None if none was measured.
-        total_us: the same execution as its caller saw it.
+        driver_us: the driver's own duration of the last execution; None if it was not measured.
+        total_us: the duration of the same execution for its caller.
     """
 
     name: str
@@ -354,7 +354,7 @@ def run_files(files: Sequence[Path], selection: Selection, jobs: int) -> Iterato
     """Run the selected tests of each file; yields one list of results per file, in any order.
 
     Raises:
-        InvalidArgument: executor or way do not exist.
+        InvalidArgument: the executor or the runner does not exist.
     """
     if selection.via not in RUNNERS:
         raise InvalidArgument(
@@ -399,7 +399,7 @@ def _start(selection: Selection) -> None:
     global _worker  # one runner per worker process
     runner = RUNNERS[selection.via](selection.executor)
     _worker = (selection, runner)
-    Finalize(None, runner.close, exitpriority=0)  # a worker of a pool has no other end
+    Finalize(None, runner.close, exitpriority=0)  # a pool's worker has no other moment to close it
 
 
 def _run_in_worker(path: Path) -> list[CaseResult]:

@@ -1,8 +1,9 @@
 """Compares results with expected ones and shows where they first differ.
 
-An element passes when |actual - expected| <= atol + rtol * |expected|, computed in double; equal
-infinities and two NaNs are equal. If an infinity is expected, the largest finite number of its sign passes,
-too: the original's activations make that of it. NNAPI: TestHarness.cpp. DEVIATES: there every number passes.
+An element passes when |actual - expected| <= atol + rtol * |expected|, computed in double; equal infinities
+and two NaNs are equal. If an infinity is expected, the largest finite number of its sign passes, too, since
+the original's activations limit infinities to it. NNAPI: TestHarness.cpp. DEVIATES: there every number
+passes.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class Mismatch:
     """The first element that is too far off.
 
     Attributes:
-        index: its position.
+        index: position of the element.
         expected: its right value.
         actual: its value.
         limits: the allowed differences.
-        count: how many elements are too far off.
-        total: of how many.
+        count: number of elements that are too far off.
+        total: number of all elements.
     """
 
     index: tuple[int, ...]
@@ -74,13 +75,13 @@ class Mismatch:
 def limits_for(
     kind: OperandType, tolerance: Tolerance, *, half: bool = False, exact: bool = False
 ) -> Limits:
-    """The limits for results of one type.
+    """Find the limits for results of one type.
 
     Args:
         kind: type of the output.
-        tolerance: the test's.
-        half: the model is relaxed or has float16 operands, so float32 results may be that rough.
-        exact: require equality for results that are not floating point.
+        tolerance: tolerance of the test.
+        half: whether the model is relaxed or has float16 operands, so that float32 results may be as rough.
+        exact: whether results that are not floating point must be equal.
     """
     if kind in _FLOAT16 or (half and kind in _FLOAT32):
         return Limits(*tolerance.float16)
@@ -90,11 +91,11 @@ def limits_for(
 
 
 def first_mismatch(expected: Array, actual: Array, limits: Limits) -> Mismatch | None:
-    """The first element, in row-major order, of two arrays of one shape that is too far off."""
+    """Find the first element, in row-major order, that is too far off; both arrays have one shape."""
     e, a = expected.astype(np.float64), actual.astype(np.float64)
     with np.errstate(invalid="ignore"):
         near = np.abs(a - e) <= limits.atol + limits.rtol * np.abs(e)
-        if not np.isfinite(e).all():  # else every number were near an infinity
+        if not np.isfinite(e).all():  # else every number would be within the limit of an infinity
             largest = np.finfo(actual.dtype).max
             near = np.where(np.isinf(e), (a * np.sign(e) >= largest), near)
     wrong = np.flatnonzero(~(near | (a == e) | (np.isnan(a) & np.isnan(e))))
@@ -107,7 +108,7 @@ def first_mismatch(expected: Array, actual: Array, limits: Limits) -> Mismatch |
 
 
 def frequency_mismatch(logits: Array, samples: Array, tolerance: float) -> str | None:
-    """Why samples of RANDOM_MULTINOMIAL do not follow their distribution; None if they do.
+    """The reason why samples of RANDOM_MULTINOMIAL do not follow their distribution; None if they do.
 
     Args:
         logits: unnormalised log-probabilities, [batch, classes].
@@ -131,11 +132,11 @@ def frequency_mismatch(logits: Array, samples: Array, tolerance: float) -> str |
 
 
 class Unsupported(InvalidArgument):
-    """An executor reports beforehand that it cannot run some operation: no failure, nothing to judge."""
+    """An executor reports that it does not support an operation, so there is no result to check."""
 
 
 def require_supported(model: Model, supported: Sequence[bool]) -> None:
-    """Refuse a model of which something is not supported (NNAPI VTS skips such tests).
+    """Refuse a model with unsupported operations (NNAPI VTS skips such tests).
 
     Raises:
         Unsupported: the message names the operations.
@@ -151,12 +152,12 @@ class RunResult(NamedTuple):
     """The results of one execution.
 
     Attributes:
-        status: its outcome.
+        status: status of the execution.
         shapes: reported output shapes; may be empty.
         outputs: the bytes of each output buffer, meaningful with NONE.
-        message: why it failed, if known.
+        message: reason of a failure, if known.
         timing: the driver's own durations, if a driver ran it.
-        total_ns: the execution as its caller saw it.
+        total_ns: duration of the execution for its caller.
         changed_inputs: numbers of inputs whose memory the execution has changed.
     """
 

@@ -2,10 +2,10 @@
 
     python -m nnburst.testing.conformance.onnx_nodes [--executor litert] [--only LSTM]
 
-Only cases that NNAPI could express count: one node of ONNX's own domain, an operator in `OPERATORS`, element
-types that NNAPI has, rank at most 4, no empty tensors. Inputs are computed in the model if the importer
-accepts that. If not, those that steer the node are made constants, as they are in real networks, and at last
-all but the first. Needs the extra `onnx`.
+Only cases that NNAPI could express are counted: one node of ONNX's own domain, an operator in `OPERATORS`,
+element types of NNAPI, rank at most 4, no empty tensors. All inputs are inputs of the model if the importer
+accepts that. If not, inputs that steer the node become constants, as in real networks, and finally all but
+the first. Needs the extra `onnx`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ReduceSumSquare Relu Reshape Resize RotaryEmbedding Round Selu Shape Sigmoid Sig
 Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tanh ThresholdedRelu Tile
 TopK Transpose Unsqueeze Upsample Where Xor
 """
-#: Operators that NNAPI has, or that its operations can express.
+#: Operators that one or several operations of NNAPI can express.
 OPERATORS: Final = frozenset(_NAMES.split())
 _TYPES: Final = frozenset({"float32", "float16", "int32", "int64", "bool", "uint8", "int8"})
 
@@ -60,13 +60,13 @@ class NodeCase:
     """A node test.
 
     Attributes:
-        name: of it.
-        operator: that it is about.
+        name: name of the test.
+        operator: the operator that it tests.
         model: the ModelProto.
-        inputs: by name.
-        outputs: expected, in order.
+        inputs: inputs by name.
+        outputs: expected outputs, in order.
         rtol: relative tolerance.
-        atol: absolute one.
+        atol: absolute tolerance.
     """
 
     name: str
@@ -80,7 +80,7 @@ class NodeCase:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """The end of a case: "pass", "wrong" or "refused", and why."""
+    """The verdict on a case: "pass", "wrong" or "refused", and the reason."""
 
     case: NodeCase
     outcome: str
@@ -88,7 +88,7 @@ class NodeVerdict:
 
 
 def cases() -> Iterator[NodeCase]:
-    """Those that NNAPI could express."""
+    """The cases that NNAPI could express."""
     collect = import_module("onnx.backend.test.case.node").collect_testcases
     for found in collect(None):
         graph = found.model.graph
@@ -97,7 +97,7 @@ def cases() -> Iterator[NodeCase]:
         if graph.node[0].op_type not in OPERATORS:
             continue
         given, expected = (list(map(_plain, arrays)) for arrays in found.data_sets[0])
-        # A value that only names a type has no elements.
+        # A value without elements only gives a type.
         counted = given[:1] if "castlike" in found.name else given
         if all(_can_be_said(array) for array in (*counted, *expected)):
             yield NodeCase(
@@ -125,7 +125,7 @@ def files() -> list[bytes]:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - arrays, scalars, lists, None, tensors of a file
-    """A tensor of a file as an array, which casts are given."""
+    """Convert a test's tensor to an array; tests of casts have tensors of the file format."""
     if not hasattr(value, "data_type"):
         return value
     return import_module("onnx.numpy_helper").to_array(value)
@@ -143,7 +143,7 @@ def _can_be_said(array: Any) -> bool:  # noqa: ANN401 - arrays, scalars, lists, 
 
 
 def judge(case: NodeCase, executor: Executor) -> NodeVerdict:
-    """Import a case, execute it, compare."""
+    """Import and execute a case, and compare its results."""
     refused = ""
     for known in _frozen(case):
         try:
@@ -153,7 +153,7 @@ def judge(case: NodeCase, executor: Executor) -> NodeVerdict:
                 executor, imported, [a for n, a in case.inputs.items() if n not in known]
             )
         except NnburstError as error:
-            refused = str(error)  # the last reason is that of a file that leaves least open
+            refused = str(error)  # the last reason is that of the file with the fewest inputs
             continue
         wrong = _difference(case, results)
         return NodeVerdict(case, "wrong" if wrong else "pass", wrong)
@@ -161,7 +161,7 @@ def judge(case: NodeCase, executor: Executor) -> NodeVerdict:
 
 
 def _frozen(case: NodeCase) -> list[frozenset[str]]:
-    """Which inputs are known, from none to all but the first."""
+    """Sets of inputs to make constant, from no input to all but the first."""
     names = list(case.inputs)
     steering = frozenset(n for n in names[1:] if case.inputs[n].dtype.kind in "iub")
     weights = frozenset(names[1:])
@@ -174,7 +174,7 @@ def _frozen(case: NodeCase) -> list[frozenset[str]]:
 
 
 def _content(case: NodeCase, known: frozenset[str]) -> bytes:
-    """The file, with some inputs as initializers."""
+    """The file's bytes, with some inputs turned into initializers."""
     if not known:
         return bytes(case.model.SerializeToString())
     helper = import_module("onnx.numpy_helper")
@@ -235,7 +235,7 @@ def _difference(case: NodeCase, results: Sequence[Array]) -> str:
 
 
 def table(verdicts: Sequence[NodeVerdict]) -> list[tuple[str, int, int, int]]:
-    """For each operator how many cases passed, were wrong, were refused."""
+    """A table of the numbers of passed, wrong and refused cases by operator."""
     counts: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         counts.setdefault(verdict.case.operator, Counter())[verdict.outcome] += 1
@@ -243,7 +243,7 @@ def table(verdicts: Sequence[NodeVerdict]) -> list[tuple[str, int, int, int]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table, then the refused and wrong cases; 1 if a case was wrong."""
+    """Print the table, and the refused and wrong cases; returns 1 if a case was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--executor", default="reference", choices=_EXECUTORS)
     parser.add_argument("--only", default="", help="operator")

@@ -1,8 +1,8 @@
 """Executes a model in each of the ways of `--via`.
 
-`local` calls the executor in this process. `execute` goes over a driver's socket and `burst` over shared
-memory; both send requests of their own making, so that a suite decides about every buffer size and sees every
-status as the driver gave it. A further way is a class with `prepare`, listed in `RUNNERS`.
+`local` calls the executor in this process. `execute` uses a driver's socket and `burst` shared memory; both
+make their requests themselves, so that a suite can choose every buffer size and gets every status of the
+driver. A new way is a class with `prepare`, listed in `RUNNERS`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DriverRequest(Closing):
     def __init__(
         self, device: Device, inputs: Sequence[Array | None], output_sizes: Sequence[int]
     ) -> None:
-        """Lay down `inputs`; one that is None is omitted."""
+        """Write `inputs` to the pool; None stands for an omitted input."""
         layout = Layout()
         arrays = [
             None if a is None else np.asarray(a, order="C") for a in inputs
@@ -83,7 +83,7 @@ class DriverRequest(Closing):
         )
 
     def changed_inputs(self) -> tuple[int, ...]:
-        """Numbers of inputs that are not as they were laid down."""
+        """Numbers of the inputs whose memory has changed."""
         view = np.asarray(self.memory)
         return tuple(
             number
@@ -99,7 +99,7 @@ class DriverRequest(Closing):
         return tuple(view[offset : offset + size].tobytes() for offset, size in self._outputs)
 
     def close(self) -> None:
-        """Close the pool; twice is fine."""
+        """Close the pool. May be called twice."""
         self.memory.close()
 
 
@@ -119,7 +119,7 @@ class _DriverPrepared:
     def __init__(self, device: Device, prepared: PreparedModel, pools: Sequence[Memory]) -> None:
         self._device = device
         self._prepared = prepared
-        self._pools = tuple(pools)  # the driver has its own; ours go with this object
+        self._pools = tuple(pools)  # closed with this object; the driver has mapped them
 
     def run(
         self,
@@ -140,7 +140,7 @@ class _DriverPrepared:
         raise NotImplementedError
 
     def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
-        """Nothing carries buffers; see `PreparedRun`."""
+        """Raise Unsupported: this way has no buffers; see `PreparedRun`."""
         del inputs
         raise Unsupported("bursts cannot carry buffers")
 
@@ -198,7 +198,7 @@ class _BurstPrepared(_DriverPrepared):
         self._burst = RawBurst(prepared)
 
     def _answer(self, staged: DriverRequest, loop_timeout_ns: int) -> Answer:
-        del loop_timeout_ns  # a burst cannot carry it (burst:§2)
+        del loop_timeout_ns  # a burst has no loop timeout (burst:§2)
         slot = self._burst.slot_of(staged.memory)
         packet = serialize_request(staged.request, [slot], MeasureTiming.YES)
         status, shapes, timing = deserialize_result(self._burst.exchange(packet, _TIMEOUT))
@@ -211,7 +211,7 @@ class _BurstPrepared(_DriverPrepared):
 
 
 def allocate_pools(device: Device, pools: Sequence[bytes]) -> list[Memory]:
-    """Memory for each pool of a model, with its bytes."""
+    """Allocate memory for each pool of a model, and fill it."""
     memories = []
     for data in pools:
         memory = device.allocate(max(len(data), 1))
@@ -221,7 +221,7 @@ def allocate_pools(device: Device, pools: Sequence[bytes]) -> list[Memory]:
 
 
 class ExecuteRunner:
-    """A launched driver, asked over its socket."""
+    """Launches a driver and executes over its socket."""
 
     _kind: type[_DriverPrepared] = _ExecutePrepared
 
@@ -231,7 +231,7 @@ class ExecuteRunner:
 
     @classmethod
     def over(cls, device: Device) -> Self:
-        """Go through a device that is connected already; `close` closes it."""
+        """Use a device that is already connected; `close` closes it."""
         runner = cls.__new__(cls)
         runner._device = device
         return runner
@@ -249,19 +249,19 @@ class ExecuteRunner:
 
 
 class BurstRunner(ExecuteRunner):
-    """A launched driver, asked through one burst per model."""
+    """Launches a driver and executes over one burst per model."""
 
     _kind = _BurstPrepared
 
 
 Array = npt.NDArray[Any]
 
-#: The bytes of memory before it is written: not a number, in every floating point type.
+#: The byte that memory is filled with before it is written: NaN in every floating-point type.
 _STALE: Final = 0xFF
 
 
 class PreparedRun(Protocol):
-    """A prepared model, reachable one way."""
+    """A prepared model that a runner can execute."""
 
     def run(
         self,
@@ -272,8 +272,8 @@ class PreparedRun(Protocol):
         """Execute once.
 
         Args:
-            inputs: one array per model input with the element type and the extents to pass; None
-                if the request gives no value.
+            inputs: one array per model input with the element type and the extents to pass; None for an
+                omitted input.
             output_sizes: bytes of each output buffer.
             loop_timeout_ns: limit of WHILE.
         """
@@ -285,7 +285,7 @@ class PreparedRun(Protocol):
             inputs: as for `run`.
 
         Raises:
-            Unsupported: there are no buffers this way.
+            Unsupported: this runner has no buffers.
         """
 
     def close(self) -> None:
@@ -304,17 +304,17 @@ class Runner(Protocol):
         """
 
     def close(self) -> None:
-        """Release the runner's resources (processes, say)."""
+        """Release the runner's resources, such as processes."""
 
 
 class LocalRunner:
-    """The executor in this process, without driver or transport."""
+    """Calls the executor in this process, without driver or transport."""
 
     def __init__(self, executor: str) -> None:
         """Use the executor registered under this name.
 
         Raises:
-            InvalidArgument: it does not exist.
+            InvalidArgument: the executor does not exist.
         """
         self._executor = load_executor(executor)
 
@@ -327,14 +327,14 @@ class LocalRunner:
         return LocalPrepared(model, prepared)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since the runner holds no resources."""
 
 
 class LocalPrepared:
     """A model prepared by an executor in this process."""
 
     def __init__(self, model: Model, prepared: Prepared) -> None:
-        """`prepared` was made from `model`."""
+        """Own `prepared`, which was made from `model`."""
         self._validator = RequestValidator(model)
         self._prepared = prepared
 
@@ -344,10 +344,10 @@ class LocalPrepared:
         output_sizes: Sequence[int],
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> RunResult:
-        """Validate, bind, execute twice, and unbind; the second execution is reported.
+        """Validate, bind, execute twice, and unbind; the result is that of the second execution.
 
-        As over a burst, inputs are written after the request was bound, and a bound request is
-        executed again: an executor must not rely on earlier contents of the memory.
+        As over a burst, inputs are written after the request was bound, and a bound request is executed
+        again: an executor must not rely on earlier contents of the memory.
         """
         given = [None if a is None else np.full(a.nbytes, _STALE, np.uint8) for a in inputs]
         buffers = [np.empty(size, np.uint8) for size in output_sizes]
@@ -364,7 +364,7 @@ class LocalPrepared:
         return RunResult(outcome.status, outcome.output_shapes, outputs, outcome.message)
 
     def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
-        """There is no driver; see `PreparedRun`."""
+        """Raise Unsupported: there is no driver; see `PreparedRun`."""
         del inputs
         raise Unsupported("not available: buffers are a driver's")
 
@@ -408,14 +408,14 @@ def _argument(pool: int, memory: Array | None) -> RequestArgument:
 
 
 class Observed:
-    """A runner that remembers the results of its last execution.
+    """A runner that keeps the results of its last execution.
 
     Attributes:
-        last: None before the first execution.
+        last: results of the last execution; None before the first one.
     """
 
     def __init__(self, runner: Runner) -> None:
-        """Observe `runner`, which stays its owner's to close."""
+        """Observe `runner`, which its owner closes."""
         self._runner = runner
         self.last: RunResult | None = None
 
@@ -424,7 +424,7 @@ class Observed:
         return _ObservedRun(self, self._runner.prepare(model, pools))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since the owner closes the runner."""
 
 
 class _ObservedRun:
@@ -453,10 +453,10 @@ class _ObservedRun:
 
 
 def load_executor(name: str) -> Executor:
-    """The executor that a driver would load by `name`.
+    """Load the executor that a driver would load by `name`.
 
     Raises:
-        InvalidArgument: it is unknown; the message lists those there are.
+        InvalidArgument: the name is unknown; the message lists the known ones.
     """
     try:
         return make_executor(name)
@@ -464,7 +464,7 @@ def load_executor(name: str) -> Executor:
         raise InvalidArgument(str(error)) from error
 
 
-#: `--via` word to runner; each takes the executor's name.
+#: Runners by their `--via` names; each is made with the executor's name.
 RUNNERS: Final[dict[str, Callable[[str], Runner]]] = {
     "local": LocalRunner,
     "execute": ExecuteRunner,

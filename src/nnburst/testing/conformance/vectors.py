@@ -28,7 +28,7 @@ from nnburst.hal.model import (
 )
 
 _ALIGNMENT: Final = 16
-#: What this package ships: `packets.json`, and in `vectors` a file for each operation.
+#: Folder of the package's data: `packets.json`, and in `vectors` a file for each operation.
 SHIPPED: Final = Path(__file__).parent.with_name("data")
 
 
@@ -46,7 +46,7 @@ class VectorOperand(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
         type: name of an OperandType.
         dimensions: 0 is unknown; of a main output with empty data, a truly empty extent.
         lifetime: name of an OperandLifeTime.
-        is_ignored: an output that is not compared.
+        is_ignored: whether this is an output that is not compared.
         data: a constant's value, an input's, an expected output's, or a subgraph's number.
     """
 
@@ -106,9 +106,9 @@ class Vector(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     Attributes:
         name: unique over all files.
-        expect_failure: building, preparing or executing must report an error.
-        relaxed: float32 may be computed as float16.
-        multinomial_tolerance: for RANDOM_MULTINOMIAL, whose results are compared by frequency.
+        expect_failure: whether building, preparing or executing must report an error.
+        relaxed: whether float32 may be computed as float16.
+        multinomial_tolerance: tolerance for RANDOM_MULTINOMIAL, whose results are compared by frequency.
         suites: the ways in which it is run (`nnburst.testing.conformance.campaign`).
         buffers: bytes of the operands' data; shared by all vectors of a file.
     """
@@ -146,7 +146,7 @@ class Vector(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return [self.main.operands[i] for i in self.main.outputs]
 
     def bytes_of(self, operand: VectorOperand) -> bytes | None:
-        """An operand's data; None if it has none, or (an omitted input) empty data."""
+        """An operand's data; None if it has no data, or empty data as an omitted input."""
         data = None if operand.data is None else self.buffers[operand.data]
         return None if not data and operand.lifetime == "SUBGRAPH_INPUT" else data
 
@@ -159,7 +159,7 @@ class Vector(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class VectorFile(msgspec.Struct, frozen=True):
-    """A file as it is stored."""
+    """The content of a vector file."""
 
     format: int
     spec: str
@@ -175,7 +175,7 @@ def read(path: Path) -> list[Vector]:
     """The tests of one file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
         ValueError: it is not a vector file of format 1.
     """
     file = _DECODER.decode(gzip.decompress(path.read_bytes()))
@@ -185,7 +185,7 @@ def read(path: Path) -> list[Vector]:
 
 
 def write(path: Path, *vectors: Vector) -> None:
-    """Write a file with these tests, one at least, holding only the buffers that they use."""
+    """Write a file with these tests (at least one) and only the buffers that they use."""
     used: dict[bytes, int] = {}
 
     def placed(vector: Vector) -> Vector:
@@ -204,7 +204,7 @@ def write(path: Path, *vectors: Vector) -> None:
 
 
 def map_operands(vector: Vector, change: Callable[[VectorOperand], VectorOperand]) -> Vector:
-    """The vector with every operand of every graph replaced by `change(operand)`."""
+    """Replace every operand of every graph of a vector by `change(operand)`."""
     main, *referenced = (
         msgspec.structs.replace(graph, operands=tuple(map(change, graph.operands)))
         for graph in vector.graphs
@@ -230,7 +230,7 @@ class BuiltModel(msgspec.Struct, frozen=True):
 
 
 def build(vector: Vector) -> BuiltModel:
-    """The model of a vector."""
+    """Build the model of a vector."""
     values, pool = bytearray(), bytearray()
     main, *referenced = (_graph(vector, graph, values, pool) for graph in vector.graphs)
     model = Model(

@@ -1,7 +1,8 @@
 """Runs clients while processes are killed, and measures how a client recovers from a killed worker.
 
-An activity is an endless generator, which is given the address of a driver. Its first step sets it up; every
-further one is a round, whose results it checks. A resilient client gets an error for each death, and goes on.
+An activity is an endless generator, called with a driver's device or address. Its first step sets it up;
+every further step is a round, whose results are checked. A resilient client gets one error for each killed
+worker, and goes on.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ Array = npt.NDArray[Any]
 Activity = Callable[[Device], Iterator[None]]
 
 _SHAPE: Final = (8, 16)
-#: Seconds that are enough if no process is stopped.
+#: Timeout in seconds, long enough if no process is stopped.
 _LITTLE: Final = 0.05
 
 
 class WrongResult(Exception):
-    """An execution succeeded and gave something else than the sum."""
+    """An execution succeeded with a wrong sum."""
 
 
 def sum_model() -> Model:
-    """A + b, float32."""
+    """A model that adds two float32 tensors."""
     builder = ModelBuilder()
     a, b = (builder.input(OperandType.TENSOR_FLOAT32, _SHAPE) for _ in range(2))
     c = builder.output(OperandType.TENSOR_FLOAT32, _SHAPE)
@@ -58,12 +59,12 @@ def sum_model() -> Model:
 
 
 def summands(number: float) -> list[Array]:
-    """Inputs that no other `number` below a million shares the sum of."""
+    """Inputs whose sum is different for every `number` below a million."""
     return [np.full(_SHAPE, number, np.float32), np.full(_SHAPE, 0.5, np.float32)]
 
 
 def write_summands(bound: BoundRequest, number: float) -> None:
-    """Give a bound request the inputs `summands(number)`."""
+    """Write the inputs `summands(number)` to a bound request."""
     for array, value in zip(bound.inputs, summands(number), strict=True):
         array[...] = value
 
@@ -91,7 +92,7 @@ def execute(device: Device) -> Iterator[None]:
 
 
 def start_preparations(device: Device) -> Iterator[None]:
-    """Starts some preparations at once and drops one of them."""
+    """Starts several preparations at once and drops one of them."""
     model = sum_model()
     while True:
         yield
@@ -102,7 +103,7 @@ def start_preparations(device: Device) -> Iterator[None]:
 
 
 def start_executions(device: Device) -> Iterator[None]:
-    """Starts some executions at once and drops one of them."""
+    """Starts several executions at once and drops one of them."""
     prepared = device.prepare(sum_model(), bursts=False)
     for number in _rounds():
         yield
@@ -137,7 +138,7 @@ def upcalls(device: Device) -> Iterator[None]:
     for number in _rounds():
         yield
         memory = device.allocate(4096)
-        kept = [*kept[-8:], memory]  # the older ones go, as garbage does
+        kept = [*kept[-8:], memory]  # older requests are garbage-collected
         _run_in(burst, [memory], number)
 
 
@@ -153,7 +154,7 @@ def free_memory(device: Device) -> Iterator[None]:
 
 
 def fenced_executions(device: Device) -> Iterator[None]:
-    """Chains executions by their fences, the first behind one that is signalled then."""
+    """Chains executions by fences; the first one waits for a fence that is signalled afterwards."""
     prepared = device.prepare(sum_model(), bursts=False)
     for number in _rounds():
         yield
@@ -179,7 +180,7 @@ def runs_in_a_loop(device: Device) -> Iterator[None]:
 
 
 async def _cancelled(bound: BoundRequest) -> None:
-    """A run that is not waited for to its end."""
+    """Start a run and cancel the wait for it."""
     task = asyncio.ensure_future(bound.run_async())
     await asyncio.sleep(0)
     task.cancel()
@@ -189,7 +190,7 @@ async def _cancelled(bound: BoundRequest) -> None:
 
 
 def reusable_runs(device: Device) -> Iterator[None]:
-    """Runs an execution object, and a burst of AIDL in turn."""
+    """Runs an execution object and an AIDL burst in turn."""
     prepared = device.prepare(sum_model(), bursts=False)
     inputs = summands(0)
     execution, burst = create_reusable_execution(prepared, inputs), open_aidl_burst(prepared)
@@ -201,7 +202,7 @@ def reusable_runs(device: Device) -> Iterator[None]:
 
 
 def meets_deadlines(device: Device) -> Iterator[None]:
-    """Executes every way with little time: right results, or none and right ones afterwards."""
+    """Executes in every way with short deadlines: results are right or missing, and right afterwards."""
     prepared = device.prepare(sum_model(), bursts=False)
     burst = prepared.open_burst()
     bound = burst.bind()
@@ -264,17 +265,17 @@ ACTIVITIES: Final[dict[str, Activity]] = {
 }
 
 
-# -- Clients that never take what the driver has for them ------------------------------------------
+# -- Clients that never read the driver's answers --------------------------------------------------
 
-#: A success needs two elements of the result ring: room for two, and more requests than that.
+#: Elements of the result ring, of which a success needs two; and a larger number of requests.
 _ROOM: Final = 4
 _REQUESTS: Final = 8
-#: Seconds between looks at a burst.
+#: Seconds between two checks of a burst.
 _PAUSE: Final = 0.05
 
 
 def reads_no_results(address: str) -> Iterator[None]:
-    """Fills the result rings of bursts; once the driver gives one up, opens another."""
+    """Fills the result ring of a burst, and opens another burst once the driver has closed that one."""
     with connect(address) as device, device.prepare(sum_model()) as prepared:
         while True:
             with prepared.open_burst(max_in_flight=_REQUESTS, result_channel_length=_ROOM) as burst:
@@ -295,7 +296,7 @@ def _goes_on(burst: Burst) -> bool:
 
 
 def reads_no_replies(address: str) -> Iterator[None]:
-    """Asks and never listens; once the driver gives the connection up, makes another."""
+    """Sends messages without reading replies, and reconnects once the driver has closed the connection."""
     while True:
         with contextlib.closing(_Deaf(address)) as client:
             yield
@@ -303,7 +304,7 @@ def reads_no_replies(address: str) -> Iterator[None]:
 
 
 def stops(address: str) -> Iterator[None]:
-    """Stops with a request under way, again whenever it is continued."""
+    """Stops its process while a request is running, and again after each SIGCONT."""
     with connect(address) as device, device.prepare(sum_model()).open_burst() as burst:
         bound = burst.bind()
         while True:
@@ -328,7 +329,7 @@ class _Deaf:
         self._channel.send(number, encode(message), fds or [])
 
     def talk(self) -> None:
-        """Ask until the driver ends the connection."""
+        """Send messages until the driver closes the connection."""
         with contextlib.suppress(Disconnected):
             for number in itertools.count(2):
                 with contextlib.suppress(TimeoutError):
@@ -345,17 +346,17 @@ STUCK: Final[dict[str, Callable[[str], Iterator[None]]]] = {
 }
 
 
-#: Seconds that an execution may take, a recovery included.
+#: Timeout of an execution in seconds, with a recovery.
 _PATIENCE = 10.0
 
 
 class RecoveryTimes(NamedTuple):
-    """One death and what came after it.
+    """Times of the recovery from one killed worker.
 
     Attributes:
-        told_ms: from the kill to the end of the first execution, which fails or recovers already.
-        right_ms: from the kill to the first right result.
-        errors: executions that raised DeadObject.
+        told_ms: time from the kill to the end of the first execution, which fails or has recovered already.
+        right_ms: time from the kill to the first right result.
+        errors: number of executions that raised DeadObject.
     """
 
     told_ms: float
@@ -364,20 +365,21 @@ class RecoveryTimes(NamedTuple):
 
 
 class BrokenLife(Exception):
-    """A client was to go on, and did not."""
+    """A client should have gone on, and did not."""
 
 
 def outlive(address: str, *, fatal: bool = False) -> Generator[RecoveryTimes, None, None]:
-    """One death for each step, by turns before an execution over the socket and one over a burst.
+    """Kill the worker at each step, in turn before an execution over the socket and over a burst.
 
     Args:
-        address: of a driver.
-        fatal: it runs `nnburst.testing.faults.executors:FatalExecuting`, and is to die of the executions
-            themselves. Without it the worker is killed before an execution, which may fail or not.
+        address: address of a driver.
+        fatal: whether the driver runs `nnburst.testing.faults.executors:FatalExecuting`, so that the
+            executions themselves kill it. Otherwise the worker is killed before an execution, which may then
+            fail or not.
 
     Raises:
-        BrokenLife: more than one error for a death, or more or fewer recoveries than deaths; with `fatal`,
-            none, or an execution that was repeated.
+        BrokenLife: more than one error for a kill, or more or fewer recoveries than kills; with `fatal`, no
+            error, or a repeated execution.
         WrongResult: a result after a death is wrong.
     """
     with (
@@ -394,7 +396,7 @@ def outlive(address: str, *, fatal: bool = False) -> Generator[RecoveryTimes, No
             first, other = ways if deaths % 2 else ways[::-1]
             first(deaths)
             yield _recover(device, first, deaths, fatal=fatal)
-            other(deaths)  # finds that all of it has been made again
+            other(deaths)  # checks that the other way has recovered, too
             if device.recoveries != deaths:
                 raise BrokenLife(f"{device.recoveries} recoveries after {deaths} deaths")
 
@@ -425,7 +427,7 @@ def _recover(
 
 
 def _die_of(device: Device, work: Callable[[float], None], deaths: int) -> None:
-    """An execution that its driver dies of, and no driver after that one."""
+    """Execute with inputs that kill the driver, and check that the execution was not repeated."""
     try:
         work(float("nan"))
     except DeadObject:

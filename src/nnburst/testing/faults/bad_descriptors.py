@@ -1,4 +1,4 @@
-"""Makes descriptors that are not sealed memory of a promised size, one of each kind that a peer could send.
+"""Makes descriptors of every kind that is not sealed memory of the promised size, as a peer could send them.
 
 A kind that this machine or this user cannot have (huge pages, memfd_secret) is left out.
 """
@@ -59,7 +59,7 @@ def _socket(kind: socket.SocketKind) -> Opener:
 
 
 def _path_of_sealed(size: int) -> int:
-    """A name of sealed memory that can be neither read nor mapped."""
+    """Open sealed memory with O_PATH, so that it can be neither read nor mapped."""
     fd = _memfd(size, SIZE_SEALS)
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC)
@@ -116,10 +116,10 @@ def _detach_epoll() -> int:
 
 @contextlib.contextmanager
 def bad_descriptors(size: int) -> Iterator[dict[str, int]]:
-    """One open descriptor of each kind, named by its kind; closed at the end.
+    """Open one descriptor of each kind, by name of the kind; all are closed at the end.
 
     Args:
-        size: bytes that the peer will be promised.
+        size: bytes that the message promises for the memory.
     """
     found: dict[str, int] = {}
     try:

@@ -1,13 +1,12 @@
 """Runs one activity as a client process until it is killed, and times its rounds.
 
-It prints a line of JSON once it is busy. `connect` connects again and again; `stand_by` runs bursts and
-executes until its standard input ends, and prints its results so far at each line before and at the end
-(`stand_by:NAME` does the same with one of `ACTIVITIES`, or with `decode_in_slots`). The others are
-`ACTIVITIES` and `STUCK`, which go on until the process is killed. The address `launch` starts a driver of its
-own.
+The process prints a line of JSON once its activity runs. `connect` connects repeatedly; `stand_by` runs
+bursts and executes until its standard input ends, and prints its results so far for each line of input and at
+the end (`stand_by:NAME` does the same with one of `ACTIVITIES`, or with `decode_in_slots`). All other
+activities, `ACTIVITIES` and `STUCK`, run until the process is killed. The address `launch` starts a driver.
 
-`decode_in_slots` needs a driver that executes whole ONNX graphs: several sequences of one decoder keep their
-states in it.
+`decode_in_slots` needs a driver that executes whole ONNX graphs, in which several sequences of one decoder
+keep their states.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ from nnburst.importer.load import load
 from nnburst.testing.faults.activities import ACTIVITIES, STUCK, WrongResult, burst_runs, execute
 from nnburst.testing.models.transformers import TransformerSize, decoder, decoder_states
 
-#: Durations that are kept; percentiles of so many are as good as those of all.
+#: Durations that are kept, enough for percentiles like those of all durations.
 _KEPT: Final = 16384
-#: Seconds between the executions of a client that stands by: it shall leave cores to the others.
+#: Seconds between the executions of a `stand_by` client, which leaves the processor to others.
 _PAUSE: Final = 0.001
-#: Sequences of a client at once.
+#: Number of sequences of a client at once.
 SEQUENCES: Final = 8
-#: The decoder's.
+#: Size of the decoder.
 _SIZE: Final = TransformerSize(2, 64, 2, 97, 64)
-#: Tokens that each sequence makes.
+#: Number of tokens that each sequence generates.
 _TOKENS: Final = 12
 _LONGEST_PROMPT: Final = 5
 
 
 def decode_in_slots(device: Device) -> Iterator[None]:
-    """Takes a token of one of `SEQUENCES` sequences, in turn, and compares it with that of one alone.
+    """Generates tokens of `SEQUENCES` sequences in turn, and compares them with each sequence run alone.
 
-    What is expected comes from the engine in this process. A sequence that has all its tokens begins anew,
-    in its slot or in another one. Needs onnxruntime.
+    The engine in this process gives the expected tokens. A complete sequence begins again, in its slot or in
+    another one. Needs onnxruntime.
     """
     chance = random.Random()  # noqa: S311 - nothing secret
     content, states = decoder("scatter", _SIZE), decoder_states("scatter", _SIZE)
@@ -69,18 +68,18 @@ def decode_in_slots(device: Device) -> Iterator[None]:
 
 
 class _Alone:
-    """The engine in this process, with one sequence at a time."""
+    """Runs one sequence at a time by the engine in this process."""
 
     def __init__(self, content: bytes, states: dict[str, str]) -> None:
         engine = import_module("onnxruntime")
         options = engine.SessionOptions()
         options.intra_op_num_threads = 1
-        options.log_severity_level = 3  # it warns of each copy of a state
+        options.log_severity_level = 3  # else the engine warns about each copy of a state
         self._session = engine.InferenceSession(content, options, ["CPUExecutionProvider"])
         self._states = states
 
     def tokens(self, prompt: list[int]) -> list[int]:
-        """The likeliest tokens behind a prompt, `_TOKENS` of them."""
+        """The `_TOKENS` most likely tokens after a prompt."""
         inputs = {info.name: info for info in self._session.get_inputs()}
         outputs = [info.name for info in self._session.get_outputs()]
         values: dict[str, Any] = {
@@ -100,7 +99,7 @@ class _Alone:
 
 
 class _Sequence:
-    """One sequence in a slot, and the tokens that it must have."""
+    """One sequence in a slot, and its expected tokens."""
 
     def __init__(self, burst: Burst, prompt: list[int], expected: list[int]) -> None:
         self._burst = burst
@@ -111,14 +110,14 @@ class _Sequence:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has all its tokens."""
+        """Whether the sequence has all its tokens."""
         return len(self._found) == len(self._expected)
 
     def step(self) -> None:
-        """Take its next token.
+        """Generate the next token.
 
         Raises:
-            WrongResult: a sequence alone has another one.
+            WrongResult: the token differs from the expected one.
         """
         ids = self._found[-1:] or self._prompt
         self._found.append(int(self._slot.execute([np.array([ids])]).outputs[0][0]))
@@ -127,7 +126,7 @@ class _Sequence:
             raise WrongResult(f"{self._found}, alone {self._expected[:count]}, for {self._prompt}")
 
     def begin_anew(self, *, in_its_slot: bool) -> None:
-        """Forget all its tokens."""
+        """Begin the sequence again, without tokens."""
         self._found = []
         if in_its_slot:
             self._slot.reset()
@@ -137,21 +136,21 @@ class _Sequence:
 
 
 class Latencies:
-    """A fair sample of the durations it was given. One thread at a time.
+    """A uniform random sample of durations. One thread at a time.
 
-    Every duration is as likely to be in it as any other, so its percentiles are those of the whole run; a
-    list of all would grow for hours in a process that is watched for growth.
+    Every duration is equally likely to be in the sample, so its percentiles are those of the whole run. A
+    list of all durations would grow for hours in a process that is checked for growth.
     """
 
     def __init__(self) -> None:
-        """Take all the memory that it will ever need."""
+        """Allocate all memory that the sample will ever need."""
         self._kept = np.ones(_KEPT, np.int64)
         self._chance = random.Random()  # noqa: S311 - nothing secret
-        #: How many there were.
+        #: Number of durations so far.
         self.count = 0
 
     def add(self, nanoseconds: int) -> None:
-        """Count a round."""
+        """Add the duration of a round."""
         at = self.count if self.count < _KEPT else self._chance.randrange(self.count + 1)
         if at < _KEPT:
             self._kept[at] = nanoseconds
@@ -166,7 +165,7 @@ class Latencies:
 
 
 def main(address: str, name: str) -> None:
-    """Connect and do `name`."""
+    """Connect and run activity `name`."""
     if name == "connect":
         _connect(address)
     if name in STUCK:
@@ -208,7 +207,7 @@ def _stand_by(device: nnburst.Device, name: str) -> None:
 
 
 def _repeat(activities: Sequence[Iterator[None]], latencies: Latencies) -> str:
-    """Go on until there is something to read; the error that came before, if any."""
+    """Repeat the activities until standard input has data; the error that ended them earlier, if any."""
     while not select.select([sys.stdin], [], [], _PAUSE)[0]:
         began = time.perf_counter_ns()
         try:

@@ -1,4 +1,4 @@
-"""Executors that hang, die or misbehave on purpose."""
+"""Provides executors that hang, die or misbehave on purpose."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ class _EndlessPrepared(Prepared):
 
 
 class EndlessExecuting(Executor):
-    """Prepares every model; no execution ends."""
+    """Prepares every model, but its executions never end."""
 
     name = "endless executing"
 
     def prepare(self, *_: object) -> _EndlessPrepared:
-        """Nothing to do."""
+        """Prepare a model whose executions never end."""
         return _EndlessPrepared()
 
 
 class EndlessPreparing(EndlessExecuting):
-    """No preparation ends."""
+    """Never ends a preparation."""
 
     name = "endless preparing"
 
     def prepare(self, *_: object) -> _EndlessPrepared:
-        """Wait for ever."""
+        """Never return."""
         threading.Event().wait()
         raise AssertionError("that event is never set")
 
 
 class _Wrapped(Prepared):
-    """A prepared model whose executions are those that `wrap` makes, with their first inputs."""
+    """A prepared model whose executions are wrapped by `wrap`, which also gets their first inputs."""
 
     def __init__(
         self, prepared: Prepared, wrap: Callable[[Execution, Argument], Execution]
@@ -154,7 +154,7 @@ class _Preparing(Prepared):
 
 
 class _WithoutComputing(Executor):
-    """Prepares every model, and answers each execution by `outcome` of its outputs."""
+    """Prepares every model without computing it; the method `outcome` gives each execution's result."""
 
     def prepare(
         self,
@@ -162,7 +162,7 @@ class _WithoutComputing(Executor):
         pools: Sequence[Bytes],  # noqa: ARG002
         options: PrepareOptions = DEFAULT_OPTIONS,  # noqa: ARG002
     ) -> Prepared:
-        """Nothing to do."""
+        """Prepare a model that is not computed."""
         return _Preparing(self.outcome)
 
     def outcome(self, outputs: Sequence[Argument]) -> Outcome:
@@ -176,17 +176,17 @@ class Refusing(_WithoutComputing):
     name = "refusing"
 
     def outcome(self, outputs: Sequence[Argument]) -> Outcome:  # noqa: ARG002
-        """GENERAL_FAILURE."""
+        """Return GENERAL_FAILURE."""
         return Outcome(ErrorStatus.GENERAL_FAILURE, message="refusing: no execution")
 
 
 class Misshapen(_WithoutComputing):
-    """Computes nothing, and reports each output with a dimension more than it has."""
+    """Computes nothing, and reports each output with one dimension too many."""
 
     name = "misshapen"
 
     def outcome(self, outputs: Sequence[Argument]) -> Outcome:
-        """Success, with shapes that are wrong."""
+        """Return success with wrong shapes."""
         return Outcome(
             output_shapes=tuple(
                 OutputShape((3,) * (len(argument.dimensions) + 1), True) for argument in outputs
@@ -195,7 +195,7 @@ class Misshapen(_WithoutComputing):
 
 
 class _Delayed(Execution):
-    """Sleeps for as many milliseconds as its first input begins with, and computes."""
+    """Sleeps for the milliseconds that its first input begins with, and then computes."""
 
     def __init__(self, execution: Execution, first: Argument) -> None:
         self._execution = execution
@@ -218,7 +218,7 @@ class _Delayed(Execution):
 
 
 class Delayed(Executor):
-    """Right, but late by as many milliseconds as its first input begins with, without regard to deadlines."""
+    """Computes correctly, but late by the milliseconds at its first input's start; ignores deadlines."""
 
     name = "delayed"
 

@@ -1,4 +1,4 @@
-"""Reads the resources of a process from /proc, for comparing them before a fault and after it."""
+"""Reads the resources of a process from /proc, to compare them before and after a fault."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from nnburst.driver.counters import PAGE_NAME
 from nnburst.hal.environment import STRICT_TIMING
 
 _MAPPED_FILE: Final = re.compile(r"(?:/memfd:|/dev/|socket:)\S*")
-#: The names of a supervisor, and of workers that wait for a client: a fork has its parent's name at first.
+#: The process names of a supervisor and of spare workers; a new fork still has its parent's name.
 _SUPERVISOR: Final = "nnburst driver"
 _WAITING: Final = (_SUPERVISOR, "nnburst spare")
-#: A supervisor's descriptors for each spare worker.
+#: Number of a supervisor's descriptors for each spare worker.
 _OF_A_SPARE: Final = ("socket:", f"/memfd:{PAGE_NAME}")
 _STEP: Final = 0.001
-#: Seconds until a process must have given back what it does not need: promised is one, which only a quiet
-#: machine keeps.
+#: Seconds until a process must have released unneeded resources: the documented time is one second, which
+#: holds only on a quiet machine.
 SETTLED: Final = 1.0 if STRICT_TIMING.read() else 20.0
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The resources of a process. Two of one process are equal if nothing was leaked between them.
+    """The resources of a process. Two footprints of one process are equal if nothing leaked in between.
 
     Attributes:
-        fds: descriptors, counted by kind.
-        memfds: those of them that are shared memory.
-        maps: mappings of shared memory.
-        threads: of the process.
-        children: pids, zombies included, of others than spare workers.
+        fds: number of descriptors by kind.
+        memfds: number of descriptors of shared memory.
+        maps: number of mappings of shared memory.
+        threads: number of threads.
+        children: pids of child processes, zombies included, spare workers excluded.
 
-    A spare worker, the supervisor's end of the pair that leads to it and its page of counters are counted
-    in none: it may become a client's worker at any time, and others take its place.
+    Spare workers, their socket pairs and their pages of counters are not counted: a spare worker may become a
+    client's worker at any time, and another one then takes its place.
     """
 
     fds: dict[str, int]
@@ -46,7 +46,7 @@ class Footprint:
     children: frozenset[int]
 
     def excess(self, baseline: Footprint) -> str:
-        """The resources beyond `baseline`, in words; empty if there are no more."""
+        """The resources beyond `baseline`, in words; empty if there are not any."""
         found = {
             "fds": sum(self.fds.values()) - sum(baseline.fds.values()),
             "memfds": self.memfds - baseline.memfds,
@@ -97,7 +97,7 @@ def _all_children(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> list[bytes]:
-    """The words that `pid` was started with; none if it has ended."""
+    """The arguments that `pid` was started with; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
@@ -123,7 +123,7 @@ def proportional_bytes(pid: int) -> int:
 def resident_bytes(pid: int) -> int:
     """Resident memory of `pid`, shared or not, without pages of files; 0 for a zombie.
 
-    The kernel takes a file's pages back when it likes, which would hide that the rest has grown.
+    The kernel may reclaim pages of files at any time, which would hide growth of the rest.
     """
     status = Path(f"/proc/{pid}/status")
     return (_kibibytes(status, "RssAnon") + _kibibytes(status, "RssShmem")) * 1024
@@ -143,7 +143,7 @@ def is_running(pid: int) -> bool:
 
 
 def thread_states(pid: int) -> set[str]:
-    """The states that the threads of `pid` are in: R running, S asleep, T stopped, ..."""
+    """The states of the threads of `pid`: R running, S asleep, T stopped, ..."""
     return {stat.rpartition(")")[2].split()[0] for stat in _of_threads(pid, "stat")}
 
 
@@ -151,15 +151,15 @@ def settle(pid: int, baseline: Footprint, seconds: float = SETTLED) -> float:
     """Wait until process `pid` holds no more than `baseline`.
 
     Args:
-        pid: of a process that goes on.
-        baseline: its resources before.
-        seconds: until then.
+        pid: pid of a process that keeps running.
+        baseline: its earlier resources.
+        seconds: time limit.
 
     Returns:
-        Seconds that it took.
+        The time that this took, in seconds.
 
     Raises:
-        AssertionError: it holds more after that time; the message names the difference.
+        AssertionError: the process holds more after that time; the message names the difference.
     """
     began = time.monotonic()
     while excess := footprint(pid).excess(baseline):
@@ -171,7 +171,7 @@ def settle(pid: int, baseline: Footprint, seconds: float = SETTLED) -> float:
 
 
 def _of_threads(pid: int, name: str) -> list[str]:
-    """File `name` of every thread of `pid`; one that has just ended has none."""
+    """The contents of /proc file `name` for every thread of `pid`, except threads that have just ended."""
     texts = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -182,7 +182,7 @@ def _of_threads(pid: int, name: str) -> list[str]:
 
 
 def _kinds(folder: Path) -> list[str]:
-    """The kind of each descriptor; the one that reads the folder may be among them."""
+    """The kind of each descriptor, possibly with the one that reads the folder."""
     kinds = []
     for link in folder.iterdir():
         try:

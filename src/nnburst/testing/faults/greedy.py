@@ -1,11 +1,11 @@
-"""Clients that use up their quotas: `python -m nnburst.testing.faults.greedy ADDRESS CLIENTS`.
+"""Runs clients that use up their quotas: `python -m nnburst.testing.faults.greedy ADDRESS CLIENTS`.
 
-Prints a line of JSON when all of them have as much as they are allowed, and keeps it until standard input
+Prints a line of JSON when all clients have reached their quotas, and holds the resources until standard input
 ends. The clients are forked from this process, so that hundreds of them fit into a machine; only a few at a
-time take their share.
+time allocate.
 
-Each thing that they take is small: this is about counts. Bytes have quotas of their own, which need a bigger
-machine to be reached by many clients at once.
+Each object is small, since this tests quotas on counts. Quotas on bytes need a bigger machine to be reached
+by many clients at once.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from nnburst.serialize import deserialize_result, serialize_request
 from nnburst.testing.faults.activities import sum_model
 from nnburst.testing.raw_peer import RawBurst
 
-#: Slots that a request brings: as many as a reply to getMemories has room for.
+#: New slots in a request: as many as a reply to getMemories has room for.
 _SLOTS: Final = 64
-#: Requests after which a driver has no limit on pools.
+#: Number of requests after which the driver is taken to have no limit on pools.
 _MOST_REQUESTS: Final = 1000
-#: Clients that take their share at the same time.
+#: Clients that allocate at the same time.
 _AT_ONCE: Final = 4
-#: Share of the machine's process numbers that all bursts' threads together may have.
+#: Share of the machine's process numbers that the threads of all bursts together may use.
 _THREAD_SHARE: Final = 0.25
 
 
 def take_everything(device: nnburst.Device, bursts: int, kept: ExitStack) -> dict[str, int]:
-    """Take until the driver refuses; how much of each kind that was.
+    """Allocate objects of each kind until the driver refuses; their numbers by kind.
 
     Args:
         device: a new connection.
-        bursts: that it may open at most: each costs the machine a thread.
-        kept: holds everything that was taken.
+        bursts: the most bursts to open, since each one needs a thread.
+        kept: holds all allocated objects.
 
     Raises:
         NnburstError: a call was refused for another reason than a quota.
@@ -75,7 +75,7 @@ def _take(
 
 
 def _take_pools(prepared: nnburst.PreparedModel, memory: nnburst.Memory, kept: ExitStack) -> int:
-    """Have a burst map one pool again and again, under a new slot each time."""
+    """Make a burst map one pool repeatedly, under a new slot each time."""
     burst = kept.enter_context(RawBurst(prepared, memories=lambda slots: [memory] * len(slots)))
     at = [RequestArgument(location=DataLocation(0, offset, 512)) for offset in (0, 1024, 2048)]
     request = Request((at[0], at[1]), (at[2],))
@@ -92,13 +92,13 @@ def _take_pools(prepared: nnburst.PreparedModel, memory: nnburst.Memory, kept: E
 
 
 def bursts_for(clients: int) -> int:
-    """Bursts that each of so many clients can open without using up the machine's process numbers."""
+    """Bursts that each client can open without using up the machine's process numbers."""
     numbers = int(Path("/proc/sys/kernel/pid_max").read_text())
     return min(MAX_BURSTS, max(1, int(numbers * _THREAD_SHARE) // clients))
 
 
 def main(address: str, count: str) -> None:
-    """Be `count` clients of the driver at `address`."""
+    """Run `count` clients of the driver at `address`."""
     clients, bursts = int(count), bursts_for(int(count))
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))

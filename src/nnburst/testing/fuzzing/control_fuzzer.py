@@ -1,4 +1,4 @@
-"""Sends mutated control messages to a live driver and checks that each is answered."""
+"""Sends mutated control messages to a running driver and checks that each is answered."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from nnburst.testing.fuzzing.packet_fuzzer import small_model
 from nnburst.testing.raw_peer import PATIENCE, RawConnection
 
 # -- Valid calls: one of every kind of the protocol ------------------------------------------------
-# Each is made from the fields' types alone, as an honest client might make it. So a new message is fuzzed
-# without being listed here: a field without an entry below gets the smallest value that its type allows.
+# Each call is made from its fields' types, as an honest client might make it. So a new message is fuzzed
+# without an entry here: a field that is not listed below gets the smallest value that its type allows.
 
 
-#: Bytes of the memory that honest calls name; more of it is there.
+#: Bytes of memory that honest calls name; the memory itself is larger.
 POOL_BYTES: Final = 4096
 
 _QUEUE: Final = msgspec.Raw(msgspec.msgpack.encode(layout(DATUM_BYTES, 64)))
@@ -73,10 +73,10 @@ _WORDS: Final[Mapping[str, object]] = {
 
 @functools.lru_cache(maxsize=8)
 def honest_calls(handle: int) -> tuple[Call, ...]:
-    """One of each kind, and a second one if a kind has optional fields with an entry above.
+    """One call of each kind, and a second one if a kind has optional fields with an entry above.
 
     Args:
-        handle: of the object that each of them is about.
+        handle: handle of the object that each call names.
     """
     return tuple(
         call
@@ -86,7 +86,7 @@ def honest_calls(handle: int) -> tuple[Call, ...]:
 
 
 def takes_a_handle(kind: type[Call]) -> bool:
-    """Whether calls of this kind name an object of the driver's."""
+    """Whether calls of this kind name an object of the driver."""
     types = get_type_hints(kind, include_extras=True).values()
     return any(wanted in types for wanted in (Handle, tuple[Handle, ...]))
 
@@ -139,12 +139,12 @@ _PLAIN: Final[Mapping[type, object]] = {
 # -- The fuzzer ------------------------------------------------------------------------------------
 
 
-#: Messages between two looks at what the driver holds, and descriptors that it may hold more then.
+#: Messages between two checks of the driver's descriptors, and by how many these may have grown.
 _BATCH: Final = 500
 _SLACK_FDS: Final = 8
-#: Failures after which a campaign stops: more of them add nothing.
+#: Failures after which a campaign stops, since further ones add nothing.
 _ENOUGH: Final = 20
-#: Seconds until what waited for a fence must have let go of its descriptors.
+#: Seconds until executions that waited for a fence must have released their descriptors.
 _PATIENCE: Final = 5.0
 _INTEGERS: Final = (
     0,
@@ -171,8 +171,8 @@ class ControlReport:
     """The counts and failures of a campaign.
 
     Attributes:
-        messages: how many were sent.
-        outcomes: how many were answered with which status.
+        messages: number of messages sent.
+        outcomes: number of answers by status.
         failures: descriptions of everything that must not happen.
         rss_growth: bytes by which the driver grew.
     """
@@ -189,16 +189,16 @@ def fuzz_control(
     executor: str = "reference",
     progress: Callable[[int], None] = lambda _done: None,
 ) -> ControlReport:
-    """Send `count` mutated messages to a driver of its own.
+    """Launch a driver and send it `count` mutated messages.
 
-    Every one must be answered within seconds; in between, objects that a message has made are released, and
-    the driver must hold no more descriptors than before.
+    Every message must be answered within seconds. In between, objects that messages have made are released,
+    and the driver must then hold no more descriptors than before.
 
     Args:
-        count: how many.
-        seed: message `number` of a run depends on it and on the driver's answers before.
-        executor: the driver's.
-        progress: called with how many were sent, now and then.
+        count: number of messages.
+        seed: each message of a run depends on the seed and on the driver's earlier answers.
+        executor: the driver's executor.
+        progress: called from time to time with the number of messages sent.
     """
     report = ControlReport()
     with RawConnection(executor) as driver, _Descriptors() as descriptors:
@@ -232,12 +232,12 @@ class _Campaign:
         self._fds = 0
 
     def start(self) -> None:
-        """Prepare the model that calls are about."""
+        """Prepare the model that calls name."""
         self._prepare()
         self._fds = self._driver.count_fds()
 
     def batch(self, count: int) -> bool:
-        """Send `count` messages; False if the driver is gone or cannot be trusted any more."""
+        """Send `count` messages; False if the driver has ended or cannot be relied on any more."""
         for _ in range(count):
             body, fds = self._mutated()
             try:
@@ -259,7 +259,7 @@ class _Campaign:
         return True
 
     def _settled_fds(self) -> int:
-        """Descriptors that the driver holds once no execution waits for fences."""
+        """Count the driver's descriptors once no execution waits for fences."""
         deadline = time.monotonic() + _PATIENCE
         while (held := self._driver.count_fds()) > self._fds + _SLACK_FDS:
             if time.monotonic() > deadline:
@@ -268,7 +268,7 @@ class _Campaign:
         return held
 
     def _begin_again(self) -> None:
-        """End fences, release objects of notifications, and prepare models again that a message released."""
+        """Fail fences, release objects of notifications, and prepare models that a message released again."""
         self._descriptors.fail_fences()
         while self._driver.prepared:
             handle = self._driver.prepared.popleft()
@@ -308,7 +308,7 @@ class _Campaign:
 
 
 def mutate_tree(tree: Any, random: Random) -> Any:  # noqa: ANN401 - whatever msgpack can encode
-    """The tree, changed in place, with one value replaced, removed, doubled or nested."""
+    """Change a tree in place: replace, remove, double or nest one value."""
     holder = [tree]
     places = list(_places(holder))
     container, key = random.choice(places)
@@ -327,7 +327,7 @@ def mutate_tree(tree: Any, random: Random) -> Any:  # noqa: ANN401 - whatever ms
 
 
 def mutate_bytes(body: bytes, random: Random) -> bytes:
-    """The bytes with some flipped, cut off or put in."""
+    """Flip some bytes, cut some off or insert some."""
     mutated = bytearray(body)
     for _ in range(random.choice((1, 2, 8))):
         at = random.randrange(len(mutated) + 1)
@@ -342,7 +342,7 @@ def mutate_bytes(body: bytes, random: Random) -> bytes:
 
 
 def _places(tree: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401
-    """All (container, key) of a tree."""
+    """All (container, key) pairs of a tree."""
     stack = [tree]
     while stack:
         container = stack.pop()
@@ -389,18 +389,18 @@ class _Descriptors(Closing):
         ]
 
     def some(self, count: int, random: Random) -> list[int]:
-        """`count` of them, mostly proper pools."""
+        """Pick `count` descriptors, mostly of proper pools."""
         good = [memory.fd for memory in self._memories]
         others = [*self._others, *(fence.fileno() for fence in self._fences)]
         return [random.choice(good if random.random() < 0.8 else others) for _ in range(count)]
 
     def fail_fences(self) -> None:
-        """Put the fences into the error state, and have others from now on.
+        """Put the fences into the error state and replace them with new ones.
 
-        No other process signals them, so an execution that waits for one would otherwise wait for ever.
+        No other process signals the fences, so an execution that waits for one would otherwise never end.
         """
         for fence in self._fences:
-            with contextlib.suppress(OSError):  # the first one's end was the other one's, too
+            with contextlib.suppress(OSError):  # shutting the first down has closed the other, too
                 fence.shutdown(socket.SHUT_RDWR)
             fence.close()
         self._fences = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -33,7 +33,7 @@ from nnburst.importer.load import load
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.footprint import resident_bytes
 
-#: Memory that importing a file may take: this many times its size, and a fixed part; and seconds.
+#: Limits for importing a file: memory by its size, a fixed part of memory, and seconds.
 MEMORY_PER_BYTE: Final = 16
 MEMORY_AT_LEAST: Final = 64 * 2**20
 SECONDS: Final = 10.0
@@ -49,11 +49,11 @@ class ImporterFuzzReport:
     """The results of fuzzing the importer.
 
     Attributes:
-        files: how many were read.
-        outcomes: how many were imported, refused by the importer, or by validation after it.
-        failures: the first of those that must not happen, with the number of the file.
+        files: number of files read.
+        outcomes: number of files imported, refused by the importer, or refused by validation afterwards.
+        failures: the first forbidden outcomes, each with the number of the file.
         slowest: seconds of the slowest file.
-        largest: bytes of memory that importing one file took at most.
+        largest: the most bytes of memory that importing one file took.
     """
 
     files: int = 0
@@ -99,7 +99,7 @@ def fuzz_importer(
 
 
 def _import_outcome(content: bytes) -> str:
-    """Import one file; anything but an answer or InvalidArgument is a failure."""
+    """Import one file; any other exception than InvalidArgument is a failure."""
     try:
         with _time_limit(SECONDS):
             imported = load(content)
@@ -117,7 +117,7 @@ def _import_outcome(content: bytes) -> str:
 
 
 class _TooSlow(Exception):
-    """The alarm rang."""
+    """An import took longer than it may."""
 
 
 @contextmanager
@@ -135,13 +135,13 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 
 def _start_of_peak() -> int:
-    """Bytes resident now; the kernel's peak starts again from there."""
+    """Reset the kernel's peak of resident memory to the present value; returns that value in bytes."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return _status("VmRSS")
 
 
 def _status(name: str) -> int:
-    """A number of /proc/self/status in bytes."""
+    """Read a number of /proc/self/status, in bytes."""
     with Path("/proc/self/status").open(encoding="ascii", errors="replace") as lines:
         for line in lines:
             if line.startswith(f"{name}:"):
@@ -150,7 +150,7 @@ def _status(name: str) -> int:
 
 
 def mutated(files: Sequence[bytes], random: Random) -> bytes:
-    """One of the files with one to eight mutations."""
+    """Mutate one of the files one to eight times."""
     content = bytearray(random.choice(files))
     for _ in range(random.choice((1, 1, 1, 2, 3, 8))):
         random.choice(_MUTATIONS)(content, random)
@@ -168,7 +168,7 @@ def _set_byte(content: bytearray, random: Random) -> None:
 
 
 def _set_number(content: bytearray, random: Random) -> None:
-    """An aligned 32-bit number becomes an extreme, the file's size, or a little more or less."""
+    """Set an aligned 32-bit number to an extreme, to the file's size, or to slightly more or less."""
     at = random.randrange(len(content) // 4) * 4
     old = int.from_bytes(content[at : at + 4], "little")
     near = random.choice((-64, -8, -4, -1, 1, 4, 8, 64)) + old
@@ -177,20 +177,20 @@ def _set_number(content: bytearray, random: Random) -> None:
 
 
 def _set_half(content: bytearray, random: Random) -> None:
-    """An aligned 16-bit number, as in a table of fields, becomes a small even one."""
+    """Set an aligned 16-bit number, as in a table of fields, to a small even one."""
     at = random.randrange(len(content) // 2) * 2
     content[at : at + 2] = (2 * random.randrange(64)).to_bytes(2, "little")
 
 
 def _point_elsewhere(content: bytearray, random: Random) -> None:
-    """An offset becomes one to another aligned place behind it."""
+    """Point an offset to another aligned position behind it."""
     at = random.randrange(len(content) // 4) * 4
     target = random.randrange(at, len(content)) & ~3
     content[at : at + 4] = (target - at).to_bytes(4, "little")
 
 
 def _repeat_number(content: bytearray, random: Random) -> None:
-    """A number is copied over those behind it: vectors of one thing."""
+    """Copy a number over those behind it, which makes vectors of equal entries."""
     at = random.randrange(len(content) // 4) * 4
     count = min(random.choice((1, 4, 64)), (len(content) - at) // 4)
     content[at : at + 4 * count] = content[at : at + 4] * count
@@ -226,16 +226,16 @@ _MUTATIONS: Final[tuple[Mutation, ...]] = (
 )
 
 
-# -- Whole ONNX graphs through a driver, which must go on ------------------------------------------
-# A client's library reads a file before it sends it and would refuse most mutations. A hostile client has
-# no such library: here an intact file's description is sent with the mutated file's bytes.
+# -- Whole ONNX graphs through a driver, which must keep running -----------------------------------
+# The client library reads a file before it sends the file, and would refuse most mutations. A hostile client
+# does not: here an intact file's description is sent with the mutated file's bytes.
 
 
-#: Seconds that a driver may take to prepare a graph or to run it; then its client gives up.
+#: Seconds that a driver may take to prepare or run a graph before the client gives up.
 _PATIENCE: Final = 20.0
-#: Graphs after which a client is closed and another one comes.
+#: Graphs after which a client is replaced with a new one.
 _OF_ONE_CLIENT: Final = 200
-#: Failures after which a campaign stops: more of them add nothing.
+#: Failures after which a campaign stops, since further ones add nothing.
 _ENOUGH: Final = 20
 
 
@@ -244,11 +244,11 @@ class GraphFuzzReport:
     """The results of fuzzing a driver with graphs.
 
     Attributes:
-        graphs: how many were sent.
-        outcomes: how many were run, refused when prepared, failed when run, took too long, or ended their
-            client's worker, which the engine may do: the worker has one client.
-        failures: the first of those that must not happen, with the number of the graph.
-        worker_ends: numbers of the graphs that ended their worker: the first of them.
+        graphs: number of graphs sent.
+        outcomes: number of graphs that ran, were refused, failed, took too long, or ended their worker, which
+            the engine may do since the worker has one client.
+        failures: the first forbidden outcomes, each with the number of the graph.
+        worker_ends: numbers of the first graphs that ended their worker.
         supervisor_growth: bytes by which the supervisor grew.
     """
 
@@ -275,11 +275,11 @@ def fuzz_graphs(
         count: how many mutations.
         seed: graph `number` of a run depends on it and on its number only.
         progress: called with 1 after each.
-        executor: of the driver.
+        executor: the driver's executor.
         first: number of the first graph.
 
     Raises:
-        NnburstError: there is no such driver.
+        NnburstError: the driver does not start.
         InvalidArgument: a file is not intact.
     """
     intact = [load(content, as_graph=True) for content in files]
@@ -308,7 +308,7 @@ def fuzz_graphs(
 
 
 def with_content(imported: ImportedModel, content: bytes) -> ImportedModel:
-    """The description of a whole graph with other bytes as its file."""
+    """Replace the file in a whole graph's description."""
     operands = list(imported.model.main.operands)
     location = replace(operands[0].location, length=len(content))
     operands[0] = replace(operands[0], dimensions=(len(content),), location=location)
@@ -322,7 +322,7 @@ _EXPECTED: Final = (_RUN, _REFUSED, _FAILED, _LATE, _ENDED)
 
 
 class _Clients:
-    """A client at a time: another one after each that lost its worker, or had its share."""
+    """One client at a time, replaced after it has lost its worker or sent its share of graphs."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -339,7 +339,7 @@ class _Clients:
         return self._device
 
     def release(self) -> None:
-        """Close the client that there is; another one comes with the next graph."""
+        """Close the present client; the next graph gets a new one."""
         device, self._device = self._device, None
         if device is not None:
             with suppress(NnburstError):
@@ -368,7 +368,7 @@ def _graph_outcome(clients: _Clients, graph: ImportedModel) -> str:
 
 
 def _run(prepared: PreparedModel) -> str:
-    """Once, on zeros of the extents that the intact file has, ones for those that it leaves open."""
+    """Run once, on zeros with the intact file's extents; open extents are 1."""
     values = [np.zeros([n or 1 for n in each.dimensions], each.dtype) for each in prepared.inputs]
     try:
         prepared.execute(values, timeout=_PATIENCE)

@@ -1,4 +1,4 @@
-"""Executes a request by every way that a driver offers, and records the answers."""
+"""Executes a request in every way that a driver offers, and records the answers."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class AsyncOutcome(NamedTuple):
     """Both answers to an asynchronous call.
 
     Attributes:
-        answer: why it was refused; None if it was not.
-        outcome: of its callback: a notification of success, or an error.
+        answer: the error that refused the call; None if it was accepted.
+        outcome: result of its callback: a notification of success, or an error.
     """
 
     answer: NnburstError | None
@@ -64,28 +64,28 @@ class AsyncOutcome(NamedTuple):
 
     @property
     def status(self) -> ErrorStatus:
-        """Of the outcome."""
+        """Status of the outcome."""
         return self.outcome.status
 
     @property
     def agree(self) -> bool:
-        """Whether a refused call was notified of the same status."""
+        """Whether a refused call's callback had the same status."""
         return self.answer is None or self.answer.status == self.status
 
 
 def call_async(
     device: Device, message: Callable[[int], Message], fds: Sequence[int], timeout: float
 ) -> AsyncOutcome:
-    """Make an asynchronous call and wait for both of its answers; a prepared model that comes is released.
+    """Make an asynchronous call and wait for both answers; a prepared model in them is released.
 
     Args:
-        device: whom to call.
+        device: the device to call.
         message: makes the call from the number of its callback.
-        fds: borrowed descriptors that go with it.
-        timeout: seconds for each of the two.
+        fds: borrowed descriptors to send with the call.
+        timeout: seconds for each of the two answers.
 
     Raises:
-        TimeoutError: one of them did not come.
+        TimeoutError: an answer did not arrive in time.
         DeadObject: the driver has died.
     """
     callbacks = device._session.callbacks
@@ -114,12 +114,12 @@ class Target(Closing):
     """A model on a device. A context manager that frees its memory. One thread at a time.
 
     Attributes:
-        device: where it lies.
-        name: of the model.
-        model: with pools as the control channel carries them.
+        device: the device.
+        name: name of the model.
+        model: the model, with pools in the form that the control channel carries.
         pools: memory of the model's pools.
-        memory: where the request's arguments lie.
-        request: valid; its only pool is `memory`.
+        memory: memory of the request's arguments.
+        request: a valid request, whose only pool is `memory`.
     """
 
     def __init__(self, device: Device, small: SmallModel) -> None:
@@ -132,7 +132,7 @@ class Target(Closing):
         self.memory, self.request = _staged(device, small.inputs, small.output_sizes)
 
     def prepare(self) -> PreparedModel:
-        """The model, prepared."""
+        """Prepare the model."""
         return self.device.prepare(self.model, pools=self.pools)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ _NONE: Final = ErrorStatus.NONE
 
 
 class Answer(NamedTuple):
-    """The answer to a request: its status, whether it was timed, and other faults of it."""
+    """The answer to a request: its status, whether it has timing, and its other faults."""
 
     status: ErrorStatus
     measured: bool
@@ -192,7 +192,7 @@ def _memory_of(target: Target) -> Iterator[list[int]]:
 
 
 def _refusal(target: Target, error: NnburstError) -> Answer:
-    """The answer behind an error; raised if it is the driver's death."""
+    """Turn an error into an answer; raise it if the driver has died."""
     if not target.device.is_alive:
         raise error
     problems = [f"{error.status.name} with shapes"] if error.output_shapes else []
@@ -200,7 +200,7 @@ def _refusal(target: Target, error: NnburstError) -> Answer:
 
 
 def execute_synchronously(target: Target, prepared: PreparedModel) -> Ask:
-    """By a call that waits."""
+    """Execute by a synchronous call."""
     return _wait_for(
         target,
         lambda request, measure: ExecuteSynchronously(prepared._prepared.handle, request, measure),
@@ -208,7 +208,7 @@ def execute_synchronously(target: Target, prepared: PreparedModel) -> Ask:
 
 
 def execute_in_aidl_burst(target: Target, burst: int, identifiers: Sequence[int] = (-1,)) -> Ask:
-    """By a call of AIDL's burst `burst`, with a memory identifier for each pool."""
+    """Execute by a call of AIDL burst `burst`, with a memory identifier for each pool."""
     numbers = tuple(identifiers)
     return _wait_for(
         target,
@@ -217,7 +217,7 @@ def execute_in_aidl_burst(target: Target, burst: int, identifiers: Sequence[int]
 
 
 def _wait_for(target: Target, message_of: Callable[[Request, bool], Message]) -> Ask:
-    """By a message that is answered with the result."""
+    """Execute by a message whose answer is the result."""
 
     def ask(request: Request, measure: bool) -> Answer:
         try:
@@ -235,7 +235,7 @@ def _wait_for(target: Target, message_of: Callable[[Request, bool], Message]) ->
 
 
 def execute(target: Target, prepared: PreparedModel) -> Ask:
-    """By an asynchronous call, and its callback."""
+    """Execute by an asynchronous call, and its callback."""
 
     def ask(request: Request, measure: bool) -> Answer:
         with _memory_of(target) as fds:
@@ -268,7 +268,7 @@ def _answer_problems(answer: NnburstError | None) -> Sequence[str]:
 
 
 def execute_fenced(target: Target, prepared: PreparedModel) -> Ask:
-    """By a call that answers with a fence; there is nothing to wait for before."""
+    """Execute by a fenced call, which waits for no fence itself."""
 
     def ask(request: Request, measure: bool) -> Answer:
         connection = target.device._session.connection
@@ -284,7 +284,7 @@ def execute_fenced(target: Target, prepared: PreparedModel) -> Ask:
 
 
 def _fenced_answer(target: Target, fenced: Fenced, fence: Fds) -> Answer:
-    """Wait for a fenced execution, and ask how it went."""
+    """Wait for a fenced execution, and get its result."""
     connection = target.device._session.connection
     if not fenced.is_done:
         with SyncFence(fence.take(0)) as done:
@@ -296,7 +296,7 @@ def _fenced_answer(target: Target, fenced: Fenced, fence: Fds) -> Answer:
 
 
 def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -> Ask:
-    """By an execution object that is made for it, and run once."""
+    """Execute by an execution object, which is run once."""
 
     def ask(request: Request, measure: bool) -> Answer:
         connection = target.device._session.connection
@@ -322,7 +322,7 @@ def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -
 
 
 def execute_with_fence(target: Target, prepared: PreparedModel, fds: Sequence[int]) -> Ask:
-    """By a fenced execution that declares one fence, the only one of `fds`."""
+    """Execute by a fenced call that declares one fence, while `fds` are sent as fences."""
 
     def ask(request: Request, measure: bool) -> Answer:
         connection = target.device._session.connection
@@ -338,7 +338,7 @@ def execute_with_fence(target: Target, prepared: PreparedModel, fds: Sequence[in
 
 
 def execute_in_burst(target: Target, burst: RawBurst) -> Ask:
-    """By a packet."""
+    """Execute by a packet in a burst."""
 
     def ask(request: Request, measure: bool) -> Answer:
         timing = MeasureTiming.YES if measure else MeasureTiming.NO
@@ -396,7 +396,7 @@ KINDS: Final = {
 
 
 class FuzzFailure(NamedTuple):
-    """Something that should not have happened; model and mutation reproduce it."""
+    """A forbidden answer; model and mutation reproduce it."""
 
     model: str
     mutation: str
@@ -405,7 +405,7 @@ class FuzzFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FuzzSelection:
-    """Which mutations to send.
+    """Selects the mutations to send.
 
     Attributes:
         mutation: regular expression that a mutation's description must begin with.
@@ -427,7 +427,7 @@ class FuzzReport:
 
     Attributes:
         sent: mutations by the id of their kind ("VM11").
-        refused_by: how many answers named which rule ("P4").
+        refused_by: number of answers by the rule that they name ("P4").
         failures: descriptions of everything that must not happen.
     """
 
@@ -441,11 +441,11 @@ class FuzzReport:
         return self.sent.total()
 
     def count(self, description: str) -> None:
-        """One mutation was sent; its description begins with the id of its kind."""
+        """Count a mutation that was sent; its description begins with the id of its kind."""
         self.sent[description.partition(" ")[0]] += 1
 
     def refused(self, message: str) -> None:
-        """An answer refused something; its message begins with a rule."""
+        """Count an answer that refused a mutation; its message begins with a rule."""
         rule = re.match(r"\w+:[A-Z]+\d+(?=: )", message)
         self.refused_by[rule[0] if rule else "(unnamed)"] += 1
 

@@ -1,4 +1,4 @@
-"""Sends invalid models, requests and packets to a live driver and checks that each is refused."""
+"""Sends invalid models, requests and packets to a running driver and checks that each is refused."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ from nnburst.testing.models.small_models import SmallModel, missing_row, open_ou
 from nnburst.testing.raw_peer import RawBurst
 
 _TIMEOUT: Final = 60.0
-#: VM22 and VM23: neither preference nor priority.
+#: VM22 and VM23: numbers that are neither a preference nor a priority.
 _UNKNOWN: Final = (-1, 3)
 
 
 def fuzz_model(target: Target, report: FuzzReport, selection: FuzzSelection = EVERYTHING) -> None:
-    """Send every mutation of a model twice: as a question, and to be prepared.
+    """Send every mutation of a model twice: to getSupportedOperations, and to be prepared.
 
     The model itself must be accepted before and after.
 
@@ -108,7 +108,7 @@ def _accept(target: Target, report: FuzzReport, description: str) -> None:
 def _question_is_refused(
     target: Target, model: Model, description: str, report: FuzzReport
 ) -> None:
-    """Call getSupportedOperations, which must be answered with INVALID_ARGUMENT."""
+    """Call getSupportedOperations, which must answer INVALID_ARGUMENT."""
     message = GetSupportedOperations(model)
     error: NnburstError | None = None
     try:
@@ -124,7 +124,7 @@ def _question_is_refused(
 def _call_is_refused(
     target: Target, message: PrepareModel, description: str, report: FuzzReport
 ) -> None:
-    """Have a model prepared, which must be answered and notified of with INVALID_ARGUMENT."""
+    """Prepare a model; the answer and the notification must be INVALID_ARGUMENT."""
     try:
         with _descriptors(target.pools) as fds:
             refused = call_async(
@@ -182,7 +182,7 @@ _KINDS: Final[tuple[tuple[str, Callable[[Packet], Iterator[Mutation]]], ...]] = 
 def fuzz_packets_of(
     target: Target, report: FuzzReport, selection: FuzzSelection = EVERYTHING
 ) -> None:
-    """VB1 to VB4, exhaustively, and VB6 on every answer; requests that no ring holds are left out.
+    """Send all mutations of VB1 to VB4, and check VB6 on every answer; skip requests larger than a ring.
 
     Raises:
         NnburstError: no answer, or none that can be read; the last failure in `report` has the cause.
@@ -206,7 +206,7 @@ def fuzz_packets_of(
 
 
 def fuzz_overlong_result(target: Target, report: FuzzReport) -> None:
-    """VB5: a result that is longer than its ring, of a model that reports enough shapes."""
+    """VB5: let a result be longer than its ring, of a model that reports enough shapes."""
     with (
         target.prepare() as prepared,
         RawBurst(prepared, (BURST_CHANNEL_LENGTH, _SHORT_RING)) as burst,
@@ -218,7 +218,7 @@ def fuzz_overlong_result(target: Target, report: FuzzReport) -> None:
 
 
 def _is_unknown_slot(mutation: Mutation, valid: Packet) -> bool:
-    """VB4: the number of a pool identifier, and nothing else, became INT32_MAX."""
+    """Whether a mutation is VB4: only the number of a pool identifier became INT32_MAX."""
     kinds = mutation.packet["discriminator"], valid["discriminator"]
     return mutation.description.endswith(" by pool_identifier") and np.array_equal(*kinds)
 
@@ -246,14 +246,14 @@ def _exchange(
 
 _NONE: Final = ErrorStatus.NONE
 _INVALID: Final = ErrorStatus.INVALID_ARGUMENT
-#: Slots that no request has named.
+#: Slots that no request names.
 _UNKNOWN_SLOTS: Final = (12345, -1)
 
 
 def fuzz_requests(
     target: Target, report: FuzzReport, selection: FuzzSelection = EVERYTHING
 ) -> None:
-    """Leave out each input and each output, every way; then free memory of the burst.
+    """Leave out each input and each output, for every way to execute; then free memory of the burst.
 
     Raises:
         NnburstError: the driver has died or does not answer; the last failure in `report` has the cause.
@@ -294,7 +294,7 @@ def fuzz_failing(target: Target, report: FuzzReport) -> None:
 
 @contextmanager
 def _aidl_burst(target: Target, prepared: PreparedModel) -> Iterator[int]:
-    """The handle of an open burst of AIDL."""
+    """Open an AIDL burst; its handle."""
     connection = target.device._session.connection
     message = OpenAidlBurst(prepared._prepared.handle)
     opened, _ = connection.call(message, Opened, timeout=_TIMEOUT)
@@ -307,11 +307,11 @@ def _aidl_burst(target: Target, prepared: PreparedModel) -> Iterator[int]:
 def _ways(
     target: Target, prepared: PreparedModel, burst: RawBurst, aidl: int
 ) -> Iterator[tuple[str, Ask]]:
-    """The ways to execute, by the rule about them."""
+    """All ways to execute, each with the id of its rule."""
     yield "VR1", execute(target, prepared)
     yield "VR2", execute_synchronously(target, prepared)
     yield "VR3", execute_in_burst(target, burst)
-    if all(output.known for output in prepared.outputs):  # device:F1: shapes could not be reported
+    if all(output.known for output in prepared.outputs):  # device:F1: else no way to report shapes
         yield "VR4", execute_fenced(target, prepared)
         yield "VR9 fenced object", execute_reusable(target, prepared, fenced=True)
     yield "VR9 object", execute_reusable(target, prepared, fenced=False)
@@ -319,7 +319,7 @@ def _ways(
 
 
 def _shortened(request: Request) -> Iterator[tuple[str, Request]]:
-    """The request without each of its arguments."""
+    """Requests that each lack one of the arguments."""
     for kind in ("inputs", "outputs"):
         arguments = getattr(request, kind)
         for n in range(len(arguments)):
@@ -335,7 +335,7 @@ def _expect(
     request: Request,
     allowed: set[ErrorStatus] | frozenset[ErrorStatus],
 ) -> None:
-    """Ask once with timing and once without; errors come without shapes and without timing."""
+    """Execute with and without timing; an error must have neither shapes nor timing."""
     for measure in (True, False):
         try:
             answer = ask(request, measure)
@@ -351,7 +351,7 @@ def _expect(
 
 
 def _free_memory(target: Target, report: FuzzReport, burst: RawBurst) -> None:
-    """VR6: free a slot that is known, slots that never were, and the first one again."""
+    """VR6: free a known slot, unknown slots, and the first one again."""
     slot = burst.slot_of(target.memory)
     for wanted in (slot, *_UNKNOWN_SLOTS, slot):
         report.count("VR6")
@@ -370,7 +370,7 @@ def _free_memory(target: Target, report: FuzzReport, burst: RawBurst) -> None:
 
 
 def _fences_that_are_none(target: Target, report: FuzzReport, prepared: PreparedModel) -> None:
-    """VR8: a fenced execution whose fence is missing, or something else."""
+    """VR8: execute with a fence that is missing, or with a descriptor that is not a fence."""
     with Path(os.devnull).open("rb") as null, Fds([target.memory.duplicate()]) as memory:
         for what, fds in (("missing", []), ("a file", [null.fileno()]), ("memory", list(memory))):
             report.count("VR8")
@@ -379,7 +379,7 @@ def _fences_that_are_none(target: Target, report: FuzzReport, prepared: Prepared
 
 
 def _wrong_identifiers(target: Target, report: FuzzReport, aidl: int) -> None:
-    """VR9 (validateBurst): identifiers below -1, too few, too many; and one to be released."""
+    """VR9 (validateBurst): send identifiers below -1, too few or too many; and one to be released."""
     for identifiers in ((-2,), (), (-1, -1)):
         report.count("VR9")
         ask = execute_in_aidl_burst(target, aidl, identifiers)
@@ -404,7 +404,7 @@ def _wrong_identifiers(target: Target, report: FuzzReport, aidl: int) -> None:
 # -- One model -------------------------------------------------------------------------------------
 
 
-#: Failures after which a campaign stops: more of them add nothing.
+#: Failures after which a campaign stops, since further ones add nothing.
 _ENOUGH = 50
 
 
@@ -414,7 +414,7 @@ def fuzz(
     selection: FuzzSelection = EVERYTHING,
     progress: Callable[[int], None] = lambda _: None,
 ) -> FuzzReport:
-    """Send all mutations of all `models` to `device`; stops early when it is dead.
+    """Send all mutations of all `models` to `device`; stop early if the driver dies.
 
     Models and requests are mutated for every model, packets for the first model of each operation.
     """
@@ -437,7 +437,7 @@ def fuzz(
 
 
 def _fuzz_special(device: Device, report: FuzzReport) -> None:
-    """Run the two steps that need a model of their own, if the device supports that."""
+    """Run the two steps that need a special model, if the device supports that model."""
     for small, step in ((missing_row(), fuzz_failing), (open_outputs(), fuzz_overlong_result)):
         if not all(device.supported_operations(small.model)):
             continue

@@ -37,7 +37,7 @@ Mutations = Iterator[ModelMutation]
 
 
 def listed(model: Model, index: int, lifetime: OperandLifeTime) -> Model:
-    """The model with `index` in the list of its lifetime, and in no other."""
+    """List operand `index` among the inputs or outputs, as its lifetime demands, and nowhere else."""
     inputs = tuple(i for i in model.main.input_indexes if i != index)
     outputs = tuple(i for i in model.main.output_indexes if i != index)
     if lifetime == _L.SUBGRAPH_INPUT:
@@ -53,18 +53,18 @@ def operand_at(model: Model, index: int) -> Operand:
 
 
 def with_main(model: Model, **changes: object) -> Model:
-    """The model with fields of its main subgraph replaced."""
+    """Replace fields of the model's main subgraph."""
     return replace(model, main=replace(model.main, **changes))
 
 
 def with_operand(model: Model, index: int, operand: Operand) -> Model:
-    """The model with another operand at `index`."""
+    """Replace the operand at `index`."""
     operands = model.main.operands
     return with_main(model, operands=(*operands[:index], operand, *operands[index + 1 :]))
 
 
 def change(rule: str, model: Model, index: int, **changes: object) -> ModelMutation:
-    """The mutation that replaces fields of one operand."""
+    """Make a mutation that replaces fields of one operand."""
     return ModelMutation(
         f"{rule} operand {index}: {changes}",
         with_operand(model, index, replace(operand_at(model, index), **changes)),
@@ -72,13 +72,13 @@ def change(rule: str, model: Model, index: int, **changes: object) -> ModelMutat
 
 
 def with_operation(model: Model, number: int, operation: Operation) -> Model:
-    """The model with another operation in the place of operation `number`."""
+    """Replace operation `number`."""
     operations = model.main.operations
     return with_main(model, operations=(*operations[:number], operation, *operations[number + 1 :]))
 
 
 def added(model: Model, operand: Operand) -> tuple[Model, int]:
-    """The model with one more operand, listed by its lifetime, and its index."""
+    """Add an operand, listed by its lifetime; returns the model and the operand's index."""
     index = len(model.main.operands)
     grown = with_main(model, operands=(*model.main.operands, operand))
     return listed(grown, index, operand.lifetime), index
@@ -90,7 +90,7 @@ def but(indexes: tuple[int, ...], removed: int) -> tuple[int, ...]:
 
 
 def recounted(model: Model) -> Model:
-    """The model with the consumers of every operand counted anew."""
+    """Count the consumers of every operand again."""
     uses = [0] * len(model.main.operands)
     for operation in model.main.operations:
         for index in operation.inputs:
@@ -136,7 +136,7 @@ def operand_counts(model: Model) -> Mutations:
         yield ModelMutation(f"VM21 operation {n}", changed)
 
 
-#: (operation, inputs, position) of inputs that may be left out.
+#: (operation, number of inputs, position) of inputs that may be omitted.
 _OPTIONAL: Final = frozenset(
     {
         *((kind, *at) for kind in (_O.CONV_2D, _O.AVERAGE_POOL_2D, _O.MAX_POOL_2D, _O.L2_POOL_2D)
@@ -258,7 +258,7 @@ def operation_indexes(model: Model) -> Mutations:
                 )
 
 
-#: Operations whose last outputs may be left out; WHILE gives as many as are asked for.
+#: Operations whose last outputs may be omitted; WHILE has any number of outputs.
 _VARYING_OUTPUTS: Final = frozenset(
     {
         _O.SPLIT, _O.WHILE, _O.UNIDIRECTIONAL_SEQUENCE_LSTM, _O.UNIDIRECTIONAL_SEQUENCE_RNN,
@@ -268,7 +268,7 @@ _VARYING_OUTPUTS: Final = frozenset(
 
 
 def removed_operands(model: Model) -> Mutations:
-    """VM16: a used operand struck out everywhere. Larger indexes stay, as in the original."""
+    """VM16: a used operand removed everywhere. Larger indexes stay, as in the original."""
     for index in range(len(model.main.operands)):
         users = [o for o in model.main.operations if index in (*o.inputs, *o.outputs)]
         if not users or any(o.type in _VARYING_OUTPUTS and index in o.outputs for o in users):
@@ -290,7 +290,7 @@ def removed_operands(model: Model) -> Mutations:
 
 
 def removed_operations(model: Model) -> Mutations:
-    """VM17: an operation struck out, its inputs no longer consumed."""
+    """VM17: an operation removed, whose inputs are no longer consumed."""
     operations = model.main.operations
     for n in range(len(operations)):
         rest = operations[:n] + operations[n + 1 :]
@@ -409,7 +409,7 @@ _SCALED: Final = frozenset({
 
 
 def operand_retypes(model: Model) -> Mutations:
-    """VM11: an operand that is used gets every other type, if no operation takes that, too."""
+    """VM11: a used operand gets every other type that the operations do not accept."""
     for index, operand in enumerate(model.main.operands):
         users = [o for o in model.main.operations if index in (*o.inputs, *o.outputs)]
         for kind in _T:
@@ -431,8 +431,8 @@ _BYTES: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED
 _PER_CHANNEL: Final = _T.TENSOR_QUANT8_SYMM_PER_CHANNEL
 _FILTERS: Final = _BYTES | {_PER_CHANNEL}
 _ANY_TENSOR: Final = frozenset(kind for kind in _T if kind not in SCALARS)
-#: (operation, "inputs" or "outputs", position) -> types that the operation takes there beside the
-#: one in use; position -1 is any.
+#: (operation, "inputs" or "outputs", position) -> other types that the operation accepts there; position -1
+#: is any.
 _ALTERNATIVES: Final = {
     (_O.LSH_PROJECTION, "inputs", 1): _ANY_TENSOR,
     (_O.RANK, "inputs", 0): _ANY_TENSOR,

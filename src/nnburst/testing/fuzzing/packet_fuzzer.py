@@ -1,14 +1,14 @@
-"""Changes what two processes share in memory, burst packets and queues, and judges what the other one does.
+"""Mutates burst packets and queues in shared memory, and checks how the other process reacts.
 
-Burst packets are mutated and sent to a live driver: it must answer each, and the burst must go on. The
-mutations are the suite's own (validation:VB1 to VB6) and random ones. Every generator takes one valid packet,
-an array of REQUEST_DATUM or RESULT_DATUM, and yields changed copies; the packet itself is left alone. The
-same arguments give the same mutations.
+Burst packets are mutated and sent to a running driver, which must answer each one and keep the burst open.
+The mutations are the suite's own (validation:VB1 to VB6) and random ones. Every generator takes one valid
+packet, an array of REQUEST_DATUM or RESULT_DATUM, and yields changed copies; the packet itself stays
+unchanged. The same arguments give the same mutations.
 
-Every byte that the ends of a queue share is changed at random, while another process uses them. It gets the
-queue over a socket, writes and reads in every way with short timeouts, and counts what came of it: done, not
-now, or one of nnburst's errors. Anything else is a failure, as is a call that takes longer than its timeout
-and some seconds, or the end of that process.
+All bytes that the ends of a queue share are changed at random while another process uses the queue. That
+    process gets the queue over a socket, writes and reads in every way with short timeouts, and counts the
+outcomes: success, timeout, or one of nnburst's errors. Any other outcome is a failure, and so is a call that
+    takes some seconds longer than its timeout, or the end of that process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Mutation(NamedTuple):
 
 
 def _bad_entries() -> tuple[tuple[str, bytes], ...]:
-    """The seven entries that the suite inserts: one valid-looking datum of each variant."""
+    """The seven entries that the suite inserts: one plausible datum of each variant."""
     values = {
         "packet_information": (10, 10, 10, 10),
         "input_operand_information": (0, 0, 0, 0, 10),
@@ -73,17 +73,17 @@ def _bad_entries() -> tuple[tuple[str, bytes], ...]:
 #: NNAPI: ValidateBurst.cpp; (variant name, 24 bytes) in the order of the discriminators.
 BAD_ENTRIES: Final = _bad_entries()
 
-#: Variants whose replacement by one of the same kind leaves a valid packet.
+#: Variants that may be replaced by another datum of the same variant without making the packet invalid.
 _DIMENSIONS: Final = frozenset(
     v.discriminator for v in REQUEST.variants if v.name.endswith("dimension_value")
 )
 
-#: Values that replace a field at random, beside its neighbours and random ones.
+#: Values that a field is set to, beside neighbours of its own value and random ones.
 _EDGES: Final = (0, 1, 2, 7, 255, 256, INT32_MAX, INT32_MAX + 1, UINT32_MAX - 1, UINT32_MAX)
 
 
 def removals(packet: Packet) -> Iterator[Mutation]:
-    """VB1: the packet without element k, for every k."""
+    """VB1: remove element k, for every k."""
     data = packet.tobytes()
     for k in range(len(packet)):
         changed = data[: k * DATUM_BYTES] + data[(k + 1) * DATUM_BYTES :]
@@ -91,7 +91,7 @@ def removals(packet: Packet) -> Iterator[Mutation]:
 
 
 def insertions(packet: Packet) -> Iterator[Mutation]:
-    """VB2: each of the seven bad entries inserted before every element and at the end."""
+    """VB2: insert each of the seven bad entries before every element and at the end."""
     data = packet.tobytes()
     for k in range(len(packet) + 1):
         for name, entry in BAD_ENTRIES:
@@ -100,9 +100,9 @@ def insertions(packet: Packet) -> Iterator[Mutation]:
 
 
 def replacements(packet: Packet) -> Iterator[Mutation]:
-    """VB3 and VB4: every element replaced by each bad entry that differs from it.
+    """VB3 and VB4: replace every element with each bad entry that differs from it.
 
-    A dimension value is not replaced by one of its own kind: the packet would stay well-formed.
+    A dimension value is not replaced by another dimension value: the packet would stay valid.
     VB4 is the replacement of a pool identifier by INT32_MAX, which only slot resolution refuses.
     """
     data = packet.tobytes()
@@ -124,7 +124,7 @@ def suite_mutations(packet: Packet) -> Iterator[Mutation]:
 
 
 def count_mutations(packet: Packet) -> Iterator[Mutation]:
-    """Every count n in the packet set to each of 0, 1, n-1, n+1, 2**31-1 and 2**32-1."""
+    """Set every count n in the packet to each of 0, 1, n-1, n+1, 2**31-1 and 2**32-1."""
     for k, variant in _elements(packet):
         for place in variant.fields:
             if place.name != "packet_size" and not place.name.startswith("number_of_"):
@@ -184,10 +184,10 @@ def random_structure(packet: Packet, seed: int, count: int) -> Iterator[Mutation
 
 
 def nonzero_padding(packet: Packet) -> list[tuple[int, int]]:
-    """VB6: (element, byte offset) of every byte outside the element's fields that is not 0.
+    """VB6: find the padding bytes that are not 0, as (element, byte offset).
 
-    The original's test looks at three bytes of each operandInformation of a result; here every
-    byte that no field covers counts, in packets of either kind. Unknown variants have no fields.
+    The original's test checks three bytes of each operandInformation of a result; here every byte that no
+    field covers is checked, in requests and results. Unknown variants have no fields.
     """
     masks = _UNCOVERED[packet.dtype == REQUEST_DATUM]
     data = np.frombuffer(packet.tobytes(), np.uint8).reshape(-1, DATUM_BYTES)
@@ -196,7 +196,7 @@ def nonzero_padding(packet: Packet) -> list[tuple[int, int]]:
 
 
 def _uncovered(union: DatumUnion) -> npt.NDArray[np.bool_]:
-    """For each discriminator, which bytes of an element no field covers; that of the tag counts as one."""
+    """For each discriminator, the bytes of an element that no field covers; the tag counts as a field."""
     masks = np.ones((256, DATUM_BYTES), bool)
     masks[:, 0] = False
     for variant in union.variants:
@@ -233,9 +233,9 @@ _ERRORS: Final = _ANY - {_OK}
 _VALID: Final = frozenset({_OK})
 _INFORMATION, *_, _TIMING = (variant.layout() for variant in RESULT.variants)
 _UNKNOWN: Final = [NO_TIMING, NO_TIMING]
-#: Bursts that take turns.
+#: Number of bursts that are used in turn.
 _BURSTS: Final = 4
-#: Failures after which a campaign stops: more of them add nothing.
+#: Failures after which a campaign stops, since further ones add nothing.
 _ENOUGH: Final = 20
 
 #: A packet, and the statuses that may answer it.
@@ -256,8 +256,8 @@ class PacketFuzzReport:
     """The counts and failures of a campaign.
 
     Attributes:
-        packets: mutated packets sent.
-        outcomes: how many of them were answered with which status.
+        packets: number of mutated packets sent.
+        outcomes: number of answers to them by status.
         failures: descriptions of everything that must not happen.
         rss: resident bytes of the driver at the end; 0 if it has ended.
         rss_growth: bytes by which it grew.
@@ -271,7 +271,7 @@ class PacketFuzzReport:
 
 
 def small_model() -> Model:
-    """One operation on four numbers."""
+    """A model of one operation on four numbers."""
     builder = ModelBuilder()
     x = builder.input(OperandType.TENSOR_FLOAT32, (1, 4))
     y = builder.output(OperandType.TENSOR_FLOAT32, (1, 4))
@@ -284,14 +284,14 @@ def fuzz_packets(
 ) -> PacketFuzzReport:
     """Send `packets` mutated packets to a driver of `device` and a valid one after each.
 
-    First the suite's mutations and the count mutations, all of them, then random ones. A few bursts take
-    turns, so that the driver is busy with one while the answer of another is looked at.
+    All of the suite's mutations and count mutations come first, then random ones. A few bursts are used in
+    turn, so that the driver is busy with one while the answer of another is checked.
     """
     report = PacketFuzzReport()
     with device.prepare(small_model()) as prepared, contextlib.ExitStack() as opened:
         memory = device.allocate(4096)
         bursts = [opened.enter_context(RawBurst(prepared)) for _ in range(_BURSTS)]
-        # Each burst has slots of its own, but gives the first of its memories the same one.
+        # Each burst has slots of its own, but the first memory gets the same slot in all of them.
         (slot,) = {burst.slot_of(memory) for burst in bursts}
         valid = valid_packet(slot)
         _exchange(report, bursts, [(Mutation("none", valid), _VALID)] * _BURSTS)
@@ -299,7 +299,7 @@ def fuzz_packets(
         campaign = islice(_campaign(valid, seed), packets)
         while mutated := list(islice(campaign, _BURSTS)):
             _exchange(report, bursts, mutated)
-            # Described by what came before: that is what it would be wrong because of.
+            # Described by the preceding mutation, which would be the cause of a fault.
             after = [(Mutation(one.description, valid), _VALID) for one, _ in mutated]
             _exchange(report, bursts, after)
             report.packets += len(mutated)
@@ -342,7 +342,7 @@ def valid_packet(slot: int) -> Packet:
 def _exchange(
     report: PacketFuzzReport, bursts: Sequence[RawBurst], expected: Sequence[Expected]
 ) -> None:
-    """Have each burst exchange a packet, all at once, and note the faults of the answers."""
+    """Exchange one packet on each burst, all at once, and note the faults of the answers."""
     pairs = list(zip(bursts, expected, strict=False))
     for burst, (mutation, _) in pairs:
         burst.send(mutation.packet)
@@ -369,7 +369,7 @@ def judge(answer: bytes, allowed: Container[ErrorStatus]) -> tuple[ErrorStatus, 
     problems = []
     if status not in allowed:
         problems.append(f"answered {status.name}")
-    # Reading a packet drops what its status does not allow; here it must not be there at all.
+    # Decoding drops shapes and timing that the status does not allow; here they must be absent.
     _, _, status_sent, shapes_sent = _INFORMATION.unpack_from(answer)
     _, *durations_sent = _TIMING.unpack_from(answer, len(answer) - DATUM_BYTES)
     if status_sent != status:
@@ -391,9 +391,9 @@ class QueueReport:
     """The results of fuzzing queues.
 
     Attributes:
-        queues: that were used.
-        outcomes: of calls, by name.
-        failures: what should not have happened.
+        queues: number of queues used.
+        outcomes: number of calls by outcome.
+        failures: descriptions of forbidden outcomes.
     """
 
     queues: int = 0
@@ -404,7 +404,7 @@ class QueueReport:
 def fuzz_queues(
     queues: int, seed: int, advance: Callable[[int], object] = lambda _: None
 ) -> QueueReport:
-    """Use so many queues, one after the other."""
+    """Fuzz this number of queues, one after the other."""
     report, rng = QueueReport(), Random(seed)  # noqa: S311 - mutations
     with closing(_Victim(seed)) as victim:
         for _ in range(queues):
@@ -437,7 +437,7 @@ def _use_one(victim: _Victim, rng: Random, report: QueueReport) -> None:
     flavor = rng.choice(tuple(Flavor))
     dtype = rng.choice((_RECORD, np.dtype("S")))
     kind: Any = bytes if dtype.kind == "S" else dtype
-    # What others of a broadcast cannot write its maker changes through its own mapping.
+    # The maker of a broadcast queue changes the bytes that readers cannot write through its own mapping.
     writes = flavor != Flavor.UNSYNCHRONIZED_WRITE and rng.random() < 0.5
     descriptor = layout(dtype.itemsize or 1, _CAPACITY * (dtype.itemsize or 8), flavor, ends=True)
     protected = descriptor.is_broadcast
@@ -466,7 +466,7 @@ def _disturb_until_done(
     *,
     writes: bool,
 ) -> None:
-    """Change bytes, most of them beside the data, and now and then do what an honest end does."""
+    """Change bytes, most of them outside of the data, and sometimes write or read as an honest end does."""
     parts = [grantor for grantor in queue.descriptor.grantors if grantor.extent]
     deadline = time.monotonic() + _PATIENCE
     while not _has_answered(victim):
@@ -477,7 +477,7 @@ def _disturb_until_done(
         honest = rng.random()
         if honest < 0.3:
             _suppressed(lambda: _put(queue, rng) if not writes else _take(queue, rng))
-        elif honest < 0.6:  # back to counters that may be, so that calls get beyond them
+        elif honest < 0.6:  # back to valid counters, so that calls get beyond their check
             for part in parts[:2]:
                 views[0][part.offset : part.offset + 8] = 0
         if time.monotonic() > deadline:
@@ -538,7 +538,7 @@ def _take(queue: MessageQueue, rng: Random) -> object:
 
 
 def _use_queues(connection: socket.socket, seed: int) -> None:
-    """The other process: until the socket ends."""
+    """Run the other process until the socket is closed."""
     rng = Random(seed + 1)  # noqa: S311 - choices
     with connection:
         while kind := connection.recv(2, socket.MSG_WAITALL):
@@ -573,5 +573,5 @@ def _use(
             queue.statistics()
     except NnburstError as error:
         outcomes[f"opening: {type(error).__name__}"] += 1
-    except Exception:  # what must not come
+    except Exception:  # any other exception is a failure
         failures.append(traceback.format_exc())

@@ -1,7 +1,7 @@
 """Loads a driver for hours and checks that nothing grows: `python -m nnburst.testing.load.soak`.
 
-Whether a figure grows is decided by a line of least squares through 20 blocks of its series, and five
-standard errors of the line's rise.
+A figure grows if a least-squares line through 20 blocks of its series rises by more than five standard
+errors.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from nnburst.testing.faults.activities import ACTIVITIES, STUCK, BrokenLife, out
 from nnburst.testing.faults.footprint import Footprint, footprint, resident_bytes
 
 # -- the report ------------------------------------------------------------------------------------
-#: Share of the time at the begin in which things may still be made once: caches, threads, arenas.
+#: Share of the time at the start in which one-time allocations are allowed: caches, threads, arenas.
 WARM_UP: Final = 0.25
-#: Blocks that the rest is divided into, if there are enough samples; samples that are enough for one.
+#: Blocks that the rest is divided into if there are enough samples; the fewest samples of a block.
 BLOCKS: Final = 20
 _OF_A_BLOCK: Final = 3
-#: Samples after the warm-up without which there is no verdict, and the fewest blocks.
+#: The fewest samples after the warm-up, and the fewest blocks, for a verdict.
 FEWEST: Final = 8
-#: Share of a block that is left out at either end, at least one sample if there are three.
+#: Share of the smallest and of the largest samples of a block that is dropped, at least one of three.
 _TRIMMED: Final = 0.1
 #: Standard errors that a rise must exceed.
 _SURE: Final = 5.0
-#: Autocorrelation is taken for no more than this: a line through 20 blocks is not a measure of more.
+#: Upper limit of the estimated autocorrelation: a line through 20 blocks cannot show more.
 _MOST_ALIKE: Final = 0.9
 
 _Numbers = npt.NDArray[np.float64]
@@ -53,10 +53,10 @@ class Trend(NamedTuple):
     """A straight line through a series, after the warm-up.
 
     Attributes:
-        first: value of the line at its begin.
-        growth: by how much the line rises until its end; negative if it falls.
-        uncertainty: rise up to which it may be chance: five standard errors.
-        allowance: growth that counts as none however sure it is.
+        first: value of the line at its start.
+        growth: rise of the line from start to end; negative if it falls.
+        uncertainty: the largest rise that may be chance: five standard errors.
+        allowance: growth that is allowed in any case.
     """
 
     first: float
@@ -66,20 +66,20 @@ class Trend(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether it grows no more than may be chance, or than is allowed."""
+        """Whether the growth may be chance or is allowed."""
         return self.growth <= max(self.uncertainty, self.allowance)
 
 
 @dataclass
 class Series:
-    """One number, looked at again and again.
+    """Samples of one figure over time.
 
     Attributes:
-        allowance: growth that counts as none.
-        warm_up: seconds at the begin that count for nothing, if these are more than a quarter; nothing
-            is concluded before as many have passed after them.
-        times: seconds.
-        values: as many.
+        allowance: growth that is allowed in any case.
+        warm_up: seconds at the start that are ignored, if they are more than a quarter of the time; a verdict
+            needs at least as many seconds after them.
+        times: time of each sample in seconds.
+        values: value of each sample.
     """
 
     allowance: float
@@ -88,12 +88,12 @@ class Series:
     values: list[float] = field(default_factory=list)
 
     def add(self, time: float, value: float) -> None:
-        """Add a sample; times rise."""
+        """Add a sample, later than those before."""
         self.times.append(time)
         self.values.append(value)
 
     def trend(self) -> Trend | None:
-        """The line; None if there are too few samples, or too little time."""
+        """Fit the line; None if there are too few samples, or too little time."""
         times, values = np.array(self.times), np.array(self.values)
         if not times.size:
             return None
@@ -126,7 +126,7 @@ def _trimmed_mean(values: _Numbers) -> float:
 
 
 def _widening(rest: _Numbers) -> float:
-    """Factor of a variance for the resemblance of neighbours, which a fitted line hides in part."""
+    """Factor for a variance because neighbouring blocks are correlated, which a fitted line partly hides."""
     size, power = rest.size, float(rest @ rest)
     alike = float(rest[1:] @ rest[:-1]) / power if power else 0.0
     alike = min(max((size * alike + 2) / (size - 4), 0.0), _MOST_ALIKE)
@@ -134,7 +134,7 @@ def _widening(rest: _Numbers) -> float:
 
 
 def as_facts(series: dict[str, Series]) -> dict[str, Any]:
-    """All that a verdict needs, as JSON has it."""
+    """The series as JSON values, with all that a verdict needs."""
     return {
         name: {
             "allowance": each.allowance,
@@ -147,15 +147,15 @@ def as_facts(series: dict[str, Series]) -> dict[str, Any]:
 
 
 def from_facts(facts: dict[str, Any]) -> dict[str, Series]:
-    """The report that `as_facts` was called on.
+    """The series that `as_facts` was called with.
 
     Raises:
-        TypeError: that is something else.
+        TypeError: the values are not from `as_facts`.
     """
     return {name: Series(**each) for name, each in facts.items()}
 
 
-#: Fields that are counted; the rest of a report follows from its series.
+#: Fields that are stored; the rest of a report follows from its series.
 _COUNTED: Final = ("seconds", "rounds", "counts", "errors")
 
 
@@ -164,11 +164,11 @@ class SoakReport:
     """The results of a soak.
 
     Attributes:
-        seconds: that it took.
-        rounds: of each client that stayed.
-        counts: of clients and calls that came and went.
-        errors: everything that must not happen.
-        series: all samples, complete before the first look at `trends`.
+        seconds: duration of the soak.
+        rounds: rounds of each client that stayed.
+        counts: numbers of short-lived clients and calls.
+        errors: descriptions of everything that must not happen.
+        series: all samples; complete before `trends` is first read.
     """
 
     seconds: float = 0.0
@@ -179,7 +179,7 @@ class SoakReport:
 
     @cached_property
     def trends(self) -> dict[str, Trend]:
-        """Of every series that is long enough for one."""
+        """The line of every series that is long enough."""
         found = {name: series.trend() for name, series in self.series.items()}
         return {name: trend for name, trend in found.items() if trend is not None}
 
@@ -199,7 +199,7 @@ class SoakReport:
         return not self.errors and not self.growing and bool(self.trends)
 
     def text(self) -> str:
-        """For people."""
+        """The report as text for people."""
         lines = [f"{self.seconds:.0f} s"]
         lines += [f"  {count:9} {name}" for name, count in self.counts.items()]
         lines += [f"  {count:9} rounds of {name}" for name, count in self.rounds.items()]
@@ -217,7 +217,7 @@ class SoakReport:
         return "\n".join(lines) + "\n"
 
     def facts(self) -> dict[str, Any]:
-        """For a file: the findings, and all samples."""
+        """The report as JSON values: the findings, and all samples."""
         return {
             **{name: getattr(self, name) for name in _COUNTED},
             "growing": self.growing,
@@ -233,7 +233,7 @@ class SoakReport:
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Self:
-        """The report that gave these facts; its verdict is computed from the samples anew.
+        """Restore a report from its facts; the verdict is computed from the samples again.
 
         Raises:
             KeyError: a fact is missing.
@@ -242,16 +242,16 @@ class SoakReport:
         return cls(**counted, series=from_facts(facts["series"]))
 
 
-# -- Processes and threads that make load ----------------------------------------------------------
+# -- Processes and threads that generate load ------------------------------------------------------
 
 
 #: Seconds until a process must have answered.
 _HANG: Final = 60.0
-#: Activities of clients that stay: all those that end by themselves in each round.
+#: Activities of clients that stay: all those whose rounds end by themselves.
 STAYING: Final = tuple(name for name in ACTIVITIES if name != "idle")
-#: Seconds between two deaths.
+#: Seconds between two kills.
 _BETWEEN_DEATHS: Final = 0.5
-#: Longest life of a victim, once it is busy.
+#: The longest time from the start of a victim's activity until it is killed, in seconds.
 _LATEST: Final = 0.2
 
 
@@ -259,13 +259,13 @@ class Process:
     """A client process of `nnburst.testing.faults.client`.
 
     Attributes:
-        activity: its name.
-        pid: its own.
-        worker: its driver's; 0 until it is busy.
+        activity: name of its activity.
+        pid: pid of the client.
+        worker: pid of its worker; 0 until its activity runs.
     """
 
     def __init__(self, address: str, activity: str) -> None:
-        """Start it; `wait_until_busy` is next."""
+        """Start the process; call `wait_until_busy` next."""
         command = [sys.executable, "-m", "nnburst.testing.faults.client", address, activity]
         self.activity = activity
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
@@ -279,7 +279,7 @@ class Process:
 
     @classmethod
     def busy(cls, address: str, activity: str) -> Self:
-        """Start one and wait until it is busy."""
+        """Start a client and wait until its activity runs."""
         process = cls(address, activity)
         process.wait_until_busy()
         return process
@@ -288,7 +288,7 @@ class Process:
         """Wait until its activity runs; `worker` is known from then on.
 
         Raises:
-            BrokenLife: it has ended instead.
+            BrokenLife: the process has ended instead.
         """
         self.worker = int(self._line()["worker"])
 
@@ -300,29 +300,29 @@ class Process:
         return json.loads(line)
 
     def release(self) -> None:
-        """Release one that stands by, which ends then; `finish` waits for that."""
+        """Make a `stand_by` process end; `finish` waits for the end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def finish(self) -> Any:  # noqa: ANN401 - JSON
-        """Let one that stands by end: its rounds, errors and latencies."""
+        """Make a `stand_by` process end and wait; its rounds, errors and latencies."""
         self.release()
         facts = self._line()
         self._process.wait(_HANG)
         return facts
 
     def kill(self) -> None:
-        """SIGKILL in the middle of its work.
+        """Send SIGKILL in the middle of its work.
 
         Raises:
-            BrokenLife: it had ended before; why stands on its stderr, which is ours.
+            BrokenLife: it had ended before; the reason is on stderr, which it shares with this process.
         """
         status = self.close()
         if status != -signal.SIGKILL:
             raise BrokenLife(f"client {self.activity} had ended with {status} before it was killed")
 
     def close(self) -> int:
-        """SIGKILL, unless it has ended; its exit status."""
+        """Send SIGKILL unless it has ended; its exit status."""
         self._process.kill()
         status = self._process.wait(_HANG)
         for stream in (self._process.stdin, self._process.stdout):
@@ -332,11 +332,11 @@ class Process:
 
 
 class Repeated:
-    """Something done again and again on a thread, until it is stopped or fails.
+    """Work that a thread repeats until it is stopped or fails.
 
     Attributes:
-        count: how often it was done.
-        error: that it ended with; empty while all is well.
+        count: number of rounds.
+        error: the error that ended it; empty without an error.
     """
 
     def __init__(
@@ -345,11 +345,11 @@ class Repeated:
         work: Callable[[threading.Event], None],
         clean_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start.
+        """Start the thread.
 
         Args:
-            name: for reports.
-            work: is given an event that is set when it shall return early.
+            name: name for reports.
+            work: one round; gets an event that is set when it should return early.
             clean_up: called at the end.
         """
         self.name = name
@@ -379,7 +379,7 @@ class Repeated:
 
 
 def deaths_of_clients(address: str, seed: int) -> Repeated:
-    """Kill a client in the middle of something, again and again."""
+    """Repeat: kill a client in the middle of its work."""
     chance = random.Random(seed)  # noqa: S311 - decides when to kill
 
     def kill_one(stop: threading.Event) -> None:
@@ -392,7 +392,7 @@ def deaths_of_clients(address: str, seed: int) -> Repeated:
 
 
 def deaths_of_workers(address: str) -> Repeated:
-    """Kill the worker of a client that outlives it, again and again."""
+    """Repeat: kill the worker of a client that recovers from it."""
     steps = outlive(address)
 
     def kill_one(stop: threading.Event) -> None:
@@ -403,7 +403,7 @@ def deaths_of_workers(address: str) -> Repeated:
 
 
 def connections(address: str) -> Repeated:
-    """Connect and go."""
+    """Repeat: connect and disconnect."""
 
     def connect_once(stop: threading.Event) -> None:
         connect(address).close()
@@ -413,7 +413,7 @@ def connections(address: str) -> Repeated:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether `condition` held within `seconds`."""
+    """Wait until `condition` holds; whether it did within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -426,17 +426,17 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 _MIB: Final = 1 << 20
-#: Growth that counts as none: an arena, and what a call under way holds for a moment.
+#: Growth that is allowed in any case: an arena, and resources that a running call holds for a moment.
 ALLOWANCES: Final = {"MiB": 1.0, "fds": 2.0, "maps": 2.0, "threads": 2.0}
 
 
 class Samples:
-    """Series of several processes. Not thread-safe."""
+    """Takes samples of several processes. Not thread-safe."""
 
     def __init__(
         self, processes: Mapping[str, int], warm_up: Mapping[str, float] | None = None
     ) -> None:
-        """Take samples of these processes.
+        """Begin without samples.
 
         Args:
             processes: pid of each name.
@@ -450,15 +450,15 @@ class Samples:
         }
 
     def say_something(self, name: str) -> bool:
-        """Whether there are enough of process `name` for a verdict."""
+        """Whether there are enough samples of process `name` for a verdict."""
         return all(self.series[f"{name}: {what}"].trend() for what in ALLOWANCES)
 
     def take(self) -> None:
-        """Look at all of them.
+        """Take a sample of every process.
 
         Raises:
-            FileNotFoundError: one of them is not there any more.
-            ProcessLookupError: one of them has just gone.
+            FileNotFoundError: a process does not exist any more.
+            ProcessLookupError: a process has just ended.
         """
         for name, pid in self._processes.items():
             now, held = round(time.monotonic(), 3), footprint(pid)
@@ -475,21 +475,21 @@ class Samples:
 # -- The campaign ----------------------------------------------------------------------------------
 
 
-#: Samples of a whole soak, at most; seconds between two, at least; and samples of a soak of a moment.
+#: The most samples of a soak; the fewest seconds between two; and the fewest samples of a short soak.
 _SAMPLES: Final = 1000
 _SHORTEST: Final = 0.25
 _FEWEST: Final = 40
-#: Seconds until clients and their workers have made what they make once; a supervisor has at its start.
+#: Seconds until clients and workers have made their one-time allocations; a supervisor makes them at start.
 _WARM_UP: Final = 60.0
-#: Seconds until a supervisor must have given back what its clients had.
+#: Seconds until a supervisor must have released its clients' resources.
 _SETTLE: Final = 30.0
 
 
 def soak(executor: str, seconds: float, seed: int = 0) -> SoakReport:
-    """Load a driver with `executor` for so long.
+    """Load a driver with `executor` for this many seconds.
 
     Raises:
-        NnburstError: it does not start.
+        NnburstError: the driver does not start.
     """
     report = SoakReport()
     with DriverUnderTest.start(executor) as driver, ExitStack() as stack:
@@ -502,7 +502,7 @@ def soak(executor: str, seconds: float, seed: int = 0) -> SoakReport:
         for activity in STAYING:
             staying.append(Process(driver.address, f"stand_by:{activity}"))
             stack.callback(staying[-1].close)
-        for process in staying:  # they start side by side
+        for process in staying:  # the processes start at the same time
             process.wait_until_busy()
         passing = [
             deaths_of_clients(driver.address, seed),
@@ -544,7 +544,7 @@ def _watch(
             report.errors.append(f"a process has gone: {error}")
             break
         if time.monotonic() >= end and samples.say_something("supervisor"):
-            break  # a short soak of a busy machine lasts longer
+            break  # a short soak takes longer on a busy machine
         threading.Event().wait(step)
 
 
@@ -580,7 +580,7 @@ def _check_given_back(report: SoakReport, supervisor: int, idle: Footprint) -> N
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Soak and report; 0 only if nothing grew and nothing failed."""
+    """Run the command; returns 0 only if nothing grew and nothing failed."""
     parser = argparse.ArgumentParser(
         prog="python -m nnburst.testing.load.soak",
         description="`python -m nnburst.testing.load.soak`: load a driver for hours, and see "
@@ -597,7 +597,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     if args.json:
-        args.json.touch()  # a file that cannot be written shall not be found out after hours
+        args.json.touch()  # fails now, not after hours, if the file cannot be written
     if args.again:
         report = SoakReport.of(json.loads(args.again.read_text()))
     else:

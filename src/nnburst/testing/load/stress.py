@@ -1,4 +1,4 @@
-"""Runs many clients against one driver, each by a profile, with a checker beside them.
+"""Runs many clients of a profile against one driver, with a checker beside them.
 
 A profile names the networks that clients execute, and for how long.
 """
@@ -43,10 +43,10 @@ class Profile:
     """Clients of one kind.
 
     Attributes:
-        processes: at once; one that has ended is followed by another.
-        threads: of each.
+        processes: number at a time; one that ends is replaced by another.
+        threads: threads of each process.
         work: the work of each thread.
-        killed: percent of the processes that are killed between a quarter and a half of their life.
+        killed: percent of the processes that are killed between a quarter and a half of their lifetime.
         what: a description.
     """
 
@@ -97,11 +97,11 @@ BAD: Final = (FAILURE, CRASH, HANG, WRONG)
 
 
 class WrongAnswer(Exception):
-    """The same inputs gave other bits than before."""
+    """The same inputs gave another result than before, bit for bit."""
 
 
 class StressNetwork:
-    """A network with inputs, whose results stay the same."""
+    """A network with constant inputs, whose results must stay the same."""
 
     def __init__(self, path: str = "") -> None:
         """Read a file, or add two tensors."""
@@ -131,7 +131,7 @@ class StressNetwork:
 
 
 def message_of(error: BaseException) -> str:
-    """An error in words, cut."""
+    """The message of an error, truncated."""
     return f"{type(error).__name__}: {error}"[:300]
 
 
@@ -146,14 +146,14 @@ def outcome_of(error: BaseException) -> str:
     return REFUSED if isinstance(error, ResourceExhausted) else FAILURE
 
 
-#: Seconds between two of its executions.
+#: Seconds between two executions of the checker.
 _PAUSE: Final = 0.05
-#: Executions of one connection: then it connects anew, as the next program would.
+#: Executions after which the checker connects again, as another program would.
 _EACH: Final = 60
 
 
 class Checker:
-    """Runs until it is stopped. A context manager."""
+    """Executes a network on a thread and checks its results, until it is closed. A context manager."""
 
     def __init__(self, address: str, path: str = "") -> None:
         """Check the driver at `address` with the network of a file, or a sum."""
@@ -194,11 +194,11 @@ class Checker:
                     return
 
 
-#: Seconds that a client lives at most, as the original's do.
+#: The longest lifetime of a client in seconds, as in the original.
 _LIFE: Final = 70.0
-#: Seconds that a client gets to end: a call may hang so long before it counts.
+#: Seconds that a client has to end, in which a call may hang.
 _GRACE: Final = PATIENCE + 30.0
-#: Seconds between two looks for an interrupt.
+#: Seconds between two checks for an interrupt.
 _LOOK: Final = 0.5
 
 
@@ -207,11 +207,11 @@ class StressReport:
     """The outcomes of a stress test.
 
     Attributes:
-        clients: outcomes of their calls.
-        checker: outcomes of the checker's.
-        processes: clients that were started.
-        killed: those of them that were killed.
-        messages: some errors.
+        clients: outcomes of the clients' calls.
+        checker: outcomes of the checker's calls.
+        processes: number of clients that were started.
+        killed: number of clients that were killed.
+        messages: messages of some errors.
     """
 
     clients: Counter[str] = field(default_factory=Counter)
@@ -222,11 +222,11 @@ class StressReport:
 
     @property
     def bad(self) -> int:
-        """Failures, crashes, hangs and wrong results."""
+        """Number of failures, crashes, hangs and wrong results."""
         return sum(counts[what] for counts in (self.clients, self.checker) for what in BAD)
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` writes it."""
+        """The report as `--json` writes it."""
         return {
             "clients": dict(self.clients),
             "checker": dict(self.checker),
@@ -252,10 +252,10 @@ def stress(
     Args:
         address: for `nnburst.connect`.
         profile: the work of the clients.
-        seconds: how long.
-        model: a network's file; a sum unless given.
-        life: seconds that a client runs at most.
-        seed: of the choice of clients to kill, and when.
+        seconds: duration.
+        model: a network's file; a sum by default.
+        life: the most seconds that a client runs.
+        seed: seed for the choice of the clients to kill, and of the time.
         progress: called about once a second.
     """
     report = StressReport()
@@ -294,7 +294,7 @@ def _one(
     chance: random.Random,
     interrupted: threading.Event,
 ) -> dict[str, Any]:
-    """One client's life, at most until an interrupt."""
+    """Run one client to its end, or until an interrupt."""
     words = [address, profile.work, str(profile.threads), f"{life:.3f}", model]
     client = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
         [sys.executable, "-m", "nnburst.testing.load.stress_client", *words],
@@ -323,7 +323,7 @@ def _one(
 def _output(
     client: subprocess.Popen[str], seconds: float, interrupted: threading.Event
 ) -> tuple[str, str] | None:
-    """Output and errors of a client that ended; None if it was killed, after so long or at an interrupt."""
+    """A client's output and errors; None if it was killed after `seconds` or at an interrupt."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not interrupted.is_set():
         with contextlib.suppress(subprocess.TimeoutExpired):

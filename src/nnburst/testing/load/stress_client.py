@@ -46,14 +46,14 @@ from nnburst.testing.load.stress import (
 from nnburst.testing.models.random_graphs import generate
 from nnburst.testing.models.random_graphs.graphs import as_vector
 
-#: Seconds between the beginnings of two preparations, of a block of executions, and before the first block.
+#: Seconds from one preparation's start to the next, of a block of executions, and before the first block.
 _EVERY: Final = 0.02
 _BLOCK: Final = 0.25
 _WARM_UP: Final = 0.5
-#: Share by which executions may become slower, and by which the ratios of blocks may spread to tell.
+#: The most by which executions may slow down, and by which ratios of blocks may spread, as shares.
 MOST: Final = 0.50
 _MOST_SPREAD: Final = 0.20
-#: Pairs of blocks of which a median tells something.
+#: The fewest pairs of blocks for a meaningful median.
 _FEWEST: Final = 7
 
 
@@ -62,10 +62,10 @@ class Degradation:
     """The slowdown of executions beside preparations.
 
     Attributes:
-        slower: the median of how much longer executions took beside preparations, as a share.
-        spread: of the pairs of blocks, from the first quartile to the third, as a share of the median.
-        pairs: blocks alone, and as many beside.
-        preparations: that there were beside.
+        slower: median of the additional time of executions beside preparations, as a share.
+        spread: range of the pairs' ratios from the first to the third quartile, as a share of the median.
+        pairs: number of blocks alone, and of blocks beside preparations.
+        preparations: number of preparations.
     """
 
     slower: float
@@ -75,16 +75,16 @@ class Degradation:
 
     @property
     def noisy(self) -> bool:
-        """Whether nothing can be said."""
+        """Whether the measurements allow no verdict."""
         return self.pairs < _FEWEST or self.spread > _MOST_SPREAD
 
     @property
     def failed(self) -> bool:
-        """Whether executions became slower than they may."""
+        """Whether executions slowed down by more than `MOST`."""
         return not self.noisy and self.slower > MOST
 
     def __str__(self) -> str:
-        """In words."""
+        """The degradation in words."""
         verdict = "noisy" if self.noisy else f"at most {MOST:+.0%} expected"
         return (
             f"executions took {self.slower:+.0%} beside {self.preparations} preparations"
@@ -93,17 +93,17 @@ class Degradation:
 
 
 def of_ratios(ratios: list[float], preparations: int) -> Degradation:
-    """The degradation from ratios of blocks, beside to alone."""
+    """The degradation from ratios of times of blocks: beside preparations to alone."""
     low, middle, high = np.percentile(ratios, [25, 50, 75])
     return Degradation(float(middle) - 1, float((high - low) / middle), len(ratios), preparations)
 
 
 def degrade(address: str, network: StressNetwork, seconds: float) -> Degradation:
-    """Execute in blocks, in turn alone and beside a client of its own that prepares every 20 ms.
+    """Execute in blocks, alternately alone and beside another client that prepares every 20 ms.
 
     Raises:
         NnburstError: a call failed.
-        WrongAnswer: a result is not as before.
+        WrongAnswer: a result differs from the first ones.
     """
     ratios: list[float] = []
     with (
@@ -121,7 +121,7 @@ def degrade(address: str, network: StressNetwork, seconds: float) -> Degradation
 
 
 class _Preparer:
-    """A thread that prepares while it is let, over a connection of its own."""
+    """A thread that prepares models while `at_work` is entered, over a connection of its own."""
 
     def __init__(self, address: str) -> None:
         self.preparations = 0
@@ -133,7 +133,7 @@ class _Preparer:
         self._thread = threading.Thread(target=self._run, name="stress preparations")
 
     def start(self) -> None:
-        """Begin, and wait for the connection, so that the launch disturbs no block."""
+        """Start and wait for the connection, so that starting does not disturb a block."""
         self._thread.start()
         self._ready.wait()
 
@@ -144,7 +144,7 @@ class _Preparer:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Prepare meanwhile.
+        """Prepare models during the `with` block.
 
         Raises:
             NnburstError: a preparation failed.
@@ -184,7 +184,7 @@ def _preparing(address: str) -> Iterator[_Preparer]:
 
 
 def _block(prepared: PreparedModel, network: StressNetwork, seconds: float) -> float:
-    """Seconds of one execution over a burst."""
+    """Execute over a burst for `seconds`; the mean time of an execution in seconds."""
     count = 0
     with prepared.open_burst() as burst:
         network.check(burst.execute(network.inputs, timeout=PATIENCE).outputs)
@@ -198,7 +198,7 @@ def _block(prepared: PreparedModel, network: StressNetwork, seconds: float) -> f
 # -- The client ------------------------------------------------------------------------------------
 
 
-#: float32 elements of the constants that are mapped anew: two pages.
+#: float32 elements of the constants that are mapped again each time: two pages.
 _TERMS: Final = 2048
 
 
@@ -220,7 +220,7 @@ def infer(
 def load_again(
     device: Device, network: StressNetwork, until: float, note: Callable[[str], None]
 ) -> None:
-    """Prepare, and execute once."""
+    """Repeat: prepare, and execute once."""
     while time.monotonic() < until:
         with device.prepare(network.model, timeout=PATIENCE) as prepared:
             network.check(prepared.execute(network.inputs, timeout=PATIENCE).outputs)
@@ -230,9 +230,9 @@ def load_again(
 def map_again(
     device: Device, network: StressNetwork, until: float, note: Callable[[str], None]
 ) -> None:
-    """Prepare a model whose constants lie in memory that is mapped anew each time, and execute once.
+    """Repeat: prepare a model whose constants are in newly mapped memory, and execute once.
 
-    A file is read again. Other memory is closed before its model, as a mapping of a file may be.
+    A file is read again each time. Other memory is closed before its model, as a client may close a mapping.
     """
     while network.path and time.monotonic() < until:
         with device.prepare(load(Path(network.path)), timeout=PATIENCE) as prepared:
@@ -260,7 +260,7 @@ def map_again(
 
 
 def _model_with_pool() -> Model:
-    """The sum of an input and constants in the first pool."""
+    """A model of the sum of an input and constants in the first pool."""
     shape = (_TERMS,)
     builder = ModelBuilder()
     given = builder.input(OperandType.TENSOR_FLOAT32, shape)
@@ -286,7 +286,7 @@ def graphs(
     *,
     executed: bool,
 ) -> None:
-    """Random graphs that the device supports, prepared and perhaps executed."""
+    """Prepare random graphs that the device supports, and execute them if `executed`."""
     seed = 1000 * number
     while time.monotonic() < until:
         seed += 1
@@ -306,7 +306,7 @@ def graphs(
 def _work_of(
     work: str,
 ) -> Callable[[Device, StressNetwork, int, float, Callable[[str], None]], None]:
-    """The function that a thread runs: with a device, a network, its number, its end, and a recorder."""
+    """The function that a thread runs, with a device, network, number, end and recorder as arguments."""
     if work in GRAPHS or work in GRAPHS_LOADED:
         size = {**GRAPHS, **GRAPHS_LOADED}[work]
         executed = work in GRAPHS
@@ -318,7 +318,7 @@ def _work_of(
 
 
 def degrade_once(address: str, seconds: float, path: str) -> dict[str, Any]:
-    """Execute alone and beside preparations, and count."""
+    """Execute alone and beside preparations, and report the degradation."""
     try:
         found = degrade(address, StressNetwork(path), seconds)
     except (NnburstError, WrongAnswer) as error:
@@ -328,7 +328,7 @@ def degrade_once(address: str, seconds: float, path: str) -> dict[str, Any]:
 
 
 def run(address: str, work: str, threads: int, seconds: float, path: str) -> dict[str, Any]:
-    """Let the threads work, and count."""
+    """Run the work in threads, and report the outcomes."""
     if work == DEGRADATION:
         return degrade_once(address, seconds, path)
     counts: Counter[str] = Counter()

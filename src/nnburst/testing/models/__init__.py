@@ -1,1 +1,1 @@
-"""Models to test with: random graphs, small models of every operation, files, a naive evaluator."""
+"""Provides models for tests: random graphs, small models of every operation, files, a naive evaluator."""

@@ -1,8 +1,7 @@
 """Runs a model by LiteRT's plain reference kernels, as a second opinion on results.
 
-Needs `ai-edge-litert` (extra `peers`), whose wheel carries the classes of the .tflite format. Only
-features that both have are translated: NHWC images, implicit padding, operations in
-`_TRANSLATIONS`.
+Needs `ai-edge-litert` (extra `peers`), whose wheel has the classes of the .tflite format. Only features that
+NNAPI and LiteRT share are translated: NHWC images, implicit padding, operations in `_TRANSLATIONS`.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ _SAME: Final = 1
 
 
 def interpreter(content: bytes, threads: int = 1, *, fast: bool = False) -> Any:  # noqa: ANN401
-    """An interpreter with tensors allocated; LiteRT has no types.
+    """Make an interpreter with tensors allocated; LiteRT has no type annotations.
 
     Args:
         content: a .tflite file.
-        threads: of the interpreter.
-        fast: whether to use the kernels that LiteRT uses by itself instead of BUILTIN_REF.
+        threads: number of threads of the interpreter.
+        fast: whether to use LiteRT's default kernels instead of BUILTIN_REF.
     """
     litert = import_module("ai_edge_litert.interpreter")
     kernels = litert.OpResolverType
-    with quiet_once() if fast else nullcontext():  # only the delegate of the fast ones speaks
+    with quiet_once() if fast else nullcontext():  # only default kernels' delegate logs
         made = litert.Interpreter(
             model_content=content,
             num_threads=threads,
@@ -71,7 +70,7 @@ def to_tflite(model: Model, pools: Sequence[bytes] = ()) -> bytes:
 
 
 class _Translation:
-    """One translation; collects tensors, buffers and operator codes."""
+    """Translates one model; collects tensors, buffers and operator codes."""
 
     def __init__(self, schema: Any, model: Model, pools: Sequence[bytes]) -> None:  # noqa: ANN401
         self.schema = schema
@@ -128,7 +127,7 @@ class _Translation:
     def _operator_code(self, code: int) -> Any:  # noqa: ANN401
         made = self.schema.OperatorCodeT()
         made.builtinCode, made.deprecatedBuiltinCode = code, min(code, 127)
-        made.version = 1  # kernels do not look at it, and every one has version 1
+        made.version = 1  # kernels ignore it, and each has a version 1
         return made
 
     def _tensor(self, index: int) -> int:

@@ -1,4 +1,4 @@
-"""Reads a network's file as its engine and as NNAPI see it, and makes its inputs of pictures and numbers."""
+"""Reads a network's file for its own engine and for NNAPI, and makes inputs of pictures and numbers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network with the inputs and outputs that its user sees, which are not states.
+    """A network with its inputs and outputs, apart from states.
 
     Attributes:
-        name: of the file, without suffix.
-        content: the file.
-        imported: the model, whose inputs and outputs hold the states, too.
-        inputs: operands.
-        outputs: operands.
-        input_names: as in the file.
-        output_names: as in the file.
-        output_positions: which of the model's outputs these are.
-        reading: makes the model of the file again.
+        name: name of the file, without suffix.
+        content: bytes of the file.
+        imported: the model, whose inputs and outputs include states.
+        inputs: operands of the inputs.
+        outputs: operands of the outputs.
+        input_names: the file's names of the inputs.
+        output_names: the file's names of the outputs.
+        output_positions: positions of the outputs among the model's outputs.
+        reading: imports a file's bytes with the same options.
         constants: values of inputs of an .onnx file that are the same in every execution.
     """
 
@@ -68,13 +68,13 @@ class NetworkFile:
         imported: ImportedModel,
         reading: Callable[[bytes], ImportedModel],
     ) -> NetworkFile:
-        """A model that was made of a file's content.
+        """Make it from a file's content and the model imported from it.
 
         Args:
-            name: of the network.
-            content: the file.
+            name: name of the network.
+            content: bytes of the file.
             imported: the model.
-            reading: makes it from the content.
+            reading: imports a file's bytes with the same options.
         """
         main = imported.model.main
         given = {state.input_index for state in imported.states}
@@ -95,41 +95,41 @@ class NetworkFile:
 
     @property
     def is_tflite(self) -> bool:
-        """Whether the file is a .tflite one, which LiteRT runs as it is."""
+        """Whether this is a .tflite file, which LiteRT runs unchanged."""
         return not is_onnx(self.content)
 
     def relaxed(self) -> NetworkFile:
-        """The same network, whose float32 may be computed as float16."""
+        """The same network, with permission to compute float32 as float16."""
         model = structs.replace(self.imported.model, relax_computation_float32_to_float16=True)
         return replace(self, imported=replace(self.imported, model=model))
 
     def with_states(self, inputs: Sequence[Array]) -> list[Array]:
-        """All inputs of the model, the states as they are before the first execution (copies)."""
+        """All inputs of the model, with copies of the states' initial values."""
         initial = {state.input_index: state.initial for state in self.imported.states}
         others = iter(inputs)
         count = len(self.imported.model.main.input_indexes)
         return [np.array(initial[at]) if at in initial else next(others) for at in range(count)]
 
     def without_states(self, outputs: Sequence[Array]) -> list[Array]:
-        """The outputs among all outputs of the model."""
+        """Pick the outputs without states from all outputs of the model."""
         return [outputs[at] for at in self.output_positions]
 
 
 Range = tuple[float, float]
 
-#: Pillow's name of a picture with so many channels.
+#: Pillow's mode of a picture, by number of channels.
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
-#: Real values of black and white unless a network's user gives others.
+#: Default real values of black and white.
 _UNIT: Final = (0.0, 1.0)
 
 
 def takes_picture(operand: Operand) -> bool:
-    """Whether an input has the extents of one picture, as `from_picture` takes them."""
+    """Whether an input has the extents of one picture; see `from_picture`."""
     return _layout(operand) is not None
 
 
 def looks_like_photograph(operand: Operand) -> bool:
-    """Whether an input is likely to want photographs: colours, or neither side twice the other."""
+    """Whether an input is likely to be for photographs: in colour, or neither side twice the other."""
     layout = _layout(operand)
     if layout is None:
         return False
@@ -138,16 +138,16 @@ def looks_like_photograph(operand: Operand) -> bool:
 
 
 def from_picture(picture: Array, operand: Operand, pixel_range: Range | None = None) -> Array:
-    """A picture as the values of an input.
+    """Convert a picture to the values of an input.
 
     Args:
         picture: uint8, (height, width) or (height, width, channels).
-        operand: an input for which `takes_picture`: of extents (height, width, channels), or (channels,
-            height, width) if only that can be, with a 1 before them or not; 1, 3 or 4 channels. The picture
-            is resized to them and gets as many channels.
-        pixel_range: real values of black and white. Unless given, the least and the greatest value that
-            scale and zero point can represent (stored 8-bit values are then the pixels themselves);
-            0 and 1 for an input of real numbers.
+        operand: an input for which `takes_picture` is true: of extents (height, width, channels), or
+            (channels, height, width) if only that is possible, with or without a leading 1; 1, 3 or 4
+            channels. The picture is resized to these extents and converted to this number of channels.
+        pixel_range: real values of black and white. By default the least and the greatest value that scale
+            and zero point can represent (stored 8-bit values are then the pixels themselves), or 0 and 1 for
+            an input of real numbers.
 
     Returns:
         An array of the operand's dtype and dimensions.
@@ -177,7 +177,7 @@ def representable(operand: Operand) -> Range | None:
 
 
 def stored(real: Array, operand: Operand) -> Array:
-    """Real values as an operand stores them: quantised by its scale and zero point, or converted.
+    """Convert real values to an operand's stored values: quantised by its scale and zero point, or converted.
 
     Halves are rounded away from zero; values that the operand cannot represent become the nearest one.
     """
@@ -212,7 +212,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(operand: Operand) -> _Layout | None:
-    """The layout of the picture that an input takes; None for none. Channels are last where both may be."""
+    """The layout of an input's picture; None if it has none. If both layouts fit, channels are last."""
     batched = len(operand.dimensions) == 4 and operand.dimensions[0] == 1
     extents = operand.dimensions[1:] if batched else operand.dimensions
     if len(extents) != 3 or not all(extents):

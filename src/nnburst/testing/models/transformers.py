@@ -1,13 +1,13 @@
-"""Transformers as ONNX files: an encoder, a decoder in three forms, a streaming speech encoder.
+"""Writes transformers as ONNX files: an encoder, a decoder in three forms, a streaming speech encoder.
 
-Weights are drawn from a seed and trained on nothing: their results mean nothing, and take as long and as
-much memory as others of the size. The decoder's forms compute the same:
+Weights are random and not trained: results are meaningless, but take the time and memory of any network of
+the size. The decoder's forms compute the same:
 
     concat    past keys and values are inputs, and outputs that are longer by the new tokens (Concat)
     scatter   caches of a fixed length, into which TensorScatter of opset 24 writes
     grouped   caches of a fixed length, into which GroupQueryAttention of com.microsoft writes
 
-Each takes token ids alone; where it is among the tokens is a state, too.
+The only input of each is token ids; the position in the sequence is a state, too.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class TransformerSize(msgspec.Struct, frozen=True):
     """The size of a transformer.
 
     Attributes:
-        layers: of attention and two products each.
-        width: of a token's vector.
-        heads: of attention; they divide `width`, each even.
-        words: different token ids.
-        context: most tokens.
-        seed: of the weights.
+        layers: number of layers, each with attention and two products.
+        width: length of a token's vector.
+        heads: number of attention heads; divides `width` into even parts.
+        words: number of different token ids.
+        context: the most tokens.
+        seed: seed of the weights.
     """
 
     layers: int
@@ -58,19 +58,19 @@ class TransformerSize(msgspec.Struct, frozen=True):
         return self.width // self.heads
 
 
-#: 16.9 million parameters, 4 of 10 in the words' vectors.
+#: 16.9 million parameters, 4 of 10 of them in the token embedding.
 DECODER: Final = TransformerSize(6, 384, 6, 16384, 8192)
 #: A token takes less than 100 µs.
 SMALL_DECODER: Final = TransformerSize(1, 64, 2, 256, 128)
 #: 5.3 million parameters.
 ENCODER: Final = TransformerSize(4, 256, 4, 8000, 512)
-#: Frames of a spectrum of 80 bands, and as many frames seen before as `context`.
+#: For frames of a spectrum of 80 bands; attention reaches back `context` frames.
 SPEECH: Final = TransformerSize(4, 192, 4, 0, 64)
 BANDS: Final = 80
 
 
 class _Graph:
-    """A graph while it is written."""
+    """A graph that is being written."""
 
     def __init__(self, size: TransformerSize) -> None:
         self.size = size
@@ -92,7 +92,7 @@ class _Graph:
         domain: str = "",
         **attributes: Attribute,
     ) -> str:
-        """An operator; the name of its first output."""
+        """Add an operator; the name of its first output."""
         outputs = list(named) or [self.name()]
         self._nodes.append(onnx_writer.node(kind, inputs, outputs, attributes, domain))
         if domain:
@@ -128,11 +128,11 @@ class _Graph:
         return self.dense(self.op("Gelu", self.dense(x, width, 4 * width)), 4 * width, width)
 
     def length(self, x: str, axis: int) -> str:
-        """Extent of an axis, of shape (1,)."""
+        """The extent of an axis, as a tensor of shape (1,)."""
         return self.op("Shape", x, start=axis, end=axis + 1)
 
     def split_heads(self, x: str) -> str:
-        """(batch, tokens, width) to (batch, heads, tokens, head)."""
+        """Reshape (batch, tokens, width) to (batch, heads, tokens, head)."""
         parts = self.integers(0, 0, self.size.heads, self.size.head)
         return self.op("Transpose", self.op("Reshape", x, parts), perm=[0, 2, 1, 3])
 
@@ -141,7 +141,7 @@ class _Graph:
         return self.op("Reshape", together, self.integers(0, 0, self.size.width))
 
     def attend(self, q: str, k: str, v: str, bias: str) -> str:
-        """softmax(q·k / √head + bias)·v, heads joined."""
+        """Attention: softmax(q·k / √head + bias)·v, with the heads joined."""
         scale = self.constant(1 / np.sqrt(self.size.head), "<f4")
         turned = self.op("Transpose", k, perm=[0, 1, 3, 2])
         scores = self.op("MatMul", self.op("Mul", q, scale), turned)
@@ -149,7 +149,7 @@ class _Graph:
         return self.join_heads(self.op("MatMul", weights, v))
 
     def allowed(self, mask: str) -> str:
-        """0 where a truth value holds, else a number that softmax makes 0."""
+        """0 for true elements of a mask; for others a number for which softmax gives 0."""
         zero, never = self.constant(0, "<f4"), self.constant(-1e9, "<f4")
         return self.op("Where", mask, zero, never)
 
@@ -169,9 +169,9 @@ class _Graph:
 
 
 def encoder(size: TransformerSize = ENCODER) -> bytes:
-    """Inputs `ids` and `mask` (INT64, batch × tokens, both open), output `hidden` (batch × tokens × width).
+    """An encoder: inputs `ids`, `mask` (INT64, batch × tokens), output `hidden` (batch × tokens × width).
 
-    The mask is 1 for tokens and 0 for padding. Attention and norms are BERT's.
+    Batch and tokens are open. The mask is 1 for tokens and 0 for padding. Attention and norms are BERT's.
     """
     g = _Graph(size)
     words = g.op("Gather", g.weight(size.words, size.width), "ids")
@@ -200,9 +200,9 @@ def encoder(size: TransformerSize = ENCODER) -> bytes:
 
 
 def decoder(form: Form, size: TransformerSize = DECODER) -> bytes:
-    """Input `ids` (INT64, 1 × tokens, open), output `logits` (1 × words) of the last token.
+    """A decoder: input `ids` (INT64, 1 × tokens, open), output `logits` (1 × words) of the last token.
 
-    All else is a state; see `decoder_states`.
+    All other inputs and outputs are states; see `decoder_states`.
     """
     g = _Graph(size)
     table = g.weight(size.words, size.width)
@@ -253,7 +253,7 @@ def decoder_states(form: Form, size: TransformerSize = DECODER) -> dict[str, str
 
 
 class _MaskedAttention:
-    """By MatMul and Softmax, over keys and values that Concat or TensorScatter joins."""
+    """Attention by MatMul and Softmax, over keys and values that Concat or TensorScatter joins."""
 
     def __init__(self, g: _Graph, form: Form, start: str, end: str) -> None:
         self._g, self._form, self._start = g, form, start
@@ -281,7 +281,7 @@ class _MaskedAttention:
 
 
 class _GroupedAttention:
-    """By GroupQueryAttention."""
+    """Attention by GroupQueryAttention."""
 
     def __init__(self, g: _Graph, end: str) -> None:
         self._g = g
@@ -313,10 +313,10 @@ class _GroupedAttention:
 
 
 def speech_encoder(size: TransformerSize = SPEECH) -> bytes:
-    """Input `frames` (float32, 1 × frames × BANDS, open), output `hidden` (1 × frames × width).
+    """A speech encoder: input `frames` (float32, 1 × frames × BANDS), output `hidden` (1 × frames × width).
 
-    What it has heard is in states: the last two frames of a convolution, and for each layer keys and values
-    of the last `context` frames; see `speech_states`.
+    The number of frames is open. States hold the past: the last two frames of a convolution, and for each
+    layer the keys and values of the last `context` frames; see `speech_states`.
     """
     g = _Graph(size)
     heard = g.op("Concat", "past_frames", "frames", axis=1)
@@ -350,7 +350,7 @@ def speech_encoder(size: TransformerSize = SPEECH) -> bytes:
 
 
 def _window(g: _Graph, x: str, name: str) -> str:
-    """Keys or values of the last frames and the new ones; the last `context` of them stay."""
+    """Join keys or values of past and new frames; the last `context` of them become the state."""
     joined = g.op("Concat", f"past_{name}", x, axis=2)
     begin = g.integers(-g.size.context)
     g.op("Slice", joined, begin, g.integers(2**31 - 1), g.integers(2), named=[f"present_{name}"])

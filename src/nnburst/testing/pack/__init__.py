@@ -1,1 +1,1 @@
-"""Tests single operations of every type, rank and extent, with results that are computed at once."""
+"""Tests single operations of every type, rank and extent; expected results are computed naively."""

@@ -1,4 +1,4 @@
-"""Tries all cases and random graphs on one driver, and names the operations without cases."""
+"""Runs all cases and random graphs on one driver, and lists the operations without cases."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from nnburst.testing.pack.cases import Case, Triple, cases
 from nnburst.testing.pack.trial import problem_of
 from nnburst.testing.report import FAILED, PASSED, SKIPPED, CheckResult, Failure, TripleResult
 
-#: Cases that a driver must refuse before the others of a triple are not even drawn: the small ones,
-#: plain and not, with constants and without.
+#: Number of first cases of a triple (small ones, with and without options and constants): if a driver refuses
+#: them all, the others are not drawn.
 SCREENED: Final = 9
-#: Failures of a triple after which it is known to be wrong.
+#: Failures after which the rest of a triple is not run.
 _ENOUGH: Final = 5
 
 
@@ -46,7 +46,7 @@ class PackOptions(NamedTuple):
     """The options of a run of the pack.
 
     Attributes:
-        most: cases of a triple; None for all.
+        most: the most cases of a triple; None for all.
         filter: regular expression searched in names of cases; empty for all.
         dump: folder for files that reproduce a failure; None for none.
     """
@@ -57,34 +57,34 @@ class PackOptions(NamedTuple):
 
 
 class PackSession:
-    """A runner that is made again when its driver has died."""
+    """A runner that is replaced when its driver has died."""
 
     def __init__(self, make: Callable[[], Runner]) -> None:
-        """`make` connects."""
+        """Begin without a runner; `make` makes a connected one."""
         self._make = make
         self._runner: Runner | None = None
 
     @property
     def runner(self) -> Runner:
-        """A connected one."""
+        """A connected runner."""
         if self._runner is None:
             self._runner = self._make()
         return self._runner
 
     def close(self) -> None:
-        """Close it; the next use connects again."""
+        """Close the runner; the next use makes another one."""
         runner, self._runner = self._runner, None
         if runner is not None:
             try:
                 runner.close()
             except NnburstError:
-                pass  # it died, which is why it is dropped
+                pass  # the driver has died
 
 
 def run(
     triples: Iterable[Triple], session: PackSession, options: PackOptions
 ) -> Iterator[tuple[TripleResult, list[Case]]]:
-    """Try the cases of each triple; yields its result and the cases that passed."""
+    """Run the cases of each triple; yields its result and the cases that passed."""
     for triple in triples:
         yield _try_triple(triple, session, options)
 
@@ -138,9 +138,9 @@ def _dumped(case: Case, folder: Path | None) -> str:
     return str(path)
 
 
-#: Graphs of each class.
+#: Number of graphs of each class.
 SEEDS: Final = 5
-#: Operations drawn for each that a graph is to have.
+#: Attempts to draw an operation, for each operation that a graph is to have.
 _DRAWS: Final = 8
 
 
@@ -157,8 +157,8 @@ def generate_supported(
         size: key of SIZES.
         kind: primary type.
         seed: the same seed gives the same graph for the same answers.
-        operations: those to draw from.
-        is_supported: whether a part of a graph is (operation numbers, as for `as_vector`).
+        operations: the operations to draw from.
+        is_supported: whether a part of a graph (operation numbers, as for `as_vector`) is supported.
     """
     usable = [o for o in operations if kind in TEMPLATES[o].kinds]
     if not usable:
@@ -221,16 +221,16 @@ def _tried(name: str, graphs: list[RandomGraph], runner: Runner) -> CheckResult:
     return CheckResult("graphs", f"{name} ({executed} graphs)", PASSED)
 
 
-# -- Operations with what reads their results ------------------------------------------------------
+# -- Pairs and chains of operations ----------------------------------------------------------------
 
 
 class Joined(NamedTuple):
     """The results of graphs of two or more operations.
 
     Attributes:
-        executed: how many.
-        refused: how many the driver does not support whole.
-        failures: of those that it supports.
+        executed: number of graphs that were executed.
+        refused: number of graphs that the driver does not fully support.
+        failures: failures of supported graphs.
     """
 
     executed: int
@@ -239,7 +239,7 @@ class Joined(NamedTuple):
 
 
 def try_joined(graphs: Iterable[RandomGraph | None], runner: Runner) -> Joined:
-    """Execute graphs; None among them, which could not be drawn, are passed over."""
+    """Execute graphs; None stands for a graph that could not be drawn and is skipped."""
     executed = refused = 0
     failures = []
     for graph in graphs:
@@ -270,8 +270,8 @@ def some_pairs(
 
     Args:
         kind: primary type of their first operations.
-        most: how many at most.
-        operations: those to take both from; all unless given.
+        most: the most pairs.
+        operations: the operations of the pairs; all by default.
         seed: the same seed gives the same pairs.
     """
     known = set(OPERATIONS if operations is None else operations)
@@ -282,7 +282,7 @@ def some_pairs(
     return [found[i] for i in order[:most]]
 
 
-#: Pairs of each type that an assessment tries, of the operations that a driver supports.
+#: The most pairs of each type that an assessment runs.
 _PAIRS: Final = 50
 
 
@@ -321,7 +321,7 @@ EXCLUSIONS: Final = {
     _O.WHILE: "repeats graphs, which cases of one operation do not have",
     _O.RANK: "its result is known without executing",
 }
-#: Types without cases of operations that have some.
+#: For operations with cases, the types without cases.
 LEFT_OUT_TYPES: Final = {
     (
         _O.DIV,
@@ -331,7 +331,7 @@ LEFT_OUT_TYPES: Final = {
 
 
 def left_out() -> dict[str, str]:
-    """Reasons by OPERATION and by OPERATION:TYPE, as reports list them."""
+    """Reasons for missing cases by OPERATION and by OPERATION:TYPE, for reports."""
     operations = {operation.name: why for operation, why in sorted(EXCLUSIONS.items())}
     types = {f"{o.name}:{kind.name}": why for (o, kind), why in sorted(LEFT_OUT_TYPES.items())}
     return {**operations, **types}

@@ -43,10 +43,10 @@ class Recipe(NamedTuple):
 
     Attributes:
         name: unique among RECIPES.
-        extent: of one axis; 0 for any.
-        plain: nothing optional (no activation, no broadcasting), and all tensors are inputs.
-        constants: tensors but the first are constants.
-        edge: the values of some elements.
+        extent: extent of one axis; 0 for any.
+        plain: whether to leave out options (activation, broadcasting) and make all tensors inputs.
+        constants: whether all tensors but the first are constants.
+        edge: values of some elements.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Recipe(NamedTuple):
     edge: EdgeCase | None = None
 
 
-#: Beyond 1,000, and a multiple of nothing.
+#: A prime extent above 1,000.
 LARGE: Final = 1031
 _EXTENTS: Final = (1, 2, 7, 64, LARGE)
 
-#: The small ones come first: a driver that supports none of them is asked no further.
+#: All recipes, those of small cases first: if a driver supports none of these, the rest is skipped.
 RECIPES: Final = tuple(
     sorted(
         (
@@ -73,7 +73,7 @@ RECIPES: Final = tuple(
         key=lambda recipe: recipe.extent,
     )
 )
-#: Cases of each triple; if recipes cannot be drawn, others take their place.
+#: The fewest cases of a triple; recipes that cannot be drawn are replaced by others.
 LEAST: Final = 20
 FILLING: Final = tuple(Recipe(f"more {n}", (3, 5, 4)[n % 3]) for n in range(LEAST))
 
@@ -82,7 +82,7 @@ FILLING: Final = tuple(Recipe(f"more {n}", (3, 5, 4)[n % 3]) for n in range(LEAS
 
 
 _O = OperationType
-#: They move or choose elements: any bits go through.
+#: Operations that only move or choose elements, which may have any bits.
 MOVING: Final = frozenset(
     {
         _O.RESHAPE, _O.EXPAND_DIMS, _O.SQUEEZE, _O.TRANSPOSE, _O.PAD, _O.PAD_V2, _O.MIRROR_PAD, _O.REVERSE,
@@ -91,14 +91,14 @@ MOVING: Final = frozenset(
         _O.SPACE_TO_BATCH_ND, _O.SELECT, _O.EMBEDDING_LOOKUP, _O.HASHTABLE_LOOKUP,
     }
 )  # fmt: skip
-#: IEEE 754 defines what comes out, also of NaN and infinities.
+#: Operations whose results IEEE 754 defines, also for NaN and infinities.
 ARITHMETIC: Final = frozenset(
     {
         _O.ADD, _O.SUB, _O.MUL, _O.ABS, _O.NEG, _O.EQUAL, _O.NOT_EQUAL, _O.LESS, _O.LESS_EQUAL, _O.GREATER,
         _O.GREATER_EQUAL,
     }
 )  # fmt: skip
-#: Infinities have a result, NaN has none that NNAPI names.
+#: Operations with defined results for infinities, but not for NaN.
 ORDERED: Final = frozenset(
     {
         _O.MAXIMUM,
@@ -112,7 +112,7 @@ ORDERED: Final = frozenset(
         _O.REDUCE_MIN,
     }
 )
-#: Their results leave the range of INT32, which NNAPI does not define.
+#: Operations whose results may exceed INT32, which NNAPI does not define.
 _OVERFLOWING: Final = frozenset({_O.ADD, _O.SUB, _O.MUL, _O.DIV, _O.BATCH_MATMUL})
 _WITH_NAN: Final = MOVING | ARITHMETIC
 _WITH_INFINITY: Final = _WITH_NAN | ORDERED
@@ -128,14 +128,14 @@ def is_defined(operation: OperationType, kind: OperandType, edge: EdgeCase) -> b
             edge is EdgeCase.HIGHEST and operation not in _OVERFLOWING
         )
     if edge is EdgeCase.ZEROS:
-        return operation is not _O.RSQRT  # the sign of what comes out is that of the zero
+        return operation is not _O.RSQRT  # the sign of the result is that of the zero
     if edge is EdgeCase.NOT_A_NUMBER:
         return operation in _WITH_NAN
     return edge in (EdgeCase.LARGEST, EdgeCase.INFINITE) and operation in _WITH_INFINITY
 
 
 def elements(edge: EdgeCase, kind: OperandType) -> list[Any]:
-    """Elements of this edge that go between ordinary ones."""
+    """Elements of this edge, to be put between ordinary ones."""
     dtype = DTYPES[kind]
     if kind in _FLOATS:
         largest = float(np.finfo(dtype).max)
@@ -156,7 +156,7 @@ def elements(edge: EdgeCase, kind: OperandType) -> list[Any]:
 # -- The graph of a case ---------------------------------------------------------------------------
 
 
-#: Elements of a tensor; operations of several axes have one long one.
+#: The most elements of a tensor, of which an operation of several axes has one long axis.
 _MOST: Final = 4200
 _ANY_EXTENT: Final = 5
 SIZE: Final = Size(1, _ANY_EXTENT, _MOST)
@@ -169,16 +169,16 @@ _SPRINKLED: Final = (
 
 @dataclass
 class PackBuilder(GraphBuilder):
-    """Grows a graph of one operation; each tensor is a fresh one.
+    """Builds a graph of one operation, for which each tensor is a new one.
 
     Attributes:
-        recipe: of the case.
-        rank: of the first tensor.
+        recipe: recipe of the case.
+        rank: rank of the first tensor.
         axis: number of the extent that the recipe gives, in the order in which they are drawn.
         asked: extents drawn so far.
-        first: the first tensor's rank, once there is one.
-        varied: operands whose elements may lie in any order, for further feeds.
-        edge: of the tensor that is drawn now.
+        first: rank of the first tensor, once it is drawn.
+        varied: operands whose elements may be in any order, for further feeds.
+        edge: edge of the tensor that is being drawn.
     """
 
     recipe: Recipe = field(default_factory=lambda: Recipe(""))
@@ -190,11 +190,12 @@ class PackBuilder(GraphBuilder):
     edge: EdgeCase | None = None
 
     def extent(self, low: int, high: int) -> int:
-        """The recipe's extent for one axis, small ones for the others."""
+        """An extent: the recipe's for one axis, a small one for the others."""
         self.asked += 1
         if self.recipe.extent and self.asked - 1 == self.axis:
             return max(low, self.recipe.extent)
-        # Beside a long axis the others are short: a naive evaluation takes a microsecond an element.
+        # Beside a long axis the others are short, since naive evaluation takes a microsecond for each
+        # element.
         return self.between(
             low, max(low, min(high, 2) if self.recipe.extent > _ANY_EXTENT else high)
         )
@@ -219,8 +220,8 @@ class PackBuilder(GraphBuilder):
         exact: bool = False,
         meta: Meta | None = None,
     ) -> int:
-        """A fresh tensor; the first one has the triple's rank."""
-        del exact  # every fresh tensor is
+        """A new tensor; the first one has the triple's rank."""
+        del exact  # every new tensor is exact
         if dims is None:
             rank = self.choice(list(ranks)) if self.first else self.rank
             if rank not in ranks:
@@ -238,10 +239,10 @@ class PackBuilder(GraphBuilder):
         high: float = 4,
         meta: Meta | None = None,
     ) -> int:
-        """A new tensor that may as well hold its elements in another order."""
+        """A new tensor, which is noted as one whose elements may be in any order."""
         if math.prod(dims) > _MOST:
             raise Unsuitable
-        # A bias at the end of int32 leaves sums no room, and NNAPI does not define what comes of them.
+        # A bias at the limit of int32 makes sums overflow, which NNAPI does not define.
         is_bias = kind is OperandType.TENSOR_INT32 and meta is not None
         self.edge = None if is_bias else self.recipe.edge
         index = super().fresh(kind, dims, low, high, meta)
@@ -252,13 +253,13 @@ class PackBuilder(GraphBuilder):
         array = super()._elements(kind, dims, low, high)
         if self.edge is not None:
             edgy = elements(self.edge, kind)
-            # Between ordinary elements if there are some; saturated tensors are so throughout.
+            # Between ordinary elements; a saturated tensor has such elements throughout.
             place = array.reshape(-1)[:: 2 if kind in _SPRINKLED else 1]
             place[...] = np.resize(np.array(edgy, array.dtype), place.size)
         return array
 
     def _is_constant(self, value: Value, probability: float, *, has_input: bool) -> bool:
-        """As in the recipe; scalars and operands that steer are constants."""
+        """Whether a new operand is constant: as in the recipe; scalars and operands that steer are."""
         steers = is_scalar(value.meta.kind) or probability > 0.5
         return steers or (has_input and self.recipe.constants)
 
@@ -271,7 +272,7 @@ class PackBuilder(GraphBuilder):
         *,
         exact: bool,
     ) -> None:
-        """Compute the operation and add it; edges of a type may lie outside of its domain."""
+        """Compute the operation and add it; edges of a type may be outside of its domain."""
         try:
             super().add(kind, inputs, outputs, criteria, exact=exact)
         except ValueError:
@@ -285,7 +286,7 @@ class PackBuilder(GraphBuilder):
         return super()._is_usable(value)
 
     def finish(self, name: str, size: str) -> RandomGraph:
-        """The graph; if it has no input, it gets one."""
+        """Finish the graph, which gets an input if it has none."""
         if not any(o.source == "input" for o in self.operands):
             at = max(i for i, o in enumerate(self.operands) if o.source == "constant")
             self.operands[at] = replace(self.operands[at], source="input")
@@ -297,7 +298,7 @@ class PackBuilder(GraphBuilder):
 
 _ATTEMPTS: Final = 24
 _RANKS: Final = (1, 2, 3, 4)
-#: Sets of inputs of each case.
+#: Number of sets of inputs of each case.
 _SETS: Final = 3
 
 
@@ -315,7 +316,7 @@ class Triple(NamedTuple):
 
     @property
     def case_names(self) -> list[str]:
-        """Names of all cases that there can be."""
+        """Names of all possible cases."""
         return [self.case_name(recipe) for recipe in (*RECIPES, *FILLING)]
 
 
@@ -328,11 +329,11 @@ class Feed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model of one operation, its inputs, and the results that must come out.
+    """A model of one operation, its inputs, and the expected results.
 
     Attributes:
-        triple: operation, type and rank that it is a case of.
-        recipe: how it was drawn.
+        triple: its operation, type and rank.
+        recipe: the recipe by which it was drawn.
         graph: the model; its values are the first of the feeds.
         feeds: three sets of inputs, as different as the operation allows.
     """
@@ -344,7 +345,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Unique in the pack."""
+        """Name of the case, unique in the pack."""
         return self.graph.name
 
 
@@ -361,12 +362,12 @@ def conceivable() -> tuple[Triple, ...]:
 
 @cache
 def can_be_drawn(triple: Triple) -> bool:
-    """Whether there are cases of it: not every operation takes tensors of every rank."""
+    """Whether a triple has cases: not every operation accepts tensors of every rank."""
     return _drawn(triple, Recipe("rank", 2), 0) is not None
 
 
 def wanted(is_wanted: Callable[[Triple], bool]) -> Iterator[Triple]:
-    """The triples that are wanted and can be drawn: to know that of all takes seconds."""
+    """The wanted triples that can be drawn; checking all triples would take seconds."""
     return (triple for triple in conceivable() if is_wanted(triple) and can_be_drawn(triple))
 
 
@@ -412,7 +413,7 @@ def _case(triple: Triple, recipe: Recipe, builder: PackBuilder) -> Case:
 
 
 def _feed(graph: RandomGraph, varied: list[int], number: int) -> Feed:
-    """The graph's own inputs, or their elements moved on by some places."""
+    """The graph's own inputs, or these with their elements rotated."""
     (operation,) = graph.operations
     values = {i: graph.operands[i].value for i in (*operation.inputs, *operation.outputs)}
     if number and varied:

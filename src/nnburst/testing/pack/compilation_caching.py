@@ -1,4 +1,4 @@
-"""Checks of compilation caching: what a driver saves, loads, and must not load.
+"""Checks compilation caching: the files that a driver saves, loads, and must not load.
 
 NNAPI: CompilationCachingTests.cpp.
 """
@@ -21,36 +21,36 @@ from nnburst.testing.pack.contract import BrokenContract, Check, NotApplicable, 
 
 _TOKEN: Final = bytes(range(32))
 _OTHER_TOKEN: Final = bytes(reversed(range(32)))
-#: Loads while another thread changes the files.
+#: Number of loads while another thread changes the files.
 _RACES: Final = 20
-#: Places in a file that are changed one at a time.
+#: Number of positions in a file that are changed one at a time.
 _FLIPS: Final = 16
-#: What lay in a file, and how far it had been read, before it became a cache.
+#: Content of a file before it becomes a cache, and the file's offset.
 _BEFORE: Final = b"this is not a cache" * 10
 
 
 @dataclass(frozen=True)
 class Files:
-    """The cache files of one compilation; they have no name."""
+    """The cache files of one compilation, which have no names."""
 
     model: tuple[int, ...]
     data: tuple[int, ...]
 
     @property
     def all(self) -> tuple[int, ...]:
-        """Model files, then data files."""
+        """All files: model files, then data files."""
         return (*self.model, *self.data)
 
     def cache(self, token: bytes = _TOKEN) -> CacheFiles:
-        """As the calls take them."""
+        """The files in the form that calls take."""
         return CacheFiles(self.model, self.data, token)
 
     def contents(self) -> list[bytes]:
-        """The bytes of each."""
+        """The bytes of each file."""
         return [os.pread(fd, os.fstat(fd).st_size, 0) for fd in self.all]
 
     def write(self, contents: Sequence[bytes]) -> None:
-        """Fill each."""
+        """Write each file."""
         for fd, content in zip(self.all, contents, strict=True):
             _fill(fd, content)
 
@@ -78,7 +78,7 @@ def _files(model: int, data: int, before: bytes = b"") -> Iterator[Files]:
 
 @contextmanager
 def _needed(subject: Subject, before: bytes = b"") -> Iterator[Files]:
-    """As many files as the driver asks for, with nothing or with `before` in them."""
+    """As many files as the driver asks for, with the content `before`."""
     counts = subject.device.number_of_cache_files_needed
     if not any(counts):
         raise NotApplicable("the driver caches no compilations")
@@ -103,7 +103,7 @@ def _bits(prepared: PreparedModel, case: Case) -> list[bytes]:
 
 
 def _save(subject: Subject, files: Files, case: Case | None = None) -> list[bytes]:
-    """Compile with these files; the results of the compiled model."""
+    """Compile with these files; returns the results of the compiled model."""
     with _compiled(subject, files.cache(), case) as prepared:
         found = _bits(prepared, case or subject.case)
     if not any(files.contents()):
@@ -131,7 +131,7 @@ def _must_refuse(subject: Subject, cache: CacheFiles, why: str, *, status: bool 
 
 
 def number_of_files_is_fixed_and_small(subject: Subject) -> None:
-    """At most 32 of each kind, the same each time."""
+    """Ask for the numbers of files: at most 32 of each kind, the same each time."""
     first = subject.device.number_of_cache_files_needed
     if max(first) > MAX_NUMBER_OF_CACHE_FILES:
         raise BrokenContract(
@@ -142,7 +142,7 @@ def number_of_files_is_fixed_and_small(subject: Subject) -> None:
 
 
 def what_was_saved_is_loaded(subject: Subject) -> None:
-    """Over empty files, and over files with something in them whose offset is not zero."""
+    """Save to empty files, and to files with other content and a non-zero offset; load from both."""
     for before in (b"", _BEFORE):
         with _needed(subject, before) as files:
             saved = _save(subject, files)
@@ -157,7 +157,7 @@ def what_was_saved_is_loaded(subject: Subject) -> None:
 
 
 def bad_files_do_not_stop_a_compilation(subject: Subject) -> None:
-    """Too few files, too many, and files that cannot be written: the model is prepared all the same."""
+    """Give too few files, too many, or files that cannot be written: the model is prepared nevertheless."""
     counts = subject.device.number_of_cache_files_needed
     wrong = [
         (counts.model_cache + 1, counts.data_cache),
@@ -185,7 +185,7 @@ def _must_compile(subject: Subject, cache: CacheFiles, which: str) -> None:
 
 
 def wrong_files_are_not_loaded(subject: Subject) -> None:
-    """Another number of files, empty ones, and files that cannot be written."""
+    """Load from another number of files, from empty ones, and from files that cannot be written."""
     with _needed(subject) as files:
         _must_refuse(subject, files.cache(), "empty files", status=True)
         _save(subject, files)
@@ -202,14 +202,14 @@ def wrong_files_are_not_loaded(subject: Subject) -> None:
 
 
 def wrong_token_is_refused(subject: Subject) -> None:
-    """Another token than the one that it was saved with."""
+    """Load with another token than the saved one."""
     with _needed(subject) as files:
         _save(subject, files)
         _must_refuse(subject, files.cache(_OTHER_TOKEN), "another token")
 
 
 def changed_model_cache_is_refused(subject: Subject) -> None:
-    """One bit at many places, bytes cut off, and bytes appended (NNAPI: CompilationCachingSecurityTest)."""
+    """Flip one bit in many positions, cut off or append bytes (NNAPI: CompilationCachingSecurityTest)."""
     with _needed(subject) as files:
         _save(subject, files)
         good = files.contents()
@@ -229,7 +229,7 @@ def changed_model_cache_is_refused(subject: Subject) -> None:
 
 
 def changed_data_cache_harms_nothing(subject: Subject) -> None:
-    """Refused, or other values; the driver goes on in either case."""
+    """Change data files: refused, or other results; the driver keeps running in either case."""
     with _needed(subject) as files:
         saved = _save(subject, files)
         good = files.contents()
@@ -255,7 +255,7 @@ def _must_live(subject: Subject, after: str) -> None:
 
 
 def files_in_another_order_are_refused(subject: Subject) -> None:
-    """Model files, or model and data files, in each other's place."""
+    """Swap model files, or model and data files."""
     with _needed(subject) as files:
         _save(subject, files)
         if len(files.all) < 2:
@@ -266,7 +266,7 @@ def files_in_another_order_are_refused(subject: Subject) -> None:
 
 
 def cache_of_another_model_is_refused(subject: Subject) -> None:
-    """The model cache of a second model beside the data cache of the first.
+    """Load the model files of a second model with the data files of the first.
 
     NNAPI: CompilationCachingSecurityTest.
     """
@@ -284,7 +284,7 @@ def cache_of_another_model_is_refused(subject: Subject) -> None:
 
 
 def two_compilations_at_once_leave_a_whole_cache_or_none(subject: Subject) -> None:
-    """Two preparations over the same files: what lies there is loaded and right, or refused."""
+    """Prepare twice at once over the same files: these are then loaded with right results, or refused."""
     with _needed(subject) as files:
         saved = _save(subject, files)
         for _ in range(_RACES // 4):
@@ -304,7 +304,7 @@ def two_compilations_at_once_leave_a_whole_cache_or_none(subject: Subject) -> No
 
 
 def files_that_change_during_a_load_never_mix(subject: Subject) -> None:
-    """Files written anew while they are loaded: one model, or a refusal (NNAPI: the TOCTOU tests)."""
+    """Rewrite files while they are loaded: one of the models, or a refusal (NNAPI: the TOCTOU tests)."""
     with _needed(subject) as files:
         saved = _save(subject, files)
         good = files.contents()
@@ -333,7 +333,7 @@ def files_that_change_during_a_load_never_mix(subject: Subject) -> None:
 
 
 def expired_deadline_loads_nothing(subject: Subject) -> None:
-    """A deadline that has passed: MISSED_DEADLINE, and the files stay as they are."""
+    """Load after the deadline: MISSED_DEADLINE, and the files stay unchanged."""
     with _needed(subject) as files:
         saved = _save(subject, files)
         model, _ = subject.model(subject.case)
@@ -345,7 +345,7 @@ def expired_deadline_loads_nothing(subject: Subject) -> None:
             raise BrokenContract("after a load that came too late, the cache gives other bits")
 
 
-#: Each raises BrokenContract, or any other error, if the driver does not keep to it.
+#: Checks by name; each raises BrokenContract, or any other error, if the driver breaks its rule.
 CHECKS: Final[dict[str, Check]] = {
     check.__name__: check
     for check in (

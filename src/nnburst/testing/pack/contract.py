@@ -24,7 +24,7 @@ from nnburst.testing.faults.footprint import resident_bytes
 from nnburst.testing.pack.cases import Case
 from nnburst.testing.pack.trial import inputs_of, model_of, outputs_of
 
-#: The bytes of an output before an execution: no float, and no likely integer.
+#: The byte that outputs are filled with before an execution: NaN, and an unlikely integer.
 _STALE: Final = 0xA5
 
 
@@ -35,11 +35,11 @@ R = TypeVar("R", bound=Message)
 
 
 class BrokenContract(Exception):
-    """The driver does not keep to a rule; the message has the cause."""
+    """The driver breaks a rule; the message has the cause."""
 
 
 class NotApplicable(Exception):
-    """The driver does not have the subject of a check; the message names it."""
+    """The driver does not have the feature that a check is about; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Subject:
     """A case on one connection.
 
     Attributes:
-        device: a connection of the check's own.
-        case: one that the driver has executed rightly.
+        device: a connection for this check alone.
+        case: a case that the driver has executed correctly.
         others: cases of the pack, supported or not.
     """
 
@@ -57,7 +57,7 @@ class Subject:
     others: tuple[Case, ...] = ()
 
     def arrays(self, number: int = 0) -> list[npt.NDArray[Any]]:
-        """Set `number` of the case's inputs."""
+        """The case's inputs of set `number`."""
         given = inputs_of(self.case, self.case.feeds[number % len(self.case.feeds)])
         return [array for array in given if array is not None]
 
@@ -77,16 +77,16 @@ class Subject:
         deadline_ns: int | None = None,
         measure: bool = False,
     ) -> tuple[Executed, tuple[bytes, ...]]:
-        """Execute synchronously, unchecked by the client; the answer, and the bytes of all outputs.
+        """Execute synchronously without the client's checks; the answer, and the bytes of all outputs.
 
         Args:
-            prepared: of this device.
+            prepared: a model prepared on this device.
             arrays: the inputs.
             sizes: bytes of room for each output.
-            inputs: numbers of inputs that are buffers of the driver's, with their tokens.
-            outputs: likewise.
-            deadline_ns: on CLOCK_BOOTTIME.
-            measure: whether to time it.
+            inputs: tokens of the driver's buffers by number of the input that lies there.
+            outputs: tokens of buffers by number of the output.
+            deadline_ns: deadline on CLOCK_BOOTTIME.
+            measure: whether the driver is to measure the time.
 
         Raises:
             NnburstError: the driver's answer.
@@ -112,7 +112,7 @@ class Subject:
             return executed, staged.outputs()
 
     def call(self, message: Message, answer: type[R], memories: Sequence[Memory] = ()) -> R:
-        """Send a message as it is.
+        """Send a message without checks.
 
         Raises:
             NnburstError: the driver's answer.
@@ -124,7 +124,7 @@ class Subject:
         return found
 
     def another(self) -> Case | None:
-        """A case of another result that the driver supports; None if it supports no other."""
+        """Another case with other results that the driver supports; None if it supports no other."""
         for case in self.others:
             if case.name != self.case.name and is_whole(case):
                 model, pools = self.model(case)
@@ -137,7 +137,7 @@ class Subject:
 
     @contextmanager
     def prepared(self, case: Case | None = None) -> Iterator[PreparedModel]:
-        """A case prepared (its own unless given), with its pools."""
+        """Prepare a case, by default the subject's own, with its pools."""
         model, pools = self.model(case or self.case)
         with self.device.prepare(model, pools=pools, bursts=False) as prepared:
             yield prepared
@@ -182,7 +182,7 @@ _TIMES: Final = 3
 
 
 def support_does_not_change(subject: Subject) -> None:
-    """Asks about each of many models again and again, with others between."""
+    """Ask repeatedly about each of many models, with others in between."""
     first: dict[str, list[bool]] = {}
     for _ in range(_TIMES):
         for case in (subject.case, *subject.others):
@@ -201,7 +201,7 @@ def support_does_not_change(subject: Subject) -> None:
 
 
 def support_is_what_prepare_accepts(subject: Subject) -> None:
-    """Models that are reported as supported are prepared, and the others refused."""
+    """Prepare models: supported ones must be accepted, and the others refused."""
     for case in (subject.case, *subject.others):
         model, pools = subject.model(case)
         supported = all(subject.device.supported_operations(model, pools=pools))
@@ -227,7 +227,7 @@ _ROUNDS: Final = 20
 
 
 def thousand_executions_give_the_same_bits(subject: Subject) -> None:
-    """One binding, three sets of inputs in turn, outputs overwritten between."""
+    """Run one binding with three sets of inputs in turn, with outputs overwritten in between."""
     sets = len(subject.case.feeds)
     with subject.prepared() as prepared, prepared.open_burst() as burst:
         bound = burst.bind()
@@ -237,7 +237,7 @@ def thousand_executions_give_the_same_bits(subject: Subject) -> None:
 
 
 def bindings_do_not_mix(subject: Subject) -> None:
-    """Two bindings of one model, used in turn with different inputs."""
+    """Run two bindings of one model in turn with different inputs."""
     case = subject.case
     with subject.prepared() as prepared, prepared.open_burst() as burst:
         one, other = burst.bind(), burst.bind()
@@ -248,7 +248,7 @@ def bindings_do_not_mix(subject: Subject) -> None:
 
 
 def models_do_not_mix(subject: Subject) -> None:
-    """The same model prepared twice, executed in turn."""
+    """Prepare the same model twice, and execute both in turn."""
     case = subject.case
     with (
         subject.prepared() as a,
@@ -264,7 +264,7 @@ def models_do_not_mix(subject: Subject) -> None:
 
 
 def missed_deadline_harms_no_later_execution(subject: Subject) -> None:
-    """Deadlines that end before, amid and after an execution: right results or none."""
+    """Set deadlines before, during and after an execution: results are right or missing."""
     case = subject.case
     with subject.prepared() as prepared, prepared.open_burst() as burst:
         bound = burst.bind()
@@ -295,24 +295,24 @@ def _equal(
 
 _WARM_UP: Final = 30
 _LIVES: Final = 200
-#: Bytes by which a worker may grow over _LIVES of them.
+#: Bytes by which a worker may grow over _LIVES objects.
 _GROWTH: Final = 1 << 20
 
 
 def check_growth(subject: Subject, live: Callable[[], object], what: str) -> None:
-    """Make and close something again and again.
+    """Make and close an object repeatedly, and check that the worker does not grow.
 
     Args:
         subject: the driver.
-        live: makes one and closes it.
-        what: they are, for the message.
+        live: makes an object and closes it.
+        what: name of the objects, for the message.
 
     Raises:
         BrokenContract: the worker grows by 1 MiB or more.
     """
     for _ in range(_WARM_UP):
         live()
-    # Allocators take memory in steps: what leaks grows in the second half as in the first.
+    # Allocators grow in steps, but a leak grows in the second half as much as in the first.
     growth = []
     for _ in range(2):
         before = resident_bytes(subject.device.pid)
@@ -327,7 +327,7 @@ def check_growth(subject: Subject, live: Callable[[], object], what: str) -> Non
 
 
 def closed_models_leave_no_memory(subject: Subject) -> None:
-    """Prepares, executes once and closes, again and again; the worker may not grow by 1 MiB."""
+    """Prepare, execute once and close repeatedly; the worker may not grow by 1 MiB."""
     model, pools = subject.model(subject.case)
 
     def live() -> None:
@@ -338,7 +338,7 @@ def closed_models_leave_no_memory(subject: Subject) -> None:
 
 
 def closing_twice_is_closing_once(subject: Subject) -> None:
-    """Closing an object twice harms neither its driver nor models that are prepared afterwards."""
+    """Close objects twice, which must harm neither the driver nor models that are prepared afterwards."""
     bits = []
     for _ in range(2):
         with subject.prepared() as prepared:
@@ -355,7 +355,7 @@ def closing_twice_is_closing_once(subject: Subject) -> None:
 
 Check = Callable[[Subject], None]
 
-#: Each raises BrokenContract, or any other error, if the driver does not keep to it.
+#: Checks by name; each raises BrokenContract, or any other error, if the driver breaks its rule.
 CHECKS: Final[dict[str, Check]] = {
     check.__name__: check
     for check in (

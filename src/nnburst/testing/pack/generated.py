@@ -1,4 +1,4 @@
-"""Checks of every way to execute: the same results, shapes that are right, times that can be.
+"""Checks every way to execute: equal results, right shapes, plausible times.
 
 NNAPI: GeneratedTestHarness.cpp (GeneratedTest, DynamicOutputShapeTest, FencedComputeTest).
 """
@@ -63,7 +63,7 @@ _WAYS: Final[dict[str, Way]] = {
 
 
 def every_way_gives_the_same_bits(subject: Subject) -> None:
-    """Each way to execute, measured and not, each set of inputs; shapes are those of the results."""
+    """Execute each set of inputs in each way, measured and not; shapes are those of the results."""
     with subject.prepared() as prepared:
         for number in range(len(subject.case.feeds)):
             arrays = subject.arrays(number)
@@ -100,7 +100,7 @@ def _check_times(result: ExecutionResult, name: str, measure: bool) -> None:
 
 
 def _open_outputs(model: Model) -> Model:
-    """The model with dimensions of its outputs left open."""
+    """Leave dimensions of the model's outputs open."""
     main = model.main
     operands = list(main.operands)
     for index in main.output_indexes:
@@ -114,9 +114,9 @@ def _open_outputs(model: Model) -> Model:
 
 
 def open_outputs_get_shapes_and_room(subject: Subject) -> None:
-    """Outputs of unspecified dimensions come with their shapes; one byte too little is reported.
+    """Execute with open output dimensions: shapes are reported, and so is a buffer one byte too small.
 
-    NNAPI: GENERAL_FAILURE is permitted to a driver that cannot; the check is then skipped.
+    NNAPI: a driver that cannot do so may answer GENERAL_FAILURE; the check is then skipped.
     """
     built, pools = subject.model(subject.case)
     model = _open_outputs(built)
@@ -184,7 +184,7 @@ def _close(pools: Sequence[Memory]) -> None:
         pool.close()
 
 
-#: Each raises BrokenContract, or any other error, if the driver does not keep to it.
+#: Checks by name; each raises BrokenContract, or any other error, if the driver breaks its rule.
 CHECKS: Final[dict[str, Check]] = {
     check.__name__: check
     for check in (every_way_gives_the_same_bits, open_outputs_get_shapes_and_room)

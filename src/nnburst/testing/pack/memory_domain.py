@@ -1,4 +1,4 @@
-"""Checks of memory domains: buffers that the driver keeps, their uses, states and dimensions.
+"""Checks memory domains: buffers that the driver keeps, with their uses, states and dimensions.
 
 NNAPI: MemoryDomainTests.cpp, device:§6.
 """
@@ -29,7 +29,7 @@ from nnburst.testing.pack.contract import (
     check_growth,
 )
 
-#: A handle that no driver has given out.
+#: A handle that no driver has issued.
 _UNKNOWN: Final = 2**30
 
 
@@ -45,7 +45,7 @@ def _prepared(subject: Subject) -> Iterator[PreparedModel]:
 
 
 def _refused(subject: Subject, message: Allocate, expects: ErrorStatus, why: str) -> None:
-    """Send a call as it is, which the driver must refuse with this status."""
+    """Send a call without checks; the driver must refuse it with this status."""
     try:
         subject.call(message, Allocated)
     except NnburstError as error:
@@ -56,7 +56,7 @@ def _refused(subject: Subject, message: Allocate, expects: ErrorStatus, why: str
 
 
 def bad_descriptions_are_refused(subject: Subject) -> None:
-    """No model, no use, an unknown model, uses that do not exist or come twice, wrong dimensions."""
+    """Describe buffers with no model, no use, unknown models, wrong or repeated uses, wrong dimensions."""
     with _prepared(subject) as prepared:
         handle = (prepared._prepared.handle,)
         first, many = BufferRole(0, 0), BufferRole(0, 1000)
@@ -82,7 +82,7 @@ def bad_descriptions_are_refused(subject: Subject) -> None:
 
 
 def tokens_count_from_one_and_name_one_buffer(subject: Subject) -> None:
-    """Positive, and different while both buffers are there."""
+    """Compare the tokens of two buffers: positive, and different while both buffers exist."""
     with _prepared(subject) as prepared:
         allocate = subject.device.allocate_buffer
         with allocate(outputs=[(prepared, 0)]) as one, allocate(outputs=[(prepared, 0)]) as other:
@@ -91,7 +91,7 @@ def tokens_count_from_one_and_name_one_buffer(subject: Subject) -> None:
 
 
 def unknown_token_is_refused(subject: Subject) -> None:
-    """Tokens 0 and 1,000,000, and one whose buffer was closed: INVALID_ARGUMENT (device:E6)."""
+    """Use tokens 0 and 1,000,000, and that of a closed buffer: INVALID_ARGUMENT (device:E6)."""
     with _prepared(subject) as prepared:
         closed = subject.device.allocate_buffer(outputs=[(prepared, 0)])
         closed.close()
@@ -127,7 +127,7 @@ def _must_fail(call: Callable[[], object], permitted: type[NnburstError], why: s
 
 
 def uninitialised_memory_is_not_read(subject: Subject) -> None:
-    """As input, and by copyTo: GENERAL_FAILURE (device:§6)."""
+    """Read uninitialised memory as an input and by copyTo: GENERAL_FAILURE (device:§6)."""
     with _prepared(subject) as prepared:
         array = subject.arrays()[0]
         allocate = subject.device.allocate_buffer
@@ -147,7 +147,7 @@ def uninitialised_memory_is_not_read(subject: Subject) -> None:
 
 
 def uses_that_were_not_declared_are_refused(subject: Subject) -> None:
-    """A buffer for an output as input, one for an input as output: INVALID_ARGUMENT (device:E6)."""
+    """Use a buffer for outputs as input, and one for inputs as output: INVALID_ARGUMENT (device:E6)."""
     with _prepared(subject) as prepared:
         arrays = subject.arrays()
         allocate = subject.device.allocate_buffer
@@ -167,7 +167,7 @@ def uses_that_were_not_declared_are_refused(subject: Subject) -> None:
 
 
 def buffer_of_another_model_is_refused(subject: Subject) -> None:
-    """The same use of the same model, prepared again: INVALID_ARGUMENT."""
+    """Use a buffer for the same model prepared again: INVALID_ARGUMENT."""
     with (
         _prepared(subject) as prepared,
         subject.prepared() as other,
@@ -181,7 +181,7 @@ def buffer_of_another_model_is_refused(subject: Subject) -> None:
 
 
 def content_comes_back_as_it_was_copied_in(subject: Subject) -> None:
-    """Each set of inputs in turn, through one buffer for each input."""
+    """Copy each set of inputs in turn into one buffer for each input, and back."""
     with _prepared(subject) as prepared, ExitStack() as stack:
         buffers = [
             stack.enter_context(
@@ -201,7 +201,7 @@ def content_comes_back_as_it_was_copied_in(subject: Subject) -> None:
 
 
 def copies_of_another_size_are_refused(subject: Subject) -> None:
-    """A byte more and, for copyTo, a byte less than the content: INVALID_ARGUMENT (device:§6)."""
+    """Copy a byte more and, for copyTo, a byte less than the content: INVALID_ARGUMENT (device:§6)."""
     with _prepared(subject) as prepared:
         array = np.asarray(subject.arrays()[0], order="C")
         allocate = subject.device.allocate_buffer
@@ -222,7 +222,7 @@ def copies_of_another_size_are_refused(subject: Subject) -> None:
 
 
 def results_are_those_of_shared_memory(subject: Subject) -> None:
-    """Every argument in a buffer, each set of inputs in turn: equal bits."""
+    """Execute each set of inputs in turn with every argument in a buffer: equal bits."""
     with _prepared(subject) as prepared, ExitStack() as stack:
         allocate = subject.device.allocate_buffer
         inputs = [
@@ -247,7 +247,7 @@ def results_are_those_of_shared_memory(subject: Subject) -> None:
 
 
 def failed_execution_leaves_its_output_uninitialised(subject: Subject) -> None:
-    """An execution whose deadline has passed (device:§6); its buffer can be written afterwards."""
+    """Execute after the deadline (device:§6); the output's buffer can be written afterwards."""
     with _prepared(subject) as prepared:
         arrays = subject.arrays()
         with subject.device.allocate_buffer(outputs=[(prepared, 0)]) as buffer:
@@ -266,7 +266,7 @@ def failed_execution_leaves_its_output_uninitialised(subject: Subject) -> None:
 
 
 def closed_buffers_leave_no_memory(subject: Subject) -> None:
-    """Allocates, writes and closes, again and again; the worker may not grow by 1 MiB."""
+    """Allocate, write and close buffers repeatedly; the worker may not grow by 1 MiB."""
     with _prepared(subject) as prepared:
         arrays = subject.arrays()
         others = [None] * (len(prepared.outputs) - 1)
@@ -278,7 +278,7 @@ def closed_buffers_leave_no_memory(subject: Subject) -> None:
         check_growth(subject, live, "buffers")
 
 
-#: Each raises BrokenContract, or any other error, if the driver does not keep to it.
+#: Checks by name; each raises BrokenContract, or any other error, if the driver breaks its rule.
 CHECKS: Final[dict[str, Check]] = {
     check.__name__: check
     for check in (

@@ -1,4 +1,4 @@
-"""Checks of quality of service: priorities, and deadlines that have passed, are near, or are far.
+"""Checks quality of service: priorities, and deadlines that have passed, are near, or are far.
 
 NNAPI: QualityOfServiceTests.cpp.
 """
@@ -24,7 +24,7 @@ _MISSED: Final = (
     ErrorStatus.MISSED_DEADLINE_TRANSIENT,
     ErrorStatus.MISSED_DEADLINE_PERSISTENT,
 )
-#: Moments that CLOCK_BOOTTIME does not have; -1 means no deadline (device:E3).
+#: Times that CLOCK_BOOTTIME does not have; -1 means no deadline (device:E3).
 _SENSELESS: Final = (-2, -(2**63))
 
 
@@ -39,7 +39,7 @@ def _bits(prepared: PreparedModel, subject: Subject) -> list[bytes]:
 
 
 def every_priority_is_taken(subject: Subject) -> None:
-    """LOW, MEDIUM and HIGH prepare, and give the same bits."""
+    """Prepare with LOW, MEDIUM and HIGH: accepted, with the same bits as results."""
     found = {}
     for priority in Priority:
         model, pools = subject.model(subject.case)
@@ -70,7 +70,7 @@ def _kept_or_missed(call: Callable[[int], object], offset: int, name: str) -> No
 
 
 def deadlines_of_preparations_are_kept_or_missed(subject: Subject) -> None:
-    """One that has passed is missed, one that is near may be, one that is far is kept."""
+    """Prepare with deadlines: a past one is missed, a near one may be, a far one is met."""
 
     def prepare(deadline_ns: int) -> None:
         model, pools = subject.model(subject.case)
@@ -82,7 +82,7 @@ def deadlines_of_preparations_are_kept_or_missed(subject: Subject) -> None:
 
 
 def _executions(subject: Subject, prepared: PreparedModel) -> dict[str, Callable[[int], object]]:
-    """The ways to execute that carry a deadline of the caller's own."""
+    """The ways to execute that have a deadline of the caller."""
     arrays, sizes = subject.arrays(), subject.sizes()
 
     def asynchronously(deadline_ns: int) -> object:
@@ -95,7 +95,7 @@ def _executions(subject: Subject, prepared: PreparedModel) -> dict[str, Callable
 
 
 def deadlines_of_executions_are_kept_or_missed(subject: Subject) -> None:
-    """As for preparations; what is executed afterwards gives the same bits as before."""
+    """Execute with deadlines as for preparations; later executions give the same bits as before."""
     with subject.prepared() as prepared:
         before = _bits(prepared, subject)
         for name, execute in _executions(subject, prepared).items():
@@ -106,7 +106,7 @@ def deadlines_of_executions_are_kept_or_missed(subject: Subject) -> None:
 
 
 def deadlines_before_time_began_are_refused(subject: Subject) -> None:
-    """Negative moments: INVALID_ARGUMENT (device:E3)."""
+    """Use negative times: INVALID_ARGUMENT (device:E3)."""
     with subject.prepared() as prepared:
         for moment in _SENSELESS:
             for name, execute in _executions(subject, prepared).items():
@@ -127,7 +127,7 @@ def _must_refuse(call: Callable[[], object], why: str) -> None:
 
 
 def durations_of_fenced_executions_are_kept_or_missed(subject: Subject) -> None:
-    """A duration of a nanosecond, and one of an hour (device:F5)."""
+    """Execute with a duration of a nanosecond, and one of an hour (device:F5)."""
     with subject.prepared() as prepared:
         arrays = subject.arrays()
 
@@ -144,7 +144,7 @@ def durations_of_fenced_executions_are_kept_or_missed(subject: Subject) -> None:
         fenced(3600.0)
 
 
-#: Each raises BrokenContract, or any other error, if the driver does not keep to it.
+#: Checks by name; each raises BrokenContract, or any other error, if the driver breaks its rule.
 CHECKS: Final[dict[str, Check]] = {
     check.__name__: check
     for check in (

@@ -1,8 +1,8 @@
-"""Tries one case on a driver in four executions, and has the tolerances of results.
+"""Runs one case on a driver in four executions, and compares results within tolerances.
 
-Tolerances are NNAPI's (NNAPI: TestHarness.cpp, TestRandomGraph.cpp). Operations whose results need no sum or
-function have the tolerance of conformance vectors; the others have that times a factor, which is far less
-than float16 arithmetic would need.
+Tolerances are NNAPI's (NNAPI: TestHarness.cpp, TestRandomGraph.cpp). Operations without sums or functions
+have the tolerance of conformance vectors; others have that times a factor, which is far less than float16
+arithmetic would need.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from nnburst.testing.models.random_graphs.graphs import CRITERIA, as_vector, cut
 from nnburst.testing.pack.cases import Case, Feed
 
 _VECTORS: Final = Tolerance()
-#: For sums and transcendental functions, by an operation's criteria.
+#: Factors for sums and transcendental functions, by an operation's criteria.
 _FACTORS: Final = {"strict": 1.0, "medium": 1.0, "relaxed": 10.0, "conv": 10.0}
 
 
 def problem(
     template: Template, kind: OperandType, expected: Array, actual: Array, size: float
 ) -> str | None:
-    """Why a result is too far off; None if it is not.
+    """The reason why a result is too far off; None if it is not.
 
     Args:
-        template: of the operation.
-        kind: of the output.
-        expected: elements.
-        actual: as many.
-        size: of the largest finite input: sums of such numbers lose digits that their result has not.
+        template: template of the operation.
+        kind: type of the output.
+        expected: expected elements.
+        actual: the same number of elements.
+        size: magnitude of the largest finite input: sums of large inputs are inexact even if small.
     """
     mismatch = first_mismatch(expected, actual, limits(template, kind, size))
     return None if mismatch is None else str(mismatch)
@@ -82,7 +82,7 @@ def outputs_of(case: Case) -> list[int]:
 
 
 def problem_of(case: Case, runner: Runner) -> str | None:
-    """Run a case: three sets of inputs, then the first again, with equal bits.
+    """Run a case with three sets of inputs, and again with the first, whose results must have equal bits.
 
     Returns:
         A description of the fault; None without one.

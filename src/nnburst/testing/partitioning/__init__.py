@@ -1,6 +1,6 @@
-"""Checks plans against those of the original, on the devices that they were made for.
+"""Checks plans against those of the original framework, on the same simulated devices.
 
-Random plans are executed, too, and compared with the whole model.
+Random plans are also executed and compared with the whole model.
 """
 
 from nnburst.testing.partitioning.run import SUITE, run_partitioning

@@ -1,7 +1,7 @@
 """Runs plans over random devices in this process, checks their rules, and compares them with the whole model.
 
-It is an oracle for planning: a plan is right if it computes what the whole model computes. It has no memory,
-no driver and no thread, and gives the whole model to the CPU whenever the framework would (RT:R11, R14).
+A plan is right if its results are those of the whole model. The runner has no shared memory, driver or
+thread, and runs the whole model on the CPU in the cases in which the framework would (RT:R11, R14).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _KNOWN_FROM_THE_START = frozenset(
 def broken_rules(plan: Plan, source: FinishedModel, devices: Sequence[Candidate]) -> list[str]:
     """The rules that a plan breaks, one sentence each.
 
-    Every operation of every source model runs exactly once; steps can run in their order and have all that
-    they read; step models are valid for their devices, which support all of them, and compute the same as the
-    source model's operations. The outputs of a step are the temporaries that others read, and no more.
+    Every operation of every source model runs exactly once; steps can run in their order, with all that they
+    read; step models are valid, supported by their devices, and compute the same as the source model's
+    operations. The outputs of a step are exactly the temporaries that other steps read.
     """
     if isinstance(plan, SimplePlan):
         return _wrong_models([(plan.device, plan.model)], devices)
@@ -98,7 +98,7 @@ def _wrong_operations(plan: CompoundPlan, source: FinishedModel) -> list[str]:
 
 
 def _wrong_copies(plan: CompoundPlan, source: FinishedModel) -> list[str]:
-    """Step models must have the source's operands and operations under other numbers."""
+    """Find step models whose operands and operations differ from the source's in more than their numbers."""
     wrong = []
     for step in plan.execution_steps:
         graph = source.subgraph(plan.source_models[step.source_model])
@@ -144,10 +144,10 @@ _Operands = tuple[int, Sequence[int]]
 
 
 class _Walk:
-    """Goes through the steps in order and keeps the operands that are written by then.
+    """Visits the steps in order and keeps the set of operands that are written so far.
 
     Attributes:
-        wrong: sentences.
+        wrong: the broken rules so far, as sentences.
     """
 
     def __init__(self, plan: CompoundPlan, source: FinishedModel) -> None:
@@ -155,7 +155,8 @@ class _Walk:
         self._plan = plan
         self._source = source
         self._known: set[SourceOperand] = set()
-        #: For each step the control flow that ends before it: what must be written by then, and its outputs.
+        #: For each step, the control flow that ends before it: operands that must be written, and its
+        #: outputs.
         self._ends: defaultdict[int, list[tuple[Sequence[_Operands], _Operands]]] = defaultdict(
             list
         )
@@ -202,7 +203,7 @@ class _Walk:
         self._ends[step.exit_step].append((read, (step.source_model, step.outer_outputs)))
 
     def _arrive(self, index: int) -> None:
-        for read, (model, operands) in reversed(self._ends[index]):  # what began last ends first
+        for read, (model, operands) in reversed(self._ends[index]):  # inner control flow ends first
             for inner, outputs in read:
                 self._read(index, inner, outputs)
             self._write(model, operands)
@@ -223,7 +224,7 @@ class _Walk:
 
 
 def _wrong_outputs(plan: CompoundPlan) -> list[str]:
-    """Exactly the temporaries that others read are outputs; the same for downstream outputs."""
+    """Find steps whose outputs, or downstream outputs, are not exactly the temporaries that others read."""
     read: set[SourceOperand] = set()
     by_steps: set[SourceOperand] = set()
     for step in plan.steps:
@@ -249,19 +250,19 @@ def _wrong_outputs(plan: CompoundPlan) -> list[str]:
     return wrong
 
 
-# -- devices that are drawn ------------------------------------------------------------------------
+# -- random devices --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnDevice:
-    """A device whose answers follow from its name and its numbers.
+    """A simulated device whose answers depend only on its name and its numbers.
 
     Attributes:
-        name: of the device.
-        feature_level: of the device.
+        name: name of the device.
+        feature_level: feature level of the device.
         cost: performance figure of every operand type.
-        share: of the operations that it supports, by name, operation and operand types.
-        answers: whether it reports its supported operations; an error otherwise.
+        share: share of the operations that it supports, chosen by name, operation and operand types.
+        answers: whether it reports its supported operations, or an error.
         prepares: share of the models that it prepares.
         executes: share of the models that it executes.
     """
@@ -278,7 +279,7 @@ class DrawnDevice:
 
     @property
     def capabilities(self) -> Capabilities:
-        """One figure for everything."""
+        """Capabilities with one figure for everything."""
         return uniform(self.cost)
 
     def supported_operations(self, model: Model, pools: Sequence[int]) -> list[bool]:
@@ -289,13 +290,13 @@ class DrawnDevice:
         return [self._takes(operation, model.main) for operation in model.main.operations]
 
     def refusal(self, model: Model) -> NnburstError | None:
-        """Why it does not prepare a model; None if it does."""
+        """The reason why it does not prepare a model; None if it does."""
         if self._lot("prepare", str(len(model.main.operands))) < self.prepares:
             return None
         return error_for(ErrorStatus.GENERAL_FAILURE, f"{self.name}: does not prepare this model")
 
     def failure(self, model: Model) -> NnburstError | None:
-        """Why it does not execute a model; None if it does."""
+        """The reason why it does not execute a model; None if it does."""
         if self._lot("execute", str(len(model.main.operands))) < self.executes:
             return None
         return error_for(ErrorStatus.GENERAL_FAILURE, f"{self.name}: does not execute this model")
@@ -307,16 +308,16 @@ class DrawnDevice:
         return self._lot(str(int(operation.type)), str(types)) < self.share
 
     def _lot(self, *words: str) -> float:
-        """A number in [0, 1) that is the same for the same words."""
+        """A pseudo-random number in [0, 1) that depends only on the words."""
         return zlib.crc32("/".join((self.name, *words)).encode()) / 2**32
 
 
 def draw_devices(rng: np.random.Generator, *, faults: bool) -> list[DrawnDevice]:
-    """One to four devices.
+    """Draw one to four devices.
 
     Args:
-        rng: source of chance.
-        faults: some give no answer, refuse models or fail to execute them.
+        rng: random generator.
+        faults: whether some devices do not answer, refuse models or fail to execute them.
     """
 
     def share_of_faults() -> float:
@@ -340,20 +341,20 @@ def draw_devices(rng: np.random.Generator, *, faults: bool) -> list[DrawnDevice]
 
 
 Array = npt.NDArray[Any]
-#: Bytes of the first guess at an output whose size only the execution finds out.
+#: Bytes first allocated for an output whose size only the execution finds out.
 _GUESS: Final = 4
 
 
 class StepFailed(Exception):
-    """A step failed, or gave a tensor without elements to another; the CPU takes the whole model."""
+    """A step failed, or passed a tensor without elements on; the whole model then runs on the CPU."""
 
 
 class PlanRunner:
     """Prepares models over a list of devices. See `nnburst.testing.conformance.runners.Runner`.
 
     Attributes:
-        devices: drawn ones and the CPU behind them.
-        counts: how many plans and steps of which kind there were, and how many fell back.
+        devices: the simulated devices, followed by the CPU.
+        counts: number of plans and steps by kind, and of fallbacks.
     """
 
     def __init__(self, devices: Sequence[DrawnDevice]) -> None:
@@ -365,7 +366,7 @@ class PlanRunner:
         self._local = LocalRunner("reference")
 
     def prepare(self, model: Model, pools: Sequence[bytes]) -> PlanRun:
-        """Finish and plan in mode 1; each part must be one that the reference executor prepares."""
+        """Finish and plan in mode 1; the reference executor must be able to prepare each part."""
         source = finish(model)
 
         def prepare(part: Part) -> LocalPrepared:
@@ -385,7 +386,7 @@ class PlanRunner:
         return PlanRun(self, source, pools, planned.plan, planned.prepared, whole)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since the runner holds no resources."""
 
 
 class PlanRun:
@@ -414,7 +415,7 @@ class PlanRun:
         output_sizes: Sequence[int],
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> RunResult:
-        """Execute once; the whole model on the CPU if a step fails."""
+        """Execute once; if a step fails, execute the whole model on the CPU."""
         counts = self._runner.counts
         try:
             if isinstance(self._plan, CompoundPlan):
@@ -430,7 +431,7 @@ class PlanRun:
         return self._whole.run(inputs, output_sizes, loop_timeout_ns)
 
     def run_in_buffers(self, inputs: Sequence[Array | None]) -> RunResult:
-        """There is no driver."""
+        """Raise Unsupported, since there is no driver."""
         del inputs
         raise Unsupported("not available: buffers are a driver's")
 
@@ -458,15 +459,15 @@ class _Steps:
         indexes = [step.index for step in plan.execution_steps]
         self._prepared = dict(zip(indexes, prepared, strict=True))
         self._values: dict[SourceOperand, Array | None] = {}
-        #: The operand behind each outer output, once a branch was chosen.
+        #: The operand that each outer output comes from, once a branch was chosen.
         self._aliases: dict[SourceOperand, SourceOperand] = {}
-        #: Loops that are under way, and whether their body is what ran last.
+        #: Loops that are running, and whether their body ran last.
         self._ran_body: dict[int, bool] = {}
 
     def run(
         self, inputs: Sequence[Array | None], output_sizes: Sequence[int], loop_timeout_ns: int
     ) -> RunResult:
-        """Run the steps; outputs get enough room, and are compared with `output_sizes` at the end."""
+        """Run the steps with enough room for outputs, and compare with `output_sizes` at the end."""
         main = self._source.model.main
         for index, value in zip(main.input_indexes, inputs, strict=True):
             self._values[SourceOperand(0, index)] = value
@@ -555,7 +556,7 @@ class _Steps:
             dims = result.shapes[number].dimensions if result.shapes else operand.dimensions
             is_read = pair in step.temps_out or number in step.downstream_outputs
             if is_read and 0 in dims:
-                raise StepFailed  # no driver takes an input without elements (RT:R11)
+                raise StepFailed  # no driver accepts an input without elements (RT:R11)
             data = result.outputs[number][: _size_of(operand, dims)]
             value = np.frombuffer(data, DTYPES[OperandType(operand.type)]).reshape(dims)
             self._values[SourceOperand(step.source_model, pair.source)] = value
@@ -594,9 +595,9 @@ def _size_of(operand: Operand, dimensions: Sequence[int]) -> int:
 # -- Campaigns: random graphs over random devices --------------------------------------------------
 
 
-#: Classes of graphs, of 5 and of 40 operations.
+#: Sizes of graphs: 5 and 40 operations.
 SIZES: Final = ("small", "large")
-#: Of so many plans one has devices that refuse and fail.
+#: One in this many plans has devices that refuse and fail.
 _FAULTY_EVERY: Final = 3
 
 
@@ -604,7 +605,7 @@ class Finding(NamedTuple):
     """One graph over its devices.
 
     Attributes:
-        graph: its name.
+        graph: name of the graph.
         reason: the fault; empty without one.
         counts: plans, steps and fallbacks, as `PlanRunner` counts them.
     """
@@ -615,7 +616,7 @@ class Finding(NamedTuple):
 
 
 def run_seeds(seeds: range) -> Iterator[Finding]:
-    """A graph for each seed, small and large ones in turn, over one to four random devices and the CPU."""
+    """Run a graph for each seed, small and large in turn, over one to four random devices and the CPU."""
     local = LocalRunner("reference")
     for seed in seeds:
         size = SIZES[seed % 2]

@@ -1,4 +1,4 @@
-"""Reads the file of expected plans, makes the plan of each case anew and compares both."""
+"""Reads the file of expected plans, makes the plan of each case again and compares both."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from nnburst.testing.conformance.campaign import CaseResult
 # -- the file of cases -----------------------------------------------------------------------------
 _T = OperandType
 _L = OperandLifeTime
-#: Longer constants lie in a pool (RT:M4).
+#: Bytes of the largest constant that is not in a pool (RT:M4).
 _COPIED_AT_MOST: Final = 128
 _ALIGNMENT: Final = 16
 
@@ -99,7 +99,7 @@ class CaseDevice(msgspec.Struct, frozen=True):
 
 
 class PartitioningCase(msgspec.Struct, frozen=True):
-    """One case; `simulate_failure` names the code with which planning fails once all is prepared."""
+    """One case; `simulate_failure` is the code with which planning fails after preparation."""
 
     name: str
     partitioning: int
@@ -121,7 +121,7 @@ def read_cases(path: Path) -> tuple[PartitioningCase, ...]:
     """The cases of a file.
 
     Raises:
-        InvalidArgument: it cannot be read, or is not of this form.
+        InvalidArgument: the file cannot be read, or does not have this form.
     """
     try:
         return _decode(path.read_bytes()).cases
@@ -130,7 +130,7 @@ def read_cases(path: Path) -> tuple[PartitioningCase, ...]:
 
 
 def case_model(models: Sequence[CaseModel]) -> Model:
-    """The HAL's model: the first is the main subgraph, the others are referenced."""
+    """Make a HAL model, with the first model as main subgraph and the others as referenced ones."""
     values, pool = bytearray(), bytearray()
     graphs = [_subgraph(model, values, pool) for model in models]
     return Model(
@@ -192,11 +192,11 @@ def _operand(
     )
 
 
-# -- cases that are run ----------------------------------------------------------------------------
+# -- running cases ---------------------------------------------------------------------------------
 
 
 def described(plan: Plan, source: FinishedModel) -> dict[str, Any]:
-    """Every field of a plan."""
+    """Describe every field of a plan."""
     if isinstance(plan, SimplePlan):
         return {"kind": "SIMPLE", "device": plan.devices[plan.device]}
     return {
@@ -261,7 +261,7 @@ def _roles(roles: Sequence[Sequence[StepRole]]) -> list[list[list[object]]]:
 
 
 _O = OperationType
-#: Operations that are told apart by their fused activation, the third input.
+#: Operations whose support may depend on their fused activation, the third input.
 _WITH_ACTIVATION: Final = frozenset({_O.ADD, _O.MUL, _O.SUB, _O.DIV})
 CPU_NAME: Final = "nnapi-reference"
 
@@ -280,7 +280,7 @@ _AS_THE_CPU: Final = uniform(1.0)
 
 @dataclass(frozen=True, slots=True)
 class CpuStandIn:
-    """The CPU device as planning sees it (RT:D3)."""
+    """Stands in for the CPU device in planning (RT:D3)."""
 
     name: str = CPU_NAME
     version_string: str = "UNKNOWN"
@@ -297,24 +297,24 @@ class CpuStandIn:
         ]
 
     def refusal(self, model: Model) -> NnburstError | None:
-        """It prepares everything."""
+        """None: it prepares every model."""
         del model
         return None
 
     def failure(self, model: Model) -> NnburstError | None:
-        """It executes everything."""
+        """None: it executes every model."""
         del model
         return None
 
 
 class MadeUpDevice:
-    """A driver of a case."""
+    """A simulated driver of a case."""
 
     is_cpu = False
     version_string = "1"
 
     def __init__(self, described: CaseDevice) -> None:
-        """Take its description."""
+        """Begin with the description in the case."""
         self.name = described.name
         self.feature_level = FeatureLevel(described.feature_level)
         self._supports = frozenset(described.supports)
@@ -336,12 +336,12 @@ class MadeUpDevice:
         )
 
     def supported_operations(self, model: Model, pools: Sequence[int]) -> list[bool]:
-        """By code and activation; IF and WHILE only with all that they run."""
+        """Support by code and activation; IF and WHILE only if all their operations are supported."""
         del pools
         return [self._takes(operation, model.main, model) for operation in model.main.operations]
 
     def refusal(self, model: Model) -> NnburstError | None:
-        """Why it does not prepare a model after all; None if it does."""
+        """The reason why it does not prepare a model that it supports; None if it does."""
         kinds = {operation.type for operation in model.main.operations}
         if self._oem == "indecisive" and _O.OEM_OPERATION in kinds:
             message = f"{self.name}: cannot prepare its OEM operation"
@@ -383,10 +383,10 @@ def run_partitioning(path: Path, pattern: str = "", operation: str = "") -> list
     Args:
         path: the file.
         pattern: regular expression searched in the names; empty for all.
-        operation: only cases with it; empty for all.
+        operation: operation that a case must have; empty for all.
 
     Raises:
-        InvalidArgument: it is not a file of expected plans.
+        InvalidArgument: the file does not hold expected plans.
     """
     results = []
     for case in read_cases(path):
@@ -401,7 +401,7 @@ def run_partitioning(path: Path, pattern: str = "", operation: str = "") -> list
 
 
 def difference(case: PartitioningCase) -> str:
-    """The first field of a case's plan that is not as expected; empty if all are."""
+    """The first field of a case's plan that differs from the expected one; empty if none differs."""
     try:
         found = plan_of(case)
     except Exception as error:
@@ -414,7 +414,7 @@ def difference(case: PartitioningCase) -> str:
 
 
 def plan_of(case: PartitioningCase) -> dict[str, Any]:
-    """The plan of a case, field by field in the words of the file."""
+    """Make the plan of a case, described by field as in the file."""
     source = finish(case_model(case.models), relaxed=[model.relaxed for model in case.models])
     orders = [list(order) for order in source.run_orders]
     try:

@@ -1,4 +1,4 @@
-"""Has the test suites for drivers and executors of others; see docs/testing_drivers.md.
+"""Has the test suites for users' own drivers and executors; see docs/testing_drivers.md.
 
 pytest -p nnburst.testing.plugin --pyargs nnburst.testing.suites_for_drivers --nnburst-driver=NAME
 """

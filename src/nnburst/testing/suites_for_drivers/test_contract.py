@@ -28,17 +28,17 @@ from nnburst.testing.models.random_graphs import PRIMARY, generate
 from nnburst.testing.models.random_graphs.graphs import as_vector
 from nnburst.testing.models.small_models import SmallModel, all_models, some_per_operation
 
-#: A worker may keep the threads that it has started for calls.
+#: Threads that a worker may keep after calls.
 _MOST_THREADS = 64
-#: Seconds that it may take to give back what was closed.
+#: Seconds that a worker may take to release closed objects.
 _PATIENCE = 10.0
-#: Random graphs of each class that a driver is asked about before it counts as supporting nothing.
+#: Random graphs of each class to try before a driver counts as supporting no operation.
 _SEEDS = 40
 
 
 @cache
 def small_models() -> dict[str, SmallModel]:
-    """One for every operation."""
+    """A small model of every operation."""
     return {model.name: model for model in some_per_operation(all_models())}
 
 
@@ -51,12 +51,12 @@ def test_driver_reports_what_it_is(nnburst_device: Device) -> None:
 
 
 def test_driver_supports_something(nnburst_device: Device) -> None:
-    # Unsupported operations are skipped: a driver that refuses everything would pass untested.
+    # Unsupported operations are skipped: a driver that refuses all models would pass untested.
     assert any(any(nnburst_device.supported_operations(model)) for model in _asked())
 
 
 def _asked() -> Iterator[Model]:
-    """Models of every operation, in more and more forms."""
+    """Models of every operation, in ever more forms."""
     yield sum_model()
     yield from (small.model for small in all_models() if not small.pools)
     for seed in range(_SEEDS):
@@ -102,7 +102,7 @@ def test_executions_over_socket_and_burst_give_the_sum(nnburst_device: Device) -
             check_sum(prepared.execute(summands(number)).outputs[0], number)
             for array, value in zip(bound.inputs, summands(number), strict=True):
                 array[...] = value
-            bound.outputs[0][...] = np.nan  # nothing may be left of what was there before
+            bound.outputs[0][...] = np.nan  # earlier objects must not leave resources
             check_sum(bound.run().outputs[0], number)
         validate_timing(prepared.execute(summands(0), measure=True).timing)
         validate_timing(burst.execute(summands(0), measure=True).timing)

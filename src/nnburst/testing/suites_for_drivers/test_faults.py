@@ -29,23 +29,23 @@ from nnburst.testing.faults.footprint import Footprint, footprint, settle, threa
 
 pytestmark = [pytest.mark.nnburst_values, pytest.mark.usefixtures("nnburst_adds")]
 
-#: More than in our own tests, which run every day.
+#: Rounds, more than in the project's own tests, which run every day.
 _KILLS: Final = KILLS.read() if KILLS.is_set else 10
-#: Seconds after which something that does not end hangs.
+#: Seconds after which a test counts as hanging.
 _HANG: Final = 30.0
 _LATEST: Final = 0.03
 
 
 @pytest.fixture
 def started(nnburst_driver: DriverUnderTest) -> DriverUnderTest:
-    """A driver that was started for these tests; others must not be killed."""
+    """A driver that was started for these tests; other drivers must not be killed."""
     if nnburst_driver.pid is None:
         pytest.skip("the driver was there before: nothing of it is killed or stopped")
     return nnburst_driver
 
 
 def _end_of(steps: Iterator[None]) -> tuple[threading.Thread, list[Exception]]:
-    """Go on with an activity on a thread; its final error is added to the list."""
+    """Run an activity on a thread; its final error is added to the list."""
     errors: list[Exception] = []
 
     def run() -> None:
@@ -128,7 +128,7 @@ def test_stopped_worker_misses_deadlines_and_gives_only_right_results_afterwards
 
 
 def _stop(pid: int) -> None:
-    """SIGSTOP, and wait until every thread has stopped."""
+    """Send SIGSTOP, and wait until every thread has stopped."""
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + _HANG
     while thread_states(pid) != {"T"}:

@@ -1,4 +1,4 @@
-"""Tests that hostile messages are refused with the right status, and that the driver goes on."""
+"""Tests that hostile messages are refused with the right status, and that the driver keeps running."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nnburst.testing.fuzzing.packet_fuzzer import fuzz_packets
 from nnburst.testing.models.small_models import all_models, some_per_operation
 
 _PACKETS = 5000
-#: Bytes by which a driver may grow under them.
+#: Bytes by which hostile messages may make a driver grow.
 _GROWTH = 16 << 20
 _MODELS = 10
 _SIZE = 8192

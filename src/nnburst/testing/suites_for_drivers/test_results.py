@@ -18,13 +18,13 @@ from nnburst.testing.pack.campaign import graphs_of, some_pairs, try_joined
 
 pytestmark = pytest.mark.nnburst_values
 
-#: Random graphs of each class.
+#: Number of random graphs of each class.
 _SEEDS = 10
 _CLASSES = [(size, kind) for size in PRIMARY for kind in PRIMARY[size]]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for each file of vectors."""
+    """Make one test for each file of vectors."""
     if "vectors" in metafunc.fixturenames:
         folders = metafunc.config.getoption("nnburst_vectors")
         found = find_files(folders) if folders else []
@@ -33,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(params=[ExecuteRunner, BurstRunner], ids=["execute", "burst"])
 def runner(nnburst_address: str, request: pytest.FixtureRequest) -> Iterator[Runner]:
-    """Both ways through the driver."""
+    """A runner for each way to the driver: socket and burst."""
     kind: type[ExecuteRunner] = request.param
     found = kind.over(connect(nnburst_address))
     yield found

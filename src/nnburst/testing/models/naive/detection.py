@@ -17,7 +17,7 @@ _Box = Sequence[float]
 
 
 def _overlap(a: _Box, b: _Box) -> float:
-    """The part of the union of two boxes that both have; 0 if they have no area."""
+    """The intersection of two boxes over their union; 0 if they have no area."""
     width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
     height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
@@ -32,17 +32,17 @@ def _suppressed(
     weigh: Callable[[float], float | None],
     least: float = -math.inf,
 ) -> list[tuple[int, float]]:
-    """Entries that are picked, the best first, and their scores when they are.
+    """Pick entries, the best first, each with its score at that time.
 
-    NNAPI: GenerateProposals.cpp. Of equal scores the first in the list wins. A pick changes places with the
-    first that is left, and the last that is left takes the place of each entry that is left out.
+    NNAPI: GenerateProposals.cpp. Of equal scores the first in the list wins. A pick is swapped with the first
+        remaining entry, and the last remaining entry replaces each entry that is dropped.
 
     Args:
-        scores: by entry.
-        boxes: of an entry.
-        most: picks; less than 0 is for no limit.
-        weigh: factor of a score by the overlap with an entry that has been picked; None leaves it out.
-        least: a score below that leaves an entry out, too.
+        scores: scores by entry.
+        boxes: returns the box of an entry.
+        most: the most picks; less than 0 for no limit.
+        weigh: returns the factor for a score from the overlap with a picked entry; None drops the entry.
+        least: entries with a lower score are dropped, too.
     """
     now, left = dict(scores), list(scores)
     picked: list[tuple[int, float]] = []
@@ -64,12 +64,12 @@ def _suppressed(
 
 
 def _hard(threshold: float) -> Callable[[float], float | None]:
-    """Leaves out what overlaps so much."""
+    """Drop entries whose overlap is at least `threshold`."""
     return lambda overlap: 1.0 if overlap < threshold else None
 
 
 class _Found(NamedTuple):
-    """A box that stays."""
+    """A box in the result."""
 
     kind: int
     score: float
@@ -78,7 +78,7 @@ class _Found(NamedTuple):
 
 
 def _columns(found: Sequence[_Found]) -> tuple[Array, Array, Array, Array]:
-    """Scores, boxes, classes, batches."""
+    """Turn boxes into arrays of scores, boxes, classes and batches."""
     count = (len(found),)
     return (
         build_flat([f.score for f in found], count),
@@ -100,7 +100,7 @@ def box_with_nms_limit(
     sigma: float,
     least: float,
 ) -> list[Array]:
-    """Of each batch the best boxes that overlap little, by class and score; class 0 is the background."""
+    """The best boxes of each batch that overlap little, by class and score; class 0 is the background."""
     weigh: Callable[[float], float | None] = [
         lambda o: 1.0 if o < overlap else 0.0,
         lambda o: 1.0 if o < overlap else 1 - o,
@@ -132,7 +132,7 @@ def generate_proposals(
     images: Array,
     *settings: float,
 ) -> list[Array]:
-    """Of each image the best anchors, moved by deltas, that are large and overlap little."""
+    """The best anchors of each image, moved by deltas, that are large and overlap little."""
     height_step, width_step, before, after, threshold, least, nchw = settings
     if nchw:
         scores, deltas = (x.transpose(0, 2, 3, 1) for x in (scores, deltas))
@@ -174,7 +174,7 @@ def _is_large(box: _Box, least: float, image: _Box) -> bool:
 def detection_postprocessing(
     scores: Array, deltas: Array, anchors: Array, *settings: float
 ) -> list[Array]:
-    """Of each image the best boxes (y1, x1, y2, x2), their classes, and how many there are."""
+    """The best boxes (y1, x1, y2, x2) of each image, their classes, and their number."""
     *scales, regular, most, classes, by_class, least, threshold, has_background = settings
     most, classes, by_class = int(most), int(classes), int(by_class)
     room = most if regular else most * classes
@@ -238,7 +238,7 @@ def _of_each_anchor(
 
 @naive(_T.HEATMAP_MAX_KEYPOINT, of_values=True)
 def heatmap_max_keypoint(heatmap: Value, regions: Value, nchw: Value) -> list[Array]:
-    """The score and the place of each map's largest element, moved to the top of a paraboloid through it."""
+    """Score and position of each map's maximum, refined to the top of a paraboloid through its neighbours."""
     maps, boxes = real(heatmap), real(regions)
     if not real(nchw):
         maps = maps.transpose(0, 3, 1, 2)
@@ -256,7 +256,7 @@ def heatmap_max_keypoint(heatmap: Value, regions: Value, nchw: Value) -> list[Ar
 
 
 def _top(pixels: Array, small: float) -> tuple[float, float, float]:
-    """Score, x and y."""
+    """Score, x and y of the top of a paraboloid through the maximum and its neighbours."""
     size = len(pixels)
     y, x = max(np.ndindex(size, size), key=lambda at: pixels[at])
 
@@ -281,7 +281,7 @@ def _top(pixels: Array, small: float) -> tuple[float, float, float]:
     return centre - slope[0] * dx - slope[1] * dy + bend / 2, x + dx, y + dy
 
 
-#: Probability of a draw that does not happen.
+#: Probability below which a draw is taken not to happen.
 _NEVER: Final = 1e-20
 
 
@@ -296,7 +296,7 @@ def random_multinomial(logits: Array, count: int, seeds: Array) -> Array:
     """The class of each draw.
 
     Raises:
-        ArithmeticError: chance has a part in it: a class does not have all of a row's probability.
+        ArithmeticError: the result is random: no class has all of a row's probability.
     """
     del seeds
     classes = []
@@ -334,7 +334,7 @@ def fingerprint64(data: bytes) -> int:
     """FarmHash's Fingerprint64 of 4 to 64 bytes.
 
     Raises:
-        ValueError: there are fewer or more.
+        ValueError: the data are shorter or longer.
     """
     n = len(data)
     factor = _K2 + 2 * n
@@ -366,7 +366,7 @@ def fingerprint64(data: bytes) -> int:
 
 @naive(_T.LSH_PROJECTION, of_values=True)
 def lsh_projection(hashes: Value, x: Value, weights: Value, kind: Value) -> Array:
-    """Bits by the side of random planes on which a tensor's rows lie, or a number of each hash's bits."""
+    """Hash a tensor's rows: a bit for the side of each random plane, or a number made of each hash's bits."""
     weight = [1.0] * len(x.array) if weights.is_omitted else list(real(weights))
 
     def bit(seed: float) -> int:

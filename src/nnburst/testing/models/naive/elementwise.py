@@ -86,18 +86,18 @@ def select(condition: Array, x: Array, y: Array) -> Array:
 
 @naive(_T.CAST, of_elements=True)
 def cast(x: Array) -> Array:
-    """Elements stay; storing them rounds or truncates."""
+    """Return the elements unchanged; storing them rounds or truncates."""
     return x
 
 
 @naive(_T.QUANTIZE, _T.DEQUANTIZE)
 def requantised(x: Array) -> Array:
-    """Numbers stay; storing them quantises."""
+    """Return the numbers unchanged; storing them quantises."""
     return x
 
 
 def _along(x: Array, axis: int, line: Callable[[list[float]], list[float]]) -> Array:
-    """Every line along an axis, computed from its elements."""
+    """Apply `line` to the elements of every line along an axis."""
     axis %= x.ndim
     result = np.empty(x.shape, object)
     for at in np.ndindex(*x.shape[:axis], *x.shape[axis + 1 :]):
@@ -113,7 +113,7 @@ def _weights(line: list[float], beta: float) -> list[float]:
 
 @naive(_T.SOFTMAX)
 def softmax(x: Array, beta: float, axis: int = -1) -> Array:
-    """Shares that add up to 1."""
+    """Scale exponentials so that they add up to 1."""
 
     def shares(line: list[float]) -> list[float]:
         weights = _weights(line, beta)
@@ -136,7 +136,7 @@ def log_softmax(x: Array, beta: float, axis: int) -> Array:
 
 @naive(_T.L2_NORMALIZATION)
 def l2_normalization(x: Array, axis: int = -1) -> Array:
-    """Vectors of length 1."""
+    """Scale vectors to length 1."""
 
     def unit(line: list[float]) -> list[float]:
         length = max(math.sqrt(math.fsum(v * v for v in line)), 1e-6)
@@ -149,7 +149,7 @@ def l2_normalization(x: Array, axis: int = -1) -> Array:
 def local_response_normalization(
     x: Array, radius: int, bias: float, alpha: float, beta: float, axis: int = -1
 ) -> Array:
-    """Each element by the squares around it."""
+    """Divide each element by a power of the sum of squares around it."""
 
     def response(line: list[float], k: int) -> float:
         near = line[max(0, k - radius) : k + radius + 1]
@@ -162,7 +162,7 @@ def local_response_normalization(
 def instance_normalization(
     x: Array, gamma: float, beta: float, epsilon: float, nchw: bool
 ) -> Array:
-    """Each channel of each batch with mean beta and deviation gamma."""
+    """Bring each channel of each batch to mean beta and deviation gamma."""
     result = np.empty(x.shape, object)
     for n, c in np.ndindex(x.shape[0], x.shape[1 if nchw else 3]):
         place = (n, c) if nchw else (n, slice(None), slice(None), c)
@@ -230,7 +230,7 @@ def embedding_lookup(lookups: Array, values: Array) -> Array:
 
 @naive(_T.HASHTABLE_LOOKUP, of_elements=True)
 def hashtable_lookup(lookups: Array, keys: Array, values: Array) -> list[Array]:
-    """The rows under these keys, or elements 0; and whether the key was there."""
+    """The rows of these keys, or zeros for unknown keys; and whether each key was found."""
     rows = {key: number for number, key in enumerate(keys)}
 
     def element(at: Index) -> float:
@@ -243,7 +243,7 @@ def hashtable_lookup(lookups: Array, keys: Array, values: Array) -> list[Array]:
 
 @naive(_T.TOPK_V2)
 def topk(x: Array, k: int) -> list[Array]:
-    """The k largest of the last axis, descending, and where they are; of equals the later first."""
+    """The k largest elements of the last axis, descending, with indices; of equal ones the later first."""
     places = np.empty((*x.shape[:-1], k), object)
     for at in np.ndindex(*x.shape[:-1]):
         line = list(x[at])

@@ -1,4 +1,4 @@
-"""Computes operations that move elements naively."""
+"""Computes operations that move elements, by naive implementations."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def reshape(x: Array, shape: Array) -> Array:
 
 @naive(_T.EXPAND_DIMS)
 def expand_dims(x: Array, axis: int) -> Array:
-    """One more dimension of extent 1."""
+    """Insert a dimension of extent 1."""
     axis %= x.ndim + 1
     return build_flat(list(x.flat), [*x.shape[:axis], 1, *x.shape[axis:]])
 
 
 @naive(_T.SQUEEZE)
 def squeeze(x: Array, axes: Array) -> Array:
-    """Without the listed dimensions of extent 1."""
+    """Remove the listed dimensions of extent 1."""
     gone = {a % x.ndim for a in _ints(axes)}
     return build_flat(list(x.flat), [n for d, n in enumerate(x.shape) if d not in gone] or [1])
 
 
 @naive(_T.TRANSPOSE)
 def transpose(x: Array, permutation: Array) -> Array:
-    """Dimensions in another order."""
+    """Permute the dimensions."""
     order = _ints(permutation)
     return _moved(
         x,
@@ -68,19 +68,19 @@ def _padded(x: Array, paddings: Array, outside: Callable[[Index], object]) -> Ar
 
 @naive(_T.PAD)
 def pad(x: Array, paddings: Array) -> Array:
-    """Zeros around the tensor."""
+    """Put zeros around the tensor."""
     return _padded(x, paddings, lambda _: 0)
 
 
 @naive(_T.PAD_V2, of_elements=True)
 def pad_v2(x: Array, paddings: Array, value: float) -> Array:
-    """An element around the tensor."""
+    """Put copies of an element around the tensor."""
     return _padded(x, paddings, lambda _: value)
 
 
 @naive(_T.MIRROR_PAD)
 def mirror_pad(x: Array, paddings: Array, mode: int) -> Array:
-    """The tensor's own mirror image around it, with the edge repeated (mode 1) or not (0)."""
+    """Put the tensor's mirror image around it, with the edge repeated (mode 1) or not (0)."""
 
     def mirrored(i: int, n: int) -> int:
         if i < 0:
@@ -96,14 +96,14 @@ def mirror_pad(x: Array, paddings: Array, mode: int) -> Array:
 
 @naive(_T.REVERSE)
 def reverse(x: Array, axis: Array) -> Array:
-    """One axis backwards."""
+    """Reverse one axis."""
     (d,) = _ints(axis)
     return _moved(x, list(x.shape), lambda at: (*at[:d], x.shape[d] - 1 - at[d], *at[d + 1 :]))
 
 
 @naive(_T.SLICE)
 def slice_(x: Array, begin: Array, size: Array) -> Array:
-    """A box; size -1 reaches to the end."""
+    """Cut out a box; a size of -1 reaches to the end."""
     start = _ints(begin)
     extents = [n - b if s == -1 else s for n, b, s in zip(x.shape, start, _ints(size), strict=True)]
     return _moved(x, extents, lambda at: tuple(i + b for i, b in zip(at, start, strict=True)))
@@ -119,7 +119,7 @@ def strided_slice(
     end_mask: int,
     shrink_mask: int,
 ) -> Array:
-    """A box with steps; Python's own slices pick the elements."""
+    """Cut out a box with steps, by Python's slices."""
     lines = []
     for d, n in enumerate(x.shape):
         b = None if begin_mask >> d & 1 else int(begin[d])
@@ -136,7 +136,7 @@ def strided_slice(
 
 @naive(_T.CONCATENATION)
 def concatenation(*arguments: Array | int) -> Array:
-    """Tensors one after the other along an axis."""
+    """Join tensors along an axis."""
     *tensors, axis = arguments
     assert isinstance(axis, int)
     return _joined([t for t in tensors if not isinstance(t, int)], axis)
@@ -156,14 +156,14 @@ def _joined(tensors: list[Array], axis: int) -> Array:
 
 @naive(_T.PACK)
 def pack(axis: int, *tensors: Array) -> Array:
-    """Tensors of one shape along a new axis."""
+    """Stack tensors of one shape along a new axis."""
     shape = [*tensors[0].shape[:axis], len(tensors), *tensors[0].shape[axis:]]
     return build(shape, lambda at: tensors[at[axis]][(*at[:axis], *at[axis + 1 :])])
 
 
 @naive(_T.SPLIT)
 def split(x: Array, axis: int, count: int) -> list[Array]:
-    """Equal parts along an axis."""
+    """Split into equal parts along an axis."""
     axis %= x.ndim
     part = x.shape[axis] // count
     shape = [*x.shape[:axis], part, *x.shape[axis + 1 :]]
@@ -184,7 +184,7 @@ def gather(x: Array, axis: int, indices: Array) -> Array:
 
 @naive(_T.TILE)
 def tile(x: Array, multiples: Array) -> Array:
-    """The tensor again and again."""
+    """Repeat the tensor along each axis."""
     shape = [n * m for n, m in zip(x.shape, _ints(multiples), strict=True)]
     return _moved(x, shape, lambda at: tuple(i % n for i, n in zip(at, x.shape, strict=True)))
 
@@ -204,7 +204,7 @@ def channel_shuffle(x: Array, groups: int, axis: int) -> Array:
 
 @naive(_T.FILL)
 def fill(dimensions: Array, value: float) -> Array:
-    """One value everywhere."""
+    """A tensor with one value in all elements."""
     return build(_ints(dimensions), lambda _: value)
 
 

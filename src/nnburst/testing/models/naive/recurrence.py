@@ -36,7 +36,7 @@ _ACTIVATIONS: dict[int, Callable[[float], float]] = {
 
 
 def _product(row: Sequence[float], matrix: _Maybe, unit: int) -> float:
-    """Unit `unit` of row times the transposed matrix; 0 without a matrix."""
+    """Element `unit` of the product of row and transposed matrix; 0 without a matrix."""
     if matrix is None:
         return 0.0
     return math.fsum(v * w for v, w in zip(row, matrix[unit], strict=True))
@@ -47,7 +47,7 @@ def _clipped(x: float, limit: float) -> float:
 
 
 class NaiveGate(NamedTuple):
-    """The parts of one gate: weights of input, state and auxiliary input, and vectors."""
+    """The operands of one gate: weights of input, state and auxiliary input, and vectors."""
 
     inputs: Array
     recurrent: Array
@@ -156,7 +156,7 @@ def _time_first(x: Array, time_major: bool) -> Array:
 
 @naive(_T.LSTM)
 def lstm(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN401
-    """A scratch of zeros, the states after a step, and its output."""
+    """One step: a scratch buffer of zeros, the states afterwards, and the output."""
     h, c, *settings = operands[17:22]
     norms = operands[22:26] if len(operands) > 22 else _NONE
     out, h, c = _run(_cell(operands[:17], norms, _NONE, settings), x[None], h, c)
@@ -167,10 +167,10 @@ def lstm(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN401
 
 @naive(_T.QUANTIZED_16BIT_LSTM)
 def quantized_16bit_lstm(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN401
-    """The cell state and the output after a step.
+    """One step: the cell state and the output.
 
-    A row of weights is that of the output's followed by that of the input's, while what it is multiplied with
-    is the input followed by the output. NNAPI: QuantizedLSTM.cpp.
+    A row of weights has those of the output and then those of the input, but is multiplied by the input
+    followed by the output. NNAPI: QuantizedLSTM.cpp.
     """
     weights, recurrent, biases = operands[:4], operands[4:8], operands[8:12]
     c, h = operands[12:14]
@@ -194,13 +194,13 @@ def quantized_16bit_lstm(x: Array, *operands: Any) -> list[Array]:  # noqa: ANN4
 
 
 def _fixed(x: float, fraction: int) -> float:
-    """`x` in 16 bits, so many of which are its fraction."""
+    """Round `x` to 16 bits with `fraction` bits after the point."""
     bits = min(max(round(x * (1 << fraction)), -32768), 32767)
     return bits / (1 << fraction)
 
 
 class _QuantisedCell(NamedTuple):
-    """Operands of QUANTIZED_LSTM by their names; see `NaiveGate` for a gate's."""
+    """Operands of QUANTIZED_LSTM by their names; see `NaiveGate` for those of a gate."""
 
     gates: tuple[NaiveGate | None, ...]
     steps: Sequence[float]
@@ -209,7 +209,7 @@ class _QuantisedCell(NamedTuple):
     hidden: tuple[int, float]
 
     def arguments(self, number: int, x: _Row, h: _Row, c: _Row) -> _Row:
-        """Of one gate's function, for each unit: what 16 bits can hold of its steps, normalised."""
+        """Arguments of a gate's function, by unit: sums saturated to 16 bits in its step, normalised."""
         gate, step = self.gates[number], self.steps[number]
         assert gate is not None
         z = []
@@ -229,12 +229,12 @@ class _QuantisedCell(NamedTuple):
 
 @naive(_T.QUANTIZED_LSTM, of_values=True)
 def quantized_lstm(*values: Value) -> list[Array]:
-    """The output, the cell state, and the output again, after a step.
+    """One step: the output, the cell state, and the output again.
 
-    Biases of gates count only with layer normalisation. NNAPI: QLSTM.cpp.
+    Biases of gates are used only with layer normalisation. NNAPI: QLSTM.cpp.
 
     Raises:
-        ValueError: the projection is clipped: what its bound stands for is not defined.
+        ValueError: the projection is clipped, for which the unit of the bound is not defined.
     """
     x, *given = (real(value) for value in values)
     norms = given[19:23]
@@ -288,7 +288,7 @@ def _quantised_step(cell: _QuantisedCell, x: _Row, h: _Row, c: _Row) -> tuple[_R
     ]
     leave = [_sigmoid(z) for z in cell.arguments(3, x, h, state)]
     zero_point, step = cell.hidden
-    # The zero point is subtracted where others are added.
+    # The zero point is subtracted here, where other operations add it.
     low, high = ((edge + zero_point) * step for edge in (-128, 127))
     return state, [
         min(max(round(o * math.tanh(s) / step) * step, low), high)
@@ -366,7 +366,7 @@ def _simple(
 
 @naive(_T.RNN)
 def rnn(x: Array, w: Array, r: Array, bias: Array, h: Array, activation: int) -> list[Array]:
-    """One step; state and output are the same."""
+    """One step, whose output is also the new state."""
     _, state = _simple(x.reshape(1, *x.shape), (w, r, bias), h, activation)
     return [state, state]
 

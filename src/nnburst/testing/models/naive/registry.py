@@ -25,9 +25,9 @@ class Meta:
 
     Attributes:
         kind: operand type.
-        scale: of all elements; 0 without one.
-        zero_point: the element that stands for 0.
-        scales: one for each entry of an axis instead, and of the bias that belongs to such weights.
+        scale: scale of all elements; 0 without one.
+        zero_point: the stored value of 0.
+        scales: instead of `scale`, one for each index of an axis; also for the bias of such weights.
         channel: that axis.
     """
 
@@ -44,8 +44,8 @@ class Value:
 
     Attributes:
         meta: the type.
-        array: the elements; those of a tensor may be none.
-        is_omitted: whether the operand has no value at all.
+        array: the elements; a tensor may have no elements.
+        is_omitted: whether the operand has no value.
     """
 
     meta: Meta
@@ -71,7 +71,7 @@ def real(value: Value) -> Any:  # noqa: ANN401 - a number for scalars, an array 
     if meta.kind in _BOOLEAN:
         numbers = value.array.astype(bool)
     elif meta.kind in QUANTIZED_RANGES:
-        # Reals of quantised elements are float32 numbers; comparisons depend on it.
+        # Real values of quantised elements are float32 numbers, on which comparisons depend.
         numbers = (value.array.astype(np.float32) - meta.zero_point) * _steps(value, np.float32)
     elif meta.kind is OperandType.TENSOR_INT32 and (meta.scale > 0 or meta.scales):
         numbers = value.array * _steps(value, np.float64)
@@ -81,7 +81,7 @@ def real(value: Value) -> Any:  # noqa: ANN401 - a number for scalars, an array 
 
 
 def _steps(value: Value, dtype: type[np.floating[Any]]) -> Array:
-    """The factor of each element."""
+    """The scale of each element."""
     meta = value.meta
     if not meta.scales:
         return np.asarray(meta.scale, dtype)
@@ -90,14 +90,14 @@ def _steps(value: Value, dtype: type[np.floating[Any]]) -> Array:
 
 
 def elements(value: Value) -> Any:  # noqa: ANN401 - as `real`
-    """The stored elements themselves, whatever they stand for; as `real` otherwise."""
+    """The stored elements without regard to their quantisation; otherwise like `real`."""
     if value.is_omitted:
         return None
     return value.array.item() if is_scalar(value.meta.kind) else _objects(value.array)
 
 
 def stored(numbers: Array, meta: Meta) -> Array:
-    """The elements that stand for `numbers` (Python objects or scalars), rounded once."""
+    """The stored elements for real `numbers` (Python objects or scalars), rounded once."""
     dtype = DTYPES[meta.kind]
     if meta.kind in QUANTIZED_RANGES:
         low, high = QUANTIZED_RANGES[meta.kind]
@@ -113,7 +113,7 @@ def stored(numbers: Array, meta: Meta) -> Array:
 
 
 def kept(numbers: Array, meta: Meta) -> Array:
-    """The elements `numbers`: cut to the range of a type that has one, and without their fractions."""
+    """Store `numbers` without regard to quantisation: truncated, and limited to the type's range."""
     if meta.kind not in QUANTIZED_RANGES:
         return stored(numbers, meta)
     low, high = QUANTIZED_RANGES[meta.kind]
@@ -156,20 +156,20 @@ def activated(code: int) -> Callable[[float], float]:
     return lambda x: min(max(x, low), high)
 
 
-#: Gets real numbers (see `values.real`), returns arrays of Python objects.
+#: A naive function, which gets real numbers (see `real`) and returns arrays of Python objects.
 NaiveOperation = Callable[..., "Array | list[Array]"]
 
 NAIVE: Final[dict[OperationType, NaiveOperation]] = {}
-#: Those that take stored elements as they are and give such: no quantisation counts.
+#: Functions that take and return stored elements, without regard to quantisation.
 _OF_ELEMENTS: Final[set[OperationType]] = set()
-#: Those that take whole values, since they look at types or bytes, and give real numbers.
+#: Functions that take values with their types and bytes, and return real numbers.
 _OF_VALUES: Final[set[OperationType]] = set()
 
 
 def naive(
     *kinds: OperationType, of_elements: bool = False, of_values: bool = False
 ) -> Callable[[NaiveOperation], NaiveOperation]:
-    """Register a function under the operations that it computes: of real numbers unless said otherwise."""
+    """Register a function for the operations that it computes, by default on real numbers."""
 
     def register(function: NaiveOperation) -> NaiveOperation:
         for kind in kinds:
@@ -188,7 +188,7 @@ def evaluate(kind: OperationType, inputs: Sequence[Value], outputs: Sequence[Met
 
     Args:
         kind: an operation that is in NAIVE.
-        inputs: all of its inputs in order; trailing optional ones may be left out.
+        inputs: all of its inputs in order; trailing optional ones may be omitted.
         outputs: types and quantisation of the results.
 
     Raises:

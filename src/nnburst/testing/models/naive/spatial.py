@@ -16,7 +16,7 @@ _T = OperationType
 
 
 class NaiveAxis(NamedTuple):
-    """The moves of a window along one axis: its first position, its step, and the number of positions."""
+    """The positions of a window along one axis: the first position, the step, and their number."""
 
     head: int
     stride: int
@@ -47,7 +47,7 @@ class NaiveWindow(NamedTuple):
 def _window(
     x: Array, size: tuple[int, int], geometry: Sequence[int], dilation: tuple[int, int]
 ) -> NaiveWindow:
-    """Geometry is (left, right, top, bottom, stride_w, stride_h), or (scheme, stride_w, stride_h)."""
+    """A window of geometry (left, right, top, bottom, stride_w, stride_h) or (scheme, stride_w, stride_h)."""
     *padding, stride_w, stride_h = geometry
     (dw, dh), (h, w) = dilation, size
     if len(padding) == 1:
@@ -76,7 +76,7 @@ def _cells(
 
 
 def _layout(x: Array, nchw: bool) -> Array:
-    """Images with channels last; there may be none, but each has pixels and channels.
+    """Images with channels last; there may be no image, but each image has pixels and channels.
 
     Raises:
         ValueError: an extent other than the number of images is 0.
@@ -105,7 +105,7 @@ def _options(options: Sequence[int]) -> tuple[bool, tuple[int, int]]:
 
 
 def _conv_parts(arguments: Sequence[int], fixed: int) -> tuple[list[int], list[int]]:
-    """Where the layout flag (a bool) is, or how many numbers there are, distinguishes the forms."""
+    """Split arguments by form, which the position of the layout flag (a bool) or their number shows."""
     flag = next((i for i, a in enumerate(arguments) if isinstance(a, bool)), len(arguments))
     count = flag - fixed
     numbers = [int(a) for a in arguments]
@@ -122,7 +122,7 @@ def _convolve(
     settings: Settings,
     channels: Callable[[int], tuple[int, int]],
 ) -> Array:
-    """`channels(k)` gives the first input channel of output channel k, and how many it reads."""
+    """Convolve; `channels(k)` gives the first input channel of output channel k, and the number of them."""
     geometry, dilation, activation, nchw = settings
     x = _layout(x, nchw)
     size = (weights.shape[1], weights.shape[2])
@@ -145,7 +145,7 @@ def _convolve(
 
 @naive(_T.GROUPED_CONV_2D)
 def grouped_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) -> Array:
-    """A convolution whose channels fall into groups."""
+    """A convolution of each group of channels."""
     geometry, (groups, activation, nchw) = _conv_parts(arguments, 2)
     depth, per_group = weights.shape[3], weights.shape[0] // groups
     settings = (geometry, (1, 1), activation, bool(nchw))
@@ -154,7 +154,7 @@ def grouped_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) -> A
 
 @naive(_T.DEPTHWISE_CONV_2D)
 def depthwise_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) -> Array:
-    """Each input channel with its own filters."""
+    """A convolution of each input channel with its own filters."""
     geometry, (multiplier, activation, *options) = _conv_parts(arguments, 2)
     nchw, dilation = _options(options)
     settings = (geometry, dilation, activation, nchw)
@@ -164,7 +164,7 @@ def depthwise_conv_2d(x: Array, weights: Array, bias: Array, *arguments: int) ->
 
 @naive(_T.TRANSPOSE_CONV_2D)
 def transpose_conv_2d(x: Array, weights: Array, bias: Array, *arguments: Any) -> Array:  # noqa: ANN401
-    """Every input pixel adds a scaled filter."""
+    """A sum of the filter at every input pixel, scaled by the pixel."""
     if isinstance(arguments[0], np.ndarray):
         shape, scheme, stride_w, stride_h, activation, nchw = arguments
         extents = [int(n) for n in (shape[2:] if nchw else shape[1:3])]
@@ -201,7 +201,7 @@ def _cut(scheme: int, extent: int, stride: int, size: int) -> tuple[int, int]:
 
 
 def _scattered(at: int, stride: int, extent: int, size: int) -> list[tuple[int, int]]:
-    """Inputs that reach position `at` of one axis, each with the position in the filter."""
+    """Inputs that contribute to position `at` of one axis, each with the position in the filter."""
     return [(i, at - i * stride) for i in range(extent) if at - size < i * stride <= at]
 
 
@@ -254,7 +254,7 @@ def batch_matmul(x: Array, y: Array, transposed_x: bool, transposed_y: bool) -> 
 
 @naive(_T.RESIZE_NEAREST_NEIGHBOR)
 def resize_nearest_neighbor(x: Array, width: float, height: float, nchw: bool) -> Array:
-    """The pixel below and right of each place (corners not aligned, no half pixels)."""
+    """The nearest pixel towards the origin (corners not aligned, no half pixels)."""
     x = _layout(x, nchw)
     rows, columns = x.shape[1], x.shape[2]
     width, height = _resized(columns, width), _resized(rows, height)
@@ -268,7 +268,7 @@ def resize_nearest_neighbor(x: Array, width: float, height: float, nchw: bool) -
 
 
 def _resized(extent: int, size: float) -> int:
-    """The size that is given, or an extent times a scale."""
+    """The given size, or an extent times a scale."""
     return size if isinstance(size, int) else math.floor(extent * size)
 
 

@@ -1,4 +1,4 @@
-"""Draws random models with known results, executes them a second way, and compares."""
+"""Draws random models with known results, executes them, and compares the results."""
 
 from nnburst.testing.models.random_graphs.builder import SIZES, RandomGraph
 from nnburst.testing.models.random_graphs.graphs import PRIMARY, check, generate, shrink

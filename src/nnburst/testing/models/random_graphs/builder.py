@@ -1,9 +1,8 @@
-"""Grows random models whose results are known, from templates of operations.
+"""Builds random models whose results are known, from templates of operations.
 
-Operations are drawn from `random_operations`, their inputs from what is already there or from fresh
-inputs and constants. Each result is computed at once by `nnburst.testing.models.naive`; an operation whose
-result would be unusable (not finite, huge, too many elements) is drawn again. NNAPI:
-RandomGraphGenerator.cpp.
+Operations are drawn from the templates, and their inputs from existing operands or new inputs and constants.
+Each result is computed at once by `nnburst.testing.models.naive`; an operation with an unusable result (not
+finite, huge, too many elements) is drawn again. NNAPI: RandomGraphGenerator.cpp.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from nnburst.testing.models.naive.registry import Array
 
 _T = OperandType
 _SCALES: Final = (1.0, 0.5, 0.25, 0.1, 1 / 128)
-#: Larger results are refused: rounding differences would grow out of proportion.
+#: The largest allowed result: rounding differences of larger ones would grow out of proportion.
 _LARGEST: Final = {_T.TENSOR_FLOAT32: 1e3, _T.TENSOR_FLOAT16: 200.0, _T.TENSOR_INT32: 1e6}
 _SYMMETRIC: Final = (
     _T.TENSOR_QUANT8_SYMM,
@@ -34,15 +33,15 @@ _LATEST: Final = 6
 
 
 class Unsuitable(Exception):
-    """The drawn operation cannot be used; draw again."""
+    """The drawn operation cannot be used; the caller draws again."""
 
 
 class Size(NamedTuple):
     """The size of the graphs of a class.
 
     Attributes:
-        operations: how many.
-        extent: largest extent of fresh tensors.
+        operations: number of operations.
+        extent: largest extent of new tensors.
         elements: largest number of elements of any tensor.
     """
 
@@ -67,13 +66,12 @@ class RandomOperand:
 
     Attributes:
         value: elements and quantisation.
-        source: "input", "constant", "computed", "subgraph" (the value is a graph's number), or for an
-            omitted operand, whose value is empty, "omitted" (by the request) or "no_value" (by the model).
-        exact: computed without rounding that two implementations could do differently, so that
-            decisions (comparing, rounding down) may depend on it.
+        source: "input", "constant", "computed", "subgraph" (the value is a graph's number), or, for an
+            operand without a value, "omitted" (by the request) or "no_value" (by the model).
+        exact: whether it was computed without rounding in which implementations may differ, so that decisions
+            (comparing, rounding down) may depend on it.
         declared: the dimensions that the model declares; 0 and () if it leaves them open.
-        slack: how far elements may be off beyond the operation's bounds, because what leads to them
-            may be rounded otherwise.
+        slack: additional allowed difference of elements, because preceding operations may round differently.
     """
 
     value: Value
@@ -90,7 +88,7 @@ class RandomOperand:
 
 @dataclass(frozen=True, slots=True)
 class RandomOperation:
-    """An operation over operand indexes; `criteria` names how close its results must be."""
+    """An operation over operand indexes; `criteria` names the bounds of its results."""
 
     kind: OperationType
     inputs: tuple[int, ...]
@@ -99,13 +97,13 @@ class RandomOperation:
 
 
 class RandomSubgraph(NamedTuple):
-    """A graph that an IF or a WHILE of another one runs.
+    """A graph that an IF or a WHILE of another graph runs.
 
     Attributes:
-        operands: in the order of their making; values of those that are computed are not of every run.
-        operations: in an order that can be executed.
-        inputs: operands that it takes.
-        outputs: operands that it gives.
+        operands: operands in the order in which they were made; computed values are those of one run.
+        operations: operations in an order that can be executed.
+        inputs: indexes of its inputs.
+        outputs: indexes of its outputs.
     """
 
     operands: tuple[RandomOperand, ...]
@@ -119,11 +117,11 @@ class RandomGraph:
     """A model, and the value of every operand.
 
     Attributes:
-        name: from size, type and seed.
+        name: name made of size, type and seed.
         size: key of SIZES.
-        operands: in the order of their making.
-        operations: in an order that can be executed.
-        outputs: operands that the model gives out.
+        operands: operands in the order in which they were made.
+        operations: operations in an order that can be executed.
+        outputs: indexes of the model's outputs.
         referenced: graphs that its operations run, by the number that operands of type SUBGRAPH have.
     """
 
@@ -137,12 +135,13 @@ class RandomGraph:
 
 @dataclass(slots=True)
 class GraphBuilder:
-    """Grows one graph.
+    """Builds one graph.
 
     Attributes:
-        rng: every decision comes from it.
-        size: bounds.
-        plain: nothing optional: no activation, broadcasting, other layout (see `chance`).
+        rng: random generator of all decisions.
+        size: bounds of the graph.
+        plain: whether to leave out everything optional: activation, broadcasting, other layouts (see
+            `chance`).
     """
 
     rng: np.random.Generator
@@ -175,12 +174,12 @@ class GraphBuilder:
         return tuple(extents)
 
     def activation(self, kind: OperandType) -> int:
-        """The code of a fused activation; integers take none."""
+        """The code of a fused activation; 0 for integers."""
         without = kind is _T.TENSOR_INT32 or self.plain or self.chance(0.6)
         return 0 if without else self.between(1, 3)
 
     def further(self) -> int:
-        """The number of tensors behind the first of an operation that takes any number of them."""
+        """The number of tensors after the first one, for an operation with any number of them."""
         return self.between(0, 2)
 
     def shape(self, index: int) -> tuple[int, ...]:
@@ -202,7 +201,7 @@ class GraphBuilder:
         exact: bool = False,
         meta: Meta | None = None,
     ) -> int:
-        """An operand of this type with values from low to high: one that is there, or a fresh one.
+        """An operand of this type with values from low to high: an existing or a new one.
 
         Args:
             kind: tensor type.
@@ -210,7 +209,7 @@ class GraphBuilder:
             high: largest value.
             ranks: accepted numbers of dimensions.
             dims: exactly these dimensions.
-            exact: a decision depends on the values.
+            exact: whether a decision depends on the values.
             meta: exactly this quantisation.
         """
 
@@ -239,7 +238,7 @@ class GraphBuilder:
         high: float = 4,
         meta: Meta | None = None,
     ) -> int:
-        """A new input or constant with random values from low to high, none of them large."""
+        """A new input or constant with random values from low to high, none of which is large."""
         low, high = max(low, -_FRESH), min(high, _FRESH)
         found = self.quantised(kind, dims) if meta is None else meta
         return self.given(Value(found, self._elements(kind, dims, low, high)), constant=0.4)
@@ -288,7 +287,7 @@ class GraphBuilder:
         return len(self.operands) - 1
 
     def _is_constant(self, value: Value, probability: float, *, has_input: bool) -> bool:
-        """Whether a new operand with this value is no input; a graph without an input wants one."""
+        """Whether a new operand is constant; a graph without an input needs one."""
         del value
         return has_input and self.chance(probability)
 
@@ -319,7 +318,7 @@ class GraphBuilder:
         self.operations.append(RandomOperation(kind, tuple(inputs), tuple(numbers), criteria))
 
     def finish(self, name: str, size: str) -> RandomGraph:
-        """The graph; results that are not read are outputs, and some that are."""
+        """Finish the graph; results that are not read are outputs, and some others."""
         read = {i for o in self.operations for i in o.inputs}
         outputs = [
             i for o in self.operations for i in o.outputs if i not in read or self.chance(0.1)
@@ -342,7 +341,7 @@ class GraphBuilder:
             return self.rng.integers(math.ceil(low), math.floor(high) + 1, dims).astype(np.int32)
         values = self.rng.uniform(low, high, dims)
         if self.chance(0.2):
-            values = np.round(values * 2) / 2  # equal elements and ties happen, too
+            values = np.round(values * 2) / 2  # equal elements and ties occur, too
         return np.clip(values, low, high).astype(DTYPES[kind])
 
     def _is_usable(self, value: Value) -> bool:
@@ -389,13 +388,13 @@ Make = Callable[[GraphBuilder, OperandType], Made]
 
 
 class Template(NamedTuple):
-    """The way to draw an operation.
+    """Describes how to draw an operation.
 
     Attributes:
         make: chooses inputs and the types of the outputs for a primary type.
         kinds: primary types.
-        criteria: how close results must be (`graph_check.CRITERIA`).
-        exact: results are as exact as the inputs.
+        criteria: bounds of the results (`graphs.CRITERIA`).
+        exact: whether results are as exact as the inputs.
     """
 
     make: Make
@@ -405,7 +404,7 @@ class Template(NamedTuple):
 
 
 TEMPLATES: Final[dict[OperationType, Template]] = {}
-#: Those of pairs and chains: of TEMPLATES, and of operations that have no cases of their own.
+#: Templates for pairs and chains: those of TEMPLATES, and of operations without cases of their own.
 JOINED: Final[dict[OperationType, Template]] = {}
 
 
@@ -416,7 +415,7 @@ def template(
     exact: bool = True,
     joined: bool = False,
 ) -> Callable[[Make], Make]:
-    """Register how these operations are drawn, only in pairs and chains if `joined`; see `Template`."""
+    """Register a template for operations, only for pairs and chains if `joined`; see `Template`."""
 
     def register(make: Make) -> Make:
         for operation in operations:

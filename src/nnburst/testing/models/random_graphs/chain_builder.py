@@ -1,8 +1,8 @@
-"""Grows chains of operations each of which reads a result of the one before.
+"""Builds chains of operations, each of which reads a result of the one before.
 
-Results must not depend on how an engine rounds: beside each value go some that have been rounded otherwise
-all along (its shadows). How far these are off is granted to engines, too; if they are far apart, the
-operation is drawn again.
+Results must not depend on how an engine rounds: each value has several shadows, computed with other rounding
+from the start of the chain. Engines may differ from a value as much as its shadows; if these are far apart,
+the operation is drawn again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from nnburst.testing.models.random_graphs.builder import (
     is_within,
 )
 
-#: Graphs of each pair.
+#: Number of graphs of each pair.
 SHAPES: Final = 7
-#: Of them, the one whose first result is an output, too, the one that leaves extents open, and the one of
-#: tensors without elements.
+#: Numbers of the graphs whose first result is an output, too; that leave extents open; and whose tensors have
+#: no elements.
 SEEN, OPEN, EMPTY = 4, 5, 6
-#: Where elements of fresh tensors lie: what reads a result may want it positive, negative or small.
+#: Ranges of the elements of new tensors: the operation that reads a result may need it positive or small.
 REALMS: Final = ((-4.0, 4.0), (0.3, 4.0), (-4.0, 4.0), (0.3, 1.5), (-4.0, -0.3), (-0.9, 0.9))
-#: Of each value.
+#: Number of shadows of each value.
 SHADOWS: Final = 5
-#: How far results of floating point may be rounded otherwise, relatively.
+#: Relative rounding differences of floating-point results.
 _ROUNDING: Final = {OperandType.TENSOR_FLOAT32: 2e-6, OperandType.TENSOR_FLOAT16: 1e-3}
 
 _O = OperationType
-#: Operations that take tensors without elements. NNAPI: allowZeroSizedInput.
+#: Operations that accept tensors without elements. NNAPI: allowZeroSizedInput.
 EMPTIED: Final = frozenset(
     {
         _O.RELU, _O.RELU1, _O.RELU6, _O.LOGISTIC, _O.TANH, _O.HARD_SWISH, _O.ADD, _O.SUB, _O.MUL, _O.DIV,
@@ -53,19 +53,19 @@ Tensor = tuple[OperandType, int]
 
 @dataclass
 class ChainBuilder(GraphBuilder):
-    """Grows a graph of operations each of which reads a result of the one before.
+    """Builds a graph of operations, each of which reads a result of the one before.
 
     Attributes:
-        number: of the graph among SHAPES.
+        number: number of the graph, below SHAPES.
         fused: activation of the first operation that is drawn.
-        cuts: operations before that: none, or one that takes all elements away.
-        realm: where elements of fresh tensors lie.
-        read: the result that the next operation is to read; None for the first.
-        asked: tensors of `read`'s type that the operation has asked for.
-        place: which of them is `read`.
+        cuts: number of operations before that one: 0, or 1 for an operation that removes all elements.
+        realm: range of the elements of new tensors.
+        read: the result that the next operation is to read; None for the first one.
+        asked: number of tensors of `read`'s type that the operation has drawn.
+        place: number of the drawn tensor that is to be `read`.
         pending: extents of `read` in the order in which an operation may draw them.
-        activated: whether an operation has asked for an activation.
-        shadows: of computed operands, by their number and the operand.
+        activated: whether an operation has drawn an activation.
+        shadows: shadows of computed operands, by shadow number and operand.
     """
 
     number: int = 0
@@ -80,7 +80,7 @@ class ChainBuilder(GraphBuilder):
     shadows: dict[tuple[int, int], Value] = field(default_factory=dict)
 
     def aim(self, read: int) -> None:
-        """Let the next operation read this operand, at a random place among its inputs."""
+        """Make the next operation read this operand, at a random position among its inputs."""
         self.read, self.asked, self.activated = read, 0, False
         self.place = int(self.rng.choice([0, 0, 0, 1, 2]))
         shape = self.shape(read)
@@ -92,18 +92,18 @@ class ChainBuilder(GraphBuilder):
         return self.meta(index).kind, len(self.shape(index))
 
     def activation(self, kind: OperandType) -> int:
-        """The pair's activation for its first operation; any for the next."""
+        """The activation `fused` for the first operation of a pair; a random one for the next."""
         if len(self.operations) > self.cuts:
             return super().activation(kind)
         self.activated = kind is not OperandType.TENSOR_INT32
         return self.fused if self.activated else 0
 
     def further(self) -> int:
-        """As many that graphs have one to six inputs."""
+        """The number of further tensors, so that a pair's graphs have one to six inputs."""
         return self.number if self.number < OPEN else self.between(0, OPEN)
 
     def extent(self, low: int, high: int) -> int:
-        """That of the operand to read, if the operation starts with its extents."""
+        """An extent of the operand to read, if the operation draws its extents first; else a random one."""
         if self.read is not None and self.pending and self.rng.random() < 0.9:
             wanted = self.pending.pop(0)
             if low <= wanted or not wanted:
@@ -111,7 +111,7 @@ class ChainBuilder(GraphBuilder):
         return super().extent(low, min(high, self.size.extent))
 
     def dims(self, rank: int) -> tuple[int, ...]:
-        """Fresh extents; the operand to read has no say in them."""
+        """Random extents, independent of the operand to read."""
         self.pending = []
         return super().dims(rank)
 
@@ -126,7 +126,7 @@ class ChainBuilder(GraphBuilder):
         exact: bool = False,
         meta: Meta | None = None,
     ) -> int:
-        """The operand to read if its turn has come and it fits, else a fresh tensor."""
+        """The operand to read, if this is its position and it fits; else a new tensor."""
         del exact  # shadows show whether a decision depends on rounding
         read = self.read
         if read is not None and self.meta(read).kind == kind:
@@ -137,7 +137,7 @@ class ChainBuilder(GraphBuilder):
             if fits and (kind in QUANTIZED_RANGES or is_within(value.array, low, high)):
                 self.asked += 1
                 if self.asked > self.place:
-                    self.place += 6 if self.rng.random() < 0.7 else 0  # else twice
+                    self.place += 6 if self.rng.random() < 0.7 else 0  # otherwise it is read twice
                     return read
         if dims is None:
             # The first tensors of a pair's graphs have ranks of 1 to 4 in turn.
@@ -158,10 +158,10 @@ class ChainBuilder(GraphBuilder):
         high: float = 4,
         meta: Meta | None = None,
     ) -> int:
-        """A new tensor with elements of the realm, as far as the operation permits.
+        """A new tensor with elements in `realm`, as far as the operation permits.
 
         Raises:
-            Unsuitable: it would have no elements, which no request and no constant may have.
+            Unsuitable: the tensor would have no elements, which no request and no constant may have.
         """
         if 0 in dims:
             raise Unsuitable
@@ -171,7 +171,7 @@ class ChainBuilder(GraphBuilder):
         return super().fresh(kind, dims, low, high, meta)
 
     def scalar(self, value: float | bool, kind: OperandType | None = None) -> int:
-        """The operand to read if it is this number, else a fresh one."""
+        """The operand to read if it has this value, else a new one."""
         read = self.read
         if read is not None and is_integer(value) and self.meta(read).kind is OperandType.INT32:
             number = self.operands[read].value.array.item()
@@ -181,7 +181,7 @@ class ChainBuilder(GraphBuilder):
         return super().scalar(value, kind)
 
     def cut(self, kind: OperandType) -> None:
-        """Begin with a tensor all of whose elements are taken away along its first axis."""
+        """Begin with a tensor that an operation leaves without elements along its first axis."""
         rank = int(self.choice([4, 4, 2, 3, 1]))
         x = self.fresh(kind, self.dims(rank), -4, 4)
         begin, size = self.ints([0] * rank), self.ints([0, *self.shape(x)[1:]])
@@ -190,7 +190,7 @@ class ChainBuilder(GraphBuilder):
         self.aim(len(self.operands) - 1)
 
     def _is_constant(self, value: Value, probability: float, *, has_input: bool) -> bool:
-        """Whether an operand is no input; engines want what steers an operation to be constant."""
+        """Whether a new operand is constant; engines need constants for operands that steer an operation."""
         steers = is_scalar(value.meta.kind) or probability > 0.5
         fixed = (False, has_input, self.rng.random() < 0.6)[self.number % 3]
         return steers or fixed
@@ -204,17 +204,17 @@ class ChainBuilder(GraphBuilder):
         *,
         exact: bool,
     ) -> None:
-        """Compute the operation and add it, and its shadow."""
+        """Compute the operation and its shadows, and add it."""
         first = len(self.operands)
         super().add(kind, inputs, outputs, criteria, exact=exact)
         added = range(first, len(self.operands))
-        if kind is OperationType.LSTM:  # its scratch may hold anything afterwards
+        if kind is OperationType.LSTM:  # the content of its scratch output is undefined
             self.operands[first] = replace(self.operands[first], slack=math.inf)
         exactly = exact and criteria == "strict"
         for number in range(SHADOWS):
             given = [self.shadows.get((number, i), self.operands[i].value) for i in inputs]
             if kind is OperationType.LSH_PROJECTION and not self._are_as_read(given, inputs):
-                raise Unsuitable  # by chance a hash of a few bits is the same for other bytes
+                raise Unsuitable  # a hash of a few bits may be equal for other bytes by chance
             try:
                 shadows = evaluate(kind, given, outputs)
             except (ArithmeticError, ValueError):
@@ -227,12 +227,12 @@ class ChainBuilder(GraphBuilder):
                 self.shadows[number, index] = moved
 
     def _are_as_read(self, given: Sequence[Value], inputs: Sequence[int]) -> bool:
-        """Whether shadows have the same bytes as the operands."""
+        """Whether the shadows have the same bytes as the operands."""
         values = (self.operands[i].value.array for i in inputs)
         return all(v.tobytes() == g.array.tobytes() for v, g in zip(values, given, strict=True))
 
     def finish(self, name: str, size: str) -> RandomGraph:
-        """The graph, which has an input; a result that is read is an output in one of the six only."""
+        """Finish the graph, which gets an input; results that are read are outputs only in graph SEEN."""
         read = {i for o in self.operations for i in o.inputs}
         if not any(self.operands[i].source == "input" for i in read):
             at = [i for i in sorted(read) if self.operands[i].source == "constant"]
@@ -253,11 +253,11 @@ class ChainBuilder(GraphBuilder):
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer and no boolean."""
+    """Whether a value is an integer and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-#: Largest slack of quantised results, in steps, and of others as a share of the largest element.
+#: The largest allowed slack: of quantised results in steps, of others as a share of the largest element.
 _STEPS, _SHARE = 8, 0.05
 
 
@@ -265,7 +265,7 @@ def _distance(value: Value, shadow: Value) -> float:
     """The largest difference between elements of a value and of its shadow.
 
     Raises:
-        Unsuitable: so far that a comparison would mean little.
+        Unsuitable: the difference is so large that a comparison would mean little.
     """
     kind, array = value.meta.kind, value.array.astype(np.float64)
     if shadow.dimensions != value.dimensions:
@@ -282,7 +282,7 @@ def _distance(value: Value, shadow: Value) -> float:
 
 
 def _rounded(value: Value, number: int) -> Value:
-    """The value as another implementation may have rounded it: all elements up or down, or each anyhow."""
+    """A value with other rounding: all elements rounded up, all rounded down, or each at random."""
     kind, array = value.meta.kind, value.array
     rng = np.random.default_rng([number, array.size])
     if kind in QUANTIZED_RANGES:

@@ -1,7 +1,7 @@
-"""Puts operations of pairs and chains into graphs that an IF or a WHILE runs.
+"""Moves operations of pairs and chains into graphs that an IF or a WHILE runs.
 
-An operation is drawn and computed as if it stood alone, and moves into a branch or a body afterwards. So the
-results of the IF or WHILE are known although no naive version runs graphs.
+An operation is drawn and computed in the main graph, and then moved into a branch or a body. So the results
+of the IF or WHILE are known although no naive version runs graphs.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from nnburst.testing.models.random_graphs.chain_builder import (
 
 _O = OperationType
 CONTROL_FLOW: Final = frozenset({_O.IF, _O.WHILE})
-#: Operations by which a branch hands an input through: results of a graph are those of an operation.
+#: Operations by which a branch copies an input: results of a graph must be results of an operation.
 _COPYING: Final = (_O.CAST, _O.RESHAPE, _O.TRANSPOSE, _O.SLICE, _O.CONCATENATION)
-#: Turns of a WHILE.
+#: Numbers of rounds of a WHILE, from which one is drawn.
 _TURNS: Final = (0, 1, 2, 2, 3)
 
 
 @dataclass
 class _Interior:
-    """A graph that is put together for an IF or a WHILE.
+    """A branch, condition or body of an IF or a WHILE, under construction.
 
     Attributes:
-        operands: in the order of their making.
-        operations: in an order that can be executed.
-        inputs: places of the inputs.
-        place: of operands of the graph around it, by their index there.
+        operands: operands in the order in which they were made.
+        operations: operations in an order that can be executed.
+        inputs: indexes of the inputs.
+        place: indexes of the outer graph's operands, by their indexes there.
         is_open: whether it may leave extents of inputs and outputs open.
     """
 
@@ -60,19 +60,19 @@ class _Interior:
     place: dict[int, int] = field(default_factory=dict)
 
     def keep(self, operand: RandomOperand) -> int:
-        """A new operand."""
+        """Add an operand; its index."""
         self.operands.append(operand)
         return len(self.operands) - 1
 
     def constant(self, kind: OperandType, values: object) -> int:
-        """A new constant with these integers."""
+        """Add a constant with these integers; its index."""
         array = np.asarray(values, DTYPES[kind])
         return self.keep(RandomOperand(Value(Meta(kind), array), "constant", True, array.shape))
 
     def compute(
         self, kind: OperationType, inputs: Sequence[int], *results: RandomOperand
     ) -> list[int]:
-        """A new operation."""
+        """Add an operation; the indexes of its results."""
         outputs = [self.keep(replace(result, source="computed")) for result in results]
         self.operations.append(RandomOperation(kind, tuple(inputs), tuple(outputs), "strict"))
         return outputs
@@ -85,12 +85,12 @@ class _Interior:
 
 @dataclass
 class ControlFlowBuilder(ChainBuilder):
-    """Grows chains some of whose operations stand in graphs that an IF or a WHILE runs.
+    """Builds chains of which some operations are in graphs that an IF or a WHILE runs.
 
     Attributes:
-        condition: the result by which the next IF decides; None for one that is no result.
-        referenced: the graphs.
-        bounds: of operands' elements, as far as the operation has asked for any, by index.
+        condition: the result that is the condition of the next IF; None for another condition.
+        referenced: the graphs that an IF or a WHILE runs.
+        bounds: bounds of operands' elements that the operation needs, by index.
     """
 
     condition: int | None = None
@@ -98,7 +98,7 @@ class ControlFlowBuilder(ChainBuilder):
     referenced: list[RandomSubgraph] = field(default_factory=list)
 
     def aim(self, read: int) -> None:
-        """Let the next operation read this operand, no IF decide by it."""
+        """Make the next operation read this operand, which is not the condition of an IF."""
         super().aim(read)
         self.condition, self.bounds = None, {}
 
@@ -113,14 +113,14 @@ class ControlFlowBuilder(ChainBuilder):
         exact: bool = False,
         meta: Meta | None = None,
     ) -> int:
-        """As a chain's, whose bounds are kept."""
+        """Draw a tensor as `ChainBuilder` does, and keep its bounds."""
         index = super().tensor(kind, low, high, ranks=ranks, dims=dims, exact=exact, meta=meta)
         least, most = self.bounds.get(index, (low, high))
         self.bounds[index] = max(least, low), min(most, high)
         return index
 
     def decide_by_read(self) -> None:
-        """Let the next IF decide by the operand to read, if that can be a condition."""
+        """Make the operand to read the condition of the next IF, if it can be one."""
         read = self.read
         # validation:P10: of one element, and declared so.
         if (
@@ -131,11 +131,11 @@ class ControlFlowBuilder(ChainBuilder):
             self.condition, self.read = read, None
 
     def finish(self, name: str, size: str) -> RandomGraph:
-        """The graph with those that it refers to."""
+        """Finish the graph with the graphs that it refers to."""
         return replace(super().finish(name, size), referenced=tuple(self.referenced))
 
     def put_into_if(self) -> None:
-        """Have the last operation run by an IF, whose other branch hands operands through, if it can."""
+        """Move the last operation into an IF, whose other branch copies operands, if that is possible."""
         operation = self.operations.pop()
         passed = self._passed(operation)
         branch = self._interior(passed, is_open=True)
@@ -158,10 +158,10 @@ class ControlFlowBuilder(ChainBuilder):
         self.operations.append(RandomOperation(_O.IF, inputs, operation.outputs, criteria))
 
     def put_into_while(self) -> None:
-        """Have the last operation run by a WHILE, on results of its own if they can be its input.
+        """Move the last operation into a WHILE, whose rounds read earlier results if these can be inputs.
 
         Raises:
-            Unsuitable: further turns have no usable values.
+            Unsuitable: further rounds have no usable values.
         """
         operation = self.operations.pop()
         passed = self._passed(operation)
@@ -186,7 +186,7 @@ class ControlFlowBuilder(ChainBuilder):
         if self.chance(0.25):  # the count is a result, too
             self.operands.append(RandomOperand(_integer(start + turns), "computed", True, (1,)))
             results.append(len(self.operands) - 1)
-        # NNAPI: drivers have no WHILE over operands of unknown size (validation:P12).
+        # NNAPI: drivers do not run a WHILE over operands of unknown size (validation:P12).
         for index in (*given, *results):
             operand = self.operands[index]
             if not operand.value.is_omitted:
@@ -199,7 +199,7 @@ class ControlFlowBuilder(ChainBuilder):
             test.finish(test.compute(_O.LESS, [test.place[count], bound], truth))
         )
         body = self._interior(given)
-        # `operation` itself: it reads what is carried, and not results of its last turn.
+        # `operation` itself reads the carried operands, not results of its last round.
         outputs = self._moved(body, replace(operation, outputs=last.outputs))
         step = [body.place[count], body.constant(I32, [1]), body.constant(OperandType.INT32, 0)]
         outputs += body.compute(_O.ADD, step, self.operands[count])
@@ -210,14 +210,14 @@ class ControlFlowBuilder(ChainBuilder):
     # -- Graphs ------------------------------------------------------------------------------------
 
     def _refer(self, graph: RandomSubgraph) -> int:
-        """The operand that stands for a graph."""
+        """Add an operand that refers to a graph; its index."""
         value = Value(Meta(OperandType.SUBGRAPH), np.array(len(self.referenced), "<u4"))
         self.referenced.append(graph)
         self.operands.append(RandomOperand(value, "subgraph", True, ()))
         return len(self.operands) - 1
 
     def _interior(self, given: Sequence[int], *, is_open: bool = False) -> _Interior:
-        """A graph that takes these operands and has no operation yet."""
+        """Begin a graph with these operands as inputs and without operations."""
         made = _Interior(is_open)
         for index in given:
             made.place[index] = made.keep(self._inside(made, index))
@@ -225,7 +225,7 @@ class ControlFlowBuilder(ChainBuilder):
         return made
 
     def _inside(self, interior: _Interior, index: int) -> RandomOperand:
-        """An operand as the graph declares it; scales of channels need the extent of their axis."""
+        """An operand as the inner graph declares it; per-channel scales need the extent of their axis."""
         operand = self.operands[index]
         if operand.value.is_omitted:
             return operand
@@ -234,7 +234,7 @@ class ControlFlowBuilder(ChainBuilder):
         return replace(operand, declared=declared)
 
     def _moved(self, interior: _Interior, operation: RandomOperation) -> list[int]:
-        """Outputs of the operation inside, with the constants that are not passed."""
+        """Move the operation into a graph, with constants that are not passed to it; the outputs there."""
         for index in operation.inputs:
             if index not in interior.place:
                 interior.place[index] = interior.keep(self.operands[index])
@@ -243,7 +243,7 @@ class ControlFlowBuilder(ChainBuilder):
         return interior.compute(operation.kind, inputs, *results)
 
     def _passed(self, operation: RandomOperation) -> list[int]:
-        """The inputs of an operation that its graph gets passed; it has the others itself."""
+        """The inputs of an operation that are inputs of its graph; other inputs are constants there."""
 
         def is_inside(index: int) -> bool:
             source = self.operands[index].source
@@ -254,7 +254,7 @@ class ControlFlowBuilder(ChainBuilder):
     # -- Branches ----------------------------------------------------------------------------------
 
     def _handed(self, outputs: Sequence[int], passed: Sequence[int]) -> dict[int, int | Value]:
-        """By output, the operand that a branch may hand through, or a constant; empty if there is no way."""
+        """For each output, the operand that a branch may copy, or a constant; empty if that is impossible."""
         found: dict[int, int | Value] = {}
         for output in outputs:
             like = self.operands[output].value
@@ -271,7 +271,7 @@ class ControlFlowBuilder(ChainBuilder):
         return found
 
     def _copying(self, passed: Sequence[int], source: dict[int, int | Value]) -> RandomSubgraph:
-        """The branch that gives these operands and constants."""
+        """A branch that copies these operands and constants to its outputs."""
         branch = self._interior(passed, is_open=True)
         outputs = []
         for output, given in source.items():
@@ -294,7 +294,7 @@ class ControlFlowBuilder(ChainBuilder):
         return branch.finish(outputs)
 
     def _give(self, output: int, given: int | Value) -> None:
-        """Let an output be this operand or constant."""
+        """Set the value of an output to that of an operand or constant."""
         operand = self.operands[output]
         if isinstance(given, Value):
             taken, slack, exact = given, 0.0, True
@@ -317,14 +317,14 @@ class ControlFlowBuilder(ChainBuilder):
         return is_same and not value.is_omitted and math.isfinite(self.operands[index].slack)
 
     def _carried(self, operation: RandomOperation, passed: Sequence[int]) -> dict[int, int]:
-        """By number of an output, the input that it takes the place of in the next turn."""
+        """For each output, by number, the input that it replaces in the next round."""
         found: dict[int, int] = {}
         for number, output in enumerate(operation.outputs):
             operand = self.operands[output]
             left = [
                 index
                 for index in passed
-                if index in self.bounds  # others steer the operation
+                if index in self.bounds  # operands without bounds steer the operation
                 and index not in found.values()
                 and self._is_like(index, operand.value)
             ]
@@ -336,7 +336,7 @@ class ControlFlowBuilder(ChainBuilder):
     def _repeated(
         self, operation: RandomOperation, carried: dict[int, int], times: int
     ) -> tuple[RandomOperation, int]:
-        """The last of at most so many further turns, and how many there are; results must stay in bounds."""
+        """Run up to `times` further rounds within bounds; the last operation, and the number of rounds."""
         template, last = JOINED[operation.kind], operation
         metas = [self.meta(output) for output in operation.outputs]
         for number in range(times):
@@ -351,12 +351,12 @@ class ControlFlowBuilder(ChainBuilder):
         return last, max(times, 0)
 
     def _is_in_bounds(self, result: int, index: int) -> bool:
-        """Whether a result may take the place of an input."""
+        """Whether a result may replace an input."""
         value = self.operands[result].value
         return value.meta.kind in QUANTIZED_RANGES or is_within(value.array, *self.bounds[index])
 
     def _initial(self, output: int) -> int:
-        """The operand that an output starts as, if no input of the operation does."""
+        """The initial value of an output that does not replace an input of the operation."""
         value = self.operands[output].value
         if is_scalar(value.meta.kind):
             number = np.array(self.between(1, 4), value.array.dtype)
@@ -365,7 +365,7 @@ class ControlFlowBuilder(ChainBuilder):
 
 
 def _copying_operations(value: Value) -> list[OperationType]:
-    """Those that can give a value again."""
+    """The operations that can copy a value."""
     return [
         o
         for o in _COPYING

@@ -1,4 +1,4 @@
-"""Templates of arithmetic, logic, casts, reductions and normalisations."""
+"""Has templates of arithmetic, logic, casts, reductions and normalisations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ template(_O.LOG, kinds=FLOATS, criteria="medium", exact=False)(_unary(0.1, 1e3))
 template(_O.LOGICAL_NOT, kinds=(B8,))(_unary(0, 1))
 
 
-#: From this scale on NNAPI's integer arithmetic gives LOGISTIC and TANH of each element, 0 too, as a limit.
+#: From this scale on, NNAPI's integer LOGISTIC and TANH give a limit for every element, even 0.
 _COARSE: Final = 8.0
 
 
@@ -81,7 +81,7 @@ template(_O.TANH, kinds=REALS, criteria="relaxed", exact=False)(_forced(1 / 128,
 def _rsqrt(g: GraphBuilder, kind: OperandType) -> Made:
     if kind not in QUANTISED:
         return _unary(0.1, 1e3)(g, kind)
-    # No element stands for less than 0, which has no root.
+    # No element stands for a negative number, which has no root.
     meta = replace(g.quantised(kind), zero_point=QUANTIZED_RANGES[kind][0])
     x = g.tensor(kind, meta=meta)
     scale = float(np.float32(g.rng.uniform(1, 4) / 255 / np.sqrt(meta.scale)))
@@ -187,7 +187,7 @@ def _select(g: GraphBuilder, kind: OperandType) -> Made:
     return [g.tensor(B8, dims=g.shape(x)), x, y], [free(g, x, y)]
 
 
-#: From each of these to each; other types only to themselves.
+#: Types that are cast to each other; other types are only cast to themselves.
 _CASTABLE: Final = (F32, F16, I32, Q8)
 
 
@@ -266,7 +266,7 @@ def _log_softmax(g: GraphBuilder, kind: OperandType) -> Made:
 
 @template(_O.L2_NORMALIZATION, kinds=REALS, criteria="relaxed", exact=False)
 def _l2_normalization(g: GraphBuilder, kind: OperandType) -> Made:
-    # Positive values keep the length away from 0, where rounding decides.
+    # Positive values keep the length away from 0, near which rounding would decide.
     x = g.tensor(kind, 0.5, 20)
     inputs = [x, g.scalar(random_axis(g, len(g.shape(x))))] if g.chance(0.5) else [x]
     zero_point = 128 if kind is Q8 else 0

@@ -1,7 +1,7 @@
-"""Draws whole random graphs, runs them, judges their results, and shrinks those whose results are wrong.
+"""Draws whole random graphs, runs them, checks their results, and shrinks graphs with wrong results.
 
-Per output: the mean difference, the mean square, and each element. Differences of floating point
-results are divided by max(1, |expected|) for the mean and the square.
+For each output, the mean difference, the mean squared difference and each element are checked. For the means,
+differences of floating-point results are divided by max(1, |expected|).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from nnburst.testing.models.random_graphs.builder import (
 #: The families, whose import registers their templates.
 FAMILIES: Final = (elementwise, movement, picking, recurrence, spatial)
 
-#: Primary types of graphs. Quantised graphs have one operation: an unequal rounding of one step
-#: would grow along a chain without meaning anything.
+#: Primary types of graphs. Quantised graphs have one operation: a harmless rounding difference of one step
+#: would grow along a chain.
 PRIMARY: Final = {
     "single": (F32, F16, I32, B8, Q8, Q8S),
     "small": (F32, F16, I32, B8),
@@ -81,7 +81,7 @@ def generate(size: str, kind: OperandType, seed: int) -> RandomGraph:
 
 
 def draw(builder: GraphBuilder, operation: OperationType, kind: OperandType) -> bool:
-    """Add one operation; False, and nothing added, if the drawn one cannot be used."""
+    """Draw and add one operation; False without adding it if it cannot be used."""
     template = TEMPLATES[operation]
     before = len(builder.operands)
     try:
@@ -109,7 +109,7 @@ class GraphPart(NamedTuple):
 def cut(graph: RandomGraph, keep: Sequence[int]) -> GraphPart:
     """The part of a graph with these operations (numbers, ascending).
 
-    Results of the others become inputs, and results that are not read any more become outputs.
+    Results of other operations become inputs, and results that are not read any more become outputs.
     """
     operations = [graph.operations[i] for i in keep]
     written = {i for o in operations for i in o.outputs}
@@ -127,8 +127,8 @@ def as_vector(
 
     Args:
         graph: the graph.
-        keep: numbers of the operations to keep (see `cut`); all unless given.
-        tolerance: how the vector has results compared (by default as other vectors do).
+        keep: numbers of the operations to keep (see `cut`); all by default.
+        tolerance: the vector's tolerance of results (by default that of other vectors).
     """
     part = cut(graph, range(len(graph.operations)) if keep is None else keep)
     place = {old: new for new, old in enumerate(part.used)}
@@ -160,7 +160,7 @@ def as_vector(
 
 
 def _referenced(graph: RandomSubgraph, buffers: list[bytes]) -> VectorGraph:
-    """The graph, whose constants are appended to `buffers`."""
+    """Convert a graph to the vector's form; its constants are appended to `buffers`."""
     operands = []
     for index, operand in enumerate(graph.operands):
         lifetime, data = "TEMPORARY_VARIABLE", None
@@ -253,7 +253,7 @@ def _criteria(f32: Bounds, f16: Bounds, quantised: Bounds) -> Criteria:
     )
 
 
-#: device:§13, by what an operation does or how big a graph is: bias, mean square, atol = rtol.
+#: device:§13, by kind of operation or size of graph: bias, mean square, atol = rtol.
 CRITERIA: Final = {
     "strict": _criteria((1e-7, 1e-10, 1e-6), (1e-4, 1e-8, 1e-3), (0.1, 0.1, 1)),
     "medium": _criteria((1e-6, 1e-8, 1e-5), (1e-3, 1e-5, 1e-2), (1.2, 1.2, 2)),
@@ -266,7 +266,7 @@ CRITERIA: Final = {
 }
 
 
-#: By size, those of CRITERIA that operations have.
+#: The criteria of operations, from strict to loose.
 _LOOSENESS: Final = ("strict", "medium", "relaxed", "conv")
 
 
@@ -276,7 +276,7 @@ def loosest(names: Sequence[str]) -> str:
 
 
 def widened(criteria: Criteria, slack: float) -> Criteria:
-    """Bounds of elements that may be off by this much more."""
+    """Widen the bounds of elements by `slack`."""
     more = Criterion(slack, slack**2, slack, 0)
     return Criteria(*(Criterion(*(a + b for a, b in zip(c, more, strict=True))) for c in criteria))
 
@@ -285,7 +285,7 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
     """Run a graph, or a part of it (see `as_vector`), and compare.
 
     Returns:
-        Why it is not as expected; None if it is.
+        The reason why a result is wrong; None if all are right.
 
     Raises:
         Unsupported: the executor cannot run some operation.
@@ -310,7 +310,7 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
         return f"{result.status.name}: {result.message}"
     results = [graph.operands[i] for i in cut(graph, kept).outputs]
     for number, operand in enumerate(vector.outputs):
-        if result.shapes:  # else each is as the model declares it
+        if result.shapes:  # else each shape is as the model declares it
             shape = tuple(result.shapes[number].dimensions)
             if shape != operand.dimensions:
                 return (
@@ -329,15 +329,15 @@ def check(graph: RandomGraph, runner: Runner, keep: Sequence[int] | None = None)
 def difference(
     kind: OperandType, expected: Array, actual: Array, criteria: Criteria, *, exact: bool
 ) -> str | None:
-    """Why results of one type are too far off; None if they are not.
+    """The reason why results of one type are too far off; None if they are not.
 
     Args:
         kind: their operand type.
         expected: elements, one-dimensional.
-        actual: as many elements.
+        actual: the same number of elements.
         criteria: the bounds.
-        exact: nothing inexact leads to them, so integers and booleans must be equal (the original
-            allows integers to be off by one, and a tenth of the booleans).
+        exact: whether no inexact operation precedes them, so that integers and booleans must be equal (the
+            original allows integers to be off by one, and a tenth of the booleans to be wrong).
     """
     if not expected.size:
         return None
@@ -383,7 +383,7 @@ def _criteria_for(graph: RandomGraph, kept: Sequence[int]) -> Criteria:
 
 
 def tolerance_for(graph: RandomGraph, kept: Sequence[int]) -> Tolerance:
-    """The part of the criteria that a vector file can express: the bounds of single elements."""
+    """The criteria as a vector file's tolerance, which can only express the bounds of single elements."""
     criteria = _criteria_for(graph, kept)
     return Tolerance(
         float32=criteria.float32[2:],
@@ -394,17 +394,17 @@ def tolerance_for(graph: RandomGraph, kept: Sequence[int]) -> Tolerance:
 
 
 def shrink(graph: RandomGraph, fails: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Leave operations out as long as the rest fails.
+    """Leave out operations as long as the rest fails.
 
-    Every value of the graph is known, so an operation whose producer is left out reads its input
-    from the request instead. Halves, then quarters, down to single operations are tried.
+    Every value of the graph is known, so an operation reads its input from the request if the producer is
+    left out. First halves are left out, then quarters, down to single operations.
 
     Args:
         graph: a graph that fails.
         fails: whether the part with these operations (numbers, ascending) fails.
 
     Returns:
-        Operations none of which can be left out alone.
+        Numbers of operations, none of which can be left out alone.
     """
     kept = list(range(len(graph.operations)))
     size = len(kept) // 2

@@ -1,4 +1,4 @@
-"""Templates of operations that move elements, look them up or take regions."""
+"""Has templates of operations that move elements, look them up or read regions."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def _bbox_transform(g: GraphBuilder, kind: OperandType) -> Made:
     count, classes, images = g.extent(1, 4), g.between(1, 3), g.between(1, 2)
     regions = _regions(g, kind, count, (30, 40))
     by = g.choice(QUANTISED) if kind is Q16A else kind
-    # As far as the others: from -1 to 1.
+    # From -1 to 1, like the other elements.
     meta = Meta(by, 1 / 128, 128 if by is Q8 else 0) if by in QUANTISED else None
     deltas = g.tensor(by, -1, 1, dims=(count, 4 * classes), meta=meta)
     batches = g.ints(np.sort(g.rng.integers(0, images, count)))

@@ -1,8 +1,8 @@
-"""Draws an operation with what reads its result, and chains of them.
+"""Draws pairs of operations, of which the second reads a result of the first, and longer chains.
 
-Engines join operations, so one that is right alone can be wrong with the next. A pair is drawn six times, so
-that ranks, numbers of inputs, constants on either side, open shapes and a result that is an output, too, all
-occur, and once more with tensors without elements if both operations take such.
+Engines fuse operations, so one that is right alone can be wrong with the next. A pair is drawn six times, so
+that several ranks, numbers of inputs, constants on either side, open shapes and a result that is also an
+output occur; and once more with tensors without elements if both operations accept these.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from nnburst.testing.models.random_graphs.chain_builder import (
 from nnburst.testing.models.random_graphs.control_flow import CONTROL_FLOW, ControlFlowBuilder
 from nnburst.testing.models.random_graphs.graphs import FAMILIES
 
-assert FAMILIES  # their import has filled JOINED
+assert FAMILIES  # the import fills JOINED
 
-#: How often the first operation, and what reads it, are drawn before a pair counts as one without values.
+#: Attempts to draw the first and the second operation before a pair counts as one without usable values.
 _FIRSTS, _NEXTS = 12, 8
 
 
@@ -45,8 +45,8 @@ class Pair(NamedTuple):
     Attributes:
         producer: the first one.
         kind: its primary type.
-        activation: its fused activation; 0 also if it takes none.
-        consumer: what reads one of its results.
+        activation: its fused activation; 0 also if it has none.
+        consumer: the operation that reads one of its results.
     """
 
     producer: OperationType
@@ -59,11 +59,11 @@ class Pair(NamedTuple):
         return f"{self.producer.name}{fused} {self.consumer.name} {self.kind.name}"
 
 
-# -- Which pairs there are -------------------------------------------------------------------------
+# -- The possible pairs ----------------------------------------------------------------------------
 
 
 class _Asking(GraphBuilder):
-    """Remembers the types of tensors that an operation asks for, and whether for an activation."""
+    """Records the types of the tensors that an operation draws, and whether it draws an activation."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(np.random.default_rng(seed), SIZES["pair"])
@@ -92,7 +92,7 @@ class _Asking(GraphBuilder):
 
 
 class _Face(NamedTuple):
-    """The types that an operation of one primary type reads and gives, and whether it has an activation."""
+    """The types that an operation of one primary type reads and writes, and whether it has an activation."""
 
     reads: frozenset[Tensor]
     gives: frozenset[OperandType]
@@ -142,7 +142,7 @@ def _kinds(operation: OperationType) -> list[OperandType]:
     return list(JOINED[operation].kinds)
 
 
-#: Operations of pairs and chains.
+#: Operations that are drawn in pairs and chains.
 OPERATIONS: Final = tuple(sorted({*JOINED, *CONTROL_FLOW}))
 
 
@@ -152,8 +152,8 @@ def pairs(
     """Every pair whose first operation has one of these primary types.
 
     Args:
-        kinds: of the first operation.
-        consumers: what reads; every operation unless given.
+        kinds: primary types of the first operation.
+        consumers: second operations; every operation by default.
     """
     for producer in OPERATIONS:
         for kind in _kinds(producer):
@@ -167,8 +167,8 @@ def pairs(
 
 
 _O = OperationType
-#: Operations that are no first of a pair: the naive version of QUANTIZED_LSTM rounds less than the original
-#: does, so a result of it bounds none of the next operation.
+#: Operations that are never the first of a pair: the naive QUANTIZED_LSTM rounds less than the original, so
+#: its results give no bounds for the next operation.
 ONLY_READERS: Final = frozenset({_O.QUANTIZED_LSTM})
 
 
@@ -180,8 +180,8 @@ def graph_of(pair: Pair, number: int) -> RandomGraph | None:
 
     Args:
         pair: the operations.
-        number: from 0 to SHAPES - 1. The last one's tensors have no elements: None also if an operation does
-            not take such.
+        number: number of the graph, 0 to SHAPES - 1. The tensors of the last one have no elements: None also
+            if an operation does not accept these.
     """
     seed = [int(pair.producer), int(pair.kind), pair.activation, int(pair.consumer), number]
     if number == EMPTY and not (
@@ -204,11 +204,11 @@ def graph_of(pair: Pair, number: int) -> RandomGraph | None:
 
 
 def chain(kind: OperandType, length: int, seed: int) -> RandomGraph | None:
-    """A random chain; None if nothing was found that could read one of its results.
+    """A random chain; None if no operation was found that could read one of its results.
 
     Args:
         kind: primary type of the first operation.
-        length: how many operations.
+        length: number of operations.
         seed: the same seed gives the same chain.
     """
     rng = np.random.default_rng([int(kind), length, seed])
@@ -229,7 +229,7 @@ def chain(kind: OperandType, length: int, seed: int) -> RandomGraph | None:
 
 
 def _grown(builder: ControlFlowBuilder, operation: OperationType, kind: OperandType) -> bool:
-    """Add an operation; False, and nothing added, if it cannot be used or does not read what it must."""
+    """Add an operation; False without adding it if it is unusable or does not read the required operand."""
     operands, operations = len(builder.operands), len(builder.operations)
     referenced = len(builder.referenced)
     try:
@@ -253,7 +253,7 @@ def _grown(builder: ControlFlowBuilder, operation: OperationType, kind: OperandT
 
 
 def _run(builder: ControlFlowBuilder, operation: OperationType, kind: OperandType) -> OperationType:
-    """The operation that an IF or a WHILE is to run.
+    """Draw the operation that an IF or a WHILE is to run.
 
     Raises:
         Unsuitable: there is no such operation.
@@ -287,7 +287,7 @@ def _next(builder: ControlFlowBuilder, consumer: OperationType) -> bool:
         kind, face = builder.meta(read).kind, builder.face(read)
         kinds = [k for k in _kinds(consumer) if face in _face(consumer, k).reads]
         builder.aim(read)
-        # Mostly the type itself: others read it by one operand, a condition for instance.
+        # Mostly of the same primary type: others read it by one operand only, such as a condition.
         primary = kind if kind in kinds and builder.rng.random() < 0.8 else builder.choice(kinds)
         if _grown(builder, consumer, primary):
             return True

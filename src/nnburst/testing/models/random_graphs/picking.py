@@ -1,7 +1,7 @@
-"""Templates of operations that pick boxes, key points, classes or hashes, and of cells of 8 bits.
+"""Has templates of operations that pick boxes, key points, classes or hashes, and of 8-bit LSTM cells.
 
-They are drawn in pairs and chains only. Scores and boxes lie so far apart that rounding does not change which
-are picked.
+They are drawn in pairs and chains only. Scores and boxes are so far apart that rounding does not change the
+picks.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def _lsh_projection(g: GraphBuilder, kind: OperandType) -> Made:
 
 
 def _spread(g: GraphBuilder, kind: OperandType, dims: tuple[int, ...]) -> Value:
-    """Numbers from 0 to 1 in a random order, as far apart as they can be."""
+    """Evenly spaced numbers from 0 to 1 in a random order."""
     size = int(np.prod(dims))
     values = g.rng.permutation(size).reshape(dims) + 1.0
     return Value(Meta(kind), (values / (size + 1)).astype(DTYPES[kind]))
 
 
 def _boxes(g: GraphBuilder, kind: OperandType, dims: tuple[int, ...], size: int) -> Value:
-    """Boxes (x1, y1, x2, y2) with corners on whole numbers, in the last axis one after the other."""
+    """Boxes (x1, y1, x2, y2) with integer corners, one after the other in the last axis."""
     count = int(np.prod(dims)) // 4
     low = g.rng.integers(0, size // 2, (count, 2))
     high = low + g.rng.integers(1, size // 2, (count, 2))
@@ -129,7 +129,7 @@ def _heatmap_max_keypoint(g: GraphBuilder, kind: OperandType) -> Made:
 
 @template(_O.RANDOM_MULTINOMIAL, kinds=FLOATS, joined=True)
 def _random_multinomial(g: GraphBuilder, kind: OperandType) -> Made:
-    # Every other class has no chance, so the draw does not depend on the generator.
+    # All other classes have probability 0, so the draw does not depend on the generator.
     batches, classes = g.between(1, 3), g.between(1, 4)
     logits = np.full((batches, classes), -100.0)
     logits[np.arange(batches), g.rng.integers(0, classes, batches)] = 0

@@ -1,4 +1,4 @@
-"""Templates of recurrent networks of random configurations."""
+"""Has templates of recurrent networks with random configurations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ACTIVATIONS = (0, 1, 3, 4, 6)
 
 
 class _Configuration(NamedTuple):
-    """The sizes of an LSTM, and the optional operands that it has."""
+    """The sizes of an LSTM, and its optional operands."""
 
     inputs: int
     cells: int
@@ -111,7 +111,7 @@ def _bidirectional_lstm(g: GraphBuilder, kind: OperandType) -> Made:
     sizes = (c.outputs, c.cells)
     weights = [*_weights(g, kind, c), *_weights(g, kind, c)]
     states = [*_states(g, kind, batches, sizes), *_states(g, kind, batches, sizes)]
-    # With coupled gates the original cannot link the directions.
+    # The original cannot link the directions of an LSTM with coupled gates.
     link = "none" if c.coupled else g.choice(["none", "parallel", "cross"])
     auxiliary = _auxiliary(g, kind, x, link, (c.cells, inputs), 4)
     merge = g.chance(0.5)

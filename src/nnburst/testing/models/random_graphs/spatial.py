@@ -1,4 +1,4 @@
-"""Templates of convolutions, pools, matrix products and resizing."""
+"""Has templates of convolutions, pools, matrix products and resizing."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def _weights(
 
     Args:
         g: the graph that they are added to.
-        kind: of the input.
+        kind: type of the input.
         x: the input.
-        dims: of the weights.
-        units: how many sums there are.
-        channel: the axis of theirs, along which weights may have scales of their own; None if they may not.
+        dims: dimensions of the weights.
+        units: number of sums.
+        channel: the weights' axis along which they may have per-channel scales; None if they may not.
     """
     terms = max(1, int(np.prod(dims)) // units)
     if kind not in QUANTISED:
@@ -85,7 +85,7 @@ def _weights(
         weights = g.fresh(kind, dims)
         by = g.meta(weights)
     steps = [float(np.float32(g.meta(x).scale) * np.float32(s)) for s in by.scales or (by.scale,)]
-    # The model states no scale of a bias that belongs to several.
+    # The model declares no scale for a bias of per-channel weights.
     meta = Meta(I32, scales=tuple(steps)) if by.scales else Meta(I32, steps[0])
     bias = g.fresh(I32, (units,), -300, 300, meta)
     coarse = max(steps) * 30 * float(np.sqrt(terms))
@@ -93,7 +93,7 @@ def _weights(
 
 
 def _tail(g: GraphBuilder, nchw: bool, *, dilations: bool, forced: bool) -> list[int]:
-    """Layout flag and dilation, left out if they add nothing."""
+    """Layout flag and dilation, omitted if they are the defaults."""
     if dilations:
         return [g.scalar(nchw), g.scalar(1), g.scalar(1)]
     return [g.scalar(nchw)] if nchw or forced or g.chance(0.3) else []
@@ -181,7 +181,7 @@ def _batch_matmul(g: GraphBuilder, kind: OperandType) -> Made:
 
 
 def _sizes(g: GraphBuilder, kind: OperandType) -> list[int]:
-    """Width and height, or scales of them."""
+    """The output's width and height, or the scales."""
     if g.chance(0.3):
         scalar = OperandType.FLOAT16 if kind is F16 else OperandType.FLOAT32
         return [g.scalar(g.choice([0.5, 1.0, 1.5, 2.0]), scalar) for _ in range(2)]
