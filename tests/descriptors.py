@@ -6,11 +6,11 @@ import os
 
 
 def descriptors() -> frozenset[int]:
-    """Those that are open now.
+    """The descriptors that are open now.
 
-    Compare them as sets and not by their number: garbage and threads that earlier tests left may
-    close some of theirs meanwhile, which must neither fail a test nor hide a leak. What only garbage
-    of the test itself holds needs `gc.collect()` before.
+    Compare them as sets and not by their number: garbage and threads of earlier tests may close descriptors
+    in the meantime, which must neither fail a test nor hide a leak. Descriptors that only garbage of the test
+    itself holds need `gc.collect()` before.
     """
     return frozenset(fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_open(fd))
 

@@ -1,4 +1,4 @@
-"""Calls that are interrupted at a chosen place, and threads that cannot be started."""
+"""Interrupts calls at a chosen place, and makes the start of threads fail."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Interruption(BaseException):
 def interrupted_at(number: int, call: Callable[[], object]) -> bool:
     """Whether `call` was interrupted at the `number`-th place where this thread looks for signals.
 
-    Places are the beginnings of nnburst's functions, and behind calls of C from them. An interruption within
-    a callback of C's ends there.
+    The places are the starts of nnburst's functions, and after their calls of C. An interruption in a
+    callback from C ends there.
     """
     seen = 0
 
@@ -53,7 +53,7 @@ def interrupted_at(number: int, call: Callable[[], object]) -> bool:
 
 @contextmanager
 def threads_that_start(number: int) -> Iterator[None]:
-    """Let this process start so many threads, and the kernel refuse all that follow."""
+    """Allow this process to start `number` threads; the kernel refuses all further ones."""
     begin, left = threading.Thread.start, number
 
     def start(thread: threading.Thread) -> None:

@@ -1,8 +1,8 @@
-"""Which files a call walks through, in both processes: the stack where it leaves, computes and comes back.
+"""Records the files that a call goes through in both processes, from the stacks at chosen points.
 
-Imported as `sitecustomize` by a driver, this module notes stacks from its first line of Python on; the test
-notes its own. A file that only helps (checks a timeout, counts a quota) is not on such a stack and does not
-count.
+Imported as `sitecustomize` by a driver, this module records stacks from the first line of Python on; the test
+records its own. The points are where a call leaves a process, computes and returns. A file that only helps
+(checks a timeout, counts a quota) is not on such a stack and is not counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _START: Final = {"<module>", "main", "_serve_one", "serve_client", "Service.serv
 
 
 def begin(log: Path | str) -> None:
-    """Note the stack at each point, in this thread and in those that start later."""
+    """Record the stack at each point, in this thread and in those that start later."""
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
@@ -54,19 +54,19 @@ def begin(log: Path | str) -> None:
 
 
 def end() -> None:
-    """Note nothing more in this thread and in those that start later."""
+    """Stop recording in this thread and in those that start later."""
     threading.setprofile(None)
     sys.setprofile(None)
 
 
 def _place(frame: FrameType) -> str:
-    """`FILE FUNCTION` of a frame of the package, else nothing."""
+    """`FILE FUNCTION` of a frame of the package, else ""."""
     file = file_of(frame)
     return f"{file} {frame.f_code.co_qualname}" if file else ""
 
 
 def file_of(frame: FrameType) -> str:
-    """The file of a frame below the package, else nothing."""
+    """The file of a frame below the package, else ""."""
     found = _PACKAGE.match(frame.f_code.co_filename)
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""A burst of the driver in this process, with a client that sends whatever a test likes."""
+"""Runs a driver's burst in this process, with a client that sends any packet for a test."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ScriptedExecution:
 
 
 class ScriptedExecutor:
-    """A prepared model whose executions are in the test's hands."""
+    """A prepared model whose executions the test controls."""
 
     def __init__(self, on_run: Callable[[ScriptedExecution], Outcome] | None = None) -> None:
         self.on_run = on_run or (lambda _execution: Outcome())
@@ -82,7 +82,7 @@ class ScriptedExecutor:
         return self.bound[-1]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since the model holds no resources."""
 
 
 class Harness:
@@ -147,7 +147,7 @@ class Harness:
         return self.receive(count)
 
     def leave_a_result_without_room(self) -> None:
-        """Have two requests executed, of which a result ring of 3 elements takes only the first."""
+        """Execute two requests, of which only the first result fits into a result ring of 3 elements."""
         for runs in (1, 2):
             self.send(self.packet(0))
             wait_for(lambda runs=runs: self.executor.runs == runs)  # type: ignore[misc]
@@ -179,7 +179,7 @@ def configure(
 
 
 def encoded(descriptor: MQDescriptor) -> msgspec.Raw:
-    """A descriptor as it travels."""
+    """A descriptor in the form that is sent."""
     return msgspec.Raw(msgspec.msgpack.encode(descriptor))
 
 

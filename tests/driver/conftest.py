@@ -1,4 +1,4 @@
-"""A driver process at the end of a bare channel: tests send what no honest client would."""
+"""Fixtures with a driver process at the end of a bare channel, over which tests send hostile messages."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class RawClient:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def wait_for_fds(self, before: int) -> None:
-        """Until the worker has no more than `before`: its threads close theirs after they answer."""
+        """Wait until the worker has at most `before` descriptors: threads close theirs after answering."""
         wait_for(lambda: self.count_fds() <= before)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ def raw() -> Iterator[RawClient]:
 
 @pytest.fixture(scope="module")
 def known() -> Iterator[RawClient]:
-    """A driver with an introduced client, shared by tests that it must survive."""
+    """A driver with an introduced client, shared by tests that must not end it."""
     client = RawClient()
     client.introduce()
     yield client

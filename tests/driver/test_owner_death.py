@@ -1,4 +1,4 @@
-"""A worker learns of the end of the device's owner by the owner's death word, and counts on no other sign."""
+"""A worker detects the end of the device's owner by the owner's death word, and by no other sign."""
 
 from __future__ import annotations
 

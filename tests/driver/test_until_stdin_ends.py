@@ -1,4 +1,4 @@
-"""A service that is to end with standard input does so, however the program at the other end has ended."""
+"""A service with `--until-stdin-ends` ends with its standard input, however the other program has ended."""
 
 from __future__ import annotations
 

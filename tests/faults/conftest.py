@@ -1,4 +1,4 @@
-"""Drivers, clients that stand by, and a table of what was measured."""
+"""Fixtures for drivers, `stand_by` clients, and a table of measurements."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def client() -> Iterator[Callable[[str, str], Client]]:
 
 @pytest.fixture(scope="session")
 def failing_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that lets calls fail."""
+    """The library that makes calls fail."""
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     made = tmp_path_factory.mktemp("failing") / "failing_calls.so"
@@ -77,13 +77,13 @@ def failing_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def chance() -> random.Random:
-    """Decides when to kill; another seed for each run."""
+    """Random generator for the times of kills, with another seed in each run."""
     return random.Random()
 
 
 @pytest.fixture
 def row(record_property: Callable[[str, object], None]) -> Row:
-    """Adds a line to the table: what was done, how often, and figures in ms."""
+    """Adds a line to the table: the action, its number, and figures in ms."""
 
     def add(what: str, count: int, **figures: Sequence[float] | str) -> None:
         words = [

@@ -1,7 +1,7 @@
-"""Every place of the protocol where a client hands over a descriptor, each as a function that does it.
+"""Lists every place of the protocol in which a client sends a descriptor, each as a function.
 
-A place takes a client and returns what sends one descriptor there and gives the status of the answer;
-if there is a notification as well, both give the same.
+A place takes a client and returns a function that sends one descriptor there and returns the status of the
+answer; a notification has the same status.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ COVERED: Final[set[type[Message]]] = set()
 
 
 def descriptor_beside(kind: type[Message]) -> Callable[[Place], Place]:
-    """Note that the decorated place is about a descriptor of messages of this kind."""
+    """Mark the decorated place as one for descriptors of messages of this kind."""
     COVERED.add(kind)
     return lambda place: place
 
 
 def memory_beside(kind: type[Message]) -> Callable[[Place], Place]:
-    """The same for a place where sealed memory is expected: every kind of bad memory is tried there."""
+    """Mark a place for sealed memory, in which every kind of bad memory is tried."""
 
     def register(place: Place) -> Place:
         MEMORY_PLACES.append(place)
@@ -114,7 +114,7 @@ def model_pool(client: RawClient) -> Send:
 
 @memory_beside(GetSupportedOperations)
 def model_pool_of_an_inquiry(client: RawClient) -> Send:
-    """Constants of a model that is asked about."""
+    """Constants of a model in a query for supported operations."""
     message = GetSupportedOperations(_with_pool(add_model()))
     return lambda fd: client.call(message, [fd]).status
 
@@ -126,21 +126,21 @@ def graph_file(client: RawClient) -> Send:
 
 
 def request(*pools: MemoryPool) -> Request:
-    """A sum of what lies at the begin of the first pool."""
+    """A request for a sum of the first elements of the first pool."""
     at = [RequestArgument(location=DataLocation(0, offset, 24)) for offset in (0, 64, 128)]
     return Request((at[0], at[1]), (at[2],), pools)
 
 
 @memory_beside(ExecuteSynchronously)
 def request_pool(client: RawClient) -> Send:
-    """Arguments of an execution that is waited for."""
+    """Arguments of a synchronous execution."""
     message = ExecuteSynchronously(client.prepare(add_model()), request(MemoryPool(SIZE)))
     return lambda fd: client.call(message, [fd]).status
 
 
 @memory_beside(ExecuteSynchronously)
 def second_request_pool(client: RawClient) -> Send:
-    """The same beside memory that is as it should be, which must be given up again."""
+    """Arguments of a synchronous execution beside valid memory, which must be released again."""
     pools = MemoryPool(4096), MemoryPool(SIZE, 1)
     message = ExecuteSynchronously(client.prepare(add_model()), request(*pools))
     good = SharedMemory.create(4096)
@@ -149,7 +149,7 @@ def second_request_pool(client: RawClient) -> Send:
 
 @memory_beside(Execute)
 def request_pool_of_a_launch(client: RawClient) -> Send:
-    """Arguments of an execution whose outcome is notified of."""
+    """Arguments of an asynchronous execution."""
     message = Execute(client.prepare(add_model()), request(MemoryPool(SIZE)), callback=9)
 
     def send(fd: int) -> ErrorStatus:
@@ -161,7 +161,7 @@ def request_pool_of_a_launch(client: RawClient) -> Send:
 
 
 def _released(client: RawClient, reply: Reply) -> ErrorStatus:
-    """The status of an answer; what it opened is given up at once."""
+    """The status of an answer; the object that it opened is released at once."""
     if isinstance(reply.result, Opened | Fenced):
         assert client.call(Release(reply.result.handle)).status == ErrorStatus.NONE
     return reply.status
@@ -183,7 +183,7 @@ def pool_of_a_reusable_execution(client: RawClient) -> Send:
 
 @memory_beside(BurstExecute)
 def pool_of_a_burst_over_the_socket(client: RawClient) -> Send:
-    """Arguments of a request whose pool AIDL's burst would remember."""
+    """Arguments of a request whose pool an AIDL burst would keep."""
     opened = client.call(OpenAidlBurst(client.prepare(add_model())))
     assert isinstance(opened.result, Opened), opened
     handle = opened.result.handle
@@ -334,7 +334,7 @@ def copy_to(client: RawClient) -> Send:
 
 @descriptor_beside(Hello)
 def upcall_socket(client: RawClient) -> Send:
-    """The driver's end of the upcall socket, once more."""
+    """The driver's end of the upcall socket, sent a second time."""
     message = Hello(PROTOCOL_VERSION, 8)
     return lambda fd: client.call(message, [fd]).status
 

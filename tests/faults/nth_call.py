@@ -1,10 +1,10 @@
-"""Lets the n-th call of a function fail on a road, or interrupts it somewhere, and looks what is left behind.
+"""Makes the n-th call of a function on a road fail, or interrupts the road, and looks for leaks.
 
     LD_PRELOAD=failing_calls.so python -m faults.nth_call ROAD calls all
     python -m faults.nth_call ROAD interrupts some
 
 runs the road once for each failure (`all`), or for the first, a middle and the last one (`some`). It prints a
-line of JSON: how many failures came, and what was wrong.
+line of JSON: the number of failures, and the faults found.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MOST = 200
 
 
 class Trial:
-    """Runs a road with failures and without, and remembers what was wrong."""
+    """Runs a road with failures and without, and records faults."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class Trial:
         self.wrong.append(f"{name} ended by {what.exc_type.__name__}: {what.exc_value}")
 
     def _set_up(self) -> None:
-        """Make what the road uses, and run it until nothing is done the first time any more."""
+        """Make the road's objects, and run it until it makes no more one-time allocations."""
         self._around = ROADS[self.name]()
         self._road = next(self._around)
         for _ in range(2):
@@ -85,7 +85,7 @@ class Trial:
         self._before = _held()
 
     def run(self, where: str, failure: Failure) -> bool:
-        """Run the road with a failure, and look what is left; whether it came."""
+        """Run the road with a failure, and look for leaks; whether the failure occurred."""
         faulthandler.dump_traceback_later(_GUARD, exit=True)
         if "-v" in sys.argv:
             print(where, file=sys.stderr, flush=True)
@@ -113,7 +113,7 @@ class Trial:
         return failure.came
 
     def _look(self, where: str, kept: Kept) -> None:
-        """Check that all can be closed and the road goes on, or that what it uses can be made anew."""
+        """Check that all objects can be closed and the road runs again, if need be with new objects."""
         try:
             kept.close()
             self._road(kept)
@@ -138,13 +138,13 @@ class Trial:
         self._before = found
 
     def close(self) -> None:
-        """Close what the road uses."""
+        """Close the road's objects."""
         with contextlib.suppress(StopIteration):
             next(self._around)
 
 
 def _spans() -> dict[str, tuple[int, int]]:
-    """Where each file is mapped."""
+    """The address ranges at which each file is mapped."""
     found: dict[str, list[int]] = {}
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, *_, path = line.split()
@@ -153,7 +153,7 @@ def _spans() -> dict[str, tuple[int, int]]:
 
 
 def name_code() -> None:
-    """Have allocations of the project's code in C fail, too, and no call of gRPC's."""
+    """Make allocations of the project's C code fail, too, and no call of gRPC's code."""
     shim = ctypes.CDLL(None)
     shim.nnb_fail_code.argtypes = shim.nnb_fail_skip.argtypes = [ctypes.c_size_t] * 2
     for path, span in _spans().items():
@@ -170,8 +170,7 @@ def _threads() -> list[str]:
 def _held() -> Footprint:
     """The footprint of this process.
 
-    A driver that took the place of one that died is no more than it, and threads of a pool stay for later
-    calls.
+    A driver that replaces a dead one is counted as the same, and threads of a pool stay for later calls.
     """
     gc.collect()
     found = footprint(os.getpid())
@@ -184,7 +183,7 @@ Comparison = Callable[[Footprint, Footprint], bool]
 
 
 def _settled(before: Footprint, tolerated: Comparison) -> Footprint:
-    """The footprint once it is no more than before, after some seconds, or soon if the rest is tolerated."""
+    """Wait until the footprint is no more than before or its growth is tolerated, at most some seconds."""
     begun = time.monotonic()
     while (found := _held()).excess(before):
         seconds = time.monotonic() - begun
@@ -195,12 +194,12 @@ def _settled(before: Footprint, tolerated: Comparison) -> Footprint:
 
 
 def _is_none(_found: Footprint, _before: Footprint) -> bool:
-    """Nothing that is left is tolerated."""
+    """Tolerate no growth."""
     return False
 
 
 def _is_one(found: Footprint, before: Footprint) -> bool:
-    """Whether there is one descriptor more, or one mapping, and nothing else: returned and not yet stored."""
+    """Tolerate one descriptor or mapping more: an interruption may come before it is stored."""
     fds, maps = sum(found.fds.values()) - sum(before.fds.values()), found.maps - before.maps
     rest = found.threads > before.threads or found.children - before.children
     return not rest and sorted((fds, maps)) == [0, 1]
@@ -210,10 +209,10 @@ def _is_one(found: Footprint, before: Footprint) -> bool:
 
 
 class Failure(Protocol):
-    """A failure that comes over a road once.
+    """A failure that occurs once on a road.
 
     Attributes:
-        came: whether it did.
+        came: whether the failure occurred.
     """
 
     came: bool
@@ -246,13 +245,13 @@ Site = tuple[CodeType, int, str]
 
 @cache
 def _loops(code: CodeType) -> frozenset[int]:
-    """Where jumps backwards lead, at which Python looks for signals."""
+    """The targets of backward jumps, at which Python checks for signals."""
     back = (i for i in dis.get_instructions(code) if i.opname.startswith("JUMP_BACKWARD"))
     return frozenset(i.argval for i in back)
 
 
 class Interrupted:
-    """An interruption at the first time that the main thread comes to a site; at None it notes all."""
+    """An interruption when the main thread first reaches a site; without a site, all sites are noted."""
 
     def __init__(self, site: Site | None) -> None:
         self.came, self.sites = False, dict[Site, None]()
@@ -298,7 +297,7 @@ def some_of(found: Sequence[T], places: str) -> Sequence[T]:
 
 
 def fail_calls(trial: Trial, places: str) -> None:
-    """Let calls of the C library fail."""
+    """Make calls of the C library fail."""
     name_code()
     for call in CALLS:
         counting = FailingCall(call, 10**9)
@@ -319,7 +318,7 @@ def interrupt(trial: Trial, places: str) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the command; see the module."""
     warnings.simplefilter("ignore")
     road, kind, places = sys.argv[1:4]
     faulthandler.dump_traceback_later(_GUARD, exit=True)  # its thread is there from now on

@@ -2,12 +2,12 @@
 
     cd tests && python -m faults.overrun --faults 200 [--roads bound,socket] [--busy 2]
 
-Every road × fault × timeout: how many milliseconds after its timeout a call returns or raises. Beside it
-stands a bare timed wait in the same process, before the fault ("quiet") and between the same calls; and the
-same less the time for which a thread of this process was ready and had no core: the calling one, and that
-of the others which lacked it longest (`/proc/self/task/*/schedstat`), since it may have held the
-interpreter's lock. On a quiet machine that is nothing. Calls during which a hypervisor took time away
-(`steal` of `/proc/stat`) are counted apart.
+For every road × fault × timeout: the milliseconds from its timeout until a call returns or raises. For
+comparison there is a bare timed wait in the same process, before the fault ("quiet") and between the same
+calls; and the same figures without the time for which a thread was ready and had no core: the calling thread,
+and the one of the others that waited longest (`/proc/self/task/*/schedstat`), since it may have held the
+interpreter's lock. On a quiet machine this time is 0. Calls during which a hypervisor took time away (`steal`
+of `/proc/stat`) are counted separately.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Road(Protocol):
     """One way to execute.
 
     Attributes:
-        name: for the table.
+        name: name in the table.
         victims: names of the devices that it needs.
-        x: what it is given; its first element makes drivers sleep for as many milliseconds.
-        stalls: milliseconds for which an event loop did nothing else, if it has one.
+        x: the input; its first element is the number of milliseconds that drivers sleep.
+        stalls: milliseconds for which its event loop was blocked, if it has one.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Road(Protocol):
         """Wait until another call may be made."""
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the road."""
 
 
 class PlanRoad:
@@ -141,7 +141,7 @@ class PlanRoad:
             clock.cancel()
 
     async def _tick(self) -> None:
-        """Note how long the loop does nothing else, beside a wait of a millisecond."""
+        """Note for how long the loop is blocked, beside a wait of a millisecond."""
         while True:
             before = time.monotonic()
             await asyncio.sleep(0.001)
@@ -154,7 +154,7 @@ class PlanRoad:
 
 
 class ObjectRoad:
-    """NNAPI's objects over one listed driver, where a timeout is legal: x + x."""
+    """NNAPI's objects over one listed driver, for which NNAPI allows a timeout: x + x."""
 
     def __init__(self, manager: Manager, way: str) -> None:
         self.name = f"runtime {way}"
@@ -304,13 +304,13 @@ class Striker:
         )
 
     def strike(self, pid: int, number: int, seconds: float) -> None:
-        """Send a signal in so many seconds."""
+        """Send a signal after `seconds`."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{pid} {int(number)} {seconds}\n")
         self._process.stdin.flush()
 
     def has_struck(self, patience: float = 0) -> bool:
-        """Whether the signal was sent; takes the word of it."""
+        """Whether the signal was sent; reads the report of it."""
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], patience)
         return bool(readable) and bool(self._process.stdout.readline())
@@ -328,14 +328,14 @@ class Striker:
 
 @dataclass
 class Late:
-    """Overruns in ms, and how much of each the thread had no core; those of stolen time apart."""
+    """Overruns in ms, with the part for which the thread had no core; those with stolen time apart."""
 
     overruns: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     stolen: list[float] = field(default_factory=list)
 
     def add(self, overrun: float, waited: float, stolen: bool) -> None:
-        """Note one."""
+        """Add an overrun."""
         if stolen:
             self.stolen.append(overrun)
         else:
@@ -384,13 +384,13 @@ class Row:
 
 
 class Clock:
-    """Times something against its timeout."""
+    """Measures by how much calls exceed their timeouts."""
 
     def __init__(self) -> None:
         self._stat = os.open("/proc/stat", os.O_RDONLY | os.O_CLOEXEC)
 
     def time(self, work: Callable[[float], Any], timeout: float, late: Late) -> Any:
-        """Do it; its result, or the error of ours that it raised."""
+        """Call `work` and note its overrun; its result, or the nnburst error that it raised."""
         stolen, without = self._steal(), _seconds_without_core()
         began = time.monotonic()
         try:
@@ -411,7 +411,7 @@ class Clock:
 
 
 def _seconds_without_core() -> dict[str, float]:
-    """For how long each thread of this process was ready to run and had no core."""
+    """The seconds for which each thread of this process was ready to run and had no core."""
     found = {}
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # it has ended
@@ -421,7 +421,7 @@ def _seconds_without_core() -> dict[str, float]:
 
 
 def _longest_without_core(before: dict[str, float]) -> tuple[float, float]:
-    """The seconds since then: of this thread, and the most of any other."""
+    """These seconds since `before`: of this thread, and the most of any other."""
     now, me = _seconds_without_core(), str(threading.get_native_id())
     gone = {thread: seconds - before.get(thread, 0.0) for thread, seconds in now.items()}
     own = gone.pop(me)
@@ -433,7 +433,7 @@ _never.acquire()
 
 
 def bare_wait(timeout: float) -> None:
-    """The shortest timed wait that gives the interpreter's lock up."""
+    """The shortest timed wait that releases the interpreter's lock."""
     _never.acquire(timeout=timeout)
 
 
@@ -445,7 +445,7 @@ class Trial:
         self._number = 0
 
     def settle(self) -> None:
-        """Call until three in a row gave the right result."""
+        """Call until three calls in a row give the right result."""
         until, right = time.monotonic() + PATIENCE, 0
         while right < 3:
             assert time.monotonic() < until, f"{self._road.name}: no result within {PATIENCE} s"
@@ -459,7 +459,7 @@ class Trial:
                 right = 0
 
     def run(self, fault: str, timeout: float, chance: random.Random, row: Row) -> None:
-        """Settle, inject, look."""
+        """Settle, inject the fault, and measure calls."""
         self.settle()
         self._clock.time(bare_wait, timeout, row.bare_quiet)
         pid = 0
@@ -500,7 +500,7 @@ class Trial:
         self._road.stalls.clear()
 
     def _next(self, slow_ms: float) -> None:
-        """Another input, so that a result of another call is not taken for this one's."""
+        """Change the input, so that another call's result is not mistaken for this one's."""
         self._road.settle()
         self._number = self._number % 1000 + 1
         self._road.x[..., 1:] = self._number
@@ -529,7 +529,7 @@ def campaign(
     wanted: Iterable[str] = (),
     kinds: Sequence[str] = FAULTS,
 ) -> dict[tuple[str, str], Row]:
-    """Inject each fault so often, over all roads and timeouts in turn; what was seen, by fault and road."""
+    """Inject each fault `faults` times over all roads and timeouts; the figures by fault and road."""
     rows: dict[tuple[str, str], Row] = {}
     striker, clock = Striker(), Clock()
     opened: list[Road] = []
@@ -604,7 +604,7 @@ def two_drivers() -> Iterator[Manager]:
 
 
 def main() -> None:
-    """The table."""
+    """Run the campaign and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None)

@@ -1,8 +1,8 @@
-"""Processes that tests of faults start, kill, and wait for.
+"""Starts, kills and waits for the processes of fault tests.
 
-NNBURST_KILLS says how often each fault is injected (3 by default, 10 in CI, 100 in `make faults`);
-NNBURST_STRICT_TIMING=1 (`make faults STRICT=1`) holds the times that are promised, which a busy machine
-cannot keep. The table shows whether a time was asserted.
+NNBURST_KILLS is the number of times that each fault is injected (3 by default, 10 in CI, 100 in `make
+faults`); NNBURST_STRICT_TIMING=1 (`make faults STRICT=1`) asserts the documented times, which a busy machine
+exceeds. The table shows whether a time was asserted.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Client:
         return json.loads(line)
 
     def lap(self) -> Any:
-        """The report of a client that stands by, for the time since the last lap."""
+        """The report of a `stand_by` client for the time since the last lap."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
         return self._line()
 
     def finish(self) -> Any:
-        """Let a client that stands by end; what it reports of that."""
+        """Make a `stand_by` client end; its final report."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         facts = self._line()
@@ -82,19 +82,19 @@ class Client:
         return facts
 
     def kill_after(self, seconds: float) -> float:
-        """SIGKILL, then; the moment of it."""
+        """Send SIGKILL after `seconds`; the time of the kill."""
         threading.Event().wait(seconds)
         killed = time.monotonic()
         self.kill()
         return killed
 
     def kill(self) -> None:
-        """SIGKILL in the middle of its work; fails if it has died of something else before."""
+        """Send SIGKILL in the middle of its work; fails if it has ended before."""
         status = self.close()
         assert status == -signal.SIGKILL, f"the client had ended with {status} before it was killed"
 
     def close(self) -> int:
-        """SIGKILL, unless it has ended; its exit status."""
+        """Send SIGKILL unless it has ended; its exit status."""
         self.process.kill()
         status = self.process.wait(HANG)
         for stream in (self.process.stdin, self.process.stdout):
@@ -104,7 +104,7 @@ class Client:
 
 
 class Supervisor:
-    """A driver that serves a name, seen from outside."""
+    """The supervisor of a driver that serves a name."""
 
     def __init__(self, name: str, executor: str) -> None:
         command = [sys.executable, "-m", "nnburst.driver", "--executor", executor, "--serve", name]
@@ -117,14 +117,14 @@ class Supervisor:
         self.pid = self.process.pid
 
     def terminate(self) -> float:
-        """SIGTERM; seconds until it has ended by itself."""
+        """Send SIGTERM; the seconds until it has ended."""
         began = time.monotonic()
         self.process.terminate()
         assert self.process.wait(HANG) == 0
         return time.monotonic() - began
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended."""
+        """Send SIGKILL unless it has ended."""
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process.kill()
@@ -132,7 +132,7 @@ class Supervisor:
 
 
 class Ending:
-    """An activity on a thread of its own: how it ended, and when."""
+    """An activity on a thread of its own, with its final error and the time of its end."""
 
     def __init__(self, steps: Iterator[Any]) -> None:
         self.error: BaseException | None = None
@@ -162,7 +162,7 @@ class Ending:
 
 
 def figures(facts: Any, quiet: Any = None) -> str:
-    """The lap of a client that stands by, for the table; beside a quiet lap if one is given."""
+    """A `stand_by` client's lap for the table, beside a quiet lap if one is given."""
     text = (
         f"{facts['rounds']} rounds, {facts['error'] or 'no error'},"
         f" p50 {facts['median_us']:.0f} p99 {facts['p99_us']:.0f} us"
@@ -175,7 +175,7 @@ def figures(facts: Any, quiet: Any = None) -> str:
 
 
 def _excuse() -> str:
-    """Why a client beside faults may be slow here; empty if it may not."""
+    """The reason why a client beside faults may be slow here; empty if there is no reason."""
     if not STRICT:
         return "not strict"
     cores = len(os.sched_getaffinity(0))
@@ -183,13 +183,13 @@ def _excuse() -> str:
 
 
 def quiet_lap(bystander: Client) -> Any:
-    """The lap of a client that stands by while nothing else is done."""
+    """The lap of a `stand_by` client while no fault is injected."""
     threading.Event().wait(LAP)
     return bystander.lap()
 
 
 def goes_on(bystander: Client) -> Any:
-    """Wait until a client that stands by has made a round since its last lap; what it reports of that."""
+    """Wait until a `stand_by` client has done a round since its last lap; its report."""
     deadline = time.monotonic() + HANG
     while True:
         facts = bystander.lap()
@@ -201,9 +201,9 @@ def goes_on(bystander: Client) -> Any:
 
 
 def check_undisturbed(quiet: Any, meanwhile: Any) -> None:
-    """A client beside faults sees no error; its p99 at most doubles if that is asked for.
+    """Check that a client beside faults gets no error; in strict mode, its p99 at most doubles.
 
-    That takes cores for it and for the faults, and a quiet machine.
+    Strict mode needs enough cores for the client and the faults, and a quiet machine.
     """
     assert not quiet["error"]
     assert not meanwhile["error"]
@@ -213,9 +213,9 @@ def check_undisturbed(quiet: Any, meanwhile: Any) -> None:
 
 
 def check_p99(what: str, milliseconds: Sequence[float], promised: float) -> None:
-    """Of 100 times 99 are within what is promised, if that is asked for.
+    """In strict mode, check that 99 of 100 times are within the documented time.
 
-    A busy machine cannot keep times; that nobody hangs is held by every wait's deadline.
+    A busy machine exceeds times; the deadline of every wait shows that no call hangs.
     """
     if STRICT and milliseconds:
         p99 = float(np.percentile(milliseconds, 99))
@@ -223,7 +223,7 @@ def check_p99(what: str, milliseconds: Sequence[float], promised: float) -> None
 
 
 def wait_until_gone(pid: int, since: float, seconds: float = SETTLED) -> float:
-    """Wait for the end of another's child; milliseconds that it took since the moment `since`."""
+    """Wait for the end of another process's child; the milliseconds from `since` to the end."""
     while is_running(pid):
         assert time.monotonic() - since < seconds, f"process {pid} is there after {seconds} s"
         threading.Event().wait(0.001)
@@ -231,7 +231,7 @@ def wait_until_gone(pid: int, since: float, seconds: float = SETTLED) -> float:
 
 
 def stop(pid: int) -> None:
-    """SIGSTOP, and wait until every thread has stopped."""
+    """Send SIGSTOP, and wait until every thread has stopped."""
     os.kill(pid, signal.SIGSTOP)
     wait_until_stopped(pid)
 
@@ -245,5 +245,5 @@ def wait_until_stopped(pid: int) -> None:
 
 
 def collect() -> None:
-    """Have the garbage collector close what is not used any more."""
+    """Make the garbage collector close unused objects."""
     gc.collect()

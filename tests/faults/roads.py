@@ -1,6 +1,6 @@
-"""Roads on which calls fail or which are interrupted: what a program does with nnburst from beginning to end.
+"""Defines roads: typical uses of nnburst from start to end, in which tests make calls fail or interrupt.
 
-Each is a generator: it makes what the road uses, yields the road, and closes what it has made.
+Each road is a generator: it makes its objects, yields a function that runs the road, and closes the objects.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Kept:
-    """Keeps what a road has made, to close it again: an interruption may have fallen into its end."""
+    """Keeps the objects of a road, to close them again after an interrupted end."""
 
     def __init__(self) -> None:
         self._made: list[Any] = []
@@ -65,7 +65,7 @@ def launching() -> Iterator[Road]:
 
 
 def preparing() -> Iterator[Road]:
-    """A model, executed every way, on a driver that is there."""
+    """A model that is prepared and executed in every way, on a running driver."""
     with nnburst.launch("reference") as device:
 
         def road(keep: Kept) -> None:
@@ -79,7 +79,7 @@ def preparing() -> Iterator[Road]:
 
 
 def submitting() -> Iterator[Road]:
-    """Requests of a burst that is there, two under way at once."""
+    """Requests of an open burst, two of them at a time."""
     with (
         nnburst.launch("reference") as device,
         device.prepare(sum_model()) as prepared,
@@ -103,7 +103,7 @@ def submitting() -> Iterator[Road]:
 
 
 def awaiting() -> Iterator[Road]:
-    """A burst in an event loop of its own each time."""
+    """A burst that is awaited, in a new event loop each time."""
     with (
         nnburst.launch("reference") as device,
         device.prepare(sum_model()) as prepared,
@@ -138,7 +138,7 @@ def planning() -> Iterator[Road]:
 
 
 def fencing() -> Iterator[Road]:
-    """An execution that waits for a fence, and one that makes one."""
+    """An execution that waits for a fence, and one that returns a fence."""
     with nnburst.launch("reference") as device, device.prepare(sum_model()) as prepared:
 
         def road(keep: Kept) -> None:
@@ -152,7 +152,7 @@ def fencing() -> Iterator[Road]:
 
 
 class _KeptInterface(CInterface):
-    """The C interface with errors for codes; what it makes is kept, and freed at the end."""
+    """The C interface with exceptions for error codes; its objects are kept, and freed at the end."""
 
     class _Handle:
         def __init__(self, c: CInterface, kind: str, handle: int) -> None:
@@ -183,7 +183,7 @@ def check_code(name: str, code: int) -> None:
 
 
 class _Faults(logging.Handler):
-    """Notes errors that the C interface had no code for: it logs them, and answers OP_FAILED."""
+    """Records errors without a code in the C interface, which logs them and returns OP_FAILED."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ class _Faults(logging.Handler):
 
 
 def calling_c() -> Iterator[Road]:
-    """Every way to compute of the C interface, from model to free."""
+    """The C interface: every way to compute, from model to free."""
     driver = DriverDevice(lambda: nnburst.launch("reference"), name="driver")
     faults = _Faults()
     logging.getLogger("nnburst.capi").addHandler(faults)
@@ -230,7 +230,7 @@ def calling_c() -> Iterator[Road]:
 
 
 def serving() -> Iterator[Road]:
-    """Inferences by a front that is up, by both of its protocols."""
+    """Inferences by a running front, by both of its protocols."""
     notes = Notes()
     logging.getLogger("nnburst").addHandler(notes)
     with front() as addresses, contextlib.closing(Client()) as client:

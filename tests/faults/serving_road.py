@@ -3,9 +3,9 @@
     python -m faults.serving_road client
     python -m faults.serving_road front CALL NUMBER FILE WORDS...
 
-The client reads lines `PROTOCOL ADDRESS NUMBER`, asks for NUMBER + 1 and writes a line: empty if that is what
-it got, else the status and the message of the error. The front runs as always, but one call of it fails; it
-writes to a file how many it has seen.
+The client reads lines `PROTOCOL ADDRESS NUMBER`, requests NUMBER + 1 and writes a line: empty for the right
+result, else the status and the message of the error. The front runs as usual, except that one call fails; it
+writes the number of calls so far to a file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TYPED = {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL", "503", "429", "500", 
 
 
 class NotTyped(Exception):
-    """An answer of a front, or something that it logs, that is no error of ours."""
+    """A front's answer or log entry has an error that is not one of nnburst's."""
 
 
 class Client:
@@ -60,10 +60,10 @@ class Client:
         return line.strip()
 
     def ask_until_right(self, addresses: dict[str, str]) -> None:
-        """Ask by each protocol, and again after errors of ours.
+        """Send a request by each protocol, and again after an error of nnburst's.
 
         Raises:
-            NotTyped: an error is none of ours, or they do not end.
+            NotTyped: an error is not one of nnburst's, or the errors do not end.
         """
         deadline = time.monotonic() + _PATIENCE
         for number, (protocol, address) in enumerate(addresses.items()):
@@ -81,7 +81,7 @@ class Client:
 
 
 class Notes(logging.Handler):
-    """Keeps what is logged with an exception that is not ours."""
+    """Keeps log entries with an exception that is not one of nnburst's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,8 @@ def driver() -> Iterator[str]:
 def words(address: str) -> list[str]:
     """Options of a front of the driver at `address`.
 
-    It has one lane: the first use of another one, which comes if two requests meet, maps memory that stays.
+    The front has one lane, since two requests at a time would first use another lane, which maps memory for
+    good.
     """
     places = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--lanes", "1"]
     return ["--connect", address, *places, "--model", "add=serving.networks:add"]

@@ -1,4 +1,4 @@
-"""Whatever descriptor a client hands over, the driver refuses it or uses it, lives on, and leaks none."""
+"""Whatever descriptor a client sends, the driver refuses or uses it, keeps running, and leaks none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` of clients: their driver gives everything back, and no other client notices."""
+"""`kill -9` of clients: their driver releases all their resources, and no other client notices."""
 
 from __future__ import annotations
 

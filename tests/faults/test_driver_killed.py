@@ -40,7 +40,7 @@ PROMISED = 10.0
 
 
 class Latency(NamedTuple):
-    """Milliseconds from the kill to DeadObject, and how late a timer fired just before."""
+    """Milliseconds from the kill to DeadObject, and the delay of a timer just before."""
 
     dead_object: float
     timer: float
@@ -65,9 +65,9 @@ def kill_amid(device: Device, activity: str, delay: float) -> Latency:
 
 
 def check_promise(latencies: Sequence[float]) -> None:
-    """The promise, if it is asked for.
+    """In strict mode, check the documented time.
 
-    A busy machine cannot keep times; that nobody hangs is held by every wait's deadline.
+    A busy machine exceeds times; the deadline of every wait shows that no call hangs.
     """
     if STRICT:
         assert np.percentile(latencies, 99) <= PROMISED

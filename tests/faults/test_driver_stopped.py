@@ -76,7 +76,7 @@ def test_request_that_was_out_when_the_driver_stopped_is_dropped(
 
 
 def check_in_flight(burst: Burst, pending: list[SubmittedRequest]) -> None:
-    """A submission that waited too long has its result still to come: nothing is lost."""
+    """Check that a submission that waited too long still gets its result."""
     for number, each in enumerate(pending):
         check_sum(each.result(PATIENCE).outputs[0], number)
 

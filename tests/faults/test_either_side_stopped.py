@@ -1,6 +1,6 @@
-"""Either side is stopped and goes on: missed deadlines at most, right results only, others served.
+"""Either side is stopped and continued: only missed deadlines and right results, and others are served.
 
-NNBURST_STOPPED says for how many seconds each time: 0.1 by default, more than an execution may take.
+NNBURST_STOPPED is the number of seconds of each stop: 0.1 by default, more than an execution may take.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LATEST = 0.03
 
 
 def goes_on(client: Client) -> int:
-    """Wait until a client that stands by has done something; its rounds."""
+    """Wait until a `stand_by` client has done a round; the number of its rounds."""
     deadline = time.monotonic() + HANG
     while time.monotonic() < deadline:
         facts = client.lap()

@@ -1,4 +1,4 @@
-"""Whatever call of a front fails, from its start to its end: it names the reason and ends, or it serves."""
+"""If any call of a front fails, from start to end, the front names the reason and ends, or it serves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACES, TRIED = ("all", CALLS) if IS_NIGHT else ("some", ("thread", "socket", "r
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Of a driver."""
+    """Address of a driver."""
     with driver() as found:
         yield found
 
@@ -43,7 +43,7 @@ def client() -> Iterator[Client]:
 def served(
     call: str, number: int, preloaded: Path, place: Path, address: str, client: Client
 ) -> tuple[int, list[str]]:
-    """Have the `number`-th call of a front fail: how many it made, and what was wrong."""
+    """Make the `number`-th call of a front fail; the number of its calls, and the faults found."""
     command = [sys.executable, "-m", "faults.serving_road", "front", call, str(number), str(place)]
     path = os.pathsep.join(sys.path)
     front = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The instrument itself: what it sees, and what it counts as left behind."""
+"""The footprint of a process: the resources that it shows, and the ones that count as leaked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Clients that take all that their quotas give: no more than is documented, and others are served.
+"""Clients that use up their quotas get no more than is documented, and others are served.
 
-NNBURST_CLIENTS says how many they are (2 by default; 200 take some ten minutes on two cores).
+NNBURST_CLIENTS is the number of these clients (2 by default; 200 take some ten minutes on two cores).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Greedy:
         )
 
     def wait(self) -> Any:
-        """The answers of all, once the last is there."""
+        """Wait for the answers of all clients."""
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
     def end(self) -> None:
-        """End them, unless they have ended."""
+        """End the clients unless they have ended."""
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()

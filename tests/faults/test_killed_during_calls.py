@@ -1,7 +1,7 @@
-"""`kill -9` of a driver amid every kind of call: its caller, or callback, gets the error once, at once.
+"""`kill -9` of a driver during every kind of call: the caller or callback gets one error, at once.
 
-The executors never finish, so each call is under way whenever the kill comes. Another way to execute
-is another entry of CALLS.
+The executors never finish, so each call is running at the time of the kill. A new way to execute needs an
+entry in CALLS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kill -9` of clients whose sequences have their states in the driver: memory comes back, others go on."""
+"""`kill -9` of clients with states of sequences in the driver: memory is freed, other clients go on."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def kill_among_sequences(
     chance: random.Random,
     row: Row,
 ) -> None:
-    """Kill some of so many clients; each compares every token that it gets.
+    """Kill some of `clients` clients, each of which compares every token that it gets.
 
-    When half of them are dead others take their places.
+    When half of them are killed, new ones replace them.
     """
 
     def begin(count: int) -> list[Client]:

@@ -1,4 +1,4 @@
-"""`kill -9` of a driver with much memory: the client learns of it before the kernel has taken that apart."""
+"""`kill -9` of a driver with much memory: the client notices before the kernel has freed that memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits from outside: each road gives a right result or an error of ours, in time, whatever is lacking."""
+"""Resource limits: each road gives a right result or a typed error in time, whatever is lacking."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def taken(
     without: tuple[str, ...] = (),
     **environment: str,
 ) -> str:
-    """The outcome of a road, without some of the environment: "" for a right result, else the error."""
+    """Run a road without some environment variables: "" for a right result, else the error."""
     place = tmp_path / "outcome"
     command = [*prefix, sys.executable, "-m", "faults.under_limits", road, str(place), *limits]
     inherited = {name: value for name, value in environ_of_tests().items() if name not in without}

@@ -1,4 +1,4 @@
-"""A `kill -9` leaves nothing that has a name, and no memory but that of the living processes."""
+"""A `kill -9` leaves no named object, and no memory but that of running processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever call fails, wherever a road is interrupted: errors of ours, nothing left, and it works again."""
+"""If any call fails, or a road is interrupted anywhere: typed errors, no leaks, and it works again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of these tests: what counts as a kill, and which times are asserted."""
+"""The tools of the fault tests: conditions for a kill, and the times that are asserted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Either end of a queue killed or stopped at random: a typed error at once, whole records, nothing left."""
+"""Either end of a queue is killed or stopped at random: a typed error at once, whole records, no leaks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ while True:
 
 
 class Forks:
-    """A process that forks those that are killed. A context manager."""
+    """A process that forks the processes to kill. A context manager."""
 
     def __init__(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -89,12 +89,12 @@ class Forks:
             self._process = Popen(command, pass_fds=[fd], env=environ_of_tests())
 
     def start(self, program: str, fds: Sequence[int] = ()) -> int:
-        """The pid of a process that runs it."""
+        """Start a process that runs `program`; its pid."""
         socket.send_fds(self._channel, [program.encode()], fds)
         return int(self._channel.recv(64))
 
     def start_peer(self, queue: MessageQueue, program: str) -> int:
-        """The pid of a process that runs it with the other end of `queue`."""
+        """Start a process that runs `program` with the other end of `queue`; its pid."""
         descriptor = f"descriptor = {msgspec.json.encode(queue.descriptor)!r}"
         return self.start(descriptor + PEER + program, [queue.memories[0].fd])
 
@@ -107,7 +107,7 @@ class Forks:
 
 
 def check(records: np.ndarray, first: int) -> None:
-    """Records from `first` on, each whole."""
+    """Check that records are whole and numbered from `first` on."""
     numbers = np.arange(first, first + len(records), dtype="<u8")
     assert (records["number"] == numbers).all()
     assert (records["again"] == numbers[:, None]).all()

@@ -1,4 +1,4 @@
-"""Signal handlers that raise at any moment, also two at once, leave a burst usable by every way to run it."""
+"""Signal handlers that raise at any moment, even two at once, leave a burst usable in every way."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def burst(device: nnburst.Device) -> Iterator[Burst]:
 
 
 def collect_all(burst: Burst) -> None:
-    """Until nothing is under way any more, whatever became of it."""
+    """Collect results until no request is pending, whatever the outcomes are."""
     while burst._core.pending:
         with contextlib.suppress(nnburst.GeneralFailure):
             burst._core.pending[0].result(20)
 
 
 def submitted(request: Any) -> Any:
-    """Submit once the driver is done with what an interrupted call left, which counts against the limit."""
+    """Submit after the driver has finished the requests of an interrupted call, which count in the limit."""
     taken: list[Any] = []
 
     def is_taken() -> bool:

@@ -1,4 +1,4 @@
-"""A client that outlives its drivers prepares once for each death, and every result is right."""
+"""A client that recovers from killed drivers prepares once for each kill, and every result is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Too few descriptors, threads or addresses: errors of ours, nothing leaked, and the next call works."""
+"""Too few descriptors, threads or addresses: typed errors, no leaks, and the next call works."""
 
 from __future__ import annotations
 

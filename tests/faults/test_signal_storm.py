@@ -1,4 +1,4 @@
-"""A signal each millisecond during every kind of call: nothing is cut short, lost or wrong."""
+"""A signal each millisecond during every kind of call: no call is cut short, no result lost or wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIMIT = 2000
 
 
 class Storm:
-    """Makes signals, and counts those that a Python handler has seen."""
+    """Sends signals, and counts those that a Python handler has received."""
 
     def __init__(self) -> None:
         self.heard = 0
@@ -47,13 +47,13 @@ class Storm:
             self.rest()
 
     def rage(self, count: int = -1) -> None:
-        """A signal each millisecond from now on, `count` of them or for ever."""
+        """Start a signal each millisecond, `count` of them or without end."""
         self._last = self.heard + count if count > 0 else -1
         if count:
             signal.setitimer(signal.ITIMER_REAL, PERIOD, PERIOD)
 
     def rest(self) -> None:
-        """No more signals until the next `rage`."""
+        """Stop the signals until the next `rage`."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

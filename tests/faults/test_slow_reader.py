@@ -1,4 +1,4 @@
-"""A client that does not read its results loses its burst, and no other client loses anything."""
+"""A client that does not read its results loses its burst, and no other client is affected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fill(burst: Burst) -> list[object]:
 
 
 def end_of(burst: Burst) -> str:
-    """Why the burst has ended; waits for it."""
+    """Wait for the end of the burst; the reason."""
     pause = threading.Event()
     for _ in range(int(HANG / 0.01)):
         try:

@@ -1,4 +1,4 @@
-"""Clients that take nothing of what is there for them: others are served, and a driver ends all the same."""
+"""Clients that never read their answers: others are served, and the driver can still end."""
 
 from __future__ import annotations
 

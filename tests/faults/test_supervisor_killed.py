@@ -34,7 +34,7 @@ PROMISED_SERVED = 1000.0
 
 
 class Visitor:
-    """Knocks at a driver's socket until it is let in."""
+    """Connects to a driver's socket repeatedly until it is accepted."""
 
     def __init__(self, address: Path) -> None:
         self._address = str(address)
@@ -53,7 +53,7 @@ class Visitor:
                     self._at = time.monotonic()
 
     def wait(self) -> float:
-        """When it was let in."""
+        """Wait for the connection; its time."""
         self._thread.join(HANG)
         return self._at
 

@@ -1,4 +1,4 @@
-"""Descriptors beside every message, as many as the kernel lets through: none stays with the driver."""
+"""As many surplus descriptors with every message as the kernel allows: the driver keeps none."""
 
 from __future__ import annotations
 

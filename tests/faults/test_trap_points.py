@@ -1,7 +1,7 @@
-"""Death at the named points of csrc/trap.h, in a build that has them: between claim, copy, commit and wake.
+"""Kills at the named points of csrc/trap.h, in a build that has them: between claim, copy, commit and wake.
 
-If a client dies, its worker goes and a bystander notices nothing; if a driver dies, its client gets
-DeadObject. Until then every result is right: nobody ever sees part of a packet.
+If a client dies, its worker ends and other clients are not affected; if a driver dies, its client gets
+DeadObject. Until then every result is right: no process ever reads part of a packet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROUNDS = max(1, KILLS // len(POINTS))
 
 @pytest.fixture(scope="module")
 def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with this very package, built with traps."""
+    """A folder with this package, built with traps."""
     folder = tmp_path_factory.mktemp("trapped")
     ignore = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "src" / "nnburst", folder / "nnburst", ignore=ignore)

@@ -1,4 +1,4 @@
-"""Objects that were not closed are given up all the same, by driver and client."""
+"""Objects that were not closed are released nevertheless, by driver and client."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Takes one road under a limit from outside, and writes what came of it to a file.
+"""Runs one road under a resource limit, and writes its outcome to a file.
 
     python -m faults.under_limits ROAD FILE [LIMIT=VALUE]
 
-A limit is set once everything is imported; what is wanted before is its starter's to set. The file gets an
-empty line for a right result, else the error's type and message.
+A limit is set after all imports; the caller sets limits that are needed earlier. The file gets an empty line
+for a right result, else the error's type and message.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def compile_model() -> None:
 
 
 def drive(name: str) -> None:
-    """One of the roads on which calls fail."""
+    """Run one of the roads in `roads.py`."""
     around = ROADS[name]()
     road = next(around)
     kept = Kept()
@@ -87,7 +87,7 @@ def limit(what: str) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the command; see the module."""
     stuck = Path(sys.argv[2] + ".stuck").open("w")  # noqa: SIM115 - to the end
     faulthandler.dump_traceback_later(GUARD, exit=True, file=stuck)
     warnings.simplefilter("ignore")

@@ -26,7 +26,7 @@ def scalar(kind: OperandType = OperandType.INT32) -> OperandDescription:
 
 
 class Built:
-    """A model that is being built, by fewer words."""
+    """A shorter interface for building a model."""
 
     def __init__(self) -> None:
         self.model = Model()

@@ -1,4 +1,4 @@
-"""ComputingDevice: a device of the framework in this process, as fast to make as a test needs."""
+"""Has a device of the framework that computes in this process and is quick to make."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ComputingDevice:
 
     Attributes:
         executed: how many executions it has had.
-        on_execute: what an execution comes to instead of a result; None computes. Set it at any time.
+        on_execute: the outcome of each execution instead of a result; None computes. May be set at any time.
         on_prepare: the error of each preparation; None prepares.
     """
 
@@ -41,7 +41,7 @@ class ComputingDevice:
         cost: float = 0.5,
         feature_level: FeatureLevel = FeatureLevel.AIDL_V4,
     ) -> None:
-        """Answer so from now on."""
+        """Begin a device with these answers."""
         self.name: Final = name
         self.feature_level: Final = feature_level
         self.capabilities: Final[Capabilities] = uniform(cost)
@@ -52,7 +52,7 @@ class ComputingDevice:
         self.on_prepare: Callable[[Model], NnburstError | None] = lambda _model: None
 
     def supports_extension(self, name: str) -> bool:  # noqa: ARG002
-        """It has none."""
+        """False: the device has no extensions."""
         return False
 
     def supported_operations(self, model: Model, pools: Sequence[Pool]) -> list[bool]:  # noqa: ARG002
@@ -85,7 +85,7 @@ class ComputingDevice:
         """Return at once."""
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing, since the device holds no resources."""
 
 
 class _ComputingPart:
@@ -97,7 +97,7 @@ class _ComputingPart:
     died_ns: Final = None
 
     def revive(self) -> None:
-        """Nothing: it lives as long as this process."""
+        """Do nothing, since the device cannot die."""
 
     def execute(self, inputs: list[Argument], outputs: list[Argument], options: Options) -> Outcome:
         self._device.executed += 1

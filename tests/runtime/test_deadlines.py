@@ -1,4 +1,4 @@
-"""A timeout is a timeout: nothing that goes on behind a call makes it longer, whatever becomes of drivers."""
+"""Timeouts hold: no work behind a call delays it, whatever happens to drivers."""
 
 from __future__ import annotations
 

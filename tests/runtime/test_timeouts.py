@@ -1,4 +1,4 @@
-"""The same timeouts are taken, and the same refused, by every road."""
+"""Every way to execute accepts the same timeouts and refuses the same ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors that put the attributes they were given into their output, for drivers of the tests."""
+"""Has executors whose output shows the attributes that they were given, for drivers of the tests."""
 
 from __future__ import annotations
 

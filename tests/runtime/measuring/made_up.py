@@ -1,4 +1,4 @@
-"""Devices of known cost under a clock of their own, and every plan that there is for a model."""
+"""Simulates devices of known cost under a virtual clock, and lists every plan of a model."""
 
 from __future__ import annotations
 

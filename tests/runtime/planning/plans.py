@@ -1,4 +1,4 @@
-"""Plans for tests: a model, made-up devices, and what the planner makes of them."""
+"""Makes plans for tests from a model and simulated devices."""
 
 from __future__ import annotations
 
