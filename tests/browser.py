@@ -1,4 +1,4 @@
-"""Debian's Chromium, headless, as tests of pages need it: what a page logs, asks for, and looks like."""
+"""Runs Debian's Chromium headless, for tests of a page's log, requests and appearance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Page:
 
     Attributes:
         console: errors and warnings that it logged.
-        requests: addresses that it asked for.
+        requests: addresses that it requested.
     """
 
     def __init__(self, to_browser: int, from_browser: int) -> None:

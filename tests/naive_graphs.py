@@ -86,7 +86,7 @@ def _results(
 def _repeated(
     vector: Vector, condition: VectorGraph, body: VectorGraph, given: Sequence[Value]
 ) -> list[Value]:
-    """The values after the last turn."""
+    """The values after the last round."""
     values = list(given)
     for _ in range(_TURNS):
         if not _outputs(vector, condition, values)[0].array.any():

@@ -1,4 +1,4 @@
-"""Plugins for engines, and programs in C that load them, compiled with the sanitizers."""
+"""Compiles plugins for engines, and programs in C that load them, with the sanitizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that a test runs in a process of their own."""
+"""Runs programs of tests in processes of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def driver_environ_of_tests() -> dict[str, str]:
 
 
 def run_program(code: str) -> str:
-    """Run Python code that may import what tests may, to its end; its output, and its errors behind it."""
+    """Run Python code that may import what tests may; its output, followed by its standard error."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Plain English: words that do not come back."""
+"""Plain English: words that must not be used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE lists the files that a call walks through, as measured in both processes."""
+"""ARCHITECTURE lists the files that a call goes through, as measured in both processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRIES: Final = 2000
 
 
 class Stage(NamedTuple):
-    """A device whose driver notes its stacks as this process does, and a model for it."""
+    """A device whose driver records its stacks as this process does, and a model for it."""
 
     device: nnburst.Device
     model: nnburst.Model
@@ -73,7 +73,7 @@ def adder() -> nnburst.Model:
 
 
 def listed(walk: str) -> list[str]:
-    """The files of a walk in ARCHITECTURE, whose number stands beside them."""
+    """The files of a walk in ARCHITECTURE; their number is checked."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     row = re.search(rf"^\| {re.escape(walk)} \| (\d+) \| (.*) \|$", text, re.MULTILINE)
     assert row is not None
@@ -89,7 +89,7 @@ def assert_walk(
     through: str = "",
     begin: Callable[[], object] = lambda: None,
 ) -> None:
-    """Repeat the call, each after `begin`, until it took the listed road: a busy machine takes others."""
+    """Repeat `begin` and the call until it takes the listed way; on a busy machine it may take others."""
     expected = {file for file in listed(name) if file.endswith(".py")}
     ways = set()
     for _ in range(TRIES):

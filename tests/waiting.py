@@ -1,4 +1,4 @@
-"""Waits for conditions of other threads and processes, which notify none, and for errors of calls."""
+"""Waits for conditions of other threads and processes by polling, and for errors of calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60.0, pause: float = 0.002) -> None:
-    """Return once `condition` holds, which is looked at after each pause; fail after `seconds`."""
+    """Poll until `condition` holds, with a pause between two checks; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     turn = threading.Event()
     while not condition():
@@ -17,7 +17,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0, pause: floa
 
 
 def error_of(call: Callable[[], object], seconds: float = 60.0) -> str:
-    """The text of the error that a call raises; fail if it raises none, or takes longer than `seconds`."""
+    """The text of the error that a call raises; fail without an error, or after `seconds`."""
     found: list[str] = []
 
     def run() -> None:

@@ -23,7 +23,7 @@ NETWORKS = tuple(
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """A service that a file's tests share; they kill nothing but their own workers."""
+    """A service that the tests of a file share; they kill only their own workers."""
     with Service(*NETWORKS, "add@3=serving.networks:both") as service:
         yield service
 

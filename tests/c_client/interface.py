@@ -1,4 +1,4 @@
-"""libnnburst.so as tests call it: by cffi, from the declarations of its own header."""
+"""Calls libnnburst.so by cffi, with the declarations of its own header."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Failed(Exception):
     """A call did not return NO_ERROR.
 
     Attributes:
-        code: what it returned.
-        text: of nnburst_error_message.
+        code: the returned code.
+        text: text of nnburst_error_message.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -50,7 +50,7 @@ class Failed(Exception):
 
 
 def made(function: Any, *arguments: Any) -> Any:
-    """The pointer that a function leaves in its last argument, a pointer to a pointer."""
+    """The pointer that a function writes to its last argument, a pointer to a pointer."""
     kind = ffi.typeof(function).args[-1]
     found = ffi.new(kind)
     check(function(*arguments, found))

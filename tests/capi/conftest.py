@@ -1,4 +1,4 @@
-"""C and C++ programs against libneuralnetworks.so: compiled and run by the tests."""
+"""Compiles and runs C and C++ programs against libneuralnetworks.so."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def compiled(
     """Compile C, or C++ if the compiler's name has a +; skips without compiler or library.
 
     Args:
-        text: of the source, which lies beside the program.
-        program: its path.
-        compiler: its name.
-        library: what the program is linked to.
+        text: text of the source, which is written beside the program.
+        program: path of the program.
+        compiler: name of the compiler.
+        library: library that the program is linked to.
         words: further options of the compiler.
-        libraries: what follows the source.
+        libraries: linker options after the source.
     """
     command = found_compiler(compiler)
     if command is None:

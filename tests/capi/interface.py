@@ -1,4 +1,4 @@
-"""libneuralnetworks.so by ctypes, in the interpreter that runs the tests."""
+"""Calls libneuralnetworks.so by ctypes, in the interpreter that runs the tests."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Addition:
         return self._computed(self.execution, value, way)
 
     def compute_once(self, value: float) -> int:
-        """The same over the burst by an execution of its own, made and freed."""
+        """The code of the same computation over the burst, by an execution that is made and freed."""
         execution = self.c.make("Execution_create", self.compilation)
         self.set_arguments(execution)
         code = self._computed(execution, value, "burstCompute")
@@ -130,7 +130,7 @@ class Addition:
     def compute_shared(
         self, shared: SharedTensors, value: float, rows: tuple[int, int, int]
     ) -> int:
-        """The same with a, b and y in rows of a memory."""
+        """The code of the same computation with a, b and y in rows of a memory."""
         execution = self.c.make("Execution_create", self.compilation)
         for name, index, row in zip(("Input", "Input", "Output"), (0, 1, 0), rows, strict=True):
             self.c.call(f"Execution_set{name}FromMemory", execution, *shared.argument(index, row))
@@ -151,7 +151,7 @@ class SharedTensors:
 
     Attributes:
         memory: its handle.
-        rows: what lies in it.
+        rows: the tensors in it.
     """
 
     def __init__(self, c: CInterface, rows: int, *, sealed: bool = True) -> None:
@@ -189,7 +189,7 @@ def argument(
 
 
 def tensor_type(*dimensions: int) -> OperandType:
-    """That of a tensor of floats."""
+    """The type of a tensor of floats."""
     return OperandType(
         FLOATS, len(dimensions), (ctypes.c_uint32 * len(dimensions))(*dimensions), 0, 0
     )

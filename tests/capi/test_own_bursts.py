@@ -402,7 +402,7 @@ def test_an_execution_computed_by_c_answers_as_any(c: CInterface, addition: Addi
 
 @pytest.fixture
 def always_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have all be quick, whatever else the machine does, and keep bursts over any pause."""
+    """Make all executions count as quick on any machine, and keep bursts over any pause."""
     monkeypatch.setattr(cached_requests, "QUICK_NS", 10**18)
     monkeypatch.setattr(cached_requests, "PROMISING_NS", 2**64 - 1)
     monkeypatch.setattr(own_bursts, "_LOOK", 3600.0)

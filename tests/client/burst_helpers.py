@@ -1,4 +1,4 @@
-"""Helpers for tests of bursts: models, and a driver that stands still at will."""
+"""Provides helpers for tests of bursts: models, and drivers that can be stopped."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def held_by(device: Device) -> Footprint:
 
 @contextlib.contextmanager
 def standing_still(device: Device) -> Iterator[None]:
-    """The driver computes nothing inside; afterwards it goes on."""
+    """Stop the driver in the `with` block, and continue it afterwards."""
     os.kill(device.pid, signal.SIGSTOP)
     try:
         wait_for(lambda: _is_stopped(device.pid))
@@ -97,7 +97,7 @@ def standing_still(device: Device) -> Iterator[None]:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether every thread of a process has come to a halt; the signal only asks for it."""
+    """Whether every thread of a process has stopped, which takes a moment after the signal."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     states = [(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads]
     return set(states) == {"T"}

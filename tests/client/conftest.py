@@ -1,4 +1,4 @@
-"""Driver processes and small models."""
+"""Fixtures with driver processes and small models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_model(
 
 @pytest.fixture(scope="session")
 def device() -> Iterator[Device]:
-    """A driver that computes, shared by tests that do it no harm."""
+    """A driver that computes, shared by tests that do not end it."""
     with nnburst.launch("reference") as launched:
         yield launched
 

@@ -1,4 +1,4 @@
-"""State of the machine of `test_life_cycle.py`: closed and dead objects, and those that depend on them."""
+"""Models the state of `test_life_cycle.py`: closed and dead objects, and those that depend on them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def sum_model() -> Model:
 
 @dataclass(eq=False, repr=False)
 class Thing:
-    """An object under test, and what should be true of it.
+    """An object under test, and its expected state.
 
     Attributes:
-        real: the object; None once nobody has it any more.
-        hangs_on: what it cannot be used without: closed or dead with any of them.
-        closed: it was closed itself.
-        dead: its process was killed.
+        real: the object; None once it is not referred to any more.
+        hangs_on: objects that it depends on: if one of them is closed or dead, so is this one.
+        closed: whether it was closed itself.
+        dead: whether its process was killed.
     """
 
     real: Any
@@ -76,8 +76,8 @@ class Driver(Thing):
 class Pool(Thing):
     """A pool, and a view of it that stays whatever happens to the pool.
 
-    It hangs on nothing: it is the client's memory. `home` is the device that made it, `requests` how many
-    were bound in it, each with memory of its own.
+    A pool depends on nothing, since it is the client's memory. `home` is the device that made it, `requests`
+    the number of requests that were bound in it, each with memory of its own.
     """
 
     home: Thing | None = None
@@ -121,7 +121,7 @@ class Repeated(Thing):
 
 @dataclass(eq=False, repr=False)
 class Kept(Thing):
-    """A buffer of the driver's: for which model, and what each element of it should be (None: nothing)."""
+    """A buffer of the driver, its model, and the expected value of its elements (None: uninitialised)."""
 
     model: Thing | None = None
     number: int | None = None
@@ -129,7 +129,7 @@ class Kept(Thing):
 
 @dataclass(eq=False, repr=False)
 class Outcome(Thing):
-    """Something under way: what should come of it, and whether it has."""
+    """A pending execution, its expected result, and whether it was fetched."""
 
     value: int = 0
     fetched: bool = False
@@ -147,13 +147,13 @@ def attempt(
     """The result of `work`; if it must fail, check that it fails as it should, and return None.
 
     Args:
-        work: uses `things`.
-        things: without any of which it cannot work.
-        may_work: it was begun before any of them was closed or died, so it may have got through.
-        refused: what it must raise if nothing is closed or dead, and may otherwise.
+        work: a call that uses `things`.
+        things: objects that it needs.
+        may_work: whether it may succeed although one is closed or dead, since it was begun before that.
+        refused: error that it must raise if nothing is closed or dead, and may raise otherwise.
 
     Raises:
-        AssertionError: it fails with another error than what has happened explains, or works all the same.
+        AssertionError: it fails with an unexpected error, or succeeds where it must fail.
     """
     closed = any(thing.is_closed for thing in things)
     dead = any(thing.is_dead for thing in things)

@@ -1,4 +1,4 @@
-"""A driver in this process whose executor is in the test's hands."""
+"""Has a driver in this process whose executor the test controls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Execution(executor_base.Execution):
 
 
 class Prepared(executor_base.Prepared):
-    """A model of the script's."""
+    """A model that the script prepared."""
 
     def __init__(self, script: Script, priority: Priority) -> None:
         self.script, self.priority = script, priority
@@ -113,7 +113,7 @@ class ScriptedDriver:
             pass
 
     def die(self) -> None:
-        """End the connection, as its client sees it if a driver dies."""
+        """End the connection as if the driver had died."""
         self.channel.shutdown()
 
     def __enter__(self) -> Self:
@@ -140,5 +140,5 @@ class Gate:
         assert self.opened.wait(HANG)
 
     def wait(self) -> None:
-        """Until a thread has come."""
+        """Wait until a thread has arrived."""
         assert self.reached.acquire(timeout=HANG)

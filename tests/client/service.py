@@ -1,4 +1,4 @@
-"""A service of named networks, as `nnburst serve` starts it, that tests may kill and start again."""
+"""Starts a service of named networks as `nnburst serve` does, which tests may kill and start again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Service:
 
     Attributes:
         address: path of its socket.
-        executor: name of the one that it has.
+        executor: name of its executor.
     """
 
     def __init__(self, *networks: str, executor: str = "serving.networks:Obedient") -> None:

@@ -54,7 +54,7 @@ def wait_until_gone(reference: weakref.ref[Any]) -> None:
 
 
 def is_free(device: Device, model: Model) -> bool:
-    """Whether no prepared model lives in the driver."""
+    """Whether the driver has no prepared model."""
     return all(device.supported_operations(model))
 
 

@@ -28,7 +28,7 @@ class Interruption(BaseException):
 def interrupt_after(number: int, owner: type) -> Callable[[], bool]:
     """Raise after the `number`-th C call in methods of `owner`, where Python looks for signals.
 
-    What this returns stops it, and says whether that has happened.
+    Returns a function that stops this and returns whether it has raised.
     """
     codes = {value.__code__ for value in vars(owner).values() if isinstance(value, FunctionType)}
     codes |= {inner for code in codes for inner in code.co_consts if isinstance(inner, CodeType)}

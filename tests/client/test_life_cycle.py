@@ -1,6 +1,6 @@
 """Any order of opening, using, closing and dying, against `life_cycle.py`'s model of what should be there.
 
-Some lives by default; `NNBURST_LIVES=2000` makes a long run of it.
+There are few runs by default; `NNBURST_LIVES=2000` makes many.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def four(number: int) -> np.ndarray:
 
 
 def one(kind: str) -> Any:
-    """Draws what the machine has of a kind."""
+    """Draws one of the machine's objects of a kind."""
     return st.runner().flatmap(lambda machine: st.sampled_from(machine.there(kind)))
 
 
 def step(of: str, **others: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A rule about something that the machine has."""
+    """A rule that takes one of the machine's objects."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         there = precondition(lambda self: bool(self.there(of)))
@@ -75,7 +75,7 @@ def step(of: str, **others: Any) -> Callable[[Callable[..., None]], Callable[...
 
 
 def warm_up(device: Device) -> None:
-    """Use a driver once, for what it keeps from its first use on: it watches fences on one thread."""
+    """Use a driver once, since its first use starts things that stay, such as the thread for fences."""
     fence, signaller = SyncFence.create()
     with device.prepare(sum_model()) as prepared, fence:
         launched = execute_fenced(prepared, [four(1), four(1)], wait_for=[fence], timeout=LONG)
@@ -86,7 +86,7 @@ def warm_up(device: Device) -> None:
 
 
 class LifeCycle(RuleBasedStateMachine):
-    """Drivers of this process, launched and connected to, and everything that hangs on them."""
+    """Launched and connected drivers of this process, with all objects that depend on them."""
 
     served: ClassVar[Served]
 
@@ -98,7 +98,7 @@ class LifeCycle(RuleBasedStateMachine):
         self.numbers = itertools.count(1)
 
     def keep(self, kind: str, thing: Thing) -> None:
-        """Have it used from now on, if it was made at all."""
+        """Use the object from now on, if it was made."""
         if thing.real is not None:
             self.kinds[kind].append(thing)
 
@@ -388,7 +388,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @step(of="submitted")
     def fetch_submitted(self, of: Outcome) -> None:
-        """Also if a pool of it was closed meanwhile: what is out may still be waited for."""
+        """Fetch a submitted request, even if one of its pools was closed in the meantime."""
         assert of.bound is not None
         burst = of.bound.burst
         assert burst is not None
@@ -398,7 +398,7 @@ class LifeCycle(RuleBasedStateMachine):
         self.fetch(of, looks=of.run == of.bound.runs)
 
     def write_inputs(self, bound: Bound) -> None:
-        """Its memory is there whatever is closed or dead."""
+        """Write inputs of a bound request, whose memory exists whatever is closed or dead."""
         bound.number = next(self.numbers)
         bound.real.inputs[0][...] = bound.number
 
@@ -415,7 +415,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
-        """It is not referred to any more, and was not closed."""
+        """Drop the last reference to an object that was not closed."""
         kinds = ("buffers", "bursts", "requests", "submitted", "aidl_bursts", "reusables")
         kinds += ("executions", "preparations", "fenced")
         things = [thing for kind in kinds for thing in self.there(kind)]
@@ -449,7 +449,7 @@ class LifeCycle(RuleBasedStateMachine):
             assert result.outputs[0].tolist() == [of.value] * 4
 
     def teardown(self) -> None:
-        """A client that has closed all holds nothing, here and in every driver."""
+        """Check that a client without open objects holds no resources, here and in every driver."""
         drivers = self.kinds.pop("devices", [])
         for thing in itertools.chain(*self.kinds.values()):
             self.drop(thing)
@@ -468,7 +468,7 @@ class LifeCycle(RuleBasedStateMachine):
 
     @staticmethod
     def drop(thing: Any, *, close: bool = True) -> None:
-        """Keep no part of it."""
+        """Drop all references to an object's parts."""
         if getattr(thing, "signaller", None) is not None:
             thing.signaller.signal()
             thing.signaller.close()

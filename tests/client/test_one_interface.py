@@ -28,7 +28,7 @@ Open = Callable[..., nnburst.Burst]
 
 @dataclass
 class Roads:
-    """A function for each road that opens a burst, and what kills the driver behind it."""
+    """For each way to open a burst, a function that opens one, and one that kills the driver behind it."""
 
     of: dict[str, Open]
     devices: dict[str, nnburst.Device]

@@ -39,7 +39,7 @@ HANG = 10.0
 
 
 class LateReader(Channel):
-    """A channel whose receiver learns of the end only when it is allowed to."""
+    """A channel whose receiver notices the end only when the test allows it."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__(connected)
@@ -143,7 +143,7 @@ def test_signals_that_keep_coming_stretch_no_wait(replies: _ReplyReader) -> None
 
 
 class Peer:
-    """A connection, and the other end of its channel in the test's hands."""
+    """A connection, and the other end of its channel, which the test controls."""
 
     def __init__(self, kind: Callable[[socket.socket], Channel] = Channel) -> None:
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -152,7 +152,7 @@ class Peer:
         self.connection = Connection(self.ours, "the driver")
 
     def hear(self) -> tuple[int, Message]:
-        """The next call."""
+        """Receive the next call."""
         incoming = self.theirs.receive(HANG)
         incoming.fds.close()
         return incoming.id, decode_call(incoming.body)

@@ -352,7 +352,7 @@ def test_end_is_notified_once_and_at_once_to_latecomers(ends: Ends) -> None:
 
 
 class HeldChannel(Channel):
-    """Receives, and hands out what it received only when asked to."""
+    """Receives messages, and returns them only when the test asks for them."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__(connected)

@@ -46,7 +46,7 @@ COMPUTING = EXECUTORS[1:]
 
 
 def device(name: str) -> Device:
-    """As another process of the same version has it."""
+    """A device as in another process of the same version."""
     return Device(name, find_executor(name)())
 
 

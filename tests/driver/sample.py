@@ -11,7 +11,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "driver_c"
 
 
 def compile_example(folder: Path, *words: str) -> None:
-    """Run the example's Makefile; what it makes lies in `folder`."""
+    """Run the example's Makefile, with its results in `folder`."""
     command = ["make", "-s", "-C", str(EXAMPLE), f"OUT={folder}", f"EXECUTOR_CFLAGS=-I{INCLUDE}"]
     done = subprocess.run([*command, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

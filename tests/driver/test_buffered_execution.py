@@ -91,7 +91,7 @@ class Adder(Executor, Prepared, Execution):
 def sums(
     dimensions: Sequence[int] = (4,), outputs: int = 1, output: Sequence[int] | None = None
 ) -> Model:
-    """RELU once for each output; the executor does what it likes."""
+    """RELU for each output; the executor ignores it."""
     builder = ModelBuilder()
     x = builder.input(_FLOATS, dimensions)
     for _ in range(outputs):

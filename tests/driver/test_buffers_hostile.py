@@ -1,4 +1,4 @@
-"""Buffers in the hands of a client that follows no rules."""
+"""Buffers of a client that follows no rules."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def any_length() -> Model:
 
 
 class Racer:
-    """Copies, executes and closes whatever buffers there are, against all others who do the same."""
+    """Copies, executes and closes any buffers, in competition with other racers."""
 
     def __init__(self, device: Device, model: PreparedModel, number: int) -> None:
         self._device, self._model = device, model

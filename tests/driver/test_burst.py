@@ -1,4 +1,4 @@
-"""The driver's side of a burst: what it answers, what it remembers, and what ends it."""
+"""The driver's side of a burst: its answers, the memory that it keeps, and the faults that end it."""
 
 from __future__ import annotations
 

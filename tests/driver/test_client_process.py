@@ -95,7 +95,7 @@ print("done", flush=True)
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Callable[[], list[int]]]]:
-    """A driver's address, and who its workers are."""
+    """A driver's address, and a function for the pids of its workers."""
     address = str(tmp_path / "here")
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "nnburst.driver", "--executor", "null", "--serve", address],
@@ -111,7 +111,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Callable[[], list[int]]]]:
 
 @pytest.fixture
 def run() -> Iterator[Callable[..., Any]]:
-    """Starts clients, which have done their part once they have printed that."""
+    """Starts clients, which print a line when they are done."""
     started: list[Any] = []
 
     def start(code: str, *arguments: str) -> Any:
@@ -305,7 +305,7 @@ def prepared() -> Iterator[PreparedModel]:
 
 
 class _WakeupSocket(WakeupSocket):
-    """A client's that puts what it holds into the queue of the driver's end."""
+    """A client's socket that sends its descriptors into the queue of the driver's end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -408,7 +408,7 @@ def test_another_executor_opens_nothing(saved: Callable[..., Files]) -> None:
 
 
 class Forgetful(NullExecutor):
-    """Cannot keep the models that it prepares, though it can in general."""
+    """A caching executor that cannot cache the models that it prepares."""
 
     def prepare(self, *args: object) -> NullPrepared:  # type: ignore[override]
         return Unkept(*args[:1])  # type: ignore[arg-type]
@@ -430,7 +430,7 @@ def test_a_model_that_cannot_be_kept_leaves_nothing_to_load(
 
 
 class Failing(NullExecutor):
-    """Fails when it is asked what to keep."""
+    """An executor whose `to_cache` fails."""
 
     def prepare(self, *args: object) -> NullPrepared:  # type: ignore[override]
         return Broken(*args[:1])  # type: ignore[arg-type]
@@ -451,7 +451,7 @@ def test_an_executor_that_fails_to_say_what_to_keep_is_only_logged(
 
 def test_an_executor_without_caching_needs_no_files(tmp_path: Path) -> None:
     class Bare(Executor):
-        """An executor with nothing beyond what every executor has."""
+        """An executor without optional abilities."""
 
         name = "bare"
 

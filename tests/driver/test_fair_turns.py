@@ -1,4 +1,4 @@
-"""Whose turn it is on a device that several clients share."""
+"""Turns on a device that several clients share."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from nnburst.hal.enums import ErrorStatus, Priority
 
 
 class Ready:
-    """A bound execution that has nothing to do."""
+    """A bound execution that succeeds at once."""
 
     native = None
 

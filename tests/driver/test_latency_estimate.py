@@ -59,7 +59,7 @@ def test_job_that_raises_is_timed_too() -> None:
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
-    """Released when an execution has been noted, which is after its answer was sent."""
+    """Released when an execution has been recorded, which is after its answer was sent."""
     note, released = LatencyEstimate.note, threading.Semaphore(0)
 
     def note_and_release(self: LatencyEstimate, nanoseconds: float) -> None:

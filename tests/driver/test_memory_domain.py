@@ -45,7 +45,7 @@ def add(
     scale: float = 0.0,
     zero_point: int = 0,
 ) -> Model:
-    """Two inputs, and a scalar as a third: which fused activation."""
+    """An ADD of two inputs, with the fused activation as a third input."""
     builder = ModelBuilder()
     a, b, c = (
         make(kind, dimensions, scale=scale, zero_point=zero_point)
@@ -57,7 +57,7 @@ def add(
 
 @dataclass
 class Driver:
-    """A live driver: calls, and what they were answered."""
+    """A running driver: calls, and their answers."""
 
     raw: Any
     models: dict[Any, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A worker that its client has taken over harms neither the owner of the device nor other clients."""
+"""A worker under its client's control harms neither the owner of the device nor other clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BYTES = 24
 
 
 class Peer:
-    """A worker's end of its connection to the owner, by which anything can be said."""
+    """A worker's end of its connection to the owner, over which a test sends anything."""
 
     def __init__(self, device: Device, turns: FairTurns) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

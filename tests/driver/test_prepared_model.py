@@ -1,4 +1,4 @@
-"""A driver's prepared model in this process: what it asks of an executor, and what it makes of answers."""
+"""A driver's prepared model in this process: its calls of an executor, and its use of the answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from nnburst.hal.types import OutputShape, Request, RequestArgument
 
 
 class Spy(Executor, Prepared, Execution):
-    """An executor that remembers what it was asked and answers what a test wants."""
+    """An executor that records its calls and gives the answers of a test."""
 
     name = "spy"
     native: NativeCall | None = None

@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers(executor: str) -> tuple[Any, ...]:
-    """Of a driver that was just started."""
+    """The answers of a driver that was just started."""
     with nnburst.launch(executor) as device:
         return (
             device.version_string,
@@ -98,7 +98,7 @@ def test_a_wrong_file_does_not_keep_a_driver_from_starting(tmp_path: Path) -> No
 
 
 def lie(monkeypatch: pytest.MonkeyPatch, kind: Any, answer: Any) -> list[Any]:
-    """Let drivers of this process answer so; the calls that came."""
+    """Make drivers of this process give this answer; the calls that arrived."""
     calls: list[Any] = []
 
     def handler(_session: Any, call: Any, _fds: Fds) -> tuple[Any, Fds]:

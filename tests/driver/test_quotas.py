@@ -97,7 +97,7 @@ def test_charge_comes_back_when_it_is_closed_or_forgotten() -> None:
 
 
 class _InACycle:
-    """Goes, with its charge, when the garbage collector comes by."""
+    """Is freed, with its charge, by the garbage collector."""
 
     def __init__(self, quota: Quota) -> None:
         self.itself = self
@@ -130,7 +130,7 @@ def test_garbage_collector_may_give_a_charge_back_in_the_middle_of_another() -> 
 
 
 class _Amount(int):
-    """Lets something happen whenever a quota adds it up: the collector may come at any instruction."""
+    """Calls a function whenever a quota adds it up, since the collector may run at any instruction."""
 
     happens: Callable[[], object]
 
@@ -153,7 +153,7 @@ def test_charge_that_comes_back_between_any_two_steps_of_another_is_counted_once
 
 @pytest.fixture
 def few_pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
-    """Two pools more than there are; gives how many of them are taken."""
+    """Allow two more pools than exist; returns a function for the number that is in use."""
     gc.collect()
     before = POOLS.taken
     monkeypatch.setattr(POOLS, "limit", before + 2)

@@ -35,7 +35,7 @@ class Gate:
 
 
 class Order:
-    """In which order jobs ran."""
+    """The order in which jobs ran."""
 
     def __init__(self) -> None:
         self.names: list[object] = []

@@ -1,4 +1,4 @@
-"""Slots of a burst: what they stand for, and how long the client may take to answer."""
+"""Slots of a burst: the pools that they name, and the time that the client has to answer."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Ended:
     """Stands for the driver's process, which the test waits for."""
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
 def modules_of_a_driver(model: Model | ImportedModel, inputs: list[Array]) -> set[str]:

@@ -20,7 +20,7 @@ class Work(NamedTuple):
 
 
 def order_of(*waves: Sequence[Work]) -> list[Work]:
-    """The order in which work is done: all of a wave waits before the first of it is done."""
+    """The order in which work is done, if all work of a wave waits before the first of it is done."""
     now = [0.0]
     turns = FairTurns(lambda: now[0])
     takers: dict[str, TurnTaker] = {}

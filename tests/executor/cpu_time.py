@@ -18,7 +18,7 @@ def cpu_ns(pid: int) -> dict[int, int]:
 
 
 def busy_for(seconds: float) -> None:
-    """Use so much CPU: time that passes for threads that spin beside."""
+    """Use this much CPU time, which also passes for spinning threads."""
     began = time.process_time()
     while time.process_time() - began < seconds:
         pass

@@ -1,4 +1,4 @@
-"""LSTMs for tests: their operands by name, and what the definition of the cell makes of them."""
+"""Makes LSTMs for tests: operands by name, and results by the definition of the cell."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def one_cell(**values: Any) -> dict[str, Any]:
 
 
 def coupled(values: Values) -> dict[str, Any]:
-    """The same without input gate."""
+    """The operands of an LSTM without input gate."""
     gone = (
         "input_to_input_weights",
         "recurrent_to_input_weights",

@@ -1,4 +1,4 @@
-"""Sliding windows the slow and obvious way: one output element at a time."""
+"""Computes sliding windows in a slow and simple way: one output element at a time."""
 
 from __future__ import annotations
 

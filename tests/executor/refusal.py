@@ -1,4 +1,4 @@
-"""Expecting that an operation refuses its operands, with the reason."""
+"""Checks that an operation refuses its operands with a certain reason."""
 
 from __future__ import annotations
 

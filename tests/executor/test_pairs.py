@@ -1,4 +1,4 @@
-"""An operation and what reads its result: engines join them if they can, and the results stay right."""
+"""Pairs of an operation and a reader of its result, which engines may fuse: results stay right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For each rule of models a pair of them: one that it accepts, and one, barely different, that it rejects."""
+"""Has pairs of models for each rule: one that it accepts, and a barely different one that it rejects."""
 
 from __future__ import annotations
 

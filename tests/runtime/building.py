@@ -73,7 +73,7 @@ def finished(
 
 
 class Refusal:
-    """Expects an error of one code."""
+    """Expects an error with a given code."""
 
     def __init__(self, code: ResultCode) -> None:
         self._raises = pytest.raises(NnburstError)

@@ -1,4 +1,4 @@
-"""Driver processes that are asked for one operation each, so that a model takes several steps."""
+"""Starts drivers that are used for one operation each, so that a model takes several steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviours that the original's tests pin down and no other file here holds (RTT)."""
+"""Behaviours that the original's tests require and no other file here tests (RTT)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of several steps by one C call: as fast as their bursts, and right whatever a step comes to."""
+"""Plans of several steps by one C call: as fast as their bursts, and right for any outcome of a step."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def is_bound(request: CompiledRequest) -> bool:
 
 
 def calls_of(request: CompiledRequest) -> int:
-    """The least of many runs: one whose result comes late makes a call more, which waits on."""
+    """The fewest C calls of many runs: a run with a late result makes one more call, to wait."""
     return min(_calls_of_one(request) for _ in range(50))
 
 

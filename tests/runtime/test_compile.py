@@ -1,4 +1,4 @@
-"""`nnburst.compile`: the face that most people use, over devices in this process and over real drivers."""
+"""`nnburst.compile`, the usual entry to the framework, over devices in this process and real drivers."""
 
 from __future__ import annotations
 

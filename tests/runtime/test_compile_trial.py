@@ -30,7 +30,7 @@ Engines = Callable[..., Manager]
 
 
 class Engine(ComputingDevice):
-    """Computes everything by the reference executor, and takes so long for it."""
+    """Computes by the reference executor, with a given duration."""
 
     def __init__(
         self, name: str, clock: VirtualClock, seconds: float, reported: float = 0.5

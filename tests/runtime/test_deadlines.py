@@ -57,7 +57,7 @@ class Adder(DriverDevice):
         return nnburst.launch("reference")
 
     def die(self) -> None:
-        """Be killed, and be known to be dead; another driver is not there before it may."""
+        """Kill the driver and wait until that is noticed; another one starts once `may_return` is set."""
         self.may_return.clear()
         client = self._driver
         os.kill(client.pid, signal.SIGKILL)
@@ -92,7 +92,7 @@ def doubled() -> nnburst.Model:
 
 @contextmanager
 def ways_of(model: nnburst.Model, manager: Manager, **options: Any) -> Iterator[Ways]:
-    """Every way to execute, by name; all have executed once."""
+    """Every way to execute, by name; each has executed once."""
     with (
         nnburst.compile(model, manager=manager, **options) as compiled,
         compiled.open_burst(max_in_flight=2) as burst,

@@ -121,7 +121,7 @@ def test_a_killed_driver_costs_one_computation_at_most(
 
 
 def strike(pid: int, pause: float, died: list[float]) -> None:
-    """Kill a process in a moment, and note it."""
+    """Kill a process after `pause`, and note the time."""
     threading.Event().wait(pause)
     died.append(time.monotonic())
     os.kill(pid, signal.SIGKILL)
@@ -129,7 +129,7 @@ def strike(pid: int, pause: float, died: list[float]) -> None:
 
 
 def one(compute: Callable[[], None], out: np.ndarray, may_die: bool) -> float:
-    """The right result, or DEAD_OBJECT if that may be; how long it took."""
+    """Compute: the right result, or DEAD_OBJECT if `may_die`; the seconds that it took."""
     out[...] = 0
     began = time.monotonic()
     code = ResultCode.NO_ERROR

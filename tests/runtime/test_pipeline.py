@@ -1,4 +1,4 @@
-"""Several requests of a plan under way at once: in order, each right, and one time for each."""
+"""Several requests of a plan run at once: in order, with right results and a time for each."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     python another_user.py FACTS
 
-FACTS is the JSON of `Facts`. The process gives up root's rights first, which it must have, and then prints a
-line of JSON for each attempt: its name, how it ended, and the ends that count as refusals. The end of an
-attempt is the name of an error number (EACCES), a status of gRPC (UNAUTHENTICATED) or HTTP (401), an error
-of nnburst (DeviceUnavailable), or DONE if nothing refused it.
+FACTS is the JSON of `Facts`. The process must start as root and first gives up root's rights. Then it prints
+a line of JSON for each attempt: its name, its outcome, and the outcomes that count as refusals. The outcome
+of an attempt is the name of an error number (EACCES), a status of gRPC (UNAUTHENTICATED) or HTTP (401), an
+error of nnburst (DeviceUnavailable), or DONE if nothing refused it.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Facts(NamedTuple):
     """The service that is attacked, as its own user knows it.
 
     Attributes:
-        grpc: HOST:PORT of a front that asks for tokens.
-        http: likewise.
-        metrics: likewise.
-        token: one of that front: this user may call, and no more.
-        token_file: of mode 0600 in a folder that everyone may enter.
-        key: of shared memory of mode 0600 that is registered as `victim`.
+        grpc: HOST:PORT of a front that requires tokens.
+        http: HOST:PORT of its HTTP server.
+        metrics: HOST:PORT of its metrics.
+        token: a token of that front, which permits calls only.
+        token_file: file of mode 0600 in a folder that all users may enter.
+        key: key of shared memory of mode 0600 that is registered as `victim`.
         queue: name of a queue of the service's user.
         names: folder of the service's user in which drivers have their names ($XDG_RUNTIME_DIR).
         private: folder of mode 0700 in which the driver has its socket.

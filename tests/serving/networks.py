@@ -1,4 +1,4 @@
-"""Models that a front of the tests serves by `module:attribute`, and an executor that does as it is asked."""
+"""Has models that fronts of tests serve by `module:attribute`, and an executor that inputs control."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Prepared(base.Prepared):
 
 
 class Obedient(base.Executor):
-    """The reference executor, but an input that begins with DIE or SLEEP has it die or sleep first."""
+    """The reference executor, which dies or sleeps first if an input begins with DIE or SLEEP."""
 
     name = "obedient"
 

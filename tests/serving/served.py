@@ -1,4 +1,4 @@
-"""A driver with a front, as `nnburst serve` starts them."""
+"""Starts a driver with a front, as `nnburst serve` does."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Served:
     """A supervisor, its front and its workers. A context manager.
 
     Attributes:
-        process: the supervisor.
-        driver: the path of its socket.
-        address: of the front.
-        http: where it speaks HTTP; empty if it does not.
+        process: process of the supervisor.
+        driver: path of the driver's socket.
+        address: address of the front.
+        http: address of the front's HTTP server; empty without one.
         metrics: address of its metrics, if it has any.
     """
 
@@ -58,14 +58,14 @@ class Served:
         executor: str = "serving.networks:Obedient",
         models: Sequence[str] = MODELS,
     ) -> None:
-        """Start it.
+        """Start the driver and its front.
 
         Args:
             words: options beside those of every test.
             ready: whether `with` waits until every model is ready.
-            grpc: where to listen; empty if `words` has it.
-            executor: of the driver.
-            models: to serve of `serving.networks`.
+            grpc: address for gRPC; empty if `words` has it.
+            executor: the driver's executor.
+            models: names of models in `serving.networks` to serve.
         """
         self._waits = ready
         self._words, self.http = words, ""
@@ -84,7 +84,7 @@ class Served:
         self.address = self.next_address()
 
     def next_address(self) -> str:
-        """Where the front that comes next listens."""
+        """The address of the next front."""
         assert self.process.stdout is not None
         address = ""
         while line := self.process.stdout.readline():
@@ -100,7 +100,7 @@ class Served:
         raise AssertionError("the driver has ended")
 
     def wait_until_ready(self) -> None:
-        """Until every model is served."""
+        """Wait until every model is served."""
         client = self.client()
         deadline = time.monotonic() + PATIENCE
         while not client.is_server_ready():
@@ -121,7 +121,7 @@ class Served:
         return fronts(self.process.pid)[0]
 
     def wait_for_spare(self) -> int:
-        """Until there is a spare front; its pid."""
+        """Wait for a spare front; its pid."""
         deadline = time.monotonic() + PATIENCE
         while len(found := fronts(self.process.pid)) < 2:
             assert time.monotonic() < deadline
@@ -137,7 +137,7 @@ class Served:
         return {pid: command_line(pid) for pid in children(self.process.pid)}
 
     def close(self) -> str:
-        """End it; what it has written to standard error."""
+        """End the supervisor; its output to standard error."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:

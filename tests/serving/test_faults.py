@@ -1,4 +1,4 @@
-"""Deaths of front, worker and supervisor, clients that do as they please: typed errors, and it goes on."""
+"""Front, worker or supervisor is killed, clients break rules: typed errors, and the service goes on."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def goes_on(served: Served, seconds: float = PATIENCE) -> float:
 
 
 def until(condition: Callable[[], bool]) -> float:
-    """Seconds until it holds."""
+    """Seconds until `condition` holds."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < PATIENCE

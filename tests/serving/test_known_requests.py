@@ -1,4 +1,4 @@
-"""Requests like earlier ones are answered as if they were read; what is remembered of them is bounded."""
+"""Requests like earlier ones are answered as if they were read; the cache of requests is bounded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Differing(Network):
         return True
 
     def execute(self, request: Inference) -> dict[int, Value] | None:
-        """As a lane."""
+        """Execute a request as a lane does."""
         left = (request.deadline_ns - time.monotonic_ns()) / 1e9
         self.asked.append((tuple(request.wanted), left, request.sequence))
         assert request.settle()
@@ -75,7 +75,7 @@ class Stateful(Differing):
 
 
 class Answer:
-    """Keeps what a request came to."""
+    """Keeps the outcome of a request."""
 
     is_wanted = True
     response: Any = None

@@ -34,7 +34,7 @@ class Lane:
 
 
 class Task(Job):
-    """Keeps what became of it; `gate` holds it up while it runs."""
+    """Keeps its outcome; `gate` blocks it while it runs."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Held:
         assert self.first.runs.wait(PATIENCE)
 
     def free(self) -> list[str]:
-        """Let the lane go on; what it has run, once it has nothing left."""
+        """Unblock the lane; the tasks that it has run, once the queue is empty."""
         self.gate.set()
         self.thread.join(PATIENCE)
         assert self.queue.wait_until_idle(PATIENCE)
@@ -237,7 +237,7 @@ def test_clock_goes_on_after_a_look_that_failed() -> None:
 
 
 class Joined(Task):
-    """Notes with which others it ran."""
+    """Records the tasks with which it was joined."""
 
     def __init__(self, name: str, **more: Any) -> None:
         super().__init__(name, **more)

@@ -1,4 +1,4 @@
-"""Where vectors and exact arithmetic may be apart, by one step, and nowhere else.
+"""Finds differences of results from vectors that exact arithmetic does not excuse.
 
 A quantised result is a real number of steps, rounded. Two kinds of vectors expect another step than the
 nearest:
@@ -13,8 +13,9 @@ nearest step itself, and without weights of the second kind only at a tie. Any o
 is wrong.
 
 An engine with integer kernels of its own has a third kind: a convolution multiplies its sum and shifts it,
-and the original rounds after each of the two. Whoever rounds once, or halves the other way in between, can
-be another step beside the same real number; who rounds twice is up to three quarters of a step from it.
+and the original rounds after each of the two. An engine that rounds once, or rounds halves the other way in
+between, can be another step beside the same real number; one that rounds twice is up to three quarters of a
+step from it.
 
 The real number is what the same graph gives in float32: every quantised operand is what its elements stand
 for.
@@ -57,9 +58,9 @@ def unexcused(
     """Name, suite and reason of every failure that no rounding excuses.
 
     Args:
-        results: of vectors that were compared exactly, failures with a dump.
-        runner: what ran them.
-        rounds_its_own_way: the third kind is excused as well.
+        results: results of vectors that were compared exactly; failures have a dump.
+        runner: the runner that produced them.
+        rounds_its_own_way: whether differences of the third kind are excused, too.
     """
     return [
         (result.name, result.suite, reason)

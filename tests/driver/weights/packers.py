@@ -1,4 +1,4 @@
-"""An executor whose packed weights are the pool's own bytes; the first is what its process does besides."""
+"""Has an executor whose packed weights are the pool's bytes; the first byte chooses an additional deed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Deed(IntEnum):
 
 
 class Packer(NullExecutor):
-    """Computes nothing, and packs."""
+    """Packs without computing."""
 
     def pack(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions

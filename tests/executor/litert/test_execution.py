@@ -1,4 +1,4 @@
-"""Requests on the engine: where arguments lie, which threads run them, how they fail."""
+"""Requests on the engine: memory of arguments, threads that run them, failures."""
 
 from __future__ import annotations
 

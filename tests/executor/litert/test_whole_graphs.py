@@ -64,7 +64,7 @@ def bind(imported: ImportedModel, values: list[Array], rooms: list[Array]) -> Ex
 
 
 def refusal_of(content: bytes) -> str:
-    """Why the engine does not take a file; empty if it does."""
+    """The reason why the engine refuses a file; empty if it does not."""
     try:
         peer = Peer(content)
         peer.run(peer.values(0))

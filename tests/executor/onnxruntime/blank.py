@@ -14,5 +14,5 @@ class Blank(NullExecutor):
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """That of the graphs."""
+        """The extension for whole ONNX graphs."""
         return (described(ONNX),)

@@ -93,7 +93,7 @@ def long_chain(count: int) -> Model:
 
 
 def operators(model: Model) -> Counter[str]:
-    """Names of the operators that a model is lowered to, and how many there are."""
+    """Names and number of the operators that a model is lowered to."""
     written = lower(model, [])
     assert written is not None
     return Counter(node.op_type for node in read_model(written.content).graph.nodes)
@@ -118,7 +118,7 @@ def computed(executor: Executor, model: Model, inputs: Sequence[Array]) -> list[
 def run_two_bursts_at_once(
     prepared: PreparedModel, given: Sequence[Array], expected: Sequence[bytes], rounds: int
 ) -> tuple[list[int], list[int]]:
-    """A burst on a thread for each input: rounds with another result, and inputs that came to the end."""
+    """Run a burst on a thread for each input; rounds with a wrong result, and inputs that were finished."""
     wrong: list[int] = []
     whole: list[int] = []
 

@@ -1,4 +1,4 @@
-"""States that stay in the driver: a decoder in three forms, a streaming encoder, slots, and what is lost."""
+"""States that stay in the driver: a decoder in three forms, a streaming encoder, slots, lost states."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def tokens_in_process(form: Form, prompt: Array = PROMPT) -> list[int]:
 
 
 def tokens_of(burst: nnburst.Burst, prompt: Array = PROMPT) -> list[int]:
-    """Of the sequence that `execute` goes on with."""
+    """The tokens of the sequence that `execute` continues."""
     ids, found = prompt, []
     for _ in range(TOKENS):
         found.append(int(burst.execute([ids]).outputs[0][0]))

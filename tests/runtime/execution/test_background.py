@@ -14,12 +14,12 @@ PATIENCE = 30.0
 
 
 def moment(seconds: float) -> int:
-    """So many seconds from now, on CLOCK_BOOTTIME."""
+    """The time in `seconds` from now, on CLOCK_BOOTTIME."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(seconds * 1e9)
 
 
 class Work:
-    """Counts how often it is done, by which threads, and goes on until it may end."""
+    """Work that counts its runs and threads, and runs until it may end."""
 
     def __init__(self) -> None:
         self.may_end = threading.Event()

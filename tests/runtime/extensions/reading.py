@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent
 
 
 def total(attributes: Sequence[ExtensionAttribute]) -> float:
-    """A number for attributes: of all codes and values, and of whose they are."""
+    """A number that depends on all codes, values and extensions of attributes."""
     return float(sum(a.code + sum(a.value) + len(a.extension) for a in attributes))
 
 
@@ -45,13 +45,13 @@ class ReadingExecution(Execution):
 
 
 class ReadingPrepared(Prepared):
-    """Knows what it was prepared with."""
+    """Keeps the attributes that it was prepared with."""
 
     def __init__(self, attributes: Sequence[ExtensionAttribute]) -> None:
         self._attributes = attributes
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ReadingExecution:
-        """Without attributes of its own."""
+        """Bind without attributes of the execution."""
         return self.bind_with(inputs, outputs, ())
 
     def bind_with(
@@ -60,18 +60,18 @@ class ReadingPrepared(Prepared):
         outputs: Sequence[Argument],
         attributes: Sequence[ExtensionAttribute],
     ) -> ReadingExecution:
-        """The preparation's number, then the execution's."""
+        """Bind an execution that writes the preparation's number, then the execution's."""
         return ReadingExecution(outputs, (total(self._attributes), total(attributes)))
 
 
 class Reading(Executor):
-    """Computes nothing but what it was given."""
+    """Computes only numbers for the attributes that it was given."""
 
     name = "reading"
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """Its own."""
+        """The extension of this module."""
         return (Extension(EXTENSION),)
 
     def prepare(self, model: Model, pools: object, options: PrepareOptions) -> ReadingPrepared:  # type: ignore[override]  # noqa: ARG002
@@ -80,6 +80,6 @@ class Reading(Executor):
 
 
 class OldReading(Reading):
-    """The same below level 8."""
+    """The same executor with a feature level below 8."""
 
     feature_level = FeatureLevel.AIDL_V3

@@ -100,7 +100,7 @@ class KnownPart:
     died_ns = None
 
     def revive(self) -> None:
-        """It cannot die."""
+        """Do nothing, since the device cannot die."""
 
     def open_burst(self) -> None:
         return None
@@ -145,7 +145,7 @@ class Enumerated:
         self._costs: dict[ScheduledStep, float] = {}
 
     def best(self) -> float:
-        """Seconds of the cheapest."""
+        """Seconds of the cheapest assignment."""
         count = len(self._waits)
         assignments = itertools.product(range(len(self._devices)), repeat=count)
         return min(self.seconds(self.laid_out(assignment)) for assignment in assignments)

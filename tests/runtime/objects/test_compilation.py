@@ -19,7 +19,7 @@ def manager() -> Manager:
 
 
 def oem_model() -> Model:
-    """A model that no device here takes."""
+    """A model that no device here supports."""
     model = Model()
     a, b = (
         model.add_operand(OperandDescription(OperandType.TENSOR_OEM_BYTE, (2,))) for _ in range(2)

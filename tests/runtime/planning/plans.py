@@ -34,7 +34,7 @@ def made(
     mode: PartitioningMode = PartitioningMode.WITH_FALLBACK,
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER,
 ) -> PreparedPlan[Part]:
-    """The plan; what is prepared is the part itself."""
+    """Make the plan; each part counts as its own prepared model."""
     finished = finish(source) if isinstance(source, Model) else source
     planner: Planner[Part] = Planner(
         finished,
@@ -47,7 +47,7 @@ def made(
 
 
 def chain(*operations: int, dims: Sequence[int] = (2,)) -> Model:
-    """Unary operations in a row, ADD and MUL with themselves."""
+    """A chain of unary operations; ADD and MUL read one value twice."""
     builder = ModelBuilder()
     value = builder.input(F32, dims)
     for number, kind in enumerate(operations):

@@ -157,7 +157,7 @@ def test_slice_of_a_random_graph_is_valid_at_its_version(seed: int, level: Featu
 
 
 def figures(**by_type: float) -> Capabilities:
-    """1.0 for everything but what is named."""
+    """Performance figures of 1.0, except for the named types."""
     base = uniform(1.0)
     named = {OperandType[name]: value for name, value in by_type.items()}
     table = tuple(

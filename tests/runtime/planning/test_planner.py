@@ -42,7 +42,7 @@ WITH, WITHOUT, NONE = (
 
 
 class Workshop:
-    """Prepares parts by number, fails at one of them, and remembers what was let go."""
+    """Prepares parts by number, fails at one of them, and records the parts that were released."""
 
     def __init__(self, status: ErrorStatus = ErrorStatus.GENERAL_FAILURE, at: int = -1) -> None:
         self.status = status
