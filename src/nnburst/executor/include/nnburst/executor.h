@@ -1,4 +1,4 @@
-/* An executor in C: what a driver process of nnburst loads and computes with.
+/* The interface of executors in C, which a driver process of nnburst loads and computes with.
  *
  *     open ── describe, supported ── prepare (or prepare_from_cache) ── bind ── run, run, ... ── destroy ── close
  *
@@ -11,16 +11,15 @@
  * C11 or later, C++11 or later. Calls, statuses and numbers are those of NNAPI; names begin with nnbx_, so that a
  * program may include the header of clients (nnburst.h), too.
  *
- * VERSIONS. NNBURST_EXECUTOR_ABI is raised if what is here changes its meaning; a library of another number is
- * refused. Structs only ever grow at their ends: each that crosses the border begins with its size as its maker
- * knew it, and the other side uses no more than that. A function that may be left out is NULL.
+ * VERSIONS. NNBURST_EXECUTOR_ABI is raised if anything here changes its meaning; a library with another number is
+ * refused. Structs only ever grow at their ends: a struct that is passed on begins with its size on the side that
+ * made it, and the other side uses no more than that. A function that is left out is NULL.
  *
- * TRUST. What the driver hands over has been checked: a model is valid (operands, indexes, lengths, constants),
- * and so is a request. But the memory of arguments, and of constants in pools (NNBX_CONSTANT_REFERENCE), is
- * shared with a client, which may change it at any time: read what steers a computation once, into memory of
- * your own, and check that. What an executor hands back is checked by the driver: a status that does not exist, or
- * shapes that the model does not allow, become NNBX_GENERAL_FAILURE. A crash ends the process of that client
- * and no other.
+ * TRUST. The driver has checked its arguments: a model is valid (operands, indexes, lengths, constants), and so is
+ * a request. But the memory of arguments, and of constants in pools (NNBX_CONSTANT_REFERENCE), is shared with a
+ * client, which may change it at any time: copy values that steer a computation once, into memory of your own, and
+ * check the copy. The driver checks the results of an executor: a status that does not exist, or shapes that the
+ * model does not allow, become NNBX_GENERAL_FAILURE. A crash ends the process of that client and no other.
  *
  * THREADS. Functions may be called by several threads at once, but one execution is run by one thread at a time,
  * and nothing is destroyed while it is used. No function may let an exception of C++ escape.
@@ -41,13 +40,13 @@ extern "C" {
 
 #define NNBURST_EXECUTOR_ABI 1u
 
-/* Room for the reason why a call failed, with its terminating zero; it is empty before the call. */
+/* Bytes of a message, the reason why a call failed, with its terminating zero; the message is empty before the call. */
 #define NNBX_MESSAGE_BYTES 1024u
 
 /* The most axes that a tensor has. */
 #define NNBX_MAX_RANK 16u
 
-/* ErrorStatus of NNAPI: what functions return. */
+/* ErrorStatus of NNAPI, which functions return. */
 enum nnbx_status {
     NNBX_NONE = 0,
     NNBX_DEVICE_UNAVAILABLE = 1,
@@ -68,8 +67,8 @@ enum nnbx_device_type {
     NNBX_DEVICE_ACCELERATOR = 4
 };
 
-/* Where an operand's value comes from (OperandLifeTime of NNAPI). Both CONSTANT_ values are in `value`; that of a
- * CONSTANT_REFERENCE lies in memory that a client shares. */
+/* The origin of an operand's value (OperandLifeTime of NNAPI). Both kinds of constants are in `value`; that of a
+ * CONSTANT_REFERENCE lies in memory that is shared with a client. */
 enum nnbx_lifetime {
     NNBX_TEMPORARY_VARIABLE = 0,
     NNBX_SUBGRAPH_INPUT = 1,
@@ -80,14 +79,14 @@ enum nnbx_lifetime {
     NNBX_SUBGRAPH = 6
 };
 
-/* Durations in nanoseconds that stand for something else. */
+/* Durations in nanoseconds with a special meaning. */
 #define NNBX_NOT_AVAILABLE UINT64_MAX   /* arrives at the client as such (UINT64_MAX) */
 #define NNBX_MEASURED (UINT64_MAX - 1u) /* let the driver measure the time around the call */
 
 /* A deadline that never passes; others are moments on CLOCK_BOOTTIME, in nanoseconds. */
 #define NNBX_NO_DEADLINE UINT64_MAX
 
-/* An executor's own structs, which it defines as it likes. */
+/* Structs that an executor defines itself. */
 typedef struct nnbx_device nnbx_device;
 typedef struct nnbx_prepared nnbx_prepared;
 typedef struct nnbx_execution nnbx_execution;
@@ -95,7 +94,7 @@ typedef struct nnbx_memory nnbx_memory;
 
 /* ---- Opening and describing ---------------------------------------------------------------------------------- */
 
-/* What was given as `--option key=value`. */
+/* One `--option key=value` of the command line. */
 struct nnbx_option {
     const char *key;
     const char *value;
@@ -113,13 +112,13 @@ struct nnbx_performance {
     float power_usage;
 };
 
-/* How fast operations are whose first operand is of `type`. */
+/* The performance of operations whose first operand is of `type`. */
 struct nnbx_operand_performance {
     int32_t type;
     struct nnbx_performance performance;
 };
 
-/* A type of an extension: its low 16 bits; its high ones are the prefix that a model gives the extension. */
+/* A type of an extension: the low 16 bits of its code. The high ones are the prefix that a model gives it. */
 struct nnbx_extension_type {
     uint16_t type;
     uint8_t is_tensor;
@@ -132,25 +131,25 @@ struct nnbx_extension {
     uint32_t type_count;
 };
 
-/* What a device reports of itself, the same at every start. The driver fills in what stands behind the members, which
- * is what counts if an executor leaves them. What is pointed to stays until `close`. */
+/* The description of a device, the same at every start. Before the call, the driver fills in the defaults, which stand
+ * last in the comments. Memory that members point to must stay valid until `close`. */
 struct nnbx_description {
     size_t size;
     const char *name;      /* lower case, digits and '_', '-'; the library's file name: libfoo.so is foo */
     const char *version;   /* "": unique among versions whose results or caches differ */
     int32_t type;          /* enum nnbx_device_type; NNBX_DEVICE_OTHER */
     int32_t feature_level; /* FeatureLevel of NNAPI: 3 is 1.2, 4 is 1.3, 8 is AIDL version 4, which is the newest; 8 */
-    uint32_t alignment;    /* of arguments' first bytes, a power of two up to 4096; what is not so aligned is copied; 64 */
+    uint32_t alignment;    /* of arguments' first bytes, a power of two up to 4096; other arguments are copied; 64 */
     uint32_t padding;      /* bytes behind arguments that may be read, up to 4096; see above; 0 */
     uint32_t program_files;  /* cache files whose bytes steer this executor: 1 if it saves models, else 0; 0 */
     uint32_t constant_files; /* cache files of constants, 1 only with a program file; 0 */
-    const struct nnbx_operand_performance *performances; /* each type once; those that are not there are slow; NULL */
+    const struct nnbx_operand_performance *performances; /* each type once; a missing type counts as slow; NULL */
     uint32_t performance_count;
     struct nnbx_performance relaxed_scalar; /* float32 that may be computed as float16; 1 and 1 */
     struct nnbx_performance relaxed_tensor;
     struct nnbx_performance if_performance;
     struct nnbx_performance while_performance;
-    const struct nnbx_extension *extensions; /* those of which it runs every type and operation; NULL */
+    const struct nnbx_extension *extensions; /* extensions of which it runs every type and operation; NULL */
     uint32_t extension_count;
 };
 
@@ -165,9 +164,9 @@ struct nnbx_operand {
     uint32_t rank;        /* 0 is a scalar, or a tensor of unknown rank */
     float scale;          /* quantisation: a value is scale * (stored - zero_point) */
     int32_t zero_point;
-    const void *value;    /* of constants; no alignment is promised */
+    const void *value;    /* of constants, with any alignment */
     uint64_t value_bytes;
-    uint32_t subgraph;    /* NNBX_SUBGRAPH: which of the model's referenced ones */
+    uint32_t subgraph;    /* NNBX_SUBGRAPH: number of one of the model's referenced subgraphs */
     uint32_t channel_dim; /* TENSOR_QUANT8_SYMM_PER_CHANNEL */
     const float *channel_scales;
     uint32_t channel_count;
@@ -175,7 +174,7 @@ struct nnbx_operand {
     uint64_t extension_data_bytes;
 };
 
-/* One operation: operands of its subgraph by number. Codes are OperationType's of NNAPI (0 is ADD). */
+/* One operation, with operands of its subgraph by number. Codes are OperationType's of NNAPI (0 is ADD). */
 struct nnbx_operation {
     int32_t type;
     uint32_t input_count;
@@ -203,7 +202,7 @@ struct nnbx_extension_prefix {
     uint16_t prefix;
 };
 
-/* A model, valid by NNAPI's rules. It is there during the call that it is handed over in: copy what is kept. */
+/* A model, valid by NNAPI's rules. It exists during the call only: copy all parts that you keep. */
 struct nnbx_model {
     size_t size;
     struct nnbx_subgraph main;
@@ -214,14 +213,14 @@ struct nnbx_model {
     uint32_t prefix_count;
 };
 
-/* Operand `number` of a subgraph, whatever size operands have on the other side. */
+/* Operand `number` of a subgraph, for any size of operands on the other side. */
 static inline const struct nnbx_operand *nnbx_operand_at(const struct nnbx_subgraph *subgraph,
                                                                uint32_t number) {
     return (const struct nnbx_operand *)(const void *)((const char *)subgraph->operands +
                                                           number * subgraph->operand_size);
 }
 
-/* Where `number` stands in a list of operands, such as a subgraph's inputs; `count` if it does not. */
+/* The position of `number` in a list of operands, such as a subgraph's inputs; `count` if it is not in the list. */
 static inline uint32_t nnbx_index_of(uint32_t number, const uint32_t *list, uint32_t count) {
     uint32_t index = 0;
     while (index < count && list[index] != number) {
@@ -230,7 +229,7 @@ static inline uint32_t nnbx_index_of(uint32_t number, const uint32_t *list, uint
     return index;
 }
 
-/* Elements of a tensor, 1 for a scalar; 0 if an extent is 0 or they are more than 64 bits count. */
+/* The number of elements of a tensor, 1 for a scalar; 0 if an extent is 0 or the number exceeds 64 bits. */
 static inline uint64_t nnbx_elements(const uint32_t *dimensions, uint32_t rank) {
     uint64_t elements = 1;
     for (uint32_t axis = 0; axis < rank; axis++) {
@@ -242,8 +241,8 @@ static inline uint64_t nnbx_elements(const uint32_t *dimensions, uint32_t rank) 
 
 /* ---- Preparing ----------------------------------------------------------------------------------------------- */
 
-/* A hint of a client about one preparation or one execution: attribute `code` of an extension. Ignore what is not
- * known. */
+/* A hint of a client about one preparation or one execution: attribute `code` of an extension. Ignore unknown
+ * hints. */
 struct nnbx_hint {
     const char *extension;
     uint16_t code;
@@ -261,13 +260,13 @@ struct nnbx_preparation {
     uint32_t hint_count;
 };
 
-/* Takes the bytes of one cache file; NNBX_NONE, or a status that `save` is to return. */
+/* Writes bytes to one cache file; returns NNBX_NONE, or a status that `save` must return. */
 struct nnbx_writer {
     int32_t (*write)(struct nnbx_writer *, const void *data, uint64_t bytes);
 };
 
-/* Bytes that `save` wrote before. Those of the program come back exactly as they were; those of constants may have
- * been changed, and then steer nothing but results. They are there during the call. */
+/* Bytes that `save` wrote before. Those of the program are exactly the same; those of constants may have been
+ * changed, which may change results and nothing else. They exist during the call only. */
 struct nnbx_cached {
     size_t size;
     const void *program;
@@ -281,7 +280,7 @@ struct nnbx_cached {
 /* One input or output of a request. Exactly one of `data` and `memory` is not NULL, or the argument is omitted. */
 struct nnbx_argument {
     size_t size;
-    void *data; /* host memory, which stays until the execution is destroyed; inputs are read-only */
+    void *data; /* host memory, valid until the execution is destroyed; inputs are read-only */
     uint64_t bytes;
     nnbx_memory *memory;     /* memory of the device, from `allocate` */
     const uint32_t *dimensions; /* by model and request; 0 is unknown, in outputs only */
@@ -299,7 +298,7 @@ struct nnbx_request {
     uint32_t hint_count;
 };
 
-/* Argument `number` of `arguments`, whatever size arguments have on the other side. */
+/* Argument `number` of `arguments`, for any size of arguments on the other side. */
 static inline const struct nnbx_argument *nnbx_argument_at(const struct nnbx_request *request,
                                                                  const struct nnbx_argument *arguments,
                                                                  uint32_t number) {
@@ -307,12 +306,12 @@ static inline const struct nnbx_argument *nnbx_argument_at(const struct nnbx_req
                                                            number * request->argument_size);
 }
 
-/* How one execution is to run. */
+/* The options of one execution. */
 struct nnbx_run {
     size_t size;
     uint64_t deadline_ns;
-    uint64_t loop_timeout_ns; /* most that a WHILE may take: then NNBX_MISSED_DEADLINE_TRANSIENT */
-    uint32_t measure;         /* the client asks for times; they are wanted without being asked for now and then */
+    uint64_t loop_timeout_ns; /* time limit of a WHILE, which then ends with NNBX_MISSED_DEADLINE_TRANSIENT */
+    uint32_t measure;         /* whether the client requests times; the driver sometimes uses them without a request */
 };
 
 /* Shape of an output: extents as far as known, 0 is unknown. */
@@ -322,8 +321,8 @@ struct nnbx_output_shape {
     uint32_t dimensions[NNBX_MAX_RANK];
 };
 
-/* What one execution reports beside its status. The driver fills it in before as an execution that has nothing to
- * report would: no time of the device, the driver's time measured, no shapes, no message.
+/* The results of one execution beside its status. Before the call, the driver fills in the values for an execution
+ * that reports nothing: no time of the device, the driver's time measured, no shapes, no message.
  *
  * Shapes are reported with NNBX_NONE and NNBX_OUTPUT_INSUFFICIENT_SIZE, all or none; they must be if the model
  * leaves a shape open, or an output did not fit. */
@@ -331,7 +330,7 @@ struct nnbx_outcome {
     size_t size;
     uint64_t device_ns; /* on the device alone, by its own clock; or NNBX_NOT_AVAILABLE, or NNBX_MEASURED */
     uint64_t driver_ns; /* from the call on, by the host's clock, at least device_ns; or the same */
-    struct nnbx_output_shape *shapes; /* room for one for each output; they are the driver's */
+    struct nnbx_output_shape *shapes; /* room for the shape of each output; owned by the driver */
     uint32_t shape_count;                /* 0, or as many as outputs if all were filled in */
     char *message;                       /* room for NNBX_MESSAGE_BYTES, or NULL */
 };
@@ -357,50 +356,50 @@ struct nnbx_memory_desc {
 
 /* ---- The functions ------------------------------------------------------------------------------------------- */
 
-/* Each returns a status, and writes what it makes only with NNBX_NONE; `message` is room for why it failed. */
+/* Each returns a status, and writes its results only with NNBX_NONE; `message` has room for the reason of a failure. */
 struct nnburst_executor {
     uint32_t abi; /* NNBURST_EXECUTOR_ABI */
     size_t size;  /* sizeof(struct nnburst_executor) */
 
-    /* Open the device for this process, warm-up included; once. NNBX_DEVICE_UNAVAILABLE if another process has it.
-     * Both NULL if there is nothing to open: then a device is NULL. */
+    /* Open the device for this process, warm-up included; called once. NNBX_DEVICE_UNAVAILABLE if another process has
+     * opened it. Both functions are NULL if there is nothing to open: the device is then NULL. */
     int32_t (*open)(const struct nnbx_options *, nnbx_device **, char *message);
-    void (*close)(nnbx_device *); /* everything else of it has been destroyed */
-    int32_t (*describe)(nnbx_device *, struct nnbx_description *); /* NULL: there is nothing to add to it */
+    void (*close)(nnbx_device *); /* all other objects of the device have been destroyed */
+    int32_t (*describe)(nnbx_device *, struct nnbx_description *); /* NULL: the defaults hold */
 
     /* Set supported[i] to 1 if operation `i` of the main subgraph can be run; it is 0 before. A model of which every
      * operation is supported is prepared; IF and WHILE only count if all of their subgraphs does. */
     int32_t (*supported)(nnbx_device *, const struct nnbx_model *, uint8_t *supported);
     int32_t (*prepare)(nnbx_device *, const struct nnbx_model *, const struct nnbx_preparation *,
                        nnbx_prepared **, char *message);
-    void (*destroy_prepared)(nnbx_prepared *); /* no execution of it is left */
+    void (*destroy_prepared)(nnbx_prepared *); /* its executions have been destroyed */
 
-    /* Write what `prepare_from_cache` wants to have again, in a process of the same version; both NULL if the
-     * description has no cache files. Called once, before `bind`. */
+    /* Write the bytes that `prepare_from_cache` needs in another process of the same version; both functions are NULL
+     * if the description has no cache files. Called once, before `bind`. */
     int32_t (*save)(nnbx_prepared *, struct nnbx_writer *program, struct nnbx_writer *constants);
     int32_t (*prepare_from_cache)(nnbx_device *, const struct nnbx_cached *,
                                   const struct nnbx_preparation *, nnbx_prepared **, char *message);
 
-    /* Bind a request, which is valid for the model, once; what it points to, memory of arguments aside, is there
-     * during the call. */
+    /* Bind a request, which is valid for the model, once; all that it points to, except the memory of arguments, exists
+     * during the call only. */
     int32_t (*bind)(nnbx_prepared *, const struct nnbx_request *, nnbx_execution **, char *message);
-    /* Execute once. Inputs are not written to; after it, arguments are not touched. */
+    /* Execute once. Inputs must not be written; after the call, no argument may be accessed. */
     int32_t (*run)(nnbx_execution *, const struct nnbx_run *, struct nnbx_outcome *);
-    void (*destroy_execution)(nnbx_execution *); /* its arguments are not touched any more */
+    void (*destroy_execution)(nnbx_execution *); /* its arguments must not be accessed afterwards */
 
-    /* Memory that stays on the device; all four NULL if it has no such memory. What it holds before the first copy or run
-     * is never asked for. `bytes` are as allocated, or fewer. */
+    /* Memory that stays on the device; all four are NULL if it has no such memory. Its content before the first copy or
+     * run is never read. `bytes` is the allocated number, or less. */
     int32_t (*allocate)(nnbx_device *, const struct nnbx_memory_desc *, nnbx_memory **, char *message);
     int32_t (*copy_in)(nnbx_memory *, const void *from, uint64_t bytes);
     int32_t (*copy_out)(nnbx_memory *, void *to, uint64_t bytes);
     void (*destroy_memory)(nnbx_memory *);
 };
 
-/* The one symbol of a library: its functions, which are there as long as the process. */
+/* The one symbol of a library: its functions, which must stay valid as long as the process. */
 __attribute__((visibility("default"))) const struct nnburst_executor *nnburst_get_executor(void);
 #define NNBURST_EXECUTOR_SYMBOL "nnburst_get_executor"
 
-/* Defines it, for a struct nnburst_executor of this file: NNBURST_EXPORT_EXECUTOR(functions) */
+/* Defines this symbol for a struct nnburst_executor of the same file: NNBURST_EXPORT_EXECUTOR(functions) */
 #define NNBURST_EXPORT_EXECUTOR(functions) \
     const struct nnburst_executor *nnburst_get_executor(void) { return &(functions); }
 
