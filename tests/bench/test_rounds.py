@@ -1,4 +1,4 @@
-"""Contestants in turn: warming up until they have settled, and rounds for as long as was asked for."""
+"""Contestants run in turn: they warm up until their times settle, and then run rounds for the given time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnburst.bench.rounds import Measured, is_falling, run_rounds, warm_up
 
 
 class Scripted:
-    """A contestant whose blocks take what a script has, the first four of which find the size of a block."""
+    """A contestant whose blocks take scripted times; the first four serve to find the size of a block."""
 
     def __init__(self, name: str, script: Iterable[float]) -> None:
         self.name = name
@@ -38,7 +38,7 @@ def test_blocks_fall_while_the_last_five_are_faster_than_the_five_before() -> No
 
 
 def seconds() -> Iterator[float]:
-    """A clock that goes on by a second whenever it is looked at."""
+    """A clock that advances by a second whenever it is read."""
     return map(float, itertools.count())
 
 

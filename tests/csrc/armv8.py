@@ -1,8 +1,9 @@
-"""Which outcomes Armv8 allows a few threads of a few accesses: every execution, by the architecture's axioms.
+"""Computes the outcomes that Armv8 allows for small programs, from every execution and the axioms.
 
-An execution says which write each read reads from, and in which order writes to one place become visible. It
-is allowed if it keeps order within each place (internal), if nothing it observes contradicts what is ordered
-before it (external: acyclic `ob`), and if nothing comes between the halves of an exclusive pair (atomic).
+An execution is a choice of the write that each read reads from, and of the order in which writes to one place
+become visible. It is allowed if it keeps order within each place (internal), if no observation contradicts
+the required order (external: acyclic `ob`), and if no write comes between the halves of an exclusive pair
+(atomic).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class Access:
     Attributes:
         kind: "R" reads, "W" writes, "RMW" does both at once, "F" is a barrier.
         place: variable.
-        value: written; a read's is found out.
+        value: the written value; that of a read is computed.
         order: of R and W: "" plain, "A" acquire (ldar), "Q" weaker acquire (ldapr), "L" release (stlr); of
             RMW the two halves' together, "AL" say; of F: "full", "ld" or "st".
-        depends: whether it is a write that only happens as an earlier read of its thread decides (control).
+        depends: whether it is a write that depends on an earlier read of its thread (control).
     """
 
     kind: str

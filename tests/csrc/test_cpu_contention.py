@@ -1,4 +1,4 @@
-"""When a waiter stops to spin because cores are scarce: what it does with the kernel's counts."""
+"""A waiter stops spinning if cores are scarce, which it finds by the kernel's counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ME = 7
 
 
 class Counted:
-    """A thread whose time on a core, and without one, goes on as told."""
+    """A thread whose times on a core, and without one, the test sets."""
 
     def __init__(self) -> None:
         self.contention: Any = ffi.new("struct nnb_cpu_contention *")
@@ -29,7 +29,7 @@ class Counted:
 
     @property
     def pause(self) -> int:
-        """Nanoseconds for which it does not spin from now on."""
+        """Nanoseconds from now for which it does not spin."""
         return max(0, self.contention.until_ns - self.now)
 
 

@@ -138,7 +138,7 @@ def message(store: str, load: str) -> list[list[Access]]:
 
 
 def hand_back(store: str, load: str) -> list[list[Access]]:
-    """Reads before the store are done when a thread that loads its value writes there."""
+    """Reads before the store are complete when a thread that loads its value writes there."""
     return [[r("data"), access(store, "word")], [access(load, "word"), w("data")]]
 
 
@@ -148,7 +148,7 @@ def locked(lock: str, unlock: str) -> list[list[Access]]:
 
 
 def wake(look: list[Access], change: str = AND) -> list[list[Access]]:
-    """Publish, then look at the flag; change the flag, then look at what is published: one of both sees."""
+    """One side publishes and reads the flag, the other changes the flag and reads: one must see the other."""
     return [[access(STORE, "data"), *look], [access(change, "flag", 1), access(LOAD, "data")]]
 
 
@@ -217,7 +217,7 @@ CASES = [
 
 
 def weakenings(program: list[list[Access]]) -> list[list[list[Access]]]:
-    """The program with one of its orders taken away, for each that it has."""
+    """Variants of a program that each lack one of its memory orders."""
     found = []
     for t, thread in enumerate(program):
         for n, each in enumerate(thread):

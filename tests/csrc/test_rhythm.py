@@ -1,4 +1,4 @@
-"""A waiter learns when the next event is due, with simulated callers, without a clock and sleeping."""
+"""A waiter predicts the next event of simulated callers, tested without a clock and without sleeping."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Waiter:
 
 
 def beats(period: int, count: int, jitter: float, seed: int, drop: float = 0.0) -> list[int]:
-    """Times of a caller with Gaussian jitter (a share of the period) that leaves beats out."""
+    """Times of a periodic caller with Gaussian jitter (a share of the period), some calls left out."""
     chance = random.Random(seed)
     return sorted(
         10 * MS + int(beat * period + chance.gauss(0, jitter) * period)
@@ -188,7 +188,7 @@ def test_burst_of_calls_within_a_beat_does_not_lose_the_rhythm() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, int, int]]:
-    """Gaps, many of them nearly one period; how each event was met; how late a sleep ended before it."""
+    """Gaps, many of nearly one period; how the waiter met each event; how late a sleep ended before it."""
     period = draw(st.integers(100_000, 2**33))
     near = st.integers(-period // 16, period // 16).map(lambda off: period + off)
     gap = st.one_of(near, near, st.integers(0, 2**40))
@@ -233,9 +233,9 @@ def test_one_sleep_that_ended_seconds_late_does_not_spoil_the_rhythm() -> None:
 
 
 def steal(times: list[int], share: float, seed: int) -> list[int]:
-    """The same calls if the host takes the caller's core for slices of some 3 ms.
+    """Delay calls as a host does that takes the caller's core for slices of some 3 ms.
 
-    A call waits for the slice's end, and those that became due meanwhile follow at once.
+    A call waits for the slice's end, and calls that became due in the meantime follow at once.
     """
     chance = random.Random(seed)
     now, end, last, found = float(times[0]), 0.0, 0, []

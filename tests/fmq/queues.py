@@ -1,4 +1,4 @@
-"""Queues and their raw counters, for tests that look from both ends."""
+"""Makes queues, and gives access to their raw counters, for tests with both ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ELEMENT = np.dtype("<u4")
 
 
 def create(capacity: int, flavor: Flavor = Flavor.SYNCHRONIZED_READ_WRITE) -> MessageQueue:
-    """A queue of u32, whose ends any object may be."""
+    """A queue of u32 of which any object may be an end."""
     return MessageQueue.create(ELEMENT, capacity, flavor, ends=False)
 
 
@@ -23,7 +23,7 @@ def other_end(queue: MessageQueue, *, fresh: bool = False) -> MessageQueue:
 
 
 def opened_again(queue: MessageQueue) -> MessageQueue:
-    """The same for a queue of elements or messages whose ends have one holder each."""
+    """Open a queue of elements or messages again, whose ends have one holder each."""
     dtype = queue.dtype if queue.dtype.itemsize else bytes
     return MessageQueue.open(queue.descriptor, [m.duplicate() for m in queue.memories], dtype)
 

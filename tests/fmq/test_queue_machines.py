@@ -1,6 +1,6 @@
-"""Any order of calls on the ends of a queue, against a plain list of what should be in it.
+"""Any order of calls on the ends of a queue, compared with a plain list of its expected content.
 
-`NNBURST_EXAMPLES=20000` makes a long run of it.
+`NNBURST_EXAMPLES=20000` makes a long run.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Machine(RuleBasedStateMachine):
 
 
 class SynchronizedQueue(Machine):
-    """One reader: everything that was written comes out once, in order, whatever happens between."""
+    """One reader: all written elements are read once and in order, whatever happens in between."""
 
     flavor = Flavor.SYNCHRONIZED_READ_WRITE
 
@@ -215,7 +215,7 @@ class Reader:
 
 
 class UnsynchronizedQueue(Machine):
-    """Many readers, for whom the writer never waits: each gets all in order, or learns that it lost some."""
+    """Many readers, for whom the writer never waits: each reads all in order, or learns of lost elements."""
 
     flavor = Flavor.UNSYNCHRONIZED_WRITE
 

@@ -1,4 +1,4 @@
-"""Interpreters with and without the delegate, and a service that they use."""
+"""Fixtures for interpreters with and without the delegate, and for a service that they use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def engine() -> Any:
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    """A service that computes whole files; tests kill nothing of it."""
+    """A service that computes whole files; tests must not kill its processes."""
     with Service(executor="litert") as service:
         yield service
 
@@ -58,7 +58,7 @@ def interpreter(engine: Any, service: Service) -> MakeInterpreter:
 
 
 def some_inputs(interpreter: Any, seed: int) -> list[Array]:
-    """Random inputs, small and not below 0, so that integers are indices that are there, too."""
+    """Random inputs, small and not below 0, so that integers are valid indices, too."""
     random = np.random.default_rng(seed)
     return [
         (
@@ -70,7 +70,7 @@ def some_inputs(interpreter: Any, seed: int) -> list[Array]:
 
 
 def results(interpreter: Any, values: list[Array]) -> list[tuple[tuple[int, ...], bytes]]:
-    """Extents and bytes of what a run computes."""
+    """Extents and bytes of a run's outputs."""
     for details, value in zip(interpreter.get_input_details(), values, strict=True):
         interpreter.set_tensor(details["index"], value)
     interpreter.invoke()

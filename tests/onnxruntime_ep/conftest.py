@@ -1,4 +1,4 @@
-"""The plugin in this process's onnxruntime, and a service that sessions use."""
+"""Fixtures for the plugin in this process's onnxruntime, and for a service that sessions use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def devices(engine: Any) -> list[Any]:
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    """A service that computes whole files; tests kill nothing of it."""
+    """A service that computes whole files; tests must not kill its processes."""
     pytest.importorskip("onnxruntime")
     with Service(executor="onnxruntime") as service:
         yield service

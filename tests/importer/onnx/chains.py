@@ -1,4 +1,4 @@
-"""Random ONNX files of some operators, each of which reads the result of the one before."""
+"""Makes random ONNX files of several operators, each of which reads the result of the one before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 
 class File(NamedTuple):
-    """A file, what its operators are, and a value of its input."""
+    """A file, the names of its operators, and a value of its input."""
 
     name: str
     model: Any
@@ -21,11 +21,11 @@ class File(NamedTuple):
 
 
 class Unfit(Exception):
-    """The operator does not take this shape."""
+    """The operator does not accept this shape."""
 
 
 class Growing:
-    """A file that grows by operators."""
+    """A file under construction, to which operators are added."""
 
     def __init__(self, random: np.random.Generator, shape: Shape) -> None:
         self.random = random
@@ -59,7 +59,7 @@ class Growing:
         return self.shape
 
     def put(self, operator: str, *others: str, first: bool = True, **attributes: Any) -> None:
-        """Let an operator read the last result, before or behind others."""
+        """Add an operator that reads the last result, before or behind other inputs."""
         names = [self.last, *others] if first else [*others, self.last]
         made = f"t{len(self.nodes)}"
         self.nodes.append(node(operator, " ".join(names), made, **attributes))
@@ -344,7 +344,7 @@ def _add(g: Growing, name: str, shape: Shape) -> None:
 
 
 def grow(names: list[str], seed: int) -> File | None:
-    """A file of these operators; None if no shape was found that all of them take."""
+    """A file of these operators; None if no shape was found that all of them accept."""
     for attempt in range(12):
         random = np.random.default_rng([seed, attempt])
         shape = _SHAPES[(seed + attempt) % len(_SHAPES)]

@@ -1,4 +1,4 @@
-"""Small ONNX files, made by the package onnx."""
+"""Makes small ONNX files by the package onnx."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def value(name: str, kind: str, shape: Sequence[int | str] | None) -> Any:
 
 
 def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> Any:
-    """A node; names are separated by spaces, `-` is one that is left out."""
+    """A node; names are separated by spaces, `-` stands for an omitted one."""
     names = ["" if name == "-" else name for name in inputs.split()]
     return helper.make_node(operator, names, outputs.split(), **attributes)
 

@@ -25,7 +25,7 @@ ENGINES = ("litert", "onnxruntime", "reference")
 
 
 def wrong(files: Iterable[File | None], runner: LocalRunner) -> tuple[dict[str, str], Counter[str]]:
-    """Why files are wrong, by their operators; what has become of them."""
+    """The reasons why files are wrong, by their operators; and the numbers of files by outcome."""
     reasons: dict[str, str] = {}
     became: Counter[str] = Counter()
     for file in files:
@@ -48,7 +48,7 @@ def wrong(files: Iterable[File | None], runner: LocalRunner) -> tuple[dict[str, 
 
 
 def problem(imported: ImportedModel, prepared: LocalPrepared, x: Array, expected: Array) -> str:
-    """Why the result is not as expected; empty if it is."""
+    """The reason why the result is wrong; empty if it is right."""
     main = imported.model.main
     given = x.reshape(main.operands[main.input_indexes[0]].dimensions)
     try:

@@ -11,7 +11,7 @@ from importer.tflite.running import Runner
 
 
 def resized(x: Array, scales: list[float], out: tuple[int, ...], **attributes: Any) -> Array:
-    """By operations and by onnx's own evaluator, which must agree."""
+    """Resize by operations and by onnx's own evaluator, which must agree."""
     from onnx.reference import ReferenceEvaluator
 
     made = model(

@@ -1,4 +1,4 @@
-"""Running imported models: by an executor, and the file by LiteRT's reference kernels."""
+"""Runs imported models by an executor, and their files by LiteRT."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SIGNATURES = {kind: definition.signature for kind, definition in REGISTRY.items(
 
 
 class Runner:
-    """A prepared imported model with memory for inputs and outputs; states go round by themselves.
+    """A prepared imported model with memory for inputs and outputs, which passes states on by itself.
 
-    `inputs` and `run` speak of what the file calls inputs and outputs, without states.
+    `inputs` and `run` have the file's inputs and outputs, without states.
     """
 
     def __init__(self, imported: ImportedModel, executor: Executor | None = None) -> None:
-        """Prepare it on an executor, the reference unless given."""
+        """Prepare the model on an executor, by default the reference executor."""
         validate_model(imported.model, SIGNATURES)
         main = imported.model.main
         every = [_array(main.operands[i]) for i in main.input_indexes]
