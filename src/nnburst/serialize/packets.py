@@ -1,7 +1,7 @@
 """Writes and reads the request and result packets of a burst, and checks every count in them.
 
-`PacketReader` walks one packet and enforces burst:D1 to D8. It believes no count before the counted
-elements are there.
+`PacketReader` reads one packet and enforces burst:D1 to D8. It trusts no count before it has found the
+counted elements.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WORDS = DATUM_BYTES // 4
 
 
 class PacketReader:
-    """One packet, copied once when it is opened: nothing that its sender changes later is seen.
+    """Reads one packet, which is copied once at the beginning, so that its sender cannot change it later.
 
-    Elements are taken in order; every method raises MalformedPacket naming element and rule.
+    Elements are read in order; every method raises MalformedPacket, which names the element and the rule.
     """
 
     __slots__ = ("_at", "_count", "_data", "_tags", "_union", "_words")
@@ -43,7 +43,7 @@ class PacketReader:
         Raises:
             MalformedPacket: burst:D2, the last element is cut off.
         """
-        given: Any = datums  # an array or not: to ask for its class would import numpy
+        given: Any = datums  # for arrays, too: a check of the class would import numpy
         data: bytes = (given if hasattr(given, "tobytes") else memoryview(given)).tobytes()
         self._union, self._data, self._at = union, data, 0
         self._count, cut_off = divmod(len(data), DATUM_BYTES)
@@ -58,14 +58,14 @@ class PacketReader:
         raise MalformedPacket(message, index=self._at - back, rule=rule)
 
     def information(self, variant: Variant, layout: Struct) -> tuple[int, ...]:
-        """Fields after packetSize of the packetInformation that a packet begins with (D1, D2)."""
+        """Read the packetInformation at the beginning of a packet: its fields after packetSize (D1, D2)."""
         packet_size, *fields = self.take(variant, layout, "D1")
         if packet_size != self._count:
             self.refuse("D2", f"packetSize is {packet_size}, {self._count} elements came", back=1)
         return tuple(fields)
 
     def take(self, variant: Variant, layout: Struct, rule: str) -> tuple[int, ...]:
-        """Fields of the next element, which must be a `variant`."""
+        """Read the fields of the next element, which must be a `variant`."""
         at = self._at
         if at >= self._count or self._tags[at] != variant.discriminator:
             self._refuse_kind(variant, rule)
@@ -73,7 +73,7 @@ class PacketReader:
         return layout.unpack_from(self._data, at * DATUM_BYTES)[1:]
 
     def dimensions(self, variant: Variant, rank: int, rule: str) -> tuple[int, ...]:
-        """Values of the next `rank` elements, which must all be dimension values."""
+        """Read the values of the next `rank` elements, which must all be dimension values."""
         if not rank:
             return ()
         start, end = self._at, self._at + rank
@@ -118,12 +118,12 @@ _I32_LAYOUT = _POOL.layout()
 def serialize_request(
     request: Request, slots: Sequence[int], measure: MeasureTiming
 ) -> npt.NDArray[np.void]:
-    """The packet of one execution.
+    """Encode the packet of one execution.
 
     Args:
-        request: inputs and outputs; `pool_index` of their locations counts in `slots`.
+        request: inputs and outputs; `pool_index` of their locations is an index of `slots`.
         slots: the slot of every pool (int32), in the order of the request's pools.
-        measure: whether the driver shall time it.
+        measure: whether the driver should time it.
 
     Returns:
         A new writable array of REQUEST_DATUM, shape (packetSize,); every byte that is not part of
@@ -170,7 +170,7 @@ def _operands(
 
 
 def _unfitting(request: Request, slots: Sequence[int]) -> str:
-    """Name the first number that its field cannot hold."""
+    """Describe the first number that does not fit its field."""
     for kind, arguments in (("input", request.inputs), ("output", request.outputs)):
         for i, argument in enumerate(arguments):
             at = argument.location
@@ -201,13 +201,13 @@ def deserialize_request(datums: Datums) -> tuple[Request, tuple[int, ...], Measu
             may lie in memory that another process writes.
 
     Returns:
-        The request with `pools` empty, the slots that its `pool_index` counts in (any int32: the
-        caller resolves them and refuses unknown ones), and whether timing is wanted. Whether it
-        fits a model is not checked here.
+        The request with `pools` empty, the slots that its `pool_index` refers to (any int32: the caller
+        resolves them and refuses unknown ones), and whether timing is wanted. Whether the request fits a
+        model is not checked here.
 
     Raises:
-        MalformedPacket: burst:D1 to D8 (docs/wire_format.md). No count is believed before its elements
-            are there, so memory stays proportional to the packet.
+        MalformedPacket: burst:D1 to D8 (docs/wire_format.md). No count is trusted before its elements are
+            found, so memory stays proportional to the packet.
     """
     reader = PacketReader(REQUEST, datums)
     inputs, outputs, pools = reader.information(_REQUEST_INFORMATION, _REQUEST_INFORMATION_LAYOUT)
@@ -280,7 +280,7 @@ def serialize_result(
     output_shapes: Sequence[OutputShape] = (),
     timing: Timing = _NOT_MEASURED,
 ) -> npt.NDArray[np.void]:
-    """As `serialize_result_bytes`: a new writable array of RESULT_DATUM, shape (packetSize,)."""
+    """As `serialize_result_bytes`; returns a new writable array of RESULT_DATUM, shape (packetSize,)."""
     return np.frombuffer(serialize_result_bytes(status, output_shapes, timing), wire.RESULT_DATUM)
 
 
@@ -289,10 +289,10 @@ def serialize_result_bytes(
     output_shapes: Sequence[OutputShape] = (),
     timing: Timing = _NOT_MEASURED,
 ) -> bytearray:
-    """The packet of one outcome, after `normalize_result`.
+    """Encode the packet of one outcome, after `normalize_result`.
 
     Args:
-        status: any ErrorStatus; 5 and above travel as GENERAL_FAILURE.
+        status: any ErrorStatus; 5 and above are sent as GENERAL_FAILURE.
         output_shapes: one per output, or none; dropped unless `status` is NONE or
             OUTPUT_INSUFFICIENT_SIZE.
         timing: microseconds; replaced by "not measured" unless `status` is NONE.

@@ -1,4 +1,4 @@
-"""Has the table of the datum layouts, from which dtypes, unpackers and the C header are made.
+"""Defines the layouts of datums in one table, from which dtypes, unpackers and the C header are made.
 
 NNAPI: FmqRequestDatum and FmqResultDatum of 1.2/types.hal, laid out as the original's interface
 compiler lays out a safe union: a discriminator byte, then the variant, little-endian, 24 bytes.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Bytes of one datum of either kind (the quantum of both queues).
 DATUM_BYTES: Final = 24
 
-#: numpy and struct format of each field type. A bool is one byte and never anything but 0 or 1.
+#: Formats of each field type for numpy and for struct. A bool is one byte, always 0 or 1.
 _NUMPY: Final = {"bool": "u1", "u32": "<u4", "i32": "<i4", "u64": "<u8"}
 _STRUCT: Final = {"bool": "B", "u32": "I", "i32": "i", "u64": "Q"}
 
@@ -32,7 +32,7 @@ class Field(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Bytes that it takes."""
+        """Size of the field in bytes."""
         return struct.calcsize(f"<{_STRUCT[self.type]}")
 
 
@@ -52,7 +52,7 @@ class Variant(NamedTuple):
         return struct.Struct(f"{form}{DATUM_BYTES - at}x")
 
     def view(self, datums: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """The same memory with this variant's fields by name, whatever the discriminators are."""
+        """View the same memory with this variant's fields by name, whatever the discriminators are."""
         return datums.view(_named_fields(self))
 
 
@@ -151,9 +151,9 @@ RESULT: Final = DatumUnion(
 )
 
 if TYPE_CHECKING:
-    #: Items of the request ring; made when it is first asked for.
+    #: Dtype of the request ring's elements; made at its first use.
     REQUEST_DATUM: np.dtype[np.void]
-    #: Items of the result ring, likewise.
+    #: Dtype of the result ring's elements; made at its first use.
     RESULT_DATUM: np.dtype[np.void]
 
 
