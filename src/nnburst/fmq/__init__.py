@@ -3,7 +3,7 @@
     queue = MessageQueue.create(np.dtype("<u4"), 1024)      # one program
     queue = create_named_queue("/camera", bytes, 65536)     # two that share no socket
 
-This layer moves bytes. It has no tensors, no packets and no sockets. Names are imported when first used.
+This layer moves bytes. It has no tensors, packets or sockets. Names are imported when first used.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _HOME: Final = {
     "Queue": "nnburst.fmq.object_queue",
 }
 
-if not TYPE_CHECKING:  # type checkers would take any name for one that this has
+if not TYPE_CHECKING:  # with this function, type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _HOME:

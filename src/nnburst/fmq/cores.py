@@ -1,4 +1,4 @@
-"""Finds the cores that this process may and should use, and so whether spinning helps."""
+"""Finds the cores that this process may and should use, and decides whether spinning helps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-#: Without pathlib, which takes ten times as long as the kernel: each burst that is opened asks.
+#: A string, since pathlib takes ten times as long as the kernel: each opening of a burst reads these files.
 _ROOT: Final = "/sys/fs/cgroup"
 _LONGEST: Final = 65_536
 
 _CPUS: Final = "/sys/devices/system/cpu"
-#: Of the fastest core's capacity: cores below it are the slow ones of big.LITTLE.
+#: Share of the fastest core's capacity: cores below it are the slow ones of big.LITTLE.
 _FAST_SHARE: Final = 0.5
 
 
@@ -24,8 +24,8 @@ def allowed_cores() -> tuple[int, ...]:
 def performance_cores() -> tuple[int, ...]:
     """The allowed cores without those that are less than half as fast as the fastest of them.
 
-    All of them if the kernel gives no differences (`cpu_capacity`, which Arm's has). A computation whose
-    threads wait for each other takes as long as its slowest core.
+    All allowed cores if the kernel reports no capacities (`cpu_capacity`, on Arm). A computation whose
+    threads wait for each other is as slow as its slowest core.
     """
     capacities = {core: _capacity(core) for core in allowed_cores()}
     least = _FAST_SHARE * max(capacities.values())
@@ -33,14 +33,14 @@ def performance_cores() -> tuple[int, ...]:
 
 
 def prefer_performance_cores() -> None:
-    """Keep the calling thread, and those that it starts, to the performance cores."""
+    """Restrict the calling thread, and threads that it starts, to the performance cores."""
     fast = performance_cores()
     if len(fast) < len(allowed_cores()):
         os.sched_setaffinity(0, fast)
 
 
 def _capacity(core: int) -> int:
-    """The speed that the kernel gives a core; 1024 is the fastest, and that of any core without a number."""
+    """The speed of a core as the kernel reports it; 1024, that of the fastest core, if it reports none."""
     try:
         return int(_read(f"{_CPUS}/cpu{core}/cpu_capacity"))
     except (OSError, ValueError):
@@ -48,7 +48,7 @@ def _capacity(core: int) -> int:
 
 
 def cpu_quota() -> float:
-    """Cores' worth of time that the cgroup grants; infinite without a limit."""
+    """The number of cores whose time the cgroup grants; infinite without a limit."""
     quota = float("inf")
     for directory in _cgroups():
         try:
@@ -61,7 +61,7 @@ def cpu_quota() -> float:
 
 
 def thread_budget() -> int:
-    """Threads that compute best at once, at least 1: the performance cores, or less by the quota."""
+    """The best number of computing threads, at least 1: the performance cores, or fewer by the quota."""
     return max(1, int(min(float(len(performance_cores())), cpu_quota())))
 
 
@@ -80,7 +80,7 @@ def _cgroups() -> Iterable[str]:
 
 
 def _read(path: str) -> str:
-    """The text of a small file of the kernel's."""
+    """Read a small file of the kernel."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, _LONGEST).decode(errors="replace")
@@ -89,23 +89,23 @@ def _read(path: str) -> str:
 
 
 def may_spin(peer_cores: Iterable[int]) -> bool:
-    """Whether this side and a peer on `peer_cores` can run at the same moment.
+    """Whether this side and a peer on `peer_cores` can run at the same time.
 
-    With fewer than two cores between them a spinner only keeps the other from answering.
+    If both share one core, a spinning side only delays the other's answer.
     """
     together = len({*peer_cores, *allowed_cores()})
     return min(float(together), cpu_quota()) >= 2
 
 
 def each_may_spin(peers: Iterable[int]) -> bool:
-    """Whether this process and all these can run at the same moment.
+    """Whether this process and all its peers can run at the same time.
 
     Args:
-        peers: their process ids.
+        peers: the process ids of the peers.
     """
     pids = set(peers)
     together = set(allowed_cores())
     for pid in pids:
-        with contextlib.suppress(OSError):  # it has ended, or is of another namespace
+        with contextlib.suppress(OSError):  # it has ended, or is in another namespace
             together |= os.sched_getaffinity(pid)
     return min(float(len(together)), cpu_quota()) > len(pids)

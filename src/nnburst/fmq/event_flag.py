@@ -1,4 +1,4 @@
-"""The event flag that wakes the peers of a message queue: 32 bits in shared memory, set and waited for.
+"""Wakes the peers of a message queue by an event flag: 32 bits in shared memory, set and waited for.
 
 NNAPI: fmq/EventFlag.h. DEVIATES: waiting always has a deadline.
 """
@@ -27,22 +27,22 @@ class EventFlagBits(IntFlag):
 
 
 def timeout_ns(timeout: float) -> int:
-    """A timeout in seconds as nanoseconds.
+    """Convert a timeout from seconds to nanoseconds.
 
     Raises:
-        InvalidArgument: not a positive number.
+        InvalidArgument: it is not a positive number.
     """
     if not isinstance(timeout, int | float) or not timeout > 0:
         raise InvalidArgument(f"timeout is {timeout!r}, expected a positive number of seconds")
     return int(min(timeout * 1e9, 2**62))
 
 
-#: From this bit on the word of a broadcast counts its readers' looks.
+#: From this bit on, the word of an unsynchronized queue counts the looks of its readers.
 _COUNTED: Final = lib.NNB_FMQ_LOOK
 
 
 class EventFlag:
-    """Wakes and waits on one word. Thread-safe; keeps the word's mapping alive.
+    """One event flag, to wake and to wait. Thread-safe; keeps the word's mapping alive.
 
     Attributes:
         word: the nnb_atomic_u32, for code in C.
@@ -54,10 +54,10 @@ class EventFlag:
         """Use the four bytes at `offset` (8-aligned) of a mapped region.
 
         Args:
-            view: of the region.
-            offset: of the word.
-            is_broadcast: whether it is an unsynchronized queue's, whose readers count their looks in the
-                upper bits.
+            view: the bytes of the region.
+            offset: offset of the word.
+            is_broadcast: whether it belongs to an unsynchronized queue, whose readers count their looks in
+                the upper bits.
         """
         self._view = view
         self._is_broadcast = is_broadcast
@@ -68,7 +68,7 @@ class EventFlag:
         """Set `bits` and wake the waiters for one of them; no effect for 0.
 
         Raises:
-            InvalidArgument: a broadcast's flag counts in one of the bits.
+            InvalidArgument: one of the bits belongs to the counter of an unsynchronized queue.
             Closed: in a forked child, which does not map the word.
         """
         self._check(bits)
@@ -79,14 +79,14 @@ class EventFlag:
 
         Args:
             bits: at least one bit.
-            timeout: seconds; nothing waits for ever.
+            timeout: seconds to wait; there is no wait without a limit.
 
         Returns:
             the bits of `bits` that were set; 0 if the timeout passed.
 
         Raises:
-            InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive; or a broadcast's
-                flag counts in one of the bits.
+            InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive; or one of the bits
+                belongs to the counter of an unsynchronized queue.
             Closed: in a forked child, which does not map the word.
         """
         self._check(bits)

@@ -1,4 +1,4 @@
-"""A message queue in shared memory: a ring of fixed-size elements and the event flag that wakes its peer.
+"""Implements message queues in shared memory: a ring of fixed-size elements, and an event flag for the peer.
 
     queue = MessageQueue.create(np.dtype("<u4"), 1024)
     queue.write(np.arange(3, dtype="<u4"))
@@ -6,8 +6,8 @@
     same.read(3, timeout=1.0)
 
 NNAPI: fmq/MessageQueue.h. DEVIATES: counters are never reset; waiting always has a deadline; every write
-wakes the readers that sleep, and every read a writer; an unsynchronized queue's readers can wait, too; a
-counter that cannot be is `QueueCorrupted` for good instead of being repaired.
+wakes sleeping readers, and every read a sleeping writer; readers of an unsynchronized queue can wait, too; an
+impossible counter is not repaired, but makes the queue `QueueCorrupted` for good.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):
-    """Counts of what a queue has carried, and of the waits for it.
+    """Counts of the elements that went through one end of a queue, and of its waits.
 
     Attributes:
-        capacity: elements.
-        written: elements written through this object, since the counters began.
-        read: elements read through this object, likewise.
-        corrupted: the peer's counter was impossible.
+        capacity: the queue's capacity in elements.
+        written: elements written through this object, since the queue's counters began.
+        read: elements read through this object, since the queue's counters began.
+        corrupted: whether the peer's counter was impossible.
         missed: elements of an unsynchronized queue that were overwritten before this object read them.
-        waits: calls through this object that had to wait longer than some two microseconds.
-        sleeps: times that one of them slept.
-        spun_seconds: that they spent spinning.
-        crowded: times that spinning stopped because cores were scarce.
+        waits: calls through this object that waited longer than about two microseconds.
+        sleeps: number of sleeps in these calls.
+        spun_seconds: seconds of spinning in these calls.
+        crowded: number of times that spinning stopped because cores were scarce.
     """
 
     capacity: int
@@ -82,16 +82,17 @@ class Claim(msgspec.Struct):
 class MessageQueue(InEventLoops):
     """One end (or both, within a process) of a queue. One thread writes and one thread reads.
 
-    The first write makes this object the queue's writer, the first read its reader: another object, in this
-    process or another, is refused then, unless the queue was made without words of its ends. If the other
-    end was closed or its process died, calls end with `Closed` or `DeadObject` once nothing is left to read.
+    The first write makes this object the queue's writer, the first read its reader: from then on other
+    objects, also in other processes, are refused, unless the queue was made with `ends=False`. If the other
+    end was closed or its process died, calls raise `Closed` or `DeadObject` as soon as nothing is left to
+    read.
 
     Attributes:
-        descriptor: what the other process needs beside `memories` to open it.
-        memories: the regions that the descriptor's fd indexes name; owned by this object.
-        dtype: element type; a queue that only C reads and writes may have none. That of `bytes` has no
+        descriptor: description of the queue, which another process needs to open it, with `memories`.
+        memories: the regions that the descriptor's fd indexes refer to; owned by this object.
+        dtype: element type; a queue that only C reads and writes may have none. The dtype for `bytes` has no
             size: elements are messages of any length.
-        event_flag: the flag that wakes; None if the queue was made without.
+        event_flag: the event flag; None if the queue was made without one.
         ring: the struct nnb_ring, for code in C.
     """
 
@@ -105,7 +106,7 @@ class MessageQueue(InEventLoops):
         dtype: np.dtype[Any] | None = None,
         spin_window: float = SPIN_WINDOW,
     ) -> None:
-        """Lay a ring over mapped regions; use `create` or `open`. Only C uses one without dtype."""
+        """Use `create` or `open`; this lays a ring over mapped regions. Only C uses queues without dtype."""
         self.descriptor = descriptor
         self.memories = tuple(memories)
         if dtype is not None:
@@ -162,25 +163,26 @@ class MessageQueue(InEventLoops):
         original_layout: bool = False,
         spin_window: float = SPIN_WINDOW,
     ) -> Self:
-        """A new empty queue in anonymous sealed memory.
+        """Make a new empty queue in anonymous sealed memory.
 
         Args:
-            dtype: element type; its item size is the quantum. `bytes` for messages of any length, whose
-                elements are single bytes, with four more for each message.
-            capacity: elements.
-            flavor: synchronized (one reader, writes refuse when full) or not. With `ends` every other object
-                of an unsynchronized queue maps all but the event flag read-only and is a reader.
-            event_flag: whether it can be waited for.
-            ends: whether a second writer or reader is refused, and one that has gone is noticed.
-            reopen: whether another one may take the place of a writer or reader that has gone. It goes on
-                where that one stopped.
-            keep_unread: whether a reader that takes the place of another one finds what that one has left
-                unread; otherwise it begins with what is written from then on.
-            original_layout: counters as the original lays them, for comparison with it; without `ends`.
+            dtype: element type; its item size is the quantum. `bytes` for messages of any length: then
+                elements are single bytes, and each message takes four more.
+            capacity: number of elements.
+            flavor: synchronized (one reader; a write into a full queue is refused) or not. With `ends` every
+                other object of an unsynchronized queue is a reader; it can write only the event flag.
+            event_flag: whether calls can wait.
+            ends: whether a second writer or reader is refused, and the end of the other side is noticed.
+            reopen: whether a new writer or reader may replace one that has ended. It continues at the same
+                element.
+            keep_unread: whether a reader that replaces another one begins with the elements that are unread;
+                otherwise it begins with elements written from then on.
+            original_layout: whether to lay counters out as the original does, for comparison with it; only
+                without `ends`.
             spin_window: seconds that a wait spins before it sleeps if no rhythm is known, 0 to 1.
 
         Raises:
-            InvalidArgument: a size is not positive or too large, or elements hold objects of Python's; or
+            InvalidArgument: a size is not positive or too large, or elements contain Python objects; or
                 `reopen` for an unsynchronized queue, which only its maker can write.
             ResourceExhausted: the kernel has no memory left.
         """
@@ -213,14 +215,14 @@ class MessageQueue(InEventLoops):
         fresh: bool = False,
         spin_window: float = SPIN_WINDOW,
     ) -> Self:
-        """The other end of a queue; takes over `memories`.
+        """Open the other end of a queue, and own `memories`.
 
         Args:
-            descriptor: as received; checked against the regions' sizes.
-            memories: as received (`SharedMemory.adopt` has checked their seals).
-            dtype: element type that is expected; or an element's bytes, for a queue that only C
-                reads and writes.
-            fresh: refuse a queue that was used before: both counters must be 0.
+            descriptor: the descriptor that was received; checked against the regions' sizes.
+            memories: the regions that were received (`SharedMemory.adopt` has checked their seals).
+            dtype: the expected element type; or the bytes of an element, for a queue that only C reads and
+                writes.
+            fresh: whether to refuse a queue that was used before: both counters must be 0.
             spin_window: as for `create`.
 
         Raises:
@@ -241,10 +243,10 @@ class MessageQueue(InEventLoops):
         return queue
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:  # noqa: ANN401 - what pickle takes
-        """Go to a child that `multiprocessing` starts by spawn or forkserver; the child opens the same queue.
+        """Pickle for a child that `multiprocessing` starts by spawn or forkserver: it opens the same queue.
 
         Raises:
-            TypeError: pickled for anything else, which no descriptor follows.
+            TypeError: pickled for another purpose, in which no descriptors are sent.
         """
         from multiprocessing import context, reduction
 
@@ -264,11 +266,11 @@ class MessageQueue(InEventLoops):
 
     @property
     def capacity(self) -> int:
-        """Elements; every one is usable."""
+        """Number of elements, all of them usable."""
         return self.descriptor.capacity
 
     def available_to_write(self) -> int:
-        """Elements that can be written now.
+        """Number of elements that can be written now.
 
         Raises:
             QueueCorrupted: the reader's counter is impossible.
@@ -276,7 +278,7 @@ class MessageQueue(InEventLoops):
         return self._available(writes=True)
 
     def available_to_read(self) -> int:
-        """Elements that can be read now; never more than the capacity. Also beside a thread that reads.
+        """Number of elements that can be read now, at most the capacity. Any thread may call this.
 
         Raises:
             QueueCorrupted: the writer's counter is impossible.
@@ -292,7 +294,7 @@ class MessageQueue(InEventLoops):
 
     @property
     def peer(self) -> int | None:
-        """Number of the process that has the other end; None if none has, or this one was not used yet."""
+        """Number of the process at the other end; None without one, or if this end was not used yet."""
         return next((pid for end in self._ends.values() if (pid := end.peer())), None)
 
     def write(self, elements: npt.ArrayLike, timeout: float = 0.0) -> bool:
@@ -306,8 +308,8 @@ class MessageQueue(InEventLoops):
             whether there was room.
 
         Raises:
-            InvalidArgument: another dtype, no whole elements, a timeout that is no time, or a wait for a
-                queue without event flag.
+            InvalidArgument: another dtype, no whole elements, an invalid timeout, or a wait for a queue
+                without an event flag.
             BadState: the queue has another writer, or another thread is writing.
             Closed: this object, or the reader, was closed.
             DeadObject: the reader's process has died.
@@ -320,8 +322,8 @@ class MessageQueue(InEventLoops):
     def read(self, count: int, timeout: float = 0.0) -> Elements | None:
         """Read `count` elements as one unit; None if there are fewer (or they were lost).
 
-        Of an unsynchronized queue, elements that the writer is overwriting at this very moment are lost, too:
-        the writer announces it first. DEVIATES: an original writer does not, and its elements can be torn.
+        In an unsynchronized queue, elements that the writer is overwriting at the same time are lost, too:
+        the writer announces that first. DEVIATES: an original writer does not; its elements can be torn.
 
         Args:
             count: elements, from 0 to 2**64 - 1.
@@ -342,7 +344,7 @@ class MessageQueue(InEventLoops):
             timeout: seconds to wait for them; 0 does not wait.
 
         Returns:
-            whether there were so many; else `array` is as before.
+            whether there were enough elements; else `array` is unchanged.
 
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`, of the reader.
@@ -352,11 +354,10 @@ class MessageQueue(InEventLoops):
         return self.read_into(array, timeout)
 
     def sender(self, array: Elements, timeout: float = PATIENCE) -> Callable[[], bool]:
-        """A function that writes the present elements of `array` whenever it is called, with one call of C's.
+        """Make a function that writes the current elements of `array` at each call, by one C call.
 
         Args:
-            array: contiguous, of this queue's dtype; or a buffer of whole elements. It stays in use as long
-                as the function.
+            array: contiguous, of this queue's dtype; or a buffer of whole elements. The function keeps it.
             timeout: seconds that a call waits for room; 0 does not wait.
 
         Returns:
@@ -370,15 +371,15 @@ class MessageQueue(InEventLoops):
         return send
 
     def receiver(self, array: Elements, timeout: float = PATIENCE) -> Callable[[], Elements | None]:
-        """A function that reads as many elements as `array` has room for into it, with one call of C's.
+        """Make a function that fills `array` with elements at each call, by one C call.
 
         Args:
             array: contiguous, writable, of this queue's dtype; or a writable buffer of whole elements.
             timeout: seconds that a call waits for elements; 0 does not wait.
 
         Returns:
-            A function without arguments. It returns `array`, or None if there were not so many in time,
-            raises as `read_into` does, and allocates nothing.
+            A function without arguments. It returns `array`, or None if there were not enough elements in
+            time, raises as `read_into` does, and allocates nothing.
 
         Raises:
             InvalidArgument: as for `read_into`; or more elements than the queue has.
@@ -398,7 +399,8 @@ class MessageQueue(InEventLoops):
             whether there was room.
 
         Raises:
-            InvalidArgument: longer than the queue, no buffer, or the queue has elements of a fixed size.
+            InvalidArgument: the message is too long or not a buffer, or the queue's elements have a fixed
+                size.
             BadState, Closed, DeadObject, QueueCorrupted: as for `write`.
         """
         if True not in self._ends:
@@ -406,14 +408,14 @@ class MessageQueue(InEventLoops):
         return self.send(message, timeout)
 
     def receive(self, timeout: float = 0.0) -> bytes | None:
-        """Read the next message; None if nothing is there; for queues of `bytes`.
+        """Read the next message, or None without one; for queues of `bytes`.
 
         Args:
             timeout: seconds to wait for it; 0 does not wait.
 
         Raises:
-            InvalidArgument: the queue has elements of a fixed size.
-            QueueCorrupted: no message begins where one should.
+            InvalidArgument: the queue's elements have a fixed size.
+            QueueCorrupted: the ring has no valid message at the expected place.
             BadState, Closed, DeadObject: as for `read`.
         """
         if False not in self._ends:
@@ -427,8 +429,8 @@ class MessageQueue(InEventLoops):
             with queue.writing(512, timeout=1.0) as elements:
                 camera.read_into(elements)
 
-        Nothing is published if the block raises. Where the claim crosses the end of the ring, the array is
-        a copy that is written back.
+        Nothing is published if the block raises. If the claim crosses the end of the ring, the array is a
+        copy that is written back.
 
         Args:
             count: elements, 1 to the capacity.
@@ -438,7 +440,7 @@ class MessageQueue(InEventLoops):
             An array of `count` elements, whose content is undefined; not to be used after the block.
 
         Raises:
-            MissedDeadline: no room in time.
+            MissedDeadline: there was no room in time.
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`.
         """
         claim = self._in_time(count, timeout, writes=True)
@@ -451,10 +453,9 @@ class MessageQueue(InEventLoops):
 
     @contextmanager
     def reading(self, count: int, timeout: float = 0.0) -> Iterator[Elements]:
-        """Claim `count` elements to read in place; the end of the block lets go of them.
+        """Claim `count` elements to read in place; the end of the block frees them.
 
-        If the block raises they stay unread. Where the claim crosses the end of the ring, the array is a
-        copy.
+        If the block raises, they stay unread. If the claim crosses the end of the ring, the array is a copy.
 
         Args:
             count: elements, 1 to the capacity.
@@ -465,7 +466,7 @@ class MessageQueue(InEventLoops):
             the block.
 
         Raises:
-            MissedDeadline: fewer elements in time.
+            MissedDeadline: there were not enough elements in time.
             BadState: an unsynchronized writer has overwritten them meanwhile.
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `read`.
         """
@@ -479,12 +480,12 @@ class MessageQueue(InEventLoops):
     def begin_write(self, count: int) -> Claim | None:
         """Claim `count` elements to write in place; None if there is no room.
 
-        Nothing is visible before `commit_write(count)`; a claim that is not committed is forgotten.
+        The reader sees nothing before `commit_write(count)`; a claim that is not committed has no effect.
         """
         return self._claim(count, 0.0, writes=True)
 
     def commit_write(self, count: int) -> bool:
-        """Publish the first `count` claimed elements, and wake a reader that sleeps."""
+        """Publish the first `count` claimed elements, and wake a sleeping reader."""
         self._check_count(count)
         return self._opened(writes=True).commit(count)
 
@@ -496,12 +497,12 @@ class MessageQueue(InEventLoops):
         return self._claim(count, 0.0, writes=False)
 
     def commit_read(self, count: int) -> bool:
-        """Let go of the first `count` claimed elements; False if they were overwritten meanwhile."""
+        """Free the first `count` claimed elements; False if they were overwritten meanwhile."""
         self._check_count(count)
         return self._opened(writes=False).commit(count)
 
     def statistics(self) -> QueueStatistics:
-        """Counts of what went through this object, and of its waits."""
+        """Counts of the elements that went through this object, and of its waits."""
         ring = self._ring()
         quantum = self.descriptor.quantum
         waited = [end.statistics() for end in self._ends.values()]
@@ -520,7 +521,7 @@ class MessageQueue(InEventLoops):
     def close(self) -> None:
         """End every call, close the fds and refuse further calls; idempotent.
 
-        The other end goes on: its reader gets what is unread, then `Closed`; its writer `Closed` at once.
+        At the other end, a reader gets the unread elements, then `Closed`; a writer gets `Closed` at once.
         """
         self._open = False
         for end in self._ends.values():
@@ -534,23 +535,23 @@ class MessageQueue(InEventLoops):
         if not self._open:
             raise Closed("the queue is closed")
         if os.getpid() != self._owner:
-            if len(self.descriptor.grantors) < 5:  # two processes would be one end of it
+            if len(self.descriptor.grantors) < 5:  # both processes would share one end
                 raise Closed(f"the queue is not mapped here: process {self._owner} forked")
             self._lay_over(_mapped(self.descriptor, self.memories))
         return self.ring
 
     def _when_closed(self, action: Callable[[], object]) -> None:
-        """Have `close` carry out one more action, also when the object is forgotten or the program ends."""
+        """Run an action in `close`, or when the object is garbage-collected or the program ends."""
         self._at_close = weakref.finalize(self, action)
 
     def _go_on_in_child(self) -> None:
-        """After a fork this is another object over the same memory, with no end of its own yet."""
+        """Reset the ends after a fork: in the child, this object is a new one over the same memory."""
         self._ends = {}
         for name in _CALLS_OF_ENDS:
             vars(self).pop(name, None)
 
     def _opened(self, *, writes: bool) -> QueueEnd:
-        """This object as the queue's writer, or reader."""
+        """Return this object's writing or reading end, and open it first if needed."""
         end = self._ends.get(writes)
         return self._open_end(writes=writes) if end is None else end
 
@@ -572,9 +573,9 @@ class MessageQueue(InEventLoops):
             keep=(self.ring, self._views),
         )
         self._ends[writes] = end
-        weakref.finalize(self, end.close)  # also when the interpreter ends: the other end learns it
+        weakref.finalize(self, end.close)  # also at exit, so that the other end notices
         has_size = self.dtype.itemsize != 0
-        # From now on each of these is one call of C's; the class's methods are for who took them before that.
+        # From now on each of these is a C function; methods that a program has bound before still work.
         for name in ("write",) if writes else ("read", "read_into"):
             vars(self)[name] = getattr(end, name) if has_size else _refuse_elements
         name = "send" if writes else "receive"
@@ -633,9 +634,9 @@ class MessageQueue(InEventLoops):
         return elements
 
 
-#: Queues that a forked child may go on with.
+#: Queues that a forked child may use.
 _with_ends: weakref.WeakSet[MessageQueue] = weakref.WeakSet()
-#: What an object has of its ends beside them.
+#: Attributes of an object that call its ends directly.
 _CALLS_OF_ENDS: Final = (
     *("write", "send", "read", "read_into", "receive"),
     *("_loop_waits", "_watched"),
@@ -655,10 +656,10 @@ def _is_read_only(view: Bytes | memoryview) -> bool:
 
 
 def _mapped(descriptor: MQDescriptor, memories: Sequence[SharedMemory]) -> list[memoryview]:
-    """Each region as it may be mapped.
+    """Map each region, for writing if that is permitted.
 
     Raises:
-        InvalidArgument: a region cannot be written that has to be.
+        InvalidArgument: a region that must be writable is not.
     """
     views = [memory.map_memory(writable=memory.is_writable) for memory in memories]
     needed = descriptor.grantors[3:4] if descriptor.is_broadcast else descriptor.grantors
@@ -670,7 +671,7 @@ def _mapped(descriptor: MQDescriptor, memories: Sequence[SharedMemory]) -> list[
 def prepare_ends(
     view: Bytes | memoryview, descriptor: MQDescriptor, *, reopen: bool, keep_unread: bool
 ) -> None:
-    """Note in a new queue whether others may take the places of its ends, and the name of its many readers.
+    """Write to a new queue whether its ends may be replaced, and the name for its many readers.
 
     Raises:
         InvalidArgument: `reopen` for an unsynchronized queue.
@@ -693,7 +694,7 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """The dtype of a queue's elements; one without size for messages of any length.
 
     Raises:
-        InvalidArgument: elements without size that are no `bytes`, or with objects of Python's.
+        InvalidArgument: elements have no size and are not `bytes`, or contain Python objects.
     """
     kind: np.dtype[Any] = np.dtype(dtype)
     if kind.hasobject:

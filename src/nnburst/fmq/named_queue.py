@@ -1,4 +1,4 @@
-"""Gets a queue to another process: by a name, over a Unix socket, or inherited.
+"""Passes a queue to another process: by a name, over a Unix socket, or by inheritance.
 
     send_queue(connection, queue)                       # one process
     queue = receive_queue(connection, HEADER)           # the other one
@@ -7,7 +7,8 @@
     subprocess.Popen(["camera", text], pass_fds=fds)    # one process
     queue = inherit_queue(sys.argv[1], HEADER)          # the other one
 
-Over a socket it is a record of `RECORD_BYTES` bytes, with one or two descriptors in its first byte's message.
+Over a socket, a queue is sent as a record of `RECORD_BYTES` bytes, with one or two descriptors beside its
+first byte.
 
 A name is for cooperating processes of one user that share no socket.
 
@@ -17,15 +18,15 @@ A name is for cooperating processes of one user that share no socket.
     0        8        12       16                       1024       a multiple of 64, or of a page
     | magic  | pid    | 0      | descriptor (a record)  | flag     | the queue's parts …          |
 
-The name goes as soon as the second process has opened the queue. If more may come, since it is
-unsynchronized or made with `reopen=True`, it goes when its maker closes it or ends. A process that is killed
-leaves its name: its lock on the memory is gone then, so the next `create_named_queue` and
-`nnburst fmq --remove` know the name as stale.
+The name is removed as soon as the second process has opened the queue. If more processes may open it (an
+unsynchronized queue, or `reopen=True`), the name is removed when its maker closes it or ends. A killed
+process leaves its name, but its lock on the memory is gone, so the next `create_named_queue` and
+`nnburst fmq --remove` detect that the name is stale.
 
-POSIX shared memory cannot be sealed, so its holder can shrink it under its reader; a driver never accepts
-it, and neither should anyone who does not trust the other side.
+POSIX shared memory cannot be sealed, so a process can shrink it while another one reads it. A driver never
+accepts it, and no program should accept it from a process that it does not trust.
 
-Nothing else needs `posix_ipc`, and it has not wheels for every Python: it is imported when a queue is named.
+Only this module needs `posix_ipc`, which lacks wheels for some versions of Python: so it is imported late.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-#: Of a region that is complete; no other one gets a name.
+#: Mark of a complete region; only these get a name.
 _MAGIC: Final = int.from_bytes(b"nnbqueue", "little")
 _HEADER: Final = 1024
 _RECORD_AT: Final = 16
@@ -82,15 +83,15 @@ _POLL_SECONDS: Final = 0.001
 
 
 class NamedQueue(msgspec.Struct, frozen=True):
-    """A name of this user that stands for a queue now.
+    """A queue of this user that has a name.
 
     Attributes:
-        name: as given to `create_named_queue`.
+        name: the name, as given to `create_named_queue`.
         pid: number of the process that made it.
-        is_stale: that process has ended without taking the name away.
+        is_stale: whether that process has ended without removing the name.
         flavor: synchronized or not.
         quantum: bytes of an element.
-        capacity: elements.
+        capacity: number of elements.
     """
 
     name: str
@@ -113,21 +114,21 @@ def create_named_queue(
 ) -> MessageQueue:
     """Create a queue that another process of this user can open once; any number, if it is unsynchronized.
 
-    A stale name is taken over. The object's `close`, and the end of this process, take the name away if it is
-    still there.
+    A stale name is reused. The object's `close`, or the end of this process, removes the name if it still
+    exists.
 
     Args:
         name: "/" and 1 to 254 characters without another "/".
         dtype: element type; its item size is the quantum. `bytes` for messages of any length.
-        capacity: elements; bytes for messages.
+        capacity: number of elements; bytes for messages.
         flavor: synchronized or not.
-        reopen: whether others may take the places of ends that have gone; the name stays for them.
-        keep_unread: whether a reader that follows another one finds what that one has left unread.
+        reopen: whether other processes may replace ends that have gone; the name is kept for them.
+        keep_unread: whether a reader that replaces another one begins with the unread elements.
         spin_window: seconds that a wait spins before it sleeps if no rhythm is known, 0 to 1.
 
     Raises:
-        InvalidArgument: the name or a size makes no sense.
-        DeviceUnavailable: the name is taken, or posix_ipc is not installed.
+        InvalidArgument: the name or a size is invalid.
+        DeviceUnavailable: the name is in use, or posix_ipc is not installed.
         ResourceExhausted: the kernel has no memory left.
     """
     path, kind = _checked(name), element_type(dtype)
@@ -139,14 +140,14 @@ def create_named_queue(
     size = descriptor.size_bytes()
     _posix_ipc()
     whole = SharedMemory(_create(size), size)
-    fcntl.flock(whole.fd, fcntl.LOCK_SH)  # as long as anyone has the queue from here
+    fcntl.flock(whole.fd, fcntl.LOCK_SH)  # as long as this process or a child has the queue
     view = whole.map(writable=True)
     prepare_ends(view, descriptor, reopen=reopen, keep_unread=keep_unread)
     view[8:12].view("<u4")[0] = os.getpid()
     view[_RECORD_AT : _RECORD_AT + RECORD_BYTES] = np.frombuffer(to_record(descriptor), np.uint8)
     lib.nnb_store_release_u64(_magic_of(view), _MAGIC)
     try:
-        _give_name(path, whole.fd)  # complete, so that a kill leaves either nothing or a queue
+        _give_name(path, whole.fd)  # complete: a kill before or after leaves no half-made queue
     except BaseException:
         whole.close()
         raise
@@ -161,16 +162,16 @@ def create_named_queue(
 def open_named_queue(
     name: str, dtype: npt.DTypeLike, *, timeout: float, spin_window: float = SPIN_WINDOW
 ) -> MessageQueue:
-    """Open a queue that another process of this user creates; its name goes, unless more may come.
+    """Open a queue that another process of this user creates, and remove its name unless others may open it.
 
     Args:
-        name: as given to `create_named_queue`.
-        dtype: element type that is expected.
-        timeout: seconds to wait until the queue is there; a stale one counts as absent.
+        name: the name that was given to `create_named_queue`.
+        dtype: the expected element type.
+        timeout: seconds to wait until the queue exists; a stale queue counts as absent.
         spin_window: as for `create_named_queue`.
 
     Raises:
-        DeviceUnavailable: it was not created in time, or another process was faster, or posix_ipc is
+        DeviceUnavailable: it was not created in time, or another process opened it first, or posix_ipc is
             not installed.
         InvalidArgument: it belongs to another user, or is not a queue of this element type.
     """
@@ -196,22 +197,22 @@ def open_named_queue(
 
 
 def list_named_queues(prefix: str = "/") -> list[NamedQueue]:
-    """The queues of this user that have a name now; see `nnburst fmq`.
+    """List the queues of this user that have a name; see `nnburst fmq`.
 
     Args:
-        prefix: what their names begin with.
+        prefix: the beginning of their names.
     """
     return [queue for queue, _ in _all_named(prefix)]
 
 
 def remove_stale_names(prefix: str = "/") -> list[NamedQueue]:
-    """Take away the names that killed processes have left.
+    """Remove the names that killed processes have left.
 
     Args:
-        prefix: what they begin with.
+        prefix: the beginning of the names.
 
     Returns:
-        The queues whose names are gone; their memory goes with the last process that maps it.
+        The queues whose names were removed; their memory is freed with the last process that maps it.
     """
     removed = []
     for queue, fd in _all_named(prefix):
@@ -221,7 +222,7 @@ def remove_stale_names(prefix: str = "/") -> list[NamedQueue]:
 
 
 def _all_named(prefix: str) -> Iterator[tuple[NamedQueue, int]]:
-    """Each with a descriptor that is open until the next one."""
+    """Iterate over named queues, each with a descriptor that is open until the next one."""
     for path in sorted(_FOLDER.iterdir()):
         if not f"/{path.name}".startswith(prefix):
             continue
@@ -234,7 +235,7 @@ def _all_named(prefix: str) -> Iterator[tuple[NamedQueue, int]]:
             header = os.pread(fd, _HEADER, 0)
             if int.from_bytes(header[:8], "little") != _MAGIC:
                 continue
-            # TRUST: copied once; only shown.
+            # TRUST: copied once, and only displayed.
             descriptor = from_record(header[_RECORD_AT : _RECORD_AT + RECORD_BYTES])
             check(descriptor, [status.st_size, status.st_size], None)
             is_stale = _lock(fd)
@@ -251,7 +252,7 @@ def _all_named(prefix: str) -> Iterator[tuple[NamedQueue, int]]:
 
 
 def _create(size: int) -> int:
-    """New memory where named memory lies, without a name."""
+    """Create memory without a name in the folder of named memory."""
     try:
         fd = os.open(_FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -266,13 +267,13 @@ def _create(size: int) -> int:
 
 
 def _give_name(name: str, fd: int) -> None:
-    """Give memory a name that is free, or was left by a process that has ended."""
+    """Give memory a name that is unused or stale."""
     for is_last in (False, True):
         try:
-            # A name that exists is never taken over by this.
+            # This fails if the name exists.
             os.link(
                 f"/proc/self/fd/{fd}", _FOLDER / name[1:], src_dir_fd=fd
-            )  # linkat, which follows
+            )  # linkat follows the symbolic link
         except FileExistsError:
             if is_last or not _take_away_stale(name):
                 raise DeviceUnavailable(f"name: {name} exists already") from None
@@ -291,7 +292,7 @@ def _take_away_stale(name: str) -> bool:
 
 
 def _lock(fd: int) -> bool:
-    """Whether no process holds the region any more; no other one finds it so until `fd` is closed."""
+    """Try to lock the region until `fd` is closed; True if no live process has it locked."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -300,7 +301,7 @@ def _lock(fd: int) -> bool:
 
 
 def _apart(whole: SharedMemory, descriptor: MQDescriptor) -> list[SharedMemory]:
-    """The region in parts as readers may map them: all of an unsynchronized queue but its flag read-only."""
+    """Split a region as readers may map it: of an unsynchronized queue, only the flag is writable."""
     if not descriptor.is_broadcast:
         return [whole]
     fd = os.open(f"/proc/self/fd/{whole.fd}", os.O_RDONLY | os.O_CLOEXEC)
@@ -326,7 +327,7 @@ def _checked(name: str) -> str:
 
 
 def _try_open(name: str, *, stale: bool = False) -> tuple[SharedMemory, Bytes] | None:
-    """The region called `name`, complete, and in use or stale; None if it is not there yet."""
+    """Open the complete region called `name`, in use or (`stale`) stale; None if there is no such region."""
     posix_ipc = _posix_ipc()
     try:
         fd = posix_ipc.SharedMemory(name).fd
@@ -354,13 +355,13 @@ def _magic_of(view: Bytes) -> Any:  # noqa: ANN401 - a cffi pointer
 
 
 def _is_for_more(view: Bytes, descriptor: MQDescriptor) -> bool:
-    """Whether the name stays for others that take the place of an end."""
-    # TRUST: a byte decides about the name alone.
+    """Whether the name is kept for processes that replace an end."""
+    # TRUST: a byte of the peer affects only the name.
     return len(descriptor.grantors) == 5 and view[descriptor.grantors[4].offset + 8] != 0
 
 
 def _take_away(name: str, identity: tuple[int, int], maker: int) -> None:
-    """Take a queue's name away if it still stands for that queue; not from a forked child."""
+    """Remove a queue's name if it still belongs to that queue; does nothing in a forked child."""
     if os.getpid() != maker:
         return
     posix_ipc = _posix_ipc()
@@ -371,9 +372,9 @@ def _take_away(name: str, identity: tuple[int, int], maker: int) -> None:
 
 
 def _unlink(name: str, fd: int) -> bool:
-    """Take a name away; False if it does not stand for the region `fd` any more.
+    """Remove a name; False if it does not belong to the region `fd` any more.
 
-    Another opener may have taken it away, and a creator given it to a new queue since.
+    Another process may have removed it meanwhile, and another one given it to a new queue.
     """
     posix_ipc = _posix_ipc()
     try:
@@ -396,15 +397,15 @@ _MOST_FDS: Final = 2
 
 
 def send_queue(connection: socket.socket, queue: MessageQueue) -> None:
-    """Send a queue to the process at the other end of a Unix socket; this object stays as it is.
+    """Send a queue to the process at the other end of a Unix socket; this object stays usable.
 
     Args:
         connection: a connected stream socket.
-        queue: one without a name.
+        queue: a queue without a name.
 
     Raises:
         InvalidArgument: the queue has a name; its memory cannot be sealed.
-        OSError: the socket's; a timeout of the socket's own holds.
+        OSError: the socket raised it; the socket's own timeout applies.
     """
     _refuse_named(queue)
     record = to_record(queue.descriptor)
@@ -419,18 +420,18 @@ def receive_queue(
     timeout: float = PATIENCE,
     spin_window: float = SPIN_WINDOW,
 ) -> MessageQueue:
-    """Receive a queue that the other process has sent; nothing behind it is read.
+    """Receive a queue that the other process has sent; later bytes of the socket stay unread.
 
     Args:
         connection: a connected stream socket.
-        dtype: element type that is expected.
+        dtype: the expected element type.
         timeout: seconds to wait for it.
         spin_window: as for `MessageQueue.create`.
 
     Raises:
-        MissedDeadline: it did not come in time; the socket is of no use any more if a part came.
+        MissedDeadline: it did not come in time; the socket is unusable then if a part came.
         Closed: the other process has closed the socket.
-        InvalidArgument: what came is no queue of this element type.
+        InvalidArgument: the received bytes are not a queue of this element type.
     """
     deadline = time.monotonic_ns() + timeout_ns(timeout)
     before = connection.gettimeout()
@@ -439,13 +440,13 @@ def receive_queue(
     try:
         while len(record) < RECORD_BYTES:
             connection.settimeout(max((deadline - time.monotonic_ns()) * 1e-9, 1e-6))
-            # TRUST: at most two descriptors are taken; the kernel closes others.
+            # TRUST: at most two descriptors are accepted; the kernel closes others.
             part, more, *_ = socket.recv_fds(connection, RECORD_BYTES - len(record), _MOST_FDS)
             fds += more
             if not part:
                 raise Closed("the other process has closed the socket")
             record += part
-        # TRUST: adopted once they have shown their seals; `open` checks the descriptor.
+        # TRUST: adopted after a check of their seals; `open` checks the descriptor.
         memories = []
         while fds:
             memories.append(SharedMemory.adopt(fds.pop(0)))
@@ -460,10 +461,10 @@ def receive_queue(
 
 
 def inheritance(queue: MessageQueue) -> tuple[str, tuple[int, ...]]:
-    """The text and descriptors with which a program that this process starts opens a queue.
+    """Make a text and descriptors by which a program that this process starts can open a queue.
 
     Args:
-        queue: one without a name; it stays open until the program has been started.
+        queue: a queue without a name; it must stay open until the program has been started.
 
     Returns:
         A text for its command line or environment, and the descriptors that it must inherit (`pass_fds`).
@@ -479,11 +480,11 @@ def inheritance(queue: MessageQueue) -> tuple[str, tuple[int, ...]]:
 def inherit_queue(
     text: str, dtype: npt.DTypeLike, *, spin_window: float = SPIN_WINDOW
 ) -> MessageQueue:
-    """Open a queue that this process has inherited; its descriptors are this object's from now on.
+    """Open a queue that this process has inherited, and own its descriptors.
 
     Args:
-        text: as `inheritance` gave it.
-        dtype: element type that is expected.
+        text: the text from `inheritance`.
+        dtype: the expected element type.
         spin_window: as for `MessageQueue.create`.
 
     Raises:

@@ -1,10 +1,10 @@
-"""Passes Python's objects between two processes, in place of `multiprocessing.SimpleQueue`.
+"""Passes Python objects between two processes, in place of `multiprocessing.SimpleQueue`.
 
     queue = Queue()
     multiprocessing.Process(target=consume, args=(queue,)).start()      # fork, spawn or forkserver
     queue.put({"frame": 1})
 
-One process puts and one gets.
+Only one process may put, and only one may get.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from nnburst.hal.utils import Closing
 
 _Item = TypeVar("_Item")
 
-#: Bytes of the ring unless told otherwise.
+#: Default size of the ring in bytes.
 _CAPACITY: Final = 1 << 20
-#: Parts that the ring has room for, so that both sides copy a large object at once.
+#: Number of parts that fit into the ring, so that both sides can copy a large object at the same time.
 _PARTS: Final = 4
 
 
 class Queue(Closing, Generic[_Item]):
-    """Hands objects from one process to another, pickled; of any size.
+    """Passes pickled objects of any size from one process to another.
 
-    One process puts and one gets, a thread each. An object longer than a quarter of the ring goes in parts.
+    One thread of one process puts, and one thread of the other gets. An object longer than a quarter of the
+    ring is sent in parts.
     """
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
-        """A new empty queue.
+        """Make a new empty queue.
 
         Args:
             capacity: bytes of the ring, at least 64; `put` waits while it is full.
@@ -51,18 +52,18 @@ class Queue(Closing, Generic[_Item]):
         self._part = messages.capacity // _PARTS
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:  # noqa: ANN401 - what pickle takes
-        """Go to a child of `multiprocessing`, as `MessageQueue` does."""
+        """Pickle for a child of `multiprocessing`, as `MessageQueue` does."""
         return _in_child, (type(self), self._messages)
 
     def put(self, item: _Item, timeout: float | None = None) -> None:
-        """Hand an object over; wait while the ring is full.
+        """Send an object; wait while the ring is full.
 
         Args:
-            item: anything that pickle takes.
-            timeout: seconds; None waits as long as the other side lives, as SimpleQueue does.
+            item: an object that can be pickled.
+            timeout: seconds to wait; None to wait while the other process is alive, as SimpleQueue does.
 
         Raises:
-            MissedDeadline: the ring stayed full. The queue is of no use any more if a part of it went.
+            MissedDeadline: the ring stayed full. The queue is unusable then if a part was sent.
             Closed, DeadObject: the consumer has closed the queue, or its process has died.
             BadState: another process is the producer.
         """
@@ -75,13 +76,13 @@ class Queue(Closing, Generic[_Item]):
                 _check(deadline, timeout)
 
     def get(self, timeout: float | None = None) -> _Item:
-        """The next object; waits for it.
+        """Wait for the next object and return it.
 
         Args:
-            timeout: seconds; None waits as long as the other side lives, as SimpleQueue does.
+            timeout: seconds to wait; None to wait while the other process is alive, as SimpleQueue does.
 
         Raises:
-            MissedDeadline: none came. The queue is of no use any more if a part of one has come.
+            MissedDeadline: no object came. The queue is unusable then if a part of one has come.
             Closed, DeadObject: nothing is left, and the producer has closed the queue or died.
             BadState: another process is the consumer.
         """
@@ -93,7 +94,7 @@ class Queue(Closing, Generic[_Item]):
                 continue
             parts.append(found)
             if len(found) < self._part:
-                # TRUST: the two processes are one program, as with SimpleQueue: what is unpickled runs.
+                # TRUST: both processes are one program, as for SimpleQueue: unpickling can run any code.
                 item: _Item = pickle.loads(parts[0] if len(parts) == 1 else b"".join(parts))  # noqa: S301
                 return item
 
@@ -117,7 +118,7 @@ def _deadline(timeout: float | None) -> int | None:
 
 
 def _left(deadline: int | None) -> float:
-    """Seconds of one wait; without a deadline one wait follows the other."""
+    """Seconds of the next wait; without a deadline, waits are repeated."""
     return PATIENCE if deadline is None else max((deadline - time.monotonic_ns()) * 1e-9, 0.0)
 
 

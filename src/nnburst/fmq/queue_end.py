@@ -1,8 +1,8 @@
-"""The ends of a queue in Python: which objects are elements, and which error stands for which outcome in C.
+"""Opens the ends of a queue, converts objects to elements, and turns outcomes in C into errors.
 
-csrc/queue_python.c has the class `QueueEnd`. Its methods return True, False or what was read; for every
-other outcome they call `Rules.raise_for`, and for every object that is no array of the queue's dtype
-`Rules.elements`.
+csrc/queue_python.c has the class `QueueEnd`. Its methods return True, False or the elements that were read;
+for every other outcome they call `Rules.raise_for`, and for every object that is not an array of the queue's
+dtype `Rules.elements`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 if lib.nnb_queue_add_types() != 0:
     raise ImportError("cannot add the class QueueEnd to nnburst._native")
 
-#: Seconds of spinning for which a core is spent before a sleep, if no rhythm is known.
+#: Seconds of spinning before a sleep, if no rhythm is known.
 SPIN_WINDOW: Final = 200e-6
 _LONGEST_WINDOW: Final = 1.0
 
@@ -48,21 +48,21 @@ def open_end(
     spin_window: float,
     keep: object,
 ) -> QueueEnd:
-    """One end of a queue.
+    """Open one end of a queue.
 
     Args:
-        rules: which of them, and what is written or read.
+        rules: the rules of the end: writer or reader, and the type of elements.
         ring: address of the `struct nnb_ring`.
         flag: address of the event flag's word; 0 for none.
         words: address of the words of both ends; 0 for none.
         quantum: bytes of an element.
-        spin_window: seconds.
-        keep: what the addresses point into.
+        spin_window: seconds to spin before a sleep.
+        keep: the objects that own the memory at these addresses.
 
     Raises:
         BadState: this or another process has this end.
-        Closed: the process that had it has closed it.
-        DeadObject: the process that had it has died.
+        Closed: the process with this end has closed it.
+        DeadObject: the process with this end has died.
     """
     quota_allows = cpu_quota() >= 2
     window_ns = int(spin_window * 1e9)
@@ -84,10 +84,10 @@ def open_end(
 
 
 def checked_spin_window(spin_window: float) -> float:
-    """The window in seconds.
+    """Check a spin window in seconds, and return it.
 
     Raises:
-        InvalidArgument: not from 0 to 1.
+        InvalidArgument: it is not from 0 to 1.
     """
     if not isinstance(spin_window, int | float) or not 0 <= spin_window <= _LONGEST_WINDOW:
         raise InvalidArgument(f"spin_window is {spin_window!r}, expected 0 to 1 second")
@@ -95,10 +95,10 @@ def checked_spin_window(spin_window: float) -> float:
 
 
 class Rules:
-    """The objects that one end takes for elements, and the errors that stand for its outcomes.
+    """Converts objects to elements for one end, and its outcomes to errors.
 
     Attributes:
-        dtype: of an element; `bytes` messages have one of no size.
+        dtype: dtype of an element; for messages of `bytes`, one without a size.
         writes: whether it is the writer's end.
     """
 
@@ -111,14 +111,14 @@ class Rules:
         self._owner = os.getpid()
 
     def elements(self, found: object, writable: bool) -> npt.NDArray[np.uint8]:
-        """The bytes of whole elements, contiguous.
+        """Convert an object to the contiguous bytes of whole elements.
 
         Args:
             found: an array of this dtype, or a buffer of whole elements.
-            writable: whether the array itself is to be written.
+            writable: whether the array itself will be written.
 
         Raises:
-            InvalidArgument: it is neither, or not contiguous and to be written.
+            InvalidArgument: it is neither, or it will be written and is not contiguous.
         """
         refuse_masked("elements", found)
         is_array = isinstance(found, np.ndarray) and self.dtype.itemsize != 0
@@ -130,7 +130,7 @@ class Rules:
         return array
 
     def memory_of(self, array: object) -> npt.NDArray[np.uint8]:
-        """The bytes of an array that is sent or received again and again, and so must be contiguous itself.
+        """The bytes of an array that is sent or received repeatedly, and so must be contiguous itself.
 
         Raises:
             InvalidArgument: as for `elements`; or the queue has messages of any length.
@@ -165,7 +165,7 @@ class Rules:
         return data
 
     def raise_for(self, end: QueueEnd, status: int, argument: object) -> NoReturn:
-        """Raise what `status` stands for (`enum nnb_end_status`)."""
+        """Raise the error of `status` (`enum nnb_end_status`)."""
         raise self._error(end, status, argument)
 
     def _error(self, end: QueueEnd, status: int, argument: object) -> NnburstError:

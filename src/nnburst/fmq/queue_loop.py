@@ -1,7 +1,7 @@
-"""Queues in event loops: asyncio, iteration, and a descriptor for selectors.
+"""Waits for queues in event loops: by asyncio, by iteration, or by a descriptor for selectors.
 
-An end that waits sets its bit in the event flag; the other end sends a byte with what it does next, and only
-then (csrc/queue.h).
+An end that waits sets its bit in the event flag; only then the other end sends a byte after its next write or
+read (csrc/queue.h).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 Elements: TypeAlias = "npt.NDArray[Any]"
 
-#: Seconds that a wait lasts unless it is told otherwise.
+#: Default timeout of a wait in seconds.
 PATIENCE: Final = 30.0
 #: Seconds between two looks of a wait in an event loop that nothing wakes.
 _LOOK: Final = 0.05
-#: Nanoseconds after which the event loop has a turn although nothing had to be waited for.
+#: Nanoseconds after which the event loop gets a turn although no call had to wait.
 _TURN_NS: Final = 1_000_000
 
 
 class LoopWait:
-    """Waits of one end in event loops: the other end sends a byte when it has done something, only then.
+    """Waits for one end in event loops: for a byte that the other end sends after a write or read.
 
-    The end of the other process is noticed by the process itself. Every 50 ms there is a look all the same,
-    for ends in another network or process namespace, which no byte and no number of a process reaches.
+    The end of the other process is noticed by a pidfd. The wait also looks every 50 ms, for ends in another
+    network or process namespace, where neither bytes nor pidfds work.
     """
 
     __slots__ = ("_end", "_turn_due_ns", "_waits")
@@ -48,16 +48,16 @@ class LoopWait:
         self._waits = False
 
     async def until(self, attempt: Callable[[], Any], count: int, timeout: float) -> Any:  # noqa: ANN401, ASYNC109
-        """The first result of `attempt` that is neither None nor False, or the last one when the time is up.
+        """Return the first result of `attempt` that is neither None nor False, or the last one in time.
 
         Args:
             attempt: reads or writes at once.
-            count: elements that it needs.
-            timeout: seconds.
+            count: number of elements that it needs.
+            timeout: seconds to wait.
 
         Raises:
             BadState: another task is waiting with this end.
-            InvalidArgument: the queue has no words of its ends, or no event flag; or `timeout` is no time.
+            InvalidArgument: the queue has no words of its ends, or no event flag; or `timeout` is invalid.
         """
         found = attempt()
         if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
@@ -67,7 +67,7 @@ class LoopWait:
         if not _is_not_now(found) or not timeout:
             if (
                 time.monotonic_ns() > self._turn_due_ns
-            ):  # others get their turn however full the queue is
+            ):  # other tasks get a turn even if the queue is always ready
                 await self._take_turn()
             return found
         if self._waits:
@@ -112,7 +112,7 @@ def _is_not_now(found: object) -> bool:
 
 
 def _process(stack: contextlib.ExitStack, pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None if there is no such process here."""
+    """Open a descriptor that is readable after the end of a process; None if it has no number here."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -139,7 +139,7 @@ class InEventLoops(Closing):
         elements: npt.ArrayLike,
         timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `write`
     ) -> bool:
-        """As `write`; the event loop goes on while there is no room.
+        """Do `write` without blocking the event loop while there is no room.
 
         Raises:
             BadState: another task is waiting with this end.
@@ -155,7 +155,7 @@ class InEventLoops(Closing):
         count: int,
         timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `read`
     ) -> Elements | None:
-        """As `read`; the event loop goes on until the elements are there.
+        """Do `read` without blocking the event loop until the elements come.
 
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
@@ -172,7 +172,7 @@ class InEventLoops(Closing):
         message: bytes,
         timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `send`
     ) -> bool:
-        """As `send`; the event loop goes on while there is no room.
+        """Do `send` without blocking the event loop while there is no room.
 
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
@@ -185,7 +185,7 @@ class InEventLoops(Closing):
         self,
         timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `receive`
     ) -> bytes | None:
-        """As `receive`; the event loop goes on until a message is there.
+        """Do `receive` without blocking the event loop until a message comes.
 
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
@@ -195,9 +195,9 @@ class InEventLoops(Closing):
         return found
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Messages of a queue of `bytes`, else arrays of all elements that are there.
+        """Iterate over messages of a queue of `bytes`, else over arrays of all elements that have come.
 
-        It ends when the writer has closed the queue and nothing is left.
+        The iteration ends when the writer has closed the queue and nothing is left to read.
 
         Raises:
             BadState, DeadObject, QueueCorrupted: as for `read`.
@@ -219,12 +219,12 @@ class InEventLoops(Closing):
     def fileno(self) -> int:
         """A descriptor for `selectors` that is readable while there may be something to read.
 
-        From this call on, a `read`, `read_into` or `receive` that finds nothing has the next write make it
-        readable: read until nothing is left, then select. It is the queue's; nothing else may read from it
-        or close it.
+        From this call on, the first write after a `read`, `read_into` or `receive` that found too little
+        makes the descriptor readable: so read until nothing is left, then select. The queue owns the
+        descriptor; do not read from it or close it.
 
         Raises:
-            InvalidArgument: the queue cannot be waited for, or was made without `ends`.
+            InvalidArgument: the queue has no event flag, or was made without `ends`.
             ResourceExhausted: 72 readers of a broadcast wait in event loops, or the system refuses a socket.
             BadState, Closed: as for `read`.
         """
@@ -263,7 +263,7 @@ class InEventLoops(Closing):
         return found
 
     def _count_of(self, elements: object) -> int:
-        """Elements in an array or a buffer."""
+        """The number of elements in an array or a buffer."""
         size = elements.nbytes if isinstance(elements, np.ndarray) else memoryview(elements).nbytes  # type: ignore[arg-type]
         return min(size // self.descriptor.quantum, self.descriptor.capacity)
 

@@ -1,17 +1,17 @@
-"""Makes and maps sealed shared memory, and describes where a message queue lies in it.
+"""Makes and maps sealed shared memory, and describes the layout of a message queue in it.
 
     memory = SharedMemory.create(4096)
-    view = memory.map(writable=True)      # numpy bytes; the mapping lives as long as any view of it
-    memory.close()                        # the fd only
+    view = memory.map(writable=True)      # numpy bytes; any view keeps the mapping
+    memory.close()                        # closes only the fd
 
-A foreign fd is accepted only as such a memfd (`adopt`): then no access can raise SIGBUS, and nothing has a
-name that could outlive its users.
+A foreign fd is accepted only if it is a sealed memfd (`adopt`): then no access can raise SIGBUS, and there is
+no name that could be left over.
 
-Descriptor of a message queue: where its parts lie in the shared memory that travels beside it.
+The descriptor of a message queue describes where its parts lie in the shared memory that is sent with it.
 
 NNAPI: hidl/MQDescriptor.h. Grantors in order: read counter, write counter, data, event flag. The original
-puts both counters on one cache line; here each has its own, which a valid descriptor may express. A fifth
-grantor is ours: the words of both ends (csrc/queue.h); the original does not look at it.
+puts both counters on one cache line; here each has its own, which the format of descriptors permits. A fifth
+grantor is an addition: the words of both ends (csrc/queue.h); the original ignores it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
 #: Seals that a shared region must carry: its size is final, and so are the seals.
 SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-#: Seals of a region that nothing can change any more.
+#: Seals of a region whose content is final.
 CONTENT_SEALS: Final = SIZE_SEALS | fcntl.F_SEAL_WRITE
-#: Not in Python 3.11's fcntl: mappings made from now on may not write to the region.
+#: The seal that forbids new writable mappings; missing in Python 3.11's fcntl.
 _F_SEAL_FUTURE_WRITE: Final = 0x0010
 
 
@@ -56,7 +56,7 @@ class SharedMemory(Closing):
     """
 
     def __init__(self, fd: int, size: int) -> None:
-        """Take over `fd`, known to be sealed and at least `size` bytes; use `create` or `adopt`."""
+        """Use `create` or `adopt`; this owns `fd`, which must be sealed and have at least `size` bytes."""
         self._fd = fd
         self.size = size
 
@@ -64,13 +64,13 @@ class SharedMemory(Closing):
     def create(
         cls, size: int, name: str = "nnburst", *, read_only_for_others: bool = False
     ) -> Self:
-        """A new zeroed region of `size` bytes.
+        """Make a new zeroed region of `size` bytes.
 
         Args:
             size: bytes, at least 1.
-            name: what /proc shows; not an address.
-            read_only_for_others: a receiver of the fd can only map it for reading. The
-                creator maps it with `map` before; see `map_then_protect`.
+            name: the name in /proc, by which it cannot be opened.
+            read_only_for_others: whether receivers of the fd can map it only for reading. The creator maps it
+                before with `map_then_protect`.
 
         Raises:
             InvalidArgument: `size` is not positive.
@@ -94,18 +94,18 @@ class SharedMemory(Closing):
         return cls(fd, size)
 
     def map_then_protect(self) -> memoryview:
-        """Map a region made with `read_only_for_others` for writing, then seal it against others."""
+        """Map a region made with `read_only_for_others` for writing, then forbid more writable mappings."""
         memory = self.map_memory(writable=True)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SIZE_SEALS | _F_SEAL_FUTURE_WRITE)
         return memory
 
     @classmethod
     def adopt(cls, fd: int, size: int | None = None) -> Self:
-        """Take over a foreign fd after checking that it is a sealed memfd.
+        """Check that a foreign fd is a sealed memfd, and own it.
 
         Args:
             fd: closed by this call if it is refused.
-            size: bytes that the sender promised; None to take the file's own size.
+            size: bytes that the sender stated; None to use the file's own size.
 
         Raises:
             InvalidArgument: not a regular memfd, seals missing, hugetlb, empty, or too short.
@@ -137,7 +137,7 @@ class SharedMemory(Closing):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it is a memfd with seals, and not memory that has a name."""
+        """Whether it is a memfd with seals; False for named memory."""
         try:
             return fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & SIZE_SEALS == SIZE_SEALS
         except OSError:
@@ -145,24 +145,24 @@ class SharedMemory(Closing):
 
     @property
     def is_writable(self) -> bool:
-        """Whether a mapping from now on may write: the fd is open for that, and no seal forbids it."""
+        """Whether new mappings can be writable: the fd is open for writing, and no seal forbids it."""
         if fcntl.fcntl(self.fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDWR:
             return False
         try:
             seals = fcntl.fcntl(self.fd, fcntl.F_GET_SEALS)
-        except OSError:  # not a memfd: memory that has a name
+        except OSError:  # not a memfd but named memory
             return True
         return not seals & (fcntl.F_SEAL_WRITE | _F_SEAL_FUTURE_WRITE)
 
     def map(self, *, writable: bool, keep: object = None) -> Bytes:
         """Map the region: a one-dimensional uint8 array of `size` bytes.
 
-        Every array derived from the result keeps the mapping alive; it goes with the last of them. One
+        Every array derived from the result keeps the mapping; it is removed with the last of them. One
         readable page follows the region. The mapping is not inherited by fork.
 
         Args:
             writable: whether the array, and the pages, can be written.
-            keep: stays referenced as long as the mapping is there.
+            keep: an object that is kept as long as the mapping.
 
         Raises:
             ResourceExhausted: the kernel refuses the mapping.
@@ -171,17 +171,17 @@ class SharedMemory(Closing):
         return view
 
     def map_memory(self, *, writable: bool, keep: object = None) -> memoryview:
-        """As `map`, for those who need no array of it: `size` bytes of format "B"."""
+        """Like `map`, but return a memoryview instead of an array: `size` bytes of format "B"."""
         address = lib.nnb_pool_map(self.fd, self.size, writable)
         if address == ffi.NULL:
             raise ResourceExhausted(f"cannot map {self.size} bytes: {os.strerror(ffi.errno)}")
-        # What is made of a buffer keeps the pointer, and with that the mapping.
+        # Objects made from the buffer keep the pointer, and with it the mapping.
         owner = ffi.gc(address, partial(_unmap, self.size, os.getpid(), keep))
         memory = memoryview(ffi.buffer(owner, self.size))
         return memory if writable else memory.toreadonly()
 
     def duplicate(self) -> Self:
-        """A second object for the same region with an fd of its own."""
+        """Make a second object for the same region, with its own fd."""
         return type(self)(fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, 0), self.size)
 
     def close(self) -> None:
@@ -191,30 +191,30 @@ class SharedMemory(Closing):
             os.close(fd)
 
     def __del__(self) -> None:
-        # The object owns nothing but a number, so dropping it must not leak the fd behind it.
+        # The fd is only a number, which the garbage collector does not close by itself.
         fd = getattr(self, "_fd", -1)
         if fd >= 0:
             os.close(fd)
 
 
 def address_of(memory: Bytes | memoryview) -> int:
-    """Where memory lies that something else keeps."""
+    """The address of memory; the caller must keep the object."""
     return int(ffi.cast("uintptr_t", ffi.from_buffer(memory)))
 
 
 def _unmap(size: int, owner: int, _keep: object, address: Any) -> None:  # noqa: ANN401 - cffi's
-    # A forked child never had the mapping: by now something else of its own may lie there. And while a
-    # process ends, its threads may still use what it has mapped.
+    # A forked child never had the mapping; by now the addresses may belong to another mapping of the child.
+    # And while a process ends, its threads may still use its mappings.
     if os.getpid() == owner and not sys.is_finalizing():
         lib.nnb_pool_unmap(address, size)
 
 
 def checked_size(fd: int, *, is_final: bool = False) -> int:
-    """Size of a sealed memfd.
+    """Check that a descriptor is a sealed memfd, and return its size.
 
     Args:
         fd: any descriptor; it stays open.
-        is_final: whether nothing may write to it any more, either.
+        is_final: whether the memfd must be sealed against writing, too.
 
     Raises:
         InvalidArgument: not a regular memfd, seals missing, hugetlb, or empty.
@@ -230,7 +230,7 @@ def checked_size(fd: int, *, is_final: bool = False) -> int:
     if seals & wanted != wanted:
         raise InvalidArgument(f"memfd lacks the seals {names}")
     status = os.fstat(fd)
-    # Not st_blksize, which is also large if the kernel gives ordinary memfds huge pages by itself.
+    # Not st_blksize, which is also large if the kernel uses huge pages for ordinary memfds by itself.
     if os.fstatvfs(fd).f_bsize != os.sysconf("SC_PAGESIZE"):
         raise InvalidArgument("memfd of huge pages is not accepted")
     if status.st_size == 0:
@@ -245,12 +245,12 @@ COUNTER_BYTES: Final = 8
 EVENT_FLAG_BYTES: Final = 4
 ENDS_BYTES: Final = 128
 _CACHE_LINE: Final = 64
-#: Elements times quantum that a queue may have; far above any use, far below overflow.
+#: Largest product of elements and quantum of a queue; far above any use, far below overflow.
 _MAX_DATA_BYTES: Final = 1 << 32
 
 
 class Flavor(IntEnum):
-    """Whether a queue has one reader, which is never overrun, or any number (NNAPI: MQFlavor)."""
+    """Whether a queue has one reader, whose elements are never overwritten, or many (NNAPI: MQFlavor)."""
 
     SYNCHRONIZED_READ_WRITE = 1
     UNSYNCHRONIZED_WRITE = 2
@@ -266,7 +266,7 @@ class GrantorDescriptor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MQDescriptor(msgspec.Struct, frozen=True):
-    """A queue: its grantors, the size of an element in bytes, and its flavour."""
+    """The description of a queue: its grantors, the size of an element in bytes, and its flavour."""
 
     grantors: tuple[GrantorDescriptor, ...]
     quantum: int
@@ -274,27 +274,27 @@ class MQDescriptor(msgspec.Struct, frozen=True):
 
     @property
     def capacity(self) -> int:
-        """Elements; every one is usable."""
+        """Number of elements, all of them usable."""
         return self.grantors[2].extent // self.quantum
 
     def size_bytes(self) -> int:
-        """Bytes of memory that the grantors of fd 0 span."""
+        """Bytes of memory from the beginning of fd 0 to the end of its last grantor."""
         return max(g.offset + g.extent for g in self.grantors if g.fd_index == 0)
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether readers map all but the event flag read-only: it alone lies in fd 1."""
+        """Whether readers map everything except the event flag read-only; the flag alone lies in fd 1."""
         return len(self.grantors) > 3 and [g.fd_index for g in self.grantors[:4]] == [0, 0, 0, 1]
 
 
-#: Grantors, quantum and flavour, then each grantor as fmq/MQDescriptor.h has it in memory, whose offset has
-#: padding behind it. For C programs (csrc/client/queue_end.c).
+#: Number of grantors, quantum and flavour, then each grantor as fmq/MQDescriptor.h lays it out in memory,
+#: with padding after the offset. For C programs (csrc/client/queue_end.c).
 _RECORD: Final = struct.Struct("<IIII" + 5 * "IIQQ")
 RECORD_BYTES: Final = _RECORD.size
 
 
 def to_record(descriptor: MQDescriptor) -> bytes:
-    """A descriptor in `RECORD_BYTES` bytes of fixed layout."""
+    """Encode a descriptor in `RECORD_BYTES` bytes of fixed layout."""
     words = [
         word for g in descriptor.grantors for word in (g.flags, g.fd_index, g.offset, g.extent)
     ]
@@ -303,10 +303,10 @@ def to_record(descriptor: MQDescriptor) -> bytes:
 
 
 def from_record(record: bytes) -> MQDescriptor:
-    """The descriptor of a record, which `check` is for.
+    """Decode the descriptor of a record; its values still need `check`.
 
     Raises:
-        InvalidArgument: another length or number of grantors.
+        InvalidArgument: the length or the number of grantors is wrong.
     """
     if len(record) != RECORD_BYTES:
         raise InvalidArgument(f"record has {len(record)} bytes, expected {RECORD_BYTES}")
@@ -317,8 +317,8 @@ def from_record(record: bytes) -> MQDescriptor:
     return MQDescriptor(tuple(grantors), quantum, flags)
 
 
-#: An MQDescriptor from MessagePack. Made with the module, as all decoders are: threads at once that make
-#: msgspec look at a type for the first time can crash the process.
+#: Decodes an MQDescriptor from MessagePack. Made at import, like all decoders: if several threads let msgspec
+#: inspect a type for the first time at once, the process can crash.
 decode_descriptor: Final[Callable[[msgspec.Raw | bytes], MQDescriptor]] = msgspec.msgpack.Decoder(
     MQDescriptor
 ).decode
@@ -335,20 +335,20 @@ def layout(
     start: int = 0,
     flag_start: int = 0,
 ) -> MQDescriptor:
-    """The descriptor of a new queue in one region.
+    """Make the descriptor of a new queue in one region.
 
-    With `ends`, an unsynchronized one has its flag in another region: its readers, which sleep on the flag,
+    With `ends`, an unsynchronized queue has its flag in another region: its readers, which sleep on the flag,
     can map everything else read-only.
 
     Args:
         quantum: bytes of an element, at least 1.
-        capacity: elements, at least 1; need not be a power of two.
+        capacity: number of elements, at least 1; need not be a power of two.
         flavor: synchronized or not.
-        event_flag: reserve a word to wait on.
-        ends: reserve the words of both ends as well, which needs an event flag.
-        original: lay it out as the original does: both counters on one cache line.
+        event_flag: whether to reserve a word to wait on.
+        ends: whether to reserve the words of both ends as well, which needs an event flag.
+        original: whether to use the original's layout, with both counters on one cache line.
         start: offset of the first part, a multiple of 64.
-        flag_start: offset of the event flag if it lies in a region of its own.
+        flag_start: offset of the event flag if it lies in another region.
 
     Raises:
         InvalidArgument: a size is not positive or their product exceeds 4 GiB.
@@ -379,11 +379,11 @@ def layout(
 def check(descriptor: MQDescriptor, region_sizes: Sequence[int], quantum: int | None) -> None:
     """Refuse a descriptor that does not describe a queue in regions of these sizes.
 
-    The original checks only the number of grantors and the quantum; everything else there ends in an abort
-    or a SIGBUS (DEVIATES: refused here).
+    The original checks only the number of grantors and the quantum; other errors there end in an abort or a
+    SIGBUS (DEVIATES: refused here).
 
     Raises:
-        InvalidArgument: naming the field and the rule.
+        InvalidArgument: a field is invalid; the message names the field and the rule.
     """
     if quantum is not None and descriptor.quantum != quantum:
         raise InvalidArgument(f"quantum is {descriptor.quantum}, expected {quantum}")
