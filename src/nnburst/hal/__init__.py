@@ -1,8 +1,8 @@
-"""Has the HAL's vocabulary: types, statuses, limits, models, requests, signatures and validation.
+"""Defines the HAL's vocabulary: types, statuses, limits, models, requests, signatures and validation.
 
-Every other layer imports this one; it imports none of them and no device, queue or socket. Its public names
-are the HAL's own ways to execute and to synchronise, for those who port code that uses them; a program of its
-own needs none of them. They are imported when first used.
+Every other layer imports this one; it imports none of them, and no device, queue or socket. Its public names
+are the HAL's own ways to execute and to synchronise, for code that is ported from the HAL; new programs do
+not need them. They are imported when first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Has the HAL's enumerations with their exact values.
+"""Defines the HAL's enumerations with their exact values.
 
 NNAPI: 1.0/types.hal to 1.3/types.hal and the AIDL files; codes are in order of introduction, not by family.
 """
@@ -58,7 +58,7 @@ class ResultCode(IntEnum):
 
 
 class DurationCode(IntEnum):
-    """Which duration of a computation is wanted (NNAPI: ANEURALNETWORKS_DURATION_…)."""
+    """The kinds of durations of a computation (NNAPI: ANEURALNETWORKS_DURATION_…)."""
 
     ON_HARDWARE = 0
     IN_DRIVER = 1
@@ -67,12 +67,12 @@ class DurationCode(IntEnum):
 
     @property
     def is_on_hardware(self) -> bool:
-        """Whether it is the device's share."""
+        """Whether it is the duration on the device, without the driver's."""
         return self in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
 
     @property
     def is_fenced(self) -> bool:
-        """Whether it counts from the last fence on."""
+        """Whether it is counted from the signal of the last fence."""
         return self in (DurationCode.FENCED_ON_HARDWARE, DurationCode.FENCED_IN_DRIVER)
 
 
@@ -111,12 +111,12 @@ class Priority(IntEnum):
     HIGH = 2
 
 
-#: NNAPI: the C interface's numbers of the priorities, which cache tokens are made of, too (RT:K1).
+#: NNAPI: the C interface's numbers of priorities, which are also part of cache tokens (RT:K1).
 NDK_PRIORITIES: Final = {Priority.LOW: 90, Priority.MEDIUM: 100, Priority.HIGH: 110}
 
 
 class OperandLifeTime(IntEnum):
-    """Where an operand's value comes from. POINTER is canonical only and never transmitted."""
+    """The source of an operand's value. POINTER is canonical only and never transmitted."""
 
     TEMPORARY_VARIABLE = 0
     SUBGRAPH_INPUT = 1
@@ -287,7 +287,7 @@ class OperationType(IntEnum):
 
 
 def operation_name(code: int) -> str:
-    """The readable name of an operation type; for one of an extension its number."""
+    """The readable name of an operation type; the number of an extension's operation."""
     try:
         return OperationType(code).name
     except ValueError:

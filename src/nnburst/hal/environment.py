@@ -1,8 +1,8 @@
 """Declares the `NNBURST_…` variables of the environment: name, values, default, reader and page of each.
 
-Code that reads one uses its object here (`POLLING_WINDOW.read()`), so a value that does not parse is refused
-by the variable's name. `nnburst env` lists them, and docs/environment.md is written from them. A program with
-rights that its caller lacks (AT_SECURE: setuid, setgid, capabilities of its file) ignores them all.
+Code reads a variable by its object here (`POLLING_WINDOW.read()`), so the error for an invalid value names
+the variable. `nnburst env` lists the variables, and docs/environment.md is generated from them. A program
+with rights that its caller lacks (AT_SECURE: setuid, setgid, capabilities of its file) ignores all of them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Variable(Generic[T]):
     """A variable of the environment.
 
     Attributes:
-        name: with its prefix.
-        default: the value if it is not set, as it would be written; None if unknown.
-        expected: the rule that a value must keep, for messages.
+        name: its name with the prefix.
+        default: the text of the default value; None if there is no fixed default.
+        expected: the rule for its value, for messages.
         reader: the part of nnburst that reads it, and when.
         what: its effect.
-        page: of docs/ with more about it; empty if nothing more is written.
+        page: the page of docs/ with more about it; empty without one.
         is_for_users: whether it is for programs that use nnburst, and not for its tests and builds.
     """
 
@@ -50,16 +50,16 @@ class Variable(Generic[T]):
         page: str = "",
         is_for_users: bool = True,
     ) -> None:
-        """Join the registry.
+        """Create a variable and add it to the registry.
 
         Args:
-            name: without prefix.
-            parse: makes a value of the text; ValueError if it breaks the rule.
-            expected: the rule.
-            default: a text that parses, or None.
+            name: its name without the prefix.
+            parse: converts the text to a value; raises ValueError if it breaks the rule.
+            expected: the rule for its value.
+            default: a valid text, or None.
             reader: the part of nnburst that reads it, and when.
             what: its effect.
-            page: of docs/ with more about it.
+            page: the page of docs/ with more about it.
             is_for_users: whether it is for programs that use nnburst.
         """
         self.name = _PREFIX + name
@@ -74,7 +74,7 @@ class Variable(Generic[T]):
 
     @property
     def is_set(self) -> bool:
-        """Whether this process's environment has it; False in a setuid program, which ignores it."""
+        """Whether it is set in this process's environment; False in a setuid program, which ignores it."""
         return self.name in believed_environment()
 
     def read(self, environ: Mapping[str, str] | None = None) -> T:
@@ -93,7 +93,7 @@ class Variable(Generic[T]):
 
 
 def variables() -> tuple[Variable[Any], ...]:
-    """All of them, in the order of the page."""
+    """All variables, in the order of docs/environment.md."""
     return tuple(_all.values())
 
 
@@ -109,12 +109,12 @@ def check(reader: str) -> None:
 
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
-    """A line about each variable of the environment that has our prefix and is not in the registry."""
+    """A log line for each variable of the environment that begins with NNBURST_ and is not declared here."""
     set_there = believed_environment() if environ is None else environ
     lines = []
     for name in sorted(set_there):
         if name.startswith(_PREFIX) and name not in _all:
-            import difflib  # a start has no time for what only a typing mistake needs
+            import difflib  # imported late: only needed after a typing mistake
 
             near = difflib.get_close_matches(name, _all, 1)
             meant = f"did you mean {near[0]}?" if near else "`nnburst env` lists those that count"
@@ -124,7 +124,7 @@ def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
 
 @functools.cache
 def warn_of_unknown_names() -> None:
-    """Log those lines, once in a process."""
+    """Log the lines of `unknown_names`, once in a process."""
     for line in unknown_names():
         logger.warning("%s", line)
 
@@ -186,7 +186,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _engines(text: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of a device's name and its executor."""
+    """Parse pairs of a device's name and its executor."""
     pairs = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, equals, executor = entry.partition("=")

@@ -1,7 +1,7 @@
-"""Defines an exception for each ErrorStatus that a caller can act on, and spells arguments in messages.
+"""Defines an exception for each ErrorStatus that a caller can act on, and names arguments in messages.
 
-A message names an argument as Python's functions take it, or as an option within a command: `nnburst run`
-and its like call the same functions as programs do, and their users never see `shapes=`.
+A message names an argument as a keyword of a Python function, or, within a command, as an option: commands
+such as `nnburst run` call the same functions as programs, but their users never see `shapes=`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _CODES: dict[ErrorStatus, ResultCode] = {
 
 
 def result_code(status: ErrorStatus) -> ResultCode:
-    """The framework's code for a HAL status (NNAPI: convertErrorStatusToResultCode)."""
+    """Convert a HAL status to the framework's code (NNAPI: convertErrorStatusToResultCode)."""
     return _CODES[status]
 
 
 class NnburstError(Exception):
-    """Root of every error of this package.
+    """Base of all errors of this package.
 
     Errors can be pickled.
 
     Attributes:
-        status: the HAL status that the error stands for.
-        code: NNAPI's result code for it.
+        status: the HAL status of the error.
+        code: NNAPI's result code of the error.
         output_shapes: the `OutputShape` that the driver reported for each output, if it reported any.
     """
 
@@ -52,10 +52,10 @@ class NnburstError(Exception):
         status: ErrorStatus | None = None,
         output_shapes: Sequence[Any] = (),
     ) -> None:
-        """Make an error that can be raised.
+        """Create an error.
 
         Args:
-            message: for people; names argument, value and rule.
+            message: readable text; names argument, value and rule.
             status: the HAL status; that of the class unless given.
             output_shapes: an `OutputShape` for each output, if they are known.
         """
@@ -64,12 +64,12 @@ class NnburstError(Exception):
         self.output_shapes = tuple(output_shapes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what the error holds, and not how it was made: constructors differ, and add to messages."""
+        """Pickle the attributes, not the constructor's arguments: constructors differ and extend messages."""
         return _restore, (type(self), self.args, self.__dict__)
 
     @property
     def code(self) -> ResultCode:
-        """NNAPI's result code for it."""
+        """NNAPI's result code of the error."""
         return result_code(self.status)
 
 
@@ -83,7 +83,7 @@ def _restore(
 
 
 class GeneralFailure(NnburstError):
-    """The driver failed for a reason that the other classes do not name."""
+    """The driver failed for a reason that no other class describes."""
 
 
 class DeviceUnavailable(NnburstError):
@@ -93,7 +93,7 @@ class DeviceUnavailable(NnburstError):
 
 
 class OutputInsufficientSize(NnburstError):
-    """The room for an output is too small; `output_shapes` has what is needed."""
+    """The room for an output is too small; `output_shapes` has the needed shapes."""
 
     default_status = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
 
@@ -123,19 +123,19 @@ class DeadObject(NnburstError, ConnectionError):
 
 
 class StateLost(DeadObject):
-    """The state of a sequence in its driver is lost, or not known; `reset` begins anew."""
+    """The driver lost the state of a sequence, or it is unknown; `reset` sets it to the initial state."""
 
 
 class MalformedPacket(NnburstError, ValueError):
     """A burst packet breaks one of burst:D1 to D8.
 
     Attributes:
-        index: element of the packet at which the rule broke.
-        rule: "D1" to "D8".
+        index: index of the element of the packet that breaks the rule.
+        rule: the broken rule, "D1" to "D8".
     """
 
     def __init__(self, message: str, *, index: int, rule: str) -> None:
-        """Keep the place and the rule beside the message."""
+        """Create the error with the place and the rule."""
         super().__init__(f"burst:{rule} at element {index}: {message}")
         self.index = index
         self.rule = rule
@@ -146,7 +146,7 @@ class QueueCorrupted(NnburstError):
 
 
 class BurstBusy(NnburstError):
-    """The burst, the request or the reusable execution is in use, or as many requests are out as it allows.
+    """The burst, request or reusable execution is in use, or too many of its requests are under way.
 
     NDK: BAD_STATE.
     """
@@ -208,14 +208,14 @@ _BY_STATUS: dict[ErrorStatus, type[NnburstError]] = {
 
 
 def error_for(status: ErrorStatus, message: str, output_shapes: Sequence[Any] = ()) -> NnburstError:
-    """The exception that stands for `status`, which must not be NONE."""
+    """Make the exception for `status`, which must not be NONE."""
     return _BY_STATUS[status](message, status=status, output_shapes=output_shapes)
 
 
 def error_for_code(
     code: ResultCode, message: str, output_shapes: Sequence[Any] = ()
 ) -> NnburstError:
-    """The exception that stands for `code`, which must not be NO_ERROR."""
+    """Make the exception for `code`, which must not be NO_ERROR."""
     if kind := _BY_CODE.get(code):
         return kind(message, output_shapes=output_shapes)
     status = next(status for status, found in _CODES.items() if found == code)
@@ -227,7 +227,7 @@ _IS_COMMAND: Final[ContextVar[bool]] = ContextVar("is_command", default=False)
 
 @contextmanager
 def as_options() -> Iterator[None]:
-    """Spell arguments as options in all messages that this thread makes within."""
+    """A context in which messages made by this thread name arguments as options of a command."""
     token = _IS_COMMAND.set(True)
     try:
         yield
@@ -236,24 +236,24 @@ def as_options() -> Iterator[None]:
 
 
 def spelt(name: str, key: str | None = None) -> str:
-    """`shapes`, or of one key `shapes['x']`; in a command `--shape` and `--shape x`."""
+    """An argument's name: `shapes`, or for one key `shapes['x']`; in a command `--shape` or `--shape x`."""
     if _IS_COMMAND.get():
         return _option(name) + (f" {key}" if key is not None else "")
     return name + (f"[{key!r}]" if key is not None else "")
 
 
 def keyed_value(name: str, key: str, value: str) -> str:
-    """The way to write the value of one key: `shapes={'x': (1, 3)}`, in a command `--shape x=1,3`."""
+    """An argument with one key and value: `shapes={'x': (1, 3)}`, in a command `--shape x=1,3`."""
     if _IS_COMMAND.get():
         return f"{_option(name)} {key}={value.replace(', ', ',')}"
     return f"{name}={{{key!r}: ({value})}}"
 
 
 def flag(function: str, name: str) -> str:
-    """The way to switch an argument on: `nnburst.load(…, as_graph=True)`, in a command `--as-graph`."""
+    """A call that switches an argument on: `nnburst.load(…, as_graph=True)`, in a command `--as-graph`."""
     return _option(name) if _IS_COMMAND.get() else f"{function}(…, {name}=True)"
 
 
 def _option(name: str) -> str:
-    """The option of an argument: one that has several values is repeated, and its name is of one."""
+    """The option for an argument; it has a singular name if it can be repeated for several values."""
     return "--" + name.replace("_", "-").removesuffix("s")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-#: NNAPI: IDevice::EXTENSION_TYPE_LOW_BITS_TYPE; above them lies the prefix that a model maps to a name.
+#: NNAPI: IDevice::EXTENSION_TYPE_LOW_BITS_TYPE; the bits above are the prefix that a model maps to a name.
 LOW_BITS_TYPE: Final = 16
 _LOW_MASK: Final = (1 << LOW_BITS_TYPE) - 1
 
@@ -25,7 +25,7 @@ class ExtensionOperandTypeInformation(msgspec.Struct, frozen=True):
     """One operand type of an extension.
 
     Attributes:
-        type: low 16 bits of the type's code; a model's prefix makes the high ones.
+        type: the low 16 bits of the type's code; the high bits are the prefix in a model.
         is_tensor: whether it has dimensions.
         byte_size: bytes of one element (or of the scalar).
     """
@@ -46,13 +46,13 @@ class ExtensionCode(int):
     """Code of an extension's operation inside one process: a number with a name, like an enum's member.
 
     Attributes:
-        name: for messages.
+        name: its name in messages.
     """
 
     name: str
 
     def __new__(cls, code: int, name: str) -> Self:
-        """Give `code` a name."""
+        """Make a code with a name."""
         self = super().__new__(cls, code)
         self.name = name
         return self
@@ -67,7 +67,7 @@ class ExtensionOperandType(ExtensionCode):
     """Code of an extension's operand type inside one process.
 
     Attributes:
-        dtype: of its elements.
+        dtype: dtype of its elements.
         is_tensor: whether it has dimensions.
     """
 
@@ -76,7 +76,7 @@ class ExtensionOperandType(ExtensionCode):
 
     @classmethod
     def make(cls, code: int, name: str, dtype: npt.DTypeLike, *, is_tensor: bool) -> Self:
-        """A type whose elements are `dtype`."""
+        """Make a type with elements of `dtype`."""
         self = cls(code, name)
         self.dtype = np.dtype(dtype)
         self.is_tensor = is_tensor
@@ -84,7 +84,7 @@ class ExtensionOperandType(ExtensionCode):
 
 
 def extension_code(prefix: int, number: int) -> int:
-    """The code that type or operation `number` of an extension has if `prefix` stands for it.
+    """The code of an extension's type or operation `number` in a model that uses `prefix` for the extension.
 
     NNAPI: ExtensionTypeEncoding; HIDL has 16 bits for the prefix, AIDL 15, as its codes are signed.
     """
@@ -92,7 +92,7 @@ def extension_code(prefix: int, number: int) -> int:
 
 
 def prefix_of(code: int) -> int:
-    """The prefix in a code; 0 in those of the core."""
+    """The prefix in a code; 0 for core types and operations."""
     return (code & 0xFFFFFFFF) >> LOW_BITS_TYPE
 
 
@@ -102,12 +102,12 @@ def number_of(code: int) -> int:
 
 
 class ExtensionAttribute(NamedTuple):
-    """One attribute. The device reads its bytes, or ignores it.
+    """One attribute for a device, which reads its bytes or ignores it.
 
     Attributes:
         extension: name of the extension.
-        code: of the attribute within the extension, 16 bits.
-        value: its bytes.
+        code: code of the attribute within the extension, 16 bits.
+        value: bytes of the attribute.
     """
 
     extension: str
@@ -119,8 +119,8 @@ class Hints(msgspec.Struct, frozen=True):
     """Attributes as they are sent (NNAPI: compilationHints, executionHints and extensionNameToPrefix).
 
     Attributes:
-        pairs: a token is an extension's prefix, and below it the attribute's code; each once.
-        extension_name_to_prefix: one-to-one map of the extensions that they belong to.
+        pairs: unique tokens with values; a token is the extension's prefix followed by the attribute's code.
+        extension_name_to_prefix: one-to-one map of the extensions of these attributes.
     """
 
     pairs: tuple[TokenValuePair, ...]
@@ -128,7 +128,7 @@ class Hints(msgspec.Struct, frozen=True):
 
 
 def hints_of(attributes: Sequence[ExtensionAttribute]) -> Hints | msgspec.UnsetType:
-    """The message's part for attributes; UNSET, which no byte is sent for, without one.
+    """Convert attributes for a message; UNSET, which takes no byte, if there are no attributes.
 
     Raises:
         InvalidArgument: two have the same extension and code, or a code has more than 16 bits.
@@ -147,10 +147,10 @@ def hints_of(attributes: Sequence[ExtensionAttribute]) -> Hints | msgspec.UnsetT
 
 
 def check_attributes(attributes: Iterable[ExtensionAttribute]) -> None:
-    """Refuse a code of more than 16 bits, and one that is given twice.
+    """Refuse codes of more than 16 bits, and codes that are given twice.
 
     Raises:
-        InvalidArgument: there is one.
+        InvalidArgument: a code is too large or given twice.
     """
     seen: set[tuple[str, int]] = set()
     for extension, code, _ in attributes:
@@ -161,10 +161,10 @@ def check_attributes(attributes: Iterable[ExtensionAttribute]) -> None:
         seen.add((extension, code))
 
 
-#: Entry points: name of an extension → `module:attribute` of it.
+#: Group of entry points: name of an extension to its `module:attribute`.
 GROUP: Final = "nnburst.extensions"
 
-#: Translates one operator of a file, an `nnburst.importer.tflite.operator.Operator`.
+#: A function that translates one operator of a file, an `nnburst.importer.tflite.operator.Operator`.
 Lowering = Callable[[Any], None]
 
 
@@ -172,10 +172,10 @@ class CustomOperator(msgspec.Struct, frozen=True):
     """The translation of a custom operator: an operation of the extension, or a function's core operations.
 
     Attributes:
-        operation: number of the extension's operation, whose inputs and outputs are the operator's.
-        options: number of the extension's operand type of one byte an element, which the operator's options
-            are given as, as the last input; without a value if the file has none. None if they are dropped.
-        lowering: translates it to core operations instead.
+        operation: number of the extension's operation, with the operator's inputs and outputs.
+        options: number of an operand type with elements of one byte: the operator's options become the last
+            input, of this type, without a value if the file has none. None to drop the options.
+        lowering: translates the operator to core operations instead.
     """
 
     operation: int = 0
@@ -185,11 +185,11 @@ class CustomOperator(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ClaimsOperators(Protocol):
-    """An extension as an importer sees it.
+    """An extension that translates custom operators, as an importer uses it.
 
     Attributes:
-        name: in reverse-domain order, unique.
-        custom_operators: the operators that it translates, by the names in files.
+        name: its unique name in reverse-domain order.
+        custom_operators: the operators that it translates, by their names in files.
     """
 
     name: str

@@ -47,7 +47,7 @@ _SHORT_TYPES: Final[dict[int, str]] = {
     OperandType.TENSOR_OEM_BYTE: "TOEMB",
 }
 _DTYPES: Final = {int(kind): dtype for kind, dtype in DTYPES.items()}
-#: Of Brewer's set of twelve.
+#: Colours of Brewer's set of twelve.
 _COLOURS: Final = (
     "#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3", "#fdb462",
     "#b3de69", "#fccde5", "#d9d9d9", "#bc80bd", "#ccebc5", "#ffed6f",
@@ -56,12 +56,12 @@ _COLOURS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DrawnPart:
-    """Operations of the main subgraph that are run as one.
+    """Operations of the main subgraph that run as one part.
 
     Attributes:
         by: the device or engine that runs them.
-        operations: their numbers.
-        why: the reason, as a tooltip.
+        operations: numbers of the operations.
+        why: the reason for the choice of the device, as a tooltip.
     """
 
     by: str
@@ -74,12 +74,12 @@ class Drawing:
     """Choices for a picture of a model.
 
     Attributes:
-        parts: the parts with their devices; none to leave them out.
-        unsupported: why an operation is not run, by its number.
+        parts: the parts with their devices; empty to leave them out.
+        unsupported: by the number of an operation, the reason why it cannot run.
         constants: whether constants are drawn.
-        values: whether the values of those of one element are.
-        focus: an operation of the main subgraph, of which only the neighbours are drawn.
-        depth: steps between neighbours and `focus`.
+        values: whether the values of constants with one element are drawn.
+        focus: an operation of the main subgraph; only it and its neighbours are drawn.
+        depth: most steps between `focus` and a neighbour.
     """
 
     parts: Sequence[DrawnPart] = ()
@@ -117,7 +117,7 @@ class _Graph(NamedTuple):
 
 
 def dot(model: Model, name: str, drawing: Drawing | None = None) -> str:
-    """The picture in Graphviz' language."""
+    """Draw a model as text for Graphviz."""
     drawing = drawing or Drawing()
     main, *others = _graphs(model, drawing)
     lines = [f"digraph {_quoted(name)} {{", "  compound=true"]
@@ -132,7 +132,7 @@ def dot(model: Model, name: str, drawing: Drawing | None = None) -> str:
 
 
 def mermaid(model: Model, name: str, drawing: Drawing | None = None) -> str:
-    """The picture as a mermaid flowchart."""
+    """Draw a model as a mermaid flowchart."""
     drawing = drawing or Drawing()
     main, *others = _graphs(model, drawing)
     lines = [f"%% {' '.join(name.split())}", "flowchart TD", *_mermaid_body(main, "  ")]
@@ -178,7 +178,7 @@ def _graph(model: Model, number: int, graph: Subgraph, drawing: Drawing) -> _Gra
                 label = str(position) if len(ends) > 1 else ""
                 pair = (f"{prefix}d{index}", f"{prefix}n{at}")
                 edges.append(_Edge(*(pair if is_input else pair[::-1]), label))
-    if drawing.focus is None:  # operands that no operation uses, too
+    if drawing.focus is None:  # also operands that no operation uses
         everything = range(len(graph.operands))
         operands = dict.fromkeys(
             i
@@ -194,7 +194,7 @@ def _graph(model: Model, number: int, graph: Subgraph, drawing: Drawing) -> _Gra
 
 
 def _focused(graph: Subgraph, drawing: Drawing) -> list[int]:
-    """Numbers of the operations that are drawn."""
+    """The numbers of the operations to draw."""
     everything = range(len(graph.operations))
     if drawing.focus is None:
         return list(everything)
@@ -231,7 +231,7 @@ def _crossing(graph: Subgraph, parts: Sequence[DrawnPart]) -> set[int]:
 def _operation(graph: Subgraph, at: int, prefix: str, drawing: Drawing) -> _Node:
     operation = graph.operations[at]
     inputs, outputs = len(operation.inputs), len(operation.outputs)
-    # Graphviz keeps one order only: that of the longer list.
+    # Graphviz keeps only one order: that of the longer list.
     order = "" if max(inputs, outputs) < 2 else "in" if inputs >= outputs else "out"
     part = next((part for part in drawing.parts if at in part.operations), None)
     missing = drawing.unsupported.get(at)
@@ -277,7 +277,7 @@ def _operand(
 
 
 def _value(model: Model, operand: Operand) -> str:
-    """The value of a constant of one element whose bytes the model itself holds."""
+    """The value of a constant with one element whose bytes are in the model itself."""
     if operand.lifetime is not _L.CONSTANT_COPY or math.prod(operand.dimensions) != 1:
         return ""
     dtype = _DTYPES.get(operand.type)
@@ -289,7 +289,7 @@ def _value(model: Model, operand: Operand) -> str:
 
 
 def _references(model: Model, graphs: Sequence[_Graph]) -> Iterator[tuple[str, int]]:
-    """Operands that refer to a subgraph, with its number."""
+    """The operands that refer to a subgraph, each with the subgraph's number."""
     for graph in graphs:
         subgraph = model.main if graph.number == 0 else model.referenced[graph.number - 1]
         prefix = f"s{graph.number}" if graph.number else ""
@@ -330,7 +330,7 @@ def _dot_body(graph: _Graph) -> Iterator[str]:
 
 
 def _dot_parts(drawing: Drawing, drawn: set[str]) -> Iterator[str]:
-    """A cluster for each part, and a legend."""
+    """Make a cluster for each part, and a legend."""
     for number, part in enumerate(drawing.parts):
         members = [f"n{at}" for at in part.operations if f"n{at}" in drawn]
         if members:
@@ -381,7 +381,7 @@ _numbers: Final = itertools.count(1)
 
 
 def dump_model(model: Model, name: str) -> None:
-    """Log a model if its tag is on, without any value, and write it to the folder if there is one."""
+    """Log a model, without values, if the tag is on, and write its picture if NNBURST_GRAPH_DIR is set."""
     if vlog.on("model"):
         vlog.write_all("model", dot(model, name, Drawing(values=False)))
     if GRAPH_DIR.is_set:
@@ -389,7 +389,7 @@ def dump_model(model: Model, name: str) -> None:
 
 
 def write_picture(name: str, text: str) -> None:
-    """Write a picture to the folder, which must be set; a warning if that fails."""
+    """Write a picture to NNBURST_GRAPH_DIR, which must be set; log a warning if that fails."""
     words = re.sub(r"[^\w.-]+", "_", name)[:60]
     path = GRAPH_DIR.read() / f"{os.getpid()}-{next(_numbers):03}-{words}.dot"
     try:

@@ -2,8 +2,8 @@
 
     from nnburst.hal import late_numpy as np
 
-stands for `import numpy as np` in every module that a driver of LiteRT imports before its first result. On
-the way there none of them uses a name of it (tests/driver/test_start.py); aliases of its types are strings.
+replaces `import numpy as np` in every module that a driver with LiteRT imports before its first result. Until
+then, none of them uses a name of numpy (tests/driver/test_start.py); aliases of its types are strings.
 """
 
 from __future__ import annotations

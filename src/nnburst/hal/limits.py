@@ -1,6 +1,6 @@
-"""Has all bounds of the HAL and of this implementation.
+"""Defines all limits of the HAL and of this implementation.
 
-Anything a peer sends is compared with a number from here before memory is allocated for it.
+Every size that a peer sends is compared with a limit from here before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ INT32_MAX: Final = 2**31 - 1
 BYTE_SIZE_OF_CACHE_TOKEN: Final = 32
 #: NNAPI: Constant:MAX_NUMBER_OF_CACHE_FILES, per kind of cache.
 MAX_NUMBER_OF_CACHE_FILES: Final = 32
-#: NNAPI: OperandTypeRange:BASE_MAX, and that of OperationTypeRange is the same; above lies an extension.
+#: NNAPI: OperandTypeRange:BASE_MAX, the same as in OperationTypeRange; larger codes belong to extensions.
 OPERAND_TYPE_BASE_MAX: Final = 0xFFFF
-#: NNAPI: ControlFlow.h; a WHILE whose body outlives this ends as MISSED_DEADLINE_TRANSIENT.
+#: NNAPI: ControlFlow.h; a WHILE that takes longer ends as MISSED_DEADLINE_TRANSIENT.
 DEFAULT_LOOP_TIMEOUT_NS: Final = 2_000_000_000
 MAX_LOOP_TIMEOUT_NS: Final = 15_000_000_000
 #: NNAPI: kExecutionBurstChannelLength; elements in each ring of a burst.
@@ -26,5 +26,5 @@ BURST_CHANNEL_LENGTH: Final = 1024
 NO_TIMING: Final = UINT64_MAX
 #: Largest rank this implementation computes with; numpy's own limit is higher.
 MAX_RANK: Final = 16
-#: Elements that a driver accepts in a ring of a burst.
+#: Most elements that a driver accepts in a ring of a burst.
 MAX_BURST_CHANNEL_LENGTH: Final = 65536

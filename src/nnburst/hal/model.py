@@ -1,7 +1,7 @@
-"""Models as the HAL describes them: operands, operations, subgraphs, pools, and facts about operand types.
+"""Defines the HAL's structs of models: operands, operations, subgraphs, pools, and facts about operand types.
 
-These structs are also the control channel's messages; there is no second set. They have no methods that
-check or build: `nnburst.hal.validation` validates, `nnburst.hal.model_builder` builds.
+The control channel's messages use these structs directly. They have no methods that check or build:
+`nnburst.hal.validation` validates, `nnburst.hal.model_builder` builds.
 
 NNAPI: types.hal OperandType, Utils.cpp nonExtensionOperandSizeOfData.
 """
@@ -22,7 +22,7 @@ from nnburst.hal.limits import OPERAND_TYPE_BASE_MAX, UINT32_MAX
 
 
 class DataLocation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where data lies: a pool (or `operand_values`), and a byte range in it."""
+    """The place of data: a pool (or `operand_values`), and a byte range in it."""
 
     pool_index: int = 0
     offset: int = 0
@@ -51,11 +51,11 @@ class Operand(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         type: an `OperandType`, or a larger value that belongs to an extension.
         dimensions: row-major extents; 0 is unknown; empty is a scalar, or a tensor of unknown rank.
-        number_of_consumers: how often operations of this subgraph read it.
+        number_of_consumers: number of times that operations of this subgraph read it.
         scale: quantisation step, a float32 value.
-        zero_point: stored value that stands for 0.
-        lifetime: where its value comes from.
-        location: for constants and SUBGRAPH; all zero otherwise.
+        zero_point: stored value that represents 0.
+        lifetime: the source of its value.
+        location: place of its value, for constants and SUBGRAPH; all zero otherwise.
         extra_params: per-channel quantisation or extension bytes.
     """
 
@@ -78,7 +78,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Subgraph(msgspec.Struct, frozen=True):
-    """Operands and operations in execution order, and which operands are inputs and outputs."""
+    """Operands, operations in execution order, and the indexes of inputs and outputs."""
 
     operands: tuple[Operand, ...]
     operations: tuple[Operation, ...]
@@ -87,14 +87,14 @@ class Subgraph(msgspec.Struct, frozen=True):
 
 
 class MemoryPool(msgspec.Struct, frozen=True, tag=True, tag_field="kind"):
-    """A pool of shared memory: its size in bytes and which of the message's fds it is."""
+    """A pool of shared memory: its size in bytes and the index of its fd in the message."""
 
     size: int
     fd_index: int = 0
 
 
 class BufferToken(MemoryPool, frozen=True, kw_only=True):
-    """A driver's buffer in a request, named by its token; `size` is 0 and no descriptor goes along.
+    """A driver's buffer in a request, named by its token; `size` is 0, and no descriptor is sent.
 
     Also the member of 1.3's and AIDL's unions.
     """
@@ -112,7 +112,7 @@ class ExtensionNameAndPrefix(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A network (1.3 layout, which the older ones embed into).
+    """A network (1.3 layout, to which older models can be converted).
 
     Attributes:
         main: the subgraph that is executed.
@@ -135,7 +135,7 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def described(model: Model) -> str:
-    """Its size in a few words: models have thousands of parts."""
+    """Describe a model's size in a few words, since models have thousands of parts."""
     main = model.main
     return (
         f"{len(main.input_indexes)} inputs, {len(main.output_indexes)} outputs,"
@@ -146,7 +146,7 @@ def described(model: Model) -> str:
 
 _T = OperandType
 
-#: How `struct` calls the elements of every core type that carries data; little endian, as on the wire.
+#: Format in `struct` of the elements of each core type with data; little endian, as on the wire.
 ELEMENT_CODES: Final[dict[OperandType, str]] = {
     _T.FLOAT32: "f",
     _T.INT32: "i",
@@ -165,11 +165,11 @@ ELEMENT_CODES: Final[dict[OperandType, str]] = {
     _T.TENSOR_QUANT8_ASYMM_SIGNED: "b",
     _T.TENSOR_OEM_BYTE: "B",
 }
-#: Bytes of an element of each of them.
+#: Bytes of an element of each core type with data.
 ELEMENT_BYTES: Final = {kind: calcsize(f"<{code}") for kind, code in ELEMENT_CODES.items()}
 
 if TYPE_CHECKING:
-    #: numpy's type of the elements of each of them; made when it is first asked for.
+    #: numpy's dtype of the elements of each core type with data; made at its first use.
     DTYPES: dict[OperandType, np.dtype[Any]]
 
 SCALARS: Final = frozenset(
@@ -208,7 +208,7 @@ def is_scalar(kind: OperandType) -> bool:
 
 
 def size_bytes(kind: OperandType, dimensions: Sequence[int]) -> int:
-    """Bytes of one operand's data; 0 when it is unknown (a dimension 0, or a tensor of rank 0).
+    """Bytes of one operand's data; 0 if the size is unknown (a dimension 0, or a tensor of rank 0).
 
     Python's integers do not overflow, so a size above 2**32 - 1 is returned as it is and refused by
     validation (NNAPI: nonExtensionOperandSizeOfData; DEVIATES: the original aborts on overflow).
@@ -231,7 +231,7 @@ def refuse_masked(name: str, value: object) -> None:
     """Refuse numpy's masked arrays, whatever their mask: elements without a value cannot be sent.
 
     Raises:
-        InvalidArgument: `value` is one; the message calls it `name`.
+        InvalidArgument: `value` is a masked array; the message names the argument `name`.
     """
     if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
         raise InvalidArgument(

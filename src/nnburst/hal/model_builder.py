@@ -1,4 +1,4 @@
-"""Builds a `Model` from named values, so that callers need not count indexes.
+"""Builds a `Model` step by step, so that callers need not count indexes.
 
 builder = ModelBuilder()
 x = builder.input(OperandType.TENSOR_FLOAT32, (1, 4))
@@ -42,7 +42,7 @@ class SubgraphBuilder:
     """Collects the operands and operations of one subgraph. Not thread-safe."""
 
     def __init__(self, values: bytearray) -> None:
-        """`values` receives the constants; all subgraphs of a model share it."""
+        """Create an empty subgraph; `values` receives constants, and all subgraphs of a model share it."""
         self._values = values
         self._operands: list[Operand] = []
         self._operations: list[Operation] = []
@@ -50,7 +50,7 @@ class SubgraphBuilder:
         self._outputs: list[int] = []
 
     def operand(self, operand: Operand) -> int:
-        """Add an operand as it is and return its index."""
+        """Add an operand without a change, and return its index."""
         self._operands.append(operand)
         index = len(self._operands) - 1
         if operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT:
@@ -229,11 +229,11 @@ class SubgraphBuilder:
         self._operations.append(Operation(int(kind), tuple(inputs), tuple(outputs)))
 
     def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Set the subgraph's inputs and outputs by operand index; by default those added, in that order."""
+        """Set inputs and outputs by operand index, instead of all added ones in their order."""
         self._inputs, self._outputs = list(inputs), list(outputs)
 
     def finish(self) -> Subgraph:
-        """The subgraph, with the consumers of each operand counted.
+        """Return the subgraph, with the consumers of each operand counted.
 
         Raises:
             InvalidArgument: validation:P2: an operation reads an operand that is not defined.
@@ -260,7 +260,7 @@ class UsedExtension(NamedTuple):
 
     Attributes:
         name: "vendor.extension".
-        prefix: the number that stands for it in this model.
+        prefix: the number of the extension in this model.
     """
 
     name: str
@@ -276,7 +276,7 @@ class UsedExtension(NamedTuple):
 
 
 class ModelBuilder(SubgraphBuilder):
-    """Builds a model: it is the builder of the main subgraph; `add_subgraph` adds referenced ones.
+    """Builds a model and its main subgraph; `add_subgraph` adds referenced subgraphs.
 
     Not thread-safe.
     """
@@ -294,7 +294,7 @@ class ModelBuilder(SubgraphBuilder):
         return self._extensions.setdefault(name, UsedExtension(name, len(self._extensions) + 1))
 
     def add_subgraph(self) -> tuple[int, SubgraphBuilder]:
-        """A new referenced subgraph: its index (for `subgraph`) and its builder."""
+        """Add a referenced subgraph; returns its index (for `subgraph`) and its builder."""
         builder = SubgraphBuilder(self._values)
         self._referenced.append(builder)
         return len(self._referenced) - 1, builder
@@ -306,12 +306,12 @@ class ModelBuilder(SubgraphBuilder):
         pools: Sequence[MemoryPool] = (),
         extension_name_to_prefix: Sequence[ExtensionNameAndPrefix] = (),
     ) -> Model:
-        """The finished model (not validated: the driver does that).
+        """Return the finished model, without validation: the driver validates it.
 
         Args:
             relax_computation_float32_to_float16: see `Model`.
             pools: see `Model`.
-            extension_name_to_prefix: instead of the extensions that were used by `extension`.
+            extension_name_to_prefix: replaces the extensions that were added by `extension`.
 
         Raises:
             InvalidArgument: validation:P2: an operation reads an operand that is not defined.

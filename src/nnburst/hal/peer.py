@@ -1,7 +1,7 @@
-"""Finds the user at the other end of a connection, or that this user cannot be known.
+"""Finds the user at the other end of a connection, if that is possible.
 
-A port alone does not identify its user: others use it again later. And for a connection that has ended, but
-is kept for a minute (TIME_WAIT), the kernel shows root as its user.
+A port alone does not identify a user: later, another user may have the port. And for a connection that has
+ended, but is kept for a minute (TIME_WAIT), the kernel reports root as its user.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Final, NamedTuple, TypeAlias
 #: Address and port.
 End: TypeAlias = tuple[str, int]
 
-#: Before an address of IPv4 in a socket of IPv6: addresses are compared as 16 bytes of the latter.
+#: Prefix of an IPv4 address in an IPv6 socket: all addresses are compared as 16 bytes of IPv6.
 _OF_IPV4: Final = bytes(10) + b"\xff\xff"
-#: Of <net/tcp_states.h>, as /proc has it.
+#: State in <net/tcp_states.h>, as in /proc.
 _ESTABLISHED: Final = 1
-#: Of <linux/netlink.h>, <linux/sock_diag.h>, <linux/inet_diag.h>.
+#: Constants of <linux/netlink.h>, <linux/sock_diag.h>, <linux/inet_diag.h>.
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLMSG_ERROR: Final = 2
 _HEAD_BYTES: Final = 16
 _NO_COOKIE: Final = 0xFFFFFFFF
 _ALL_STATES: Final = 0xFFFFFFFF
-#: Seconds for the kernel's answer, which is there when the question has been sent.
+#: Timeout of the kernel's answer in seconds; normally it comes at once.
 _PATIENCE: Final = 1.0
 _EVERYONE: Final = ["0", "0", "4294967295"]
 
@@ -42,7 +42,7 @@ class PeerCredentials(NamedTuple):
 
 
 def unix_peer(connected: socket.socket) -> PeerCredentials:
-    """The process at the other end of a socket of AF_UNIX."""
+    """The process at the other end of an AF_UNIX socket."""
     form = "3i"
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form))
     return PeerCredentials(*struct.unpack(form, raw))
@@ -51,12 +51,12 @@ def unix_peer(connected: socket.socket) -> PeerCredentials:
 def tcp_peer_user(theirs: End, ours: End) -> int | None:
     """The user of the process at the other end of a TCP connection over loopback.
 
-    That end is a socket of this host with these two addresses, connected, and in a process: anything else, as
-    a connection that is being closed, is unknown.
+    The user is known only if the other end is a connected socket of this host with these two addresses, and a
+    process has it open; it is unknown, for example, while the connection is being closed.
 
     Args:
         theirs: address and port of the other end.
-        ours: of this end. Both are needed: another address with the same port is another user's.
+        ours: address and port of this end. Both are needed: another address may have the same port.
 
     Returns:
         The user's number in this process's user namespace, or None if it cannot be known.
@@ -87,10 +87,10 @@ class _Socket(NamedTuple):
 
 
 def _asked(local: tuple[bytes, int], remote: tuple[bytes, int]) -> _Socket | None:
-    """The socket with these ends, as the kernel's sock_diag has it.
+    """Find the socket with these ends by the kernel's sock_diag.
 
     Raises:
-        OSError: it cannot be asked.
+        OSError: the query fails.
     """
     is_ipv4 = local[0].startswith(_OF_IPV4)
     family = socket.AF_INET if is_ipv4 else socket.AF_INET6
@@ -112,7 +112,7 @@ def _asked(local: tuple[bytes, int], remote: tuple[bytes, int]) -> _Socket | Non
         if number == errno.ENOENT:
             return None
         raise OSError(number, "sock_diag")
-    # inet_diag_msg: family, state, timer, retransmits; then both ends, of which a listener's differ.
+    # inet_diag_msg: family, state, timer, retransmits; then both ends, which differ for a listener.
     theirs, state = answer[_HEAD_BYTES], answer[_HEAD_BYTES + 1]
     ports = struct.unpack_from("!HH", answer, _HEAD_BYTES + 4)
     addresses = (answer[at : at + 16] for at in (_HEAD_BYTES + 8, _HEAD_BYTES + 24))
@@ -125,7 +125,7 @@ def _asked(local: tuple[bytes, int], remote: tuple[bytes, int]) -> _Socket | Non
 
 
 def _listed(local: tuple[bytes, int], remote: tuple[bytes, int]) -> _Socket | None:
-    """The socket with these ends among all in /proc; None without /proc, too."""
+    """Find the socket with these ends in /proc; None also without /proc."""
     wanted = f":{local[1]:04X} "
     for table in ("tcp", "tcp6"):
         try:
@@ -141,7 +141,7 @@ def _listed(local: tuple[bytes, int], remote: tuple[bytes, int]) -> _Socket | No
 
 
 def _packed(text: str) -> bytes:
-    """An address as 16 bytes; empty if it is not an address."""
+    """Convert an address to 16 bytes; empty if it is not an address."""
     try:
         return _OF_IPV4 + socket.inet_pton(socket.AF_INET, text)
     except OSError:
@@ -165,7 +165,7 @@ def _end(text: str) -> tuple[bytes, int]:
 
 
 def _overflow_user() -> int:
-    """The number that stands for users that this process's user namespace does not have."""
+    """The number that represents all users without a number in this process's user namespace."""
     try:
         return int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
     except OSError:

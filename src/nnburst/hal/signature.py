@@ -18,9 +18,9 @@ from nnburst.hal.model import Operand
 
 
 class Role(Enum):
-    """A kernel's use of an operand's bytes, which decides the harm that a hostile writer can do."""
+    """A kernel's use of an operand's bytes, which determines the harm that a hostile writer can do."""
 
-    #: Numbers that are computed with; they may change under the kernel without harm.
+    #: Numbers of the computation; they may change while the kernel runs without harm.
     DATA = "data"
     #: Steers shapes or configuration (axis, paddings, strides, sizes); read once, before binding.
     CONTROL = "control"
@@ -80,13 +80,13 @@ class Form(msgspec.Struct, frozen=True):
     name: str = ""
 
     def expand_inputs(self, count: int) -> tuple[Slot, ...] | None:
-        """The slot of each of `count` inputs, or None if this form does not take so many."""
+        """The slot of each of `count` inputs, or None if this form does not accept that number."""
         if self.counts:
             return self.inputs[:count] if count in self.counts else None
         return _expand(self.inputs, count)
 
     def expand_outputs(self, count: int) -> tuple[Slot, ...] | None:
-        """The slot of each of `count` outputs, or None if this form does not give so many."""
+        """The slot of each of `count` outputs, or None if this form does not have that number."""
         return _expand(self.outputs, count)
 
 
@@ -128,13 +128,13 @@ class Match(NamedTuple):
     since: FeatureLevel
 
 
-#: Extra rule of one operation at validation: gets the match and the operands of inputs and outputs,
-#: raises InvalidArgument naming operand and rule.
+#: Extra rule of one operation: called with the match and the operands of inputs and outputs; raises
+#: InvalidArgument, which names operand and rule.
 Check = Callable[[Match, Sequence[Operand], Sequence[Operand]], None]
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """Everything about an operation that is known without running it.
+    """The description of an operation, without its computation.
 
     Attributes:
         type: code of the operation.
@@ -185,7 +185,7 @@ class Signature(msgspec.Struct, frozen=True):
         raise InvalidArgument(f"validation:P4: {self.type.name}: {reason}")
 
     def _check(self, found: Match, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
-        """Apply the extra rule; one that several operations share cannot name the operation."""
+        """Apply the extra rule; its error gets the operation's name, since operations may share a rule."""
         try:
             if self.check is not None:
                 self.check(found, inputs, outputs)
@@ -197,7 +197,7 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 def _first_mismatch(slots: Sequence[tuple[Slot, Operand]], row: TypeRow) -> tuple[int, str]:
-    """Position of the first operand that the row does not accept, and why; "" where all fit."""
+    """Position of the first operand that the row does not accept, and the reason; "" if all fit."""
     for position, (slot, operand) in enumerate(slots):
         wanted = row.types[slot.type] if isinstance(slot.type, str) else slot.type
         accepted = wanted if isinstance(wanted, frozenset) else (wanted,)

@@ -1,4 +1,4 @@
-"""Defines the HAL's structs beside models: requests, timing, capabilities, configurations, buffer roles."""
+"""Defines the HAL's structs except models: requests, timing, capabilities, configurations, buffer roles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RequestArgument(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         has_no_value: the argument is omitted; `location` is then all zero and `dimensions` empty.
         location: byte range in one of the request's pools.
-        dimensions: extents, if they add to the model's; empty to take the model's.
+        dimensions: extents, if the model leaves some open; empty to use the model's.
     """
 
     has_no_value: bool = False
@@ -46,9 +46,9 @@ class Request(msgspec.Struct, frozen=True):
     """Inputs and outputs in the model's order, and the memory that they lie in.
 
     Attributes:
-        inputs: one for each of the model.
-        outputs: one for each of the model.
-        pools: the list that `pool_index` counts in; a `BufferToken` stands for a driver's buffer (1.3).
+        inputs: one argument for each input of the model.
+        outputs: one argument for each output of the model.
+        pools: the pools that `pool_index` refers to; a `BufferToken` names a driver's buffer (1.3).
     """
 
     inputs: tuple[RequestArgument, ...]
@@ -76,8 +76,8 @@ class OutputShape(msgspec.Struct, frozen=True):
 class Timing(msgspec.Struct, frozen=True):
     """Durations of an execution in microseconds; NO_TIMING (2**64 - 1) if not measured.
 
-    Both include time spent waiting or preempted; `time_on_device` <= `time_in_driver`, unless a device has no
-    time of its own to report.
+    Both include time spent waiting or preempted; `time_on_device` <= `time_in_driver`, unless a device
+    reports no time of its own.
     """
 
     time_on_device: int = NO_TIMING
@@ -90,12 +90,12 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 def has_passed(deadline_ns: int | None) -> bool:
-    """Whether a moment on CLOCK_BOOTTIME has passed; None never does."""
+    """Whether a time on CLOCK_BOOTTIME has passed; always False for None."""
     return deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= deadline_ns
 
 
 class PerformanceInfo(msgspec.Struct, frozen=True):
-    """Ratios to the CPU reference; lower is better, 1.0 is as good."""
+    """Ratios to the CPU reference; lower is better, 1.0 is equal."""
 
     exec_time: float
     power_usage: float
@@ -127,7 +127,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     while_performance: PerformanceInfo
 
 
-#: The empty token: what is sent if nothing is cached.
+#: The empty token, which is sent without a cache.
 NO_CACHE_TOKEN = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
 
 
@@ -144,7 +144,7 @@ class NumberOfCacheFiles(NamedTuple):
 
 
 class TokenValuePair(msgspec.Struct, frozen=True):
-    """A hint of a vendor: a token below one of its extensions' prefixes, and opaque bytes."""
+    """A hint of a vendor: a token that begins with the prefix of an extension, and opaque bytes."""
 
     token: int
     value: bytes = b""
@@ -154,10 +154,10 @@ class ExecutionConfig(msgspec.Struct, frozen=True):
     """Settings of executions.
 
     Attributes:
-        measure_timing: whether they are timed.
-        loop_timeout_ns: how long a WHILE may run; None for the default.
-        execution_hints: each token once.
-        extension_name_to_prefix: one-to-one map of the extensions whose hints are given.
+        measure_timing: whether executions are timed.
+        loop_timeout_ns: longest duration of a WHILE; None for the default.
+        execution_hints: hints for executions, each token once.
+        extension_name_to_prefix: one-to-one map of the extensions of the hints.
     """
 
     measure_timing: MeasureTiming = MeasureTiming.NO
@@ -172,12 +172,12 @@ class PrepareModelConfig(msgspec.Struct, frozen=True):
     Attributes:
         preference: the goal to optimise for.
         priority: among the prepared models of one client.
-        deadline_ns: on CLOCK_BOOTTIME; None for none.
-        model_cache: which of the message's descriptors are the model cache files, in order.
+        deadline_ns: time on CLOCK_BOOTTIME; None for no deadline.
+        model_cache: indexes of the message's descriptors that are the model cache files, in order.
         data_cache: the same for the data cache.
         cache_token: 32 bytes that name the cache entry.
-        compilation_hints: each token once.
-        extension_name_to_prefix: one-to-one map of the extensions whose hints are given.
+        compilation_hints: hints for the compilation, each token once.
+        extension_name_to_prefix: one-to-one map of the extensions of the hints.
     """
 
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
@@ -194,9 +194,9 @@ class BufferRole(msgspec.Struct, frozen=True):
     """One use of a buffer.
 
     Attributes:
-        model_index: which of the prepared models.
-        io_index: which of its inputs (or outputs).
-        probability: how likely an execution uses it so, in (0, 1] (HIDL: frequency).
+        model_index: index of the prepared model.
+        io_index: index of its input (or output).
+        probability: probability that an execution uses it in this role, in (0, 1] (HIDL: frequency).
     """
 
     model_index: int
@@ -205,7 +205,7 @@ class BufferRole(msgspec.Struct, frozen=True):
 
 
 class BufferDesc(msgspec.Struct, frozen=True):
-    """The contents of a buffer; `dimensions` that are empty or 0 are decided by the roles."""
+    """The contents of a buffer; the roles determine `dimensions` that are empty or 0."""
 
     dimensions: tuple[int, ...] = ()
 
@@ -213,7 +213,7 @@ class BufferDesc(msgspec.Struct, frozen=True):
 Table = tuple[OperandPerformance, ...]
 
 FLT_MAX: Final = (2 - 2.0**-23) * 2.0**127
-#: Performance of what a device does not list.
+#: Performance of types that a device does not list.
 UNLISTED: Final = PerformanceInfo(FLT_MAX, FLT_MAX)
 
 _by_type = attrgetter("type")
@@ -226,21 +226,21 @@ _by_type = attrgetter("type")
 def non_extension_operand_performance(
     info: PerformanceInfo, level: FeatureLevel = FeatureLevel.V1_3
 ) -> Table:
-    """The same performance for every core type of that version but SUBGRAPH, ascending by type."""
+    """The same performance for each core type of a version except SUBGRAPH, ascending by type."""
     return performance_of((t for t in OperandType if INTRODUCED[t] <= level), info)
 
 
 def performance_of(types: Iterable[OperandType], info: PerformanceInfo) -> Table:
-    """The same performance for these types but SUBGRAPH, ascending by type."""
+    """The same performance for each of `types` except SUBGRAPH, ascending by type."""
     listed = sorted(t for t in types if t != OperandType.SUBGRAPH)
     return tuple(OperandPerformance(kind, info) for kind in listed)
 
 
 def update(table: Sequence[OperandPerformance], kind: OperandType, info: PerformanceInfo) -> Table:
-    """The table with another entry for `kind`.
+    """Return the table with a new entry in place of that for `kind`.
 
     Raises:
-        InvalidArgument: the table has none to replace (DEVIATES: the original aborts).
+        InvalidArgument: the table has no entry for `kind` (DEVIATES: the original aborts).
     """
     at = bisect_left(table, kind, key=_by_type)
     if at == len(table) or table[at].type != kind:

@@ -1,12 +1,12 @@
-"""Helps every layer to close objects, start threads, free descriptors and fill tables.
+"""Helps every layer to close objects, start threads, report scarce resources and fill tables.
 
-It also finds the Python that runs this package and starts others like it, decides whether the environment may
-be believed, which names of executors are those of shared libraries, and which executor runs if none is named;
-and it tells what the processors can do.
+It also finds the Python that runs this package and makes commands for more such processes, reads the features
+of the processors, and decides whether to trust the environment, which names of executors are paths of
+libraries, and which executor runs by default.
 
-A setuid program has rights that its caller lacks, and the caller wrote its environment. So what steers this
-package is read from `os.environ` only through here, and Python processes that such a program starts see
-neither that environment nor the caller's folders.
+A setuid program has rights that its caller lacks, and the caller wrote its environment. So all settings of
+this package are read from `os.environ` only through this module, and Python processes that such a program
+starts see neither that environment nor the caller's folders.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Closing(NotPicklable):
     __slots__ = ()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -78,7 +78,7 @@ P = ParamSpec("P")
 
 
 def weakly(method: Callable[P, None]) -> Callable[P, None]:
-    """`method`, without keeping its object alive; once that is gone, a call does nothing."""
+    """A function that calls `method` as long as its object exists, to which it refers weakly."""
     reference = weakref.WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -92,12 +92,12 @@ def weakly(method: Callable[P, None]) -> Callable[P, None]:
 class DaemonThread:
     """Runs a function on a thread that does not keep its process from ending. Thread-safe.
 
-    `threading.Thread.start` returns only once the new thread runs, which takes two switches between threads:
-    a tenth of what opening a burst takes, on either side. `threading.enumerate` does not list such a thread.
+    `threading.Thread.start` returns only when the new thread runs, after two switches between threads: a
+    tenth of the time to open a burst, on each side. `threading.enumerate` does not list a `DaemonThread`.
     """
 
     def __init__(self, run: Callable[[], None]) -> None:
-        """Start it; an exception from `run` goes to `threading.excepthook`.
+        """Start the thread; an exception of `run` is passed to `threading.excepthook`.
 
         Raises:
             ResourceExhausted: the process may have no more threads.
@@ -109,7 +109,7 @@ class DaemonThread:
             raise ResourceExhausted(f"cannot start the thread: {error}") from error
 
     def join(self, timeout: float) -> bool:
-        """Wait until it has ended, at most `timeout` seconds; whether it has."""
+        """Wait up to `timeout` seconds until the thread has ended; returns whether it has."""
         return self._ended.wait(timeout)
 
 
@@ -134,7 +134,7 @@ _SCARCE: Final = frozenset(
 
 
 class Scarce:
-    """Around calls that need descriptors, memory or processes: `with Scarce("cannot connect"): ...`.
+    """A context for calls that need descriptors, memory or processes: `with Scarce("cannot connect"): ...`.
 
     Raises:
         ResourceExhausted: the kernel lacks the resources that the calls need. Other errors stay as they are.
@@ -143,11 +143,11 @@ class Scarce:
     __slots__ = ("_what",)
 
     def __init__(self, what: str) -> None:
-        """Begin messages with `what` cannot be done."""
+        """Create the context; messages begin with `what`, the thing that cannot be done."""
         self._what: Final = what
 
     def __enter__(self) -> None:
-        """Nothing is taken here."""
+        """Enter the context."""
 
     def __exit__(
         self,
@@ -155,7 +155,7 @@ class Scarce:
         error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        """Replace an error that stands for too little of something."""
+        """Replace an error about scarce resources by ResourceExhausted."""
         if (
             isinstance(error, OSError)
             and not isinstance(error, NnburstError)
@@ -169,7 +169,7 @@ _SCARCE_PAUSE: Final = 0.001
 
 
 def polled(poller: select.poll, milliseconds: float | None) -> list[tuple[int, int]]:
-    """The events that `poller` finds in time; none, after a moment, if the kernel has no memory to look."""
+    """Poll for events until the time is up; returns early, without events, if the kernel lacks memory."""
     try:
         return poller.poll(milliseconds)
     except OSError as error:
@@ -180,17 +180,17 @@ def polled(poller: select.poll, milliseconds: float | None) -> list[tuple[int, i
 
 
 class _Closes(Protocol):
-    """An object that a thread is to own and close."""
+    """An object that a thread will own and close."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Release its resources."""
 
 
 def start_thread(thread: threading.Thread, *owned: _Closes) -> None:
-    """Start a thread that is to own some objects; they are closed, in this order, if it does not start.
+    """Start a thread that will own some objects; if it does not start, they are closed in this order.
 
-    A signal handler may raise in this call, and then it is not known whether the thread runs. So the thread
-    alone owns the objects once it has begun; its starter owns them if it never does.
+    If a signal handler raises in this call, it is unknown whether the thread runs. So the thread owns the
+    objects as soon as it runs; the caller owns them only if it never runs.
 
     Raises:
         ResourceExhausted: the process may have no more threads, or no memory is left for its stack.
@@ -203,9 +203,9 @@ def start_thread(thread: threading.Thread, *owned: _Closes) -> None:
         raise ResourceExhausted(f"cannot start the thread {thread.name!r}: {error}") from error
 
 
-#: Of <elf.h>: the kernel's mark on a program with rights that its caller lacks.
+#: AT_SECURE of <elf.h>: the kernel sets it for a program with rights that its caller lacks.
 _AT_SECURE: Final = 23
-#: All that a privileged process hands on.
+#: The only variables that a privileged process passes on.
 _FIXED: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
@@ -213,11 +213,10 @@ _FIXED: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
 def interpreter() -> str:
-    """The program to start processes of this package with: the Python that runs here.
+    """The path of the Python that runs this process, to start more processes of this package.
 
-    That is `sys.executable`, unless another program has Python in it. Python then takes the first `python3`
-    on PATH for itself, which may be of another version; so this is the Python of the same prefix, if there is
-    one.
+    That is `sys.executable`, unless another program embeds Python. In that case `sys.executable` is the first
+    `python3` on PATH, which may have another version; so the Python of the same prefix is returned, if any.
     """
     if sys.executable and _is_own(sys.executable):
         return sys.executable
@@ -239,14 +238,14 @@ def _is_own(program: str) -> bool:
 def python_command(*words: str) -> list[str]:
     """A command that runs this Python with `words`; it imports nothing from the working directory (`-P`).
 
-    In a privileged process it runs isolated (`-I`): neither `PYTHON…` variables nor the user's packages
-    count, so this package must lie where the interpreter itself looks.
+    In a privileged process the new one runs isolated (`-I`), without `PYTHON…` variables and the user's
+    packages; so this package must lie where the interpreter looks by itself.
     """
     return [interpreter(), "-I" if is_privileged() else "-P", *words]
 
 
 def inherited_environment() -> dict[str, str]:
-    """The variables that a process of this package starts with; a privileged one hands on none of its own."""
+    """The environment for new processes of this package; a privileged process passes on almost nothing."""
     return dict(_FIXED if is_privileged() else os.environ)
 
 
@@ -254,7 +253,7 @@ def inherited_environment() -> dict[str, str]:
 def is_privileged() -> bool:
     """Whether this program got rights that its caller lacks: setuid, setgid or capabilities of its file.
 
-    The kernel decides it (AT_SECURE) when it starts the program, and it stays so.
+    The kernel decides this (AT_SECURE) when it starts the program; it does not change later.
     """
     try:
         words = Path("/proc/self/auxv").read_bytes()
@@ -289,7 +288,7 @@ def home() -> Path:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files: `TMPDIR` and its like, which a privileged process ignores."""
+    """The folder for temporary files, by `TMPDIR` and the like, which a privileged process ignores."""
     if is_privileged():
         return Path("/tmp")  # noqa: S108 - what is made there is made exclusively, or its owner is checked
     import tempfile  # 5 ms that a launched driver, which has no address, does not pay
@@ -302,7 +301,7 @@ F = TypeVar("F")
 
 
 def executor_library(name: str) -> Path | None:
-    """The library that `name` is the path of, with a "/" or as "….so": an ELF file; None if it is not."""
+    """The path of an executor's library: an ELF file, with "/" or ".so" in its name; None for other names."""
     if not ("/" in name or name.endswith(".so")):
         return None
     path = Path(name)
@@ -315,12 +314,12 @@ def executor_library(name: str) -> Path | None:
         return None
 
 
-#: Engines of networks, the best first: the executor, and the module that its extra brings.
+#: Executors with an engine, the best first, and the module that the executor's extra installs.
 ENGINES: Final = {"litert": "ai_edge_litert", "onnxruntime": "onnxruntime"}
-#: In place of an executor's name: the best one that is installed.
+#: Stands for the name of the best executor that is installed.
 AUTO: Final = "auto"
 _REFERENCE: Final = "reference"
-#: The warning if such a one computes a network.
+#: The warning if the reference executor computes a network because no engine is installed.
 NO_ENGINE: Final = (
     "no engine is installed, so the reference executor computes this network, about a hundred times as slowly"
     " as LiteRT: pip install 'nnburst[litert]'"
@@ -334,7 +333,7 @@ def has_engine(executor: str) -> bool:
 
 
 def chosen_executor(name: str = AUTO) -> str:
-    """`name`, or for "auto" the best executor that is installed: litert, else onnxruntime, else reference."""
+    """Return `name`, or for "auto" the best installed executor: litert, else onnxruntime, else reference."""
     if name != AUTO:
         return name
     return next(filter(has_engine, ENGINES), _REFERENCE)
@@ -349,23 +348,23 @@ def warn_of_reference(model: object) -> None:
     """Log a warning, once, that no engine is installed, if the reference executor gets a network from a file.
 
     Args:
-        model: what the reference executor is to compute; what `nnburst.load` returns names its `operators`.
+        model: the model for the reference executor; a result of `nnburst.load` has `operators`.
     """
     if getattr(model, "operators", ()) and chosen_executor() == _REFERENCE:
         _warn_of_reference()
 
 
-#: Executors of this package that are opened with options of the service.
+#: Executors of this package that take options of the service.
 OPTIONED: Final = frozenset({"litert", "onnxruntime", "openvino"})
 
 
 def takes_options(executor: str) -> bool:
-    """Whether an executor is opened with options of the service: one in a library, or one of OPTIONED."""
+    """Whether an executor takes options of the service: one in a library, or one of OPTIONED."""
     return executor in OPTIONED or executor_library(executor) is not None
 
 
 def device_name(executor: str) -> str:
-    """The name of a device after its executor: foo for libfoo.so."""
+    """The default name of an executor's device: foo for libfoo.so."""
     if executor_library(executor) is None:
         return executor
     return Path(executor).name.split(".")[0].removeprefix("lib")
@@ -382,7 +381,7 @@ def processor_features() -> bytes:
 
 
 def registers(table: dict[K, F], *keys: K) -> Callable[[F], F]:
-    """A decorator that enters a function into `table` by each of `keys`.
+    """Make a decorator that adds a function to `table` under each of `keys`.
 
     Raises:
         ValueError: one of the keys is in it already; the decorator raises it.
@@ -404,8 +403,8 @@ def import_modules_of(package: str, path: Sequence[str]) -> None:
     pkgutil finds modules in archives, too, and takes three milliseconds and `inspect` for that.
 
     Args:
-        package: its name.
-        path: its folders.
+        package: the package's name.
+        path: the package's folders.
     """
     files = {file for folder in path for file in os.listdir(folder)}  # noqa: PTH208 - names alone
     for file in sorted(files):

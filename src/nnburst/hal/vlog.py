@@ -5,11 +5,11 @@ Topics are chosen by the environment: `NNBURST_VLOG=compilation,execution`.
     if vlog.on("execution"):
         vlog.write("execution", "step %d on %s", number, name)
 
-A topic that is off costs one call that compares; its text is not made. Lines go to stderr at INFO, at any
-value of `NNBURST_LOG`, as `nnburst.vlog.<tag>`: each is one line, escaped and cut, with names and sizes and
-never with data. Single requests of a burst belong to a trace.
+For a topic that is off, the cost is one call with a comparison; its text is not made. Lines are written to
+stderr at INFO, at any value of `NNBURST_LOG`, as `nnburst.vlog.<tag>`: each is one line, escaped and cut,
+with names and sizes but never with data. Single requests of a burst are not logged; traces have them.
 
-NNAPI: debug.nn.vlog, ANeuralNetworks' VLOG; the grammar is the original's.
+NNAPI: debug.nn.vlog, ANeuralNetworks' VLOG; the syntax is the original's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from nnburst.hal.environment import VLOG
 
-#: Characters of a line.
+#: Most characters of a line.
 _LONGEST: Final = 1024
 _ESCAPED: Final = {
     code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160), 0x2028, 0x2029)
@@ -33,7 +33,7 @@ _ESCAPED: Final = {
 
 
 def one_line(text: str) -> str:
-    """`text` with control characters escaped, and cut if it is long."""
+    """Escape control characters in `text`, and cut it if it is long."""
     line = text[:_LONGEST].translate(_ESCAPED)
     if max(len(line), len(text)) <= _LONGEST:
         return line
@@ -45,17 +45,17 @@ TAGS: Final = ("model", "compilation", "execution", "cpuexe", "manager", "driver
 _EVERYTHING: Final = ("1", "all")
 #: The beginning of a line, which distinguishes it from a driver's other lines.
 MARK: Final = "nnburst.vlog."
-#: Lines of a process in a second; more are counted.
+#: Most lines of a process in a second; further ones are only counted.
 _LINES: Final = 2000
 
 logger = logging.getLogger(__name__)
 
 
 class Words(NamedTuple):
-    """A value of the variable, read.
+    """The parsed value of NNBURST_VLOG.
 
     Attributes:
-        tags: that are on.
+        tags: the tags that are on.
         unknown: words that are not tags.
     """
 
@@ -64,7 +64,7 @@ class Words(NamedTuple):
 
 
 def parse(text: str) -> Words:
-    """Tags between spaces, commas and colons; `1` or `all` anywhere turns on everything."""
+    """Parse tags, separated by spaces, commas or colons; a word `1` or `all` turns on every tag."""
     if not text:
         return Words(frozenset(), ())
     words = re.split(r"[ ,:]", text)
@@ -78,7 +78,7 @@ def parse(text: str) -> Words:
 
 
 class _Handler(logging.Handler):
-    """Writes to this process's stderr, as it is then."""
+    """Writes lines to the stderr that this process has at that time."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -87,14 +87,14 @@ class _Handler(logging.Handler):
 
 def write_line(text: str) -> None:
     """Write a finished line to this process's stderr; it is lost if that cannot be written."""
-    # A reader that is gone (`… 2>&1 | head`) or a closed stderr is no failure of what is logged.
+    # A missing reader (`… 2>&1 | head`) or a closed stderr must not make the caller fail.
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
             sys.stderr.write(f"{text}\n")
 
 
 class Cap(logging.Filter):
-    """Lets so many lines pass in a second, and counts how many it dropped. Thread-safe."""
+    """Limits the lines of each second, and counts the lines that it drops. Thread-safe."""
 
     def __init__(self, lines: int = _LINES, clock: Callable[[], float] = time.monotonic) -> None:
         """Let `lines` pass in each second of `clock`."""

@@ -1,13 +1,13 @@
-"""dev.nnburst.onnx and dev.nnburst.tflite: a whole file as one operation, as clients and drivers speak of it.
+"""Defines the extensions dev.nnburst.onnx and dev.nnburst.tflite, in which a whole file is one operation.
 
     operation 0   GRAPH: (file, other files…, inputs…) → outputs
     type 0        FILE: bytes, a constant in a pool; its parameters name the graph's inputs and outputs, in
-                  the order of the operation's, and the other files, whose bytes are the constants behind it
+                  the operation's order, and the other files, whose bytes are the next constants
     types 1 to 7  tensors of element types that NNAPI lacks
 
-Both have the same numbers. Everything else is a core type. A tensor of rank 0 is one of shape (1,); an
-extent that the graph leaves open is 0, and a rank that it leaves open has no extents: each request carries
-its inputs' and gets its outputs'. A .tflite file is computed with the extents that it suggests.
+Both extensions have the same numbers. All other types are core types. A tensor of rank 0 has shape (1,) here;
+an extent that the graph leaves open is 0, and a tensor of open rank has no extents: each request states the
+shapes of its inputs, and its result those of the outputs. A .tflite file runs with its default extents.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from nnburst.hal.model import ExtensionParams, Model, is_scalar
 
 ONNX: Final = "dev.nnburst.onnx"
 TFLITE: Final = "dev.nnburst.tflite"
-#: The extensions whose operation is a whole file.
+#: The names of the extensions whose operation is a whole file.
 NAMES: Final = (ONNX, TFLITE)
-#: The executor that runs files of each.
+#: The executor that runs the files of each extension.
 GRAPH_ENGINES: Final = {ONNX: "onnxruntime", TFLITE: "litert"}
 GRAPH: Final = 0
 FILE: Final = 0
@@ -47,13 +47,13 @@ class Element(NamedTuple):
     """An element type of graphs.
 
     Attributes:
-        name: in ONNX.
-        number: in ONNX.
-        tflite: name in .tflite files.
-        core: operand type of a tensor of it; None if the extensions have it.
-        extension: number of the extensions' operand type; 0 if it is a core one.
-        code: the elements as they are stored, in numpy's words; bfloat16 as its 16 bits.
-        size: bytes of one.
+        name: its name in ONNX.
+        number: its number in ONNX.
+        tflite: its name in .tflite files.
+        core: the core operand type of its tensors; None if the extensions define the type.
+        extension: number of the extensions' operand type; 0 if it is a core type.
+        code: numpy's code of the stored elements; for bfloat16, of its 16 bits.
+        size: bytes of one element.
     """
 
     name: str
@@ -66,19 +66,19 @@ class Element(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the elements as they are stored."""
+        """The dtype of the stored elements."""
         return np.dtype(self.code)
 
     @property
     def array_dtype(self) -> np.dtype[Any]:
-        """Of arrays: of bool, and of ml_dtypes' bfloat16 if that is installed; else as they are stored."""
+        """The dtype of arrays: bool, ml_dtypes' bfloat16 if installed, else that of the stored elements."""
         if self.name == "bool":
             return np.dtype(np.bool_)
         return _bfloat16() if self.name == "bfloat16" else self.dtype
 
     @property
     def is_plain(self) -> bool:
-        """Whether elements are only values, no index, shape or condition that a peer must not change."""
+        """Whether elements are only values, not indexes, shapes or conditions, which must not change."""
         return self.name in ("float", "float16", "double", "bfloat16")
 
 
@@ -100,7 +100,7 @@ ELEMENTS: Final = (
 BY_NAME: Final = {element.name: element for element in ELEMENTS}
 BY_NUMBER: Final = {element.number: element for element in ELEMENTS}
 BY_TFLITE: Final = {element.tflite: element for element in ELEMENTS}
-#: Those of the extensions' tensors, by number of the operand type.
+#: The element types of the extensions' tensors, by number of the operand type.
 BY_EXTENSION: Final = {element.extension: element for element in ELEMENTS if element.extension}
 
 
@@ -117,10 +117,10 @@ class ElementType(NamedTuple):
     """The elements of an operand.
 
     Attributes:
-        dtype: of its arrays; of an extension's type that is not numpy's, opaque and of the size that the
-            device reports.
+        dtype: dtype of its arrays; for an extension's type that numpy lacks, an opaque one of the size that
+            the device reports.
         is_scalar: whether it has no dimensions.
-        name: what the elements are if numpy has no name for them, "bfloat16"; else empty.
+        name: the type of the elements if numpy has no name for it, "bfloat16"; else empty.
     """
 
     dtype: np.dtype[Any]
@@ -132,11 +132,11 @@ class ElementTypes:
     """The elements of a model's operands, by the codes of their types."""
 
     def __init__(self, model: Model, extensions: Callable[[], Sequence[Extension]]) -> None:
-        """Look the model's extensions up.
+        """Look up the model's extensions.
 
         Args:
             model: the model.
-            extensions: what the device reports about its extensions; called if the model uses any.
+            extensions: returns the device's extensions; called only if the model uses any.
         """
         prefixes = {entry.name: entry.prefix for entry in model.extension_name_to_prefix}
         self._known = {
@@ -147,7 +147,7 @@ class ElementTypes:
         }
 
     def of(self, code: int) -> ElementType:
-        """Of operands of a type; single bytes if it is unknown."""
+        """The elements of operands of a type; single bytes if the type is unknown."""
         if found := self._known.get(code):
             return _extension_type(*found)
         try:
@@ -158,10 +158,10 @@ class ElementTypes:
 
 
 def array_dtype(kind: OperandType) -> np.dtype[Any]:
-    """Of arrays of a core type: bool for truth values, whose bytes drivers read; else as they are stored.
+    """The dtype of arrays of a core type: bool for BOOL8, else that of the stored elements.
 
     Raises:
-        KeyError: it has no elements.
+        KeyError: the type has no elements.
     """
     from nnburst.hal.model import DTYPES  # made when it is first asked for
 
@@ -169,7 +169,7 @@ def array_dtype(kind: OperandType) -> np.dtype[Any]:
 
 
 def _extension_type(extension: str, kind: ExtensionOperandTypeInformation) -> ElementType:
-    """Of an extension's operand: bytes, but for whole graphs, whose types are numpy's, too."""
+    """The elements of an extension's operand: opaque bytes, except for whole graphs, with numpy's types."""
     known = BY_EXTENSION.get(kind.type) if extension in NAMES else None
     if known is not None and known.size == kind.byte_size:
         name = known.name if known.name == "bfloat16" else ""
@@ -178,7 +178,7 @@ def _extension_type(extension: str, kind: ExtensionOperandTypeInformation) -> El
 
 
 def described(name: str) -> Extension:
-    """The extension that a device reports under one of `NAMES`."""
+    """The description of the extension `name`, one of `NAMES`, that a device reports."""
     return Extension(
         name,
         (
@@ -200,7 +200,7 @@ class GraphState(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         input: name of the graph's input.
         output: name of its output.
-        extents: at first, when it is all zeros; they may have a 0.
+        extents: extents of the initial value, which is all zeros; they may include a 0.
     """
 
     input: str
@@ -211,15 +211,15 @@ class GraphState(msgspec.Struct, frozen=True, array_like=True):
 class GraphParams(msgspec.Struct, frozen=True, array_like=True):
     """The parameters of the file's operand, beside its bytes.
 
-    With states by slots the operation has one more input, two unsigned integers of 64 bits: the slot of the
-    request, and how many runs it has had (csrc/onnxruntime.h has what else they may be).
+    With states in slots, the operation has one more input, two unsigned integers of 64 bits: the slot of the
+    request, and the number of its runs (csrc/onnxruntime.h describes other values).
 
     Attributes:
-        inputs: names of the graph's inputs that are the operation's.
-        outputs: names of its outputs, likewise.
-        files: names by which it refers to other files.
-        states: inputs and outputs that stay in the driver, by slots.
-        keeps: whether each slot has the variables of a .tflite file for itself.
+        inputs: names of the graph's inputs, in the operation's order.
+        outputs: names of the graph's outputs, in the operation's order.
+        files: names by which the file refers to other files.
+        states: inputs and outputs that stay in the driver, in slots.
+        keeps: whether each slot has its own variables of a .tflite file.
     """
 
     inputs: tuple[str, ...]
@@ -230,19 +230,19 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def has_slots(self) -> bool:
-        """Whether a request names a slot, by one more input."""
+        """Whether each request names a slot, by one more input."""
         return self.keeps or bool(self.states)
 
     def pack(self) -> ExtensionParams:
-        """As an operand carries it."""
+        """Encode the parameters for an operand."""
         return ExtensionParams(msgspec.msgpack.encode(self))
 
     @classmethod
     def unpack(cls, params: object, extension: str) -> GraphParams:
-        """From an operand's parameters, which may be anything; `extension` is for messages.
+        """Decode an operand's parameters, which may be hostile; `extension` is for messages.
 
         Raises:
-            InvalidArgument: they are not these.
+            InvalidArgument: they are not the parameters of a file.
         """
         if not isinstance(params, ExtensionParams):
             raise InvalidArgument(f"{extension}: the file has no parameters")
@@ -253,7 +253,7 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
         if max(map(len, (found.inputs, found.outputs, found.files, found.states))) > _MOST_NAMES:
             raise InvalidArgument(f"{extension}: more than {_MOST_NAMES} names")
         for name in found.files:
-            # Engines read names of a form of their own as addresses of memory.
+            # Engines interpret names of a certain form as addresses of memory.
             if not name or name[0] in "*/\\" or "\0" in name or "_ORT_MEM_ADDR_" in name:
                 raise InvalidArgument(f"{extension}: {name!r} is not the name of a file")
         return found
@@ -263,13 +263,13 @@ _decode: Final = msgspec.msgpack.Decoder(GraphParams).decode
 
 #: Extents of the input that names a slot.
 SLOT_EXTENTS: Final = (2,)
-#: In place of a number of runs: open the slot, anew if it is open; close it.
+#: Commands in place of a number of runs: open the slot, or reset it if it is open; close it.
 OPEN_SLOT: Final = 2**64 - 1
 CLOSE_SLOT: Final = 2**64 - 2
 
 
 def has_slots(model: Model) -> bool:
-    """Whether states of a model stay in the driver, by slots; no for a model that is no whole graph."""
+    """Whether the states of a model stay in the driver, in slots; False if it is not a whole graph."""
     used = [entry for entry in model.extension_name_to_prefix if entry.name in NAMES]
     for operand in model.main.operands:
         for entry in used:

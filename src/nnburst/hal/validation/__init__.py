@@ -1,9 +1,9 @@
 """Checks whether a model, a request or a memory description is valid by the HAL's rules.
 
-Everything that another process sends passes here before it is used. Rules carry the ids of the
-project's list (M models, O operands, P operations and graphs, R requests, D memory descriptions, S
-small values); every failure is InvalidArgument whose message begins with the id. The whole work is
-linear in the size of the value, sizes are exact integers, and nothing recurses.
+Everything that another process sends is checked here before it is used. Rules have the ids of the project's
+list (M models, O operands, P operations and graphs, R requests, D memory descriptions, S small values); every
+failure is an InvalidArgument whose message begins with the id. The time is linear in the size of the value,
+sizes are exact integers, and no function recurses.
 """
 
 from nnburst.hal.validation.model import validate_model

@@ -31,7 +31,7 @@ _WRITABLE: Final = frozenset({_L.TEMPORARY_VARIABLE, _L.SUBGRAPH_OUTPUT})
 
 
 def validate_graph(subgraph: Subgraph) -> None:
-    """Check data flow, interface and consumer counts; operands and operations are valid themselves.
+    """Check data flow, interface and consumer counts; operands and operations were checked before.
 
     Raises:
         Broken: O23, P5 to P9.
@@ -43,7 +43,7 @@ def validate_graph(subgraph: Subgraph) -> None:
 
 
 def _check_flow(subgraph: Subgraph) -> None:
-    """Operations come in an order in which every value is written once, before it is read."""
+    """Check that the operations' order writes every value once, before it is read."""
     known = [operand.lifetime not in _WRITABLE for operand in subgraph.operands]
     for number, operation in enumerate(subgraph.operations):
         for index in operation.inputs:
@@ -77,7 +77,7 @@ def _check_consumers(subgraph: Subgraph) -> None:
 def _check_interface(
     subgraph: Subgraph, indexes: Sequence[int], lifetime: OperandLifeTime, name: str
 ) -> None:
-    """The list names exactly the operands of its lifetime, each once."""
+    """Check that the list has exactly the operands with its lifetime, each once."""
     count = len(subgraph.operands)
     for position, index in enumerate(indexes):
         if not 0 <= index < count:
@@ -93,12 +93,12 @@ def _check_interface(
             raise Broken("P9", f"operand {index} is a {lifetime.name} but not among the {name}s")
 
 
-#: Subgraphs within subgraphs. DEVIATES: the original has no limit and overflows its stack; an
-#: executor that evaluates subgraphs by calling itself needs one.
+#: Deepest nesting of subgraphs. DEVIATES: the original has no limit and overflows its stack; an executor
+#: that evaluates subgraphs recursively needs one.
 MAX_SUBGRAPH_DEPTH: Final = 64
 
 
-# -- Rule M5: subgraphs that refer to each other form no cycle, and nest only so deep --------------
+# -- Rule M5: references of subgraphs form no cycle, and their nesting is limited ------------------
 # NNAPI: Validation.cpp checkNoReferenceCycles.
 
 
@@ -115,7 +115,7 @@ def validate_nesting(model: Model) -> None:
             users[index].append(user)
     missing = [len(used) for used in uses]
     depths = [0] * len(uses)
-    # A subgraph's depth is known once those of all that it uses are; a cycle never gets there.
+    # A subgraph's depth is known after the depths of all subgraphs that it uses; in a cycle, never.
     order = [index for index, count in enumerate(missing) if not count]
     for index in order:
         for user in users[index]:
@@ -142,15 +142,15 @@ class ControlFlow:
     """Checks the control flow of one model."""
 
     def __init__(self, model: Model, known_sizes: Collection[OperationType]) -> None:
-        """Prepare.
+        """Prepare the checks.
 
         Args:
-            model: whose referenced subgraphs are run.
+            model: the model with the referenced subgraphs.
             known_sizes: operations whose operands must have known dimensions (P12).
         """
         self._referenced = model.referenced
         self._known_sizes = known_sizes
-        # Long lists of scales are compared once per pair, however many operations pass them on.
+        # Long lists of scales are compared once per pair, however many operations use them.
         self._same_params: dict[tuple[int, int], bool] = {}
 
     def validate(self, operation: Operation, subgraph: Subgraph) -> None:
@@ -203,7 +203,7 @@ class ControlFlow:
     def _interface(
         self, rule: str, operand: Operand, what: str
     ) -> tuple[list[Operand], list[Operand]]:
-        """Inputs and outputs of the subgraph that `operand` names."""
+        """The inputs and outputs of the subgraph to which `operand` refers."""
         if operand.type != OperandType.SUBGRAPH:
             raise Broken(rule, f"{what} is {type_name(operand.type)}, expected SUBGRAPH")
         graph = self._referenced[operand.location.offset]
@@ -236,7 +236,7 @@ def _check_boolean(rule: str, operand: Operand, what: str) -> None:
 
 
 def _difference(a: Operand, b: Operand) -> str:
-    """The first difference that keeps two operands from replacing each other; empty if they can."""
+    """The first difference because of which two operands cannot replace each other; empty if they can."""
     for name in ("type", "scale", "zero_point"):
         if getattr(a, name) != getattr(b, name):
             return f"{name}: {getattr(a, name)} and {getattr(b, name)}"
@@ -267,13 +267,13 @@ def validate_model(
     feature_level: FeatureLevel = FeatureLevel.AIDL_V4,
     known_sizes: Collection[OperationType] = (),
 ) -> None:
-    """Check a model from anywhere.
+    """Check a model that may come from a hostile process.
 
     Args:
         model: the model; sizes of its pools must have been compared with the real ones.
-        signatures: of the core operations (P4). An operation that has none here is not checked
-            beyond P1 and P2: nothing is known about it, and it cannot be run.
-        feature_level: the version it is written for; newer types and operations are refused.
+        signatures: signatures of the core operations (P4). An operation without one is checked only by P1
+            and P2, and cannot be run.
+        feature_level: the version for which it is written; newer types and operations are refused.
         known_sizes: control-flow operations that must not have operands of unknown size (P12):
             none by default, because executors here handle them; {WHILE} is the canonical rule for
             drivers, {IF, WHILE} the older one.

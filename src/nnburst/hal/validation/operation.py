@@ -1,4 +1,4 @@
-"""Checks one operation and one operand by themselves (rules P1 to P4 and O1 to O22)."""
+"""Checks single operations and single operands (rules P1 to P4 and O1 to O22)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _L = OperandLifeTime
 _T = OperandType
 
 _OEM: Final = frozenset({_T.OEM, _T.TENSOR_OEM_BYTE})
-#: Types with a zero point, which lies in the range of stored values.
+#: Types with a zero point, and the range of their stored values, in which it must lie.
 _ASYMMETRIC: Final = {
     kind: QUANTIZED_RANGES[kind]
     for kind in (
@@ -57,7 +57,7 @@ class Surroundings(NamedTuple):
         pool_sizes: bytes of each pool.
         referenced: number of referenced subgraphs.
         prefixes: extension prefixes that the model declares.
-        feature_level: version that the model is written for.
+        feature_level: version for which the model is written.
     """
 
     values_size: int
@@ -82,7 +82,7 @@ def validate_operand(operand: Operand, around: Surroundings) -> None:
 
 
 def validate_operand_type(operand: Operand, around: Surroundings) -> OperandType | None:
-    """Check type, dimensions, scale and zero point of an operand, whatever else it will be.
+    """Check type, dimensions, scale and zero point of an operand, without its lifetime and location.
 
     Returns:
         The type, or None for one of a declared extension.
@@ -109,8 +109,8 @@ def validate_extra_params(operand: Operand) -> None:
 def core_type(code: int, around: Surroundings) -> OperandType | None:
     """validation:O1: the type, or None for one of a declared extension (M9).
 
-    OEM types are known at every level: drivers here run them (`OEM_OPERATION`), and the canonical form of
-    a model has them. Types that AIDL lacks are refused when a model becomes AIDL's (`compat/enums.py`).
+    OEM types are valid at every level: drivers here run them (`OEM_OPERATION`), and a model's canonical form
+    has them. Types that AIDL lacks are refused when a model is converted to AIDL (`compat/enums.py`).
     """
     check_range("O1", "type", code, -INT32_MAX - 1, UINT32_MAX)
     if is_extension(code):
@@ -268,12 +268,12 @@ CONTROL_FLOW: Final = frozenset({OperationType.IF, OperationType.WHILE})
 def validate_operation(
     operation: Operation, subgraph: Subgraph, signatures: Signatures, around: Surroundings
 ) -> None:
-    """Check one operation; the operands themselves are valid.
+    """Check one operation, whose operands were checked before.
 
     Args:
         operation: the operation.
-        subgraph: where its indexes count.
-        signatures: of the core operations; one without a signature here is not checked further.
+        subgraph: the subgraph of its operand indexes.
+        signatures: signatures of the core operations; an operation without one is not checked further.
         around: prefixes and feature level of the model.
 
     Raises:
@@ -290,16 +290,16 @@ def validate_operation(
 def required_level(
     operation: Operation, subgraph: Subgraph, signatures: Signatures, around: Surroundings
 ) -> FeatureLevel:
-    """The lowest level in which `validate_operation` accepts an operation.
+    """The lowest feature level at which `validate_operation` accepts an operation.
 
     Args:
         operation: the operation.
-        subgraph: where its indexes count.
-        signatures: of the core operations.
-        around: prefixes of the model, and the highest level that counts.
+        subgraph: the subgraph of its operand indexes.
+        signatures: signatures of the core operations.
+        around: prefixes of the model, and the highest level to try.
 
     Raises:
-        Broken: it is valid in none up to `around.feature_level`.
+        Broken: it is invalid at all levels up to `around.feature_level`.
     """
     since, match = _understood(operation, subgraph, signatures, around)
     return since if match is None else max(since, match.since)
@@ -308,7 +308,7 @@ def required_level(
 def _understood(
     operation: Operation, subgraph: Subgraph, signatures: Signatures, around: Surroundings
 ) -> tuple[FeatureLevel, Match | None]:
-    """Level of the type, and how the operands fit its signature if there is one."""
+    """The level of the type, and the match of the operands with its signature, if it has one."""
     kind, since = _core_type(operation.type, around)
     count = len(subgraph.operands)
     for name, indexes in (("input", operation.inputs), ("output", operation.outputs)):

@@ -1,4 +1,4 @@
-"""Checks a request against its model, and the description of memory that a driver shall manage.
+"""Checks a request against its model, and the description of a buffer that a driver should allocate.
 
 NNAPI: Validation.cpp validateRequestForModel, ValidateHal.cpp validateRequest. If the two
 differ, the canonical reading counts (R6, R11). R2 and R12 concern how memory arrives, R13 (one range
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 class Dimensions(NamedTuple):
     """Dimensions of a valid request's arguments: the model's, completed by the request's.
 
-    Inputs that are not omitted have no unknown extent; outputs may (0, or an empty tuple on a
+    Inputs that are not omitted have no unknown extents; outputs may have some (0, or an empty tuple for a
     tensor).
     """
 
@@ -47,11 +47,11 @@ class RequestValidator:
     """Checks requests for one model; immutable, so threads may share it."""
 
     def __init__(self, model: Model, *, allow_unspecified_output: bool = True) -> None:
-        """Prepare for a valid model.
+        """Prepare checks for a valid model.
 
         Args:
-            model: as validated by `validate_model`.
-            allow_unspecified_output: outputs may have unknown dimensions (not in executeFenced).
+            model: a model that `validate_model` has accepted.
+            allow_unspecified_output: whether outputs may have unknown dimensions (not in executeFenced).
         """
         operands = model.main.operands
         self._inputs = [_expected(operands[i], "R9") for i in model.main.input_indexes]
@@ -62,9 +62,9 @@ class RequestValidator:
         """Check one request.
 
         Args:
-            request: from anywhere; its own `pools` are not looked at.
-            pool_sizes: bytes of each pool that `pool_index` counts in, as in the driver;
-                None for a driver buffer (token), which is always used whole.
+            request: a request of any origin; its own `pools` are ignored.
+            pool_sizes: real bytes of each pool that `pool_index` refers to; None for a driver's buffer
+                (token), which is always used whole.
 
         Returns:
             Dimensions of the arguments, in the model's order.
@@ -183,14 +183,14 @@ def _check_dimensions(known: _Expected, given: Shape) -> None:
 
 
 def _merge(known: _Expected, argument: RequestArgument) -> Shape:
-    """The request's dimensions if it gives any (R8: they repeat what the model declares)."""
+    """The request's dimensions if it has any, else the model's (R8: they must not contradict the model's)."""
     return argument.dimensions or known.dimensions
 
 
 P = TypeVar("P")
 
 
-# -- Rules D1 to D12: the uses that a driver-managed buffer is for (IDevice::allocate) -------------
+# -- Rules D1 to D12: the roles of a driver-managed buffer (IDevice::allocate) ---------------------
 # NNAPI: Validation.cpp validateMemoryDesc, combineDimensions.
 
 
@@ -205,10 +205,10 @@ def validate_memory_desc(
 
     Args:
         dimensions: wanted dimensions (BufferDesc); empty or 0 if left open.
-        prepared_models: the list that the roles' `model_index` counts in; the same object is the same model.
+        prepared_models: the models that the roles' `model_index` refers to; one object for each model.
         input_roles: uses as input.
         output_roles: uses as output.
-        get_model: the model behind a prepared one; None if it is not of this device.
+        get_model: returns the model of a prepared one; None if it belongs to another device.
 
     Returns:
         An operand with the type and quantisation of all roles and the combined dimensions.
@@ -234,7 +234,7 @@ def validate_memory_desc(
 
 
 class _Wanted:
-    """The buffer as the roles seen so far describe it."""
+    """The description of a buffer by the roles that were added so far."""
 
     def __init__(self, dimensions: Shape) -> None:
         self._dimensions = dimensions
@@ -242,7 +242,7 @@ class _Wanted:
         self._uses: set[tuple[int, str, int]] = set()
 
     def add(self, use: tuple[int, str, int], operand: Operand) -> None:
-        """Take in one role: its model, direction and index, and the operand there."""
+        """Add one role: its model, direction and index, and the operand there."""
         if use in self._uses:
             raise Broken("D6", "the same use is listed twice")
         self._uses.add(use)
@@ -258,7 +258,7 @@ class _Wanted:
             raise Broken("D12", f"a scalar takes no dimensions, got {list(self._dimensions)}")
 
     def operand(self) -> Operand:
-        """Type, quantisation and dimensions that hold for all roles."""
+        """An operand with the type, quantisation and dimensions of all roles."""
         first = self._first
         assert first is not None
         return Operand(
@@ -271,7 +271,7 @@ class _Wanted:
 
 
 def combine_dimensions(a: Shape, b: Shape) -> Shape:
-    """The dimensions that two descriptions of the same data agree on; 0 and () stand for unknown.
+    """Combine the dimensions of two descriptions of the same data; 0 and () mean unknown.
 
     Raises:
         Broken: D11, they contradict each other.

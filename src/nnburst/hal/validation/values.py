@@ -1,7 +1,7 @@
 """Checks small values such as tokens and priorities, and names the place of a broken rule.
 
 NNAPI: Validation.cpp validate(ExecutionPreference), validate(Priority), validate(Capabilities),
-validate(Extension), validate(Timing), validate(SyncFence) and their kin.
+validate(Extension), validate(Timing), validate(SyncFence) and similar functions.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _RULE = re.compile(r"validation:([A-Z]\d+): (.*)", re.DOTALL)
 
 
 class Broken(Exception):
-    """A rule is broken; the caller that has the place turns it into InvalidArgument."""
+    """A rule is broken; the caller adds the place and raises InvalidArgument."""
 
     def __init__(self, rule: str, message: str) -> None:
-        """Keep the rule's id and the reason."""
+        """Create the error with the rule's id and the reason."""
         super().__init__(rule, message)
         self.rule = rule
         self.message = message
 
     @classmethod
     def by(cls, error: InvalidArgument, rule: str) -> Broken:
-        """The message of `error`, under the rule that it names itself or else under `rule`."""
+        """Convert `error`, with the rule that its message names, or else with `rule`."""
         named = _RULE.fullmatch(str(error))
         return cls(*named.groups()) if named else cls(rule, str(error))
 
     def at(self, where: str) -> InvalidArgument:
-        """The error for the caller."""
+        """Make the InvalidArgument with the place `where`."""
         return InvalidArgument(f"validation:{self.rule}: {where}: {self.message}")
 
 
