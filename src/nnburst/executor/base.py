@@ -1,4 +1,4 @@
-"""Declares the contract between a driver and an executor, with optional caching and shared weights.
+"""Declares the interface between a driver and an executor, with optional caching and shared weights.
 
     Executor.supported(model)  -> which operations of the main subgraph it can run
     Executor.prepare(model, …) -> Prepared       once per model, heavy work belongs here
@@ -6,8 +6,8 @@
     Execution.run(deadlines)   -> Outcome        again and again
 
 All but four members have defaults: docs/tutorial/own_executor.md has an executor of sixteen lines. An
-executor never sees queues or slots: only numpy views of memory that the driver has mapped. The only
-descriptors that it sees are those of packed weights, which are files of its own making.
+executor never gets queues or slots, only numpy views of memory that the driver has mapped. The only
+descriptors that it gets are those of packed weights, which are files that it made itself.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
-#: A duration in an `Outcome` that the driver is to measure around the call.
+#: Stands for a duration in an `Outcome` that the driver measures around the call.
 MEASURED: Final = UINT64_MAX - 1
 
 
 class DeviceMemory(ABC):
-    """Memory that stays on a device, and that no client can map. Freed with the last reference to it.
+    """Memory on a device, which no client can map. Freed with the last reference to it.
 
     Attributes:
-        nbytes: how much there is.
+        nbytes: number of bytes.
     """
 
     nbytes: int
@@ -51,7 +51,7 @@ class DeviceMemory(ABC):
         """Fill the first bytes.
 
         Raises:
-            NnburstError: the device refuses; what it holds is then not asked for.
+            NnburstError: the device refuses; the content of the memory is then undefined.
         """
 
     @abstractmethod
@@ -69,7 +69,8 @@ class Argument:
     Attributes:
         dimensions: the model's dimensions merged with the request's; 0 is unknown (outputs only),
             and an empty tuple is a scalar or, for a tensor, an unknown rank (outputs only).
-        device_memory: where it lies, if that is memory of the device; it then has no bytes here.
+        device_memory: the device's memory with the argument, which then has no bytes in the host's memory;
+            else None.
     """
 
     __slots__ = ("_array", "_memory", "device_memory", "dimensions")
@@ -77,7 +78,7 @@ class Argument:
     def __init__(
         self, buffer: Bytes | memoryview | DeviceMemory | None, dimensions: tuple[int, ...]
     ) -> None:
-        """An argument in memory that outlives it.
+        """An argument in memory that must outlive the argument.
 
         Args:
             buffer: one-dimensional bytes, read-only for inputs; or memory that the executor has allocated;
@@ -105,7 +106,7 @@ class Argument:
 
     @property
     def memory(self) -> memoryview | None:
-        """The same bytes, for executors that need no array of them."""
+        """The bytes as plain memory, for executors that need no array."""
         if self._memory is None and self._array is not None:
             self._memory = self._array.data
         return self._memory
@@ -115,11 +116,11 @@ class Pools(Sequence["Bytes"]):
     """A model's pools as arrays, each made when it is first read. Immutable.
 
     Attributes:
-        memories: the same bytes, for executors that need no arrays of them.
+        memories: the pools' bytes as plain memory, for executors that need no arrays.
     """
 
     def __init__(self, memories: Sequence[memoryview]) -> None:
-        """Pools in memory that outlives this."""
+        """Pools in memory that must outlive this object."""
         self.memories: Final = tuple(memories)
         self._arrays: dict[int, Bytes] = {}
 
@@ -152,11 +153,11 @@ class Outcome(msgspec.Struct, frozen=True):
             RESOURCE_EXHAUSTED_* (out of memory is TRANSIENT).
         output_shapes: one per output with NONE and OUTPUT_INSUFFICIENT_SIZE; may be empty with NONE
             if every output is fully specified; empty with any other status.
-        message: why it failed, for logs and for callers that can get it.
-        device_ns: time on the device alone, by whatever clock, in nanoseconds; MEASURED to have the driver
-            take the time of the call; NO_TIMING (2**64 - 1) if it is not available, as clients are then told.
-        driver_ns: from the call on, at least `device_ns`; or the same. Never more than what the driver
-            measures is reported.
+        message: the reason of a failure, for logs and for callers that can get it.
+        device_ns: time on the device alone, by any clock, in nanoseconds; MEASURED for the time of the call,
+            which the driver measures; NO_TIMING (2**64 - 1) if it is not available, which clients then get.
+        driver_ns: time from the start of the call, at least `device_ns`; or MEASURED or NO_TIMING. The driver
+            never reports more than it measures itself.
     """
 
     status: ErrorStatus = ErrorStatus.NONE
@@ -167,15 +168,15 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class NativeCall(msgspec.Struct, frozen=True):
-    """An execution that the burst loop can run without entering Python: `run` of nnburst/executor.h.
+    """An execution that the burst loop can run without Python: a function as `run` of nnburst/executor.h.
 
     Attributes:
         run: address of the function.
         execution: its first argument. The Execution keeps both alive.
-        output_shapes: of every success, which results carry if the model leaves an output's shape open; None
+        output_shapes: the shapes that every success reports if the model leaves an output's shape open; None
             if they may differ from run to run.
-        reports_shapes: whether each run reports them itself, if the model leaves one open; else only `run` of
-            the Execution can.
+        reports_shapes: whether the function itself reports open shapes in each run; if not, only `run` of the
+            Execution does.
     """
 
     run: int
@@ -185,16 +186,16 @@ class NativeCall(msgspec.Struct, frozen=True):
 
 
 class PrepareOptions(msgspec.Struct, frozen=True):
-    """Settings with which a model is prepared.
+    """The options with which a model is prepared.
 
     Attributes:
-        preference: what to optimise for.
+        preference: the goal of optimisation.
         priority: relative priority among the client's models.
-        num_threads: most threads that an execution may use, the calling one included; 0 leaves it to the
-            executor.
-        attributes: of vendor extensions; each code of an extension once. What an executor does not know, it
-            ignores.
-        deadline_ns: moment on CLOCK_BOOTTIME at which to give up; None for no limit.
+        num_threads: the most threads that an execution may use, the calling one included; 0 for the
+            executor's choice.
+        attributes: attributes of vendor extensions; each code of an extension once. An executor ignores
+            unknown ones.
+        deadline_ns: deadline on CLOCK_BOOTTIME; None for no limit.
     """
 
     preference: ExecutionPreference = ExecutionPreference.FAST_SINGLE_ANSWER
@@ -204,7 +205,7 @@ class PrepareOptions(msgspec.Struct, frozen=True):
     deadline_ns: int | None = None
 
 
-#: The options of `prepare` if it is given none.
+#: The default options of `prepare`.
 DEFAULT_OPTIONS: Final = PrepareOptions()
 
 
@@ -212,7 +213,7 @@ class Execution(ABC):
     """A request bound to its memory. One thread runs it at a time.
 
     Attributes:
-        keeps_memory: whether it has memory between its runs, so that a driver closes it when it idles, and
+        keeps_memory: whether it holds memory between its runs, so that a driver closes an idle execution, and
             binds the request again for the next run.
     """
 
@@ -220,7 +221,7 @@ class Execution(ABC):
 
     @property
     def native(self) -> NativeCall | None:
-        """The call that runs it without Python; None if only `run` can."""
+        """The call that runs the request without Python; None if only `run` can."""
         return None
 
     @abstractmethod
@@ -229,20 +230,20 @@ class Execution(ABC):
         deadline_ns: int | None = None,
         loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
     ) -> Outcome:
-        """Execute once. Bad data are an outcome and never raise.
+        """Execute once. Invalid data give an outcome and never raise.
 
         Args:
-            deadline_ns: moment on CLOCK_BOOTTIME at which to give up; None for no limit.
+            deadline_ns: deadline on CLOCK_BOOTTIME; None for no limit.
             loop_timeout_ns: nanoseconds after which a WHILE ends.
         """
 
     def close(self) -> None:
-        """Free the binding's memory; the buffers are not touched any more afterwards."""
+        """Free the binding's memory; the buffers must not be accessed afterwards."""
         return
 
 
 class Prepared(ABC):
-    """A model ready to be executed. `bind` may be called from several threads at once.
+    """A model that is ready to be executed. `bind` may be called from several threads at once.
 
     Attributes:
         num_threads: threads that an execution uses, the calling one included.
@@ -252,11 +253,11 @@ class Prepared(ABC):
 
     @abstractmethod
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Execution:
-        """Bind memory. The request has passed validation (validation:R1 to R15) before.
+        """Bind memory for a request that has passed validation (validation:R1 to R15).
 
         Args:
-            inputs: one for each input of the model.
-            outputs: one for each output; written by each run.
+            inputs: one argument for each input of the model.
+            outputs: one argument for each output; written by each run.
 
         Raises:
             NnburstError: the request cannot be executed; `.status` has the reason.
@@ -268,30 +269,30 @@ class Prepared(ABC):
         outputs: Sequence[Argument],
         attributes: Sequence[ExtensionAttribute],  # noqa: ARG002 - for executors that know some
     ) -> Execution:
-        """As `bind`, for executions with attributes of vendor extensions; by default those are ignored."""
+        """Bind memory for executions with attributes of vendor extensions; by default these are ignored."""
         return self.bind(inputs, outputs)
 
     def close(self) -> None:
-        """Free the model's memory. Called when no execution runs any more."""
+        """Free the model's memory. Called when none of its executions runs."""
         return
 
 
 class Executor(ABC):
-    """A way to compute models, and what its driver reports of the device. Thread-safe.
+    """Computes models, and describes the device for its driver. Thread-safe.
 
     An executor must have `name` and `prepare`; its prepared model must have `bind`, and an execution `run`.
     Everything else has a default.
 
     Attributes:
         name: the name under which it is registered in the entry-point group `nnburst.executors`.
-        engine_version: of the engine behind it, or of the package that it comes from; a part of the
-            device's version string, so that caches of another version are not used.
+        engine_version: version of its engine, or of its package; a part of the device's version string, so
+            that caches of another version are not used.
         device_type: the kind of hardware that it computes on (NNAPI: getType).
-        feature_level: the newest version whose models it takes (NNAPI: getVersion); V1_2 at least.
+        feature_level: the newest version whose models it accepts (NNAPI: getVersion); V1_2 at least.
         extensions: the vendor extensions whose types and operations it can all run.
-        capabilities_file: how fast it was on the machine where it was measured for all others, as
-            `nnburst bench capabilities` writes it; None if it ships nothing.
-        capabilities: how fast it is by its own account, if no file counts; None if it gives none.
+        capabilities_file: file with its performance, measured on one machine for all others, as
+            `nnburst bench capabilities` writes it; None if it ships no file.
+        capabilities: its own figures of performance, used if no file applies; None if it has no figures.
     """
 
     name: str
@@ -318,7 +319,7 @@ class Executor(ABC):
 
         Args:
             model: the model; its `pools` describe `pools`.
-            pools: bytes of the model's pools. Another process may change them: copy any that you keep.
+            pools: bytes of the model's pools. Another process may change them: copy all bytes that you keep.
             options: preference, priority and threads.
 
         Raises:
@@ -327,12 +328,12 @@ class Executor(ABC):
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
-    """A use that memory is allocated for.
+    """A use of memory that a device is to allocate.
 
     Attributes:
-        prepared: the model, as its executor prepared it.
-        is_output: whether it is an output.
-        index: which.
+        prepared: the prepared model.
+        is_output: whether the memory is for an output, not for an input.
+        index: number of the input or output.
     """
 
     prepared: Prepared
@@ -345,11 +346,11 @@ class ReadsConstants(Protocol):
     """An executor whose answer depends on the values of constants in pools."""
 
     def supported_with(self, model: Model, pools: Sequence[Bytes]) -> list[bool]:
-        """As `Executor.supported`, with the model's pools, which another process may change at any time."""
+        """See `Executor.supported`; `pools` are the model's, which another process may change at any time."""
 
 
 def supported_with(executor: Executor, model: Model, pools: Sequence[Bytes]) -> list[bool]:
-    """Which operations of a model's main subgraph an executor can run, whether it reads pools or not."""
+    """The operations of a main subgraph that an executor can run, whether or not it reads pools."""
     if isinstance(executor, ReadsConstants):
         return executor.supported_with(model, pools)
     return executor.supported(model)
@@ -362,19 +363,19 @@ class AllocatingExecutor(Protocol):
     def allocate(
         self, operand: Operand, dimensions: Sequence[int], size: int, uses: Sequence[MemoryUse]
     ) -> DeviceMemory | None:
-        """Memory for one operand, which only executions with these uses, and copies, are given.
+        """Allocate memory for one operand, which is used by executions with these uses, and by copies.
 
         Args:
-            operand: its type; what it is called in the models does not count.
-            dimensions: as far as known; 0 is unknown.
-            size: bytes, above 0.
-            uses: which it is allocated for.
+            operand: type of the operand; its name in the models does not matter.
+            dimensions: its dimensions as far as known; 0 is unknown.
+            size: number of bytes, above 0.
+            uses: uses of the memory.
 
         Returns:
-            None if it is better off in the driver's memory.
+            The memory; None if the driver's memory is the better place.
 
         Raises:
-            NnburstError: the device has no such memory left.
+            NnburstError: the device has not enough memory left.
         """
 
 
@@ -385,14 +386,14 @@ Octets = bytes | bytearray
 
 
 class Cached(msgspec.Struct, frozen=True):
-    """All that an executor needs to prepare a model again without compiling it.
+    """The data from which an executor prepares a model again without compiling it.
 
     Attributes:
-        model: for the validation of requests, with those parts that the executor needs again.
-        program: the executor's own bytes. They steer it (NNAPI calls their file security-sensitive), so
-            they come back exactly as they were or not at all.
-        constants: values only: other bytes of the same length may change what executions compute, and
-            nothing else, since no driver can promise more about the file that they lie in.
+        model: the model for the validation of requests, with all parts that the executor needs again.
+        program: the executor's own bytes. They steer it (NNAPI calls their file security-sensitive), so the
+            driver returns them unchanged or not at all.
+        constants: values only: other bytes of the same length may change results of executions, and nothing
+            else, since no driver can protect their file any better.
     """
 
     model: Model
@@ -402,15 +403,15 @@ class Cached(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class CachingPrepared(Protocol):
-    """A prepared model that can be kept."""
+    """A prepared model that can be cached."""
 
     def to_cache(self) -> Cached | None:
-        """The parts to keep; None if this model cannot be cached. Called once, before `bind`."""
+        """The data to cache; None if this model cannot be cached. Called once, before `bind`."""
 
 
 @runtime_checkable
 class CachingExecutor(Protocol):
-    """An executor whose prepared models can be kept. Thread-safe."""
+    """An executor whose prepared models can be cached. Thread-safe."""
 
     @property
     def cache_files(self) -> NumberOfCacheFiles:
@@ -421,19 +422,19 @@ class CachingExecutor(Protocol):
 
         Args:
             cached: see `Cached`; the executor may keep its bytes and overwrite `constants`.
-            options: those that the model was prepared with.
+            options: the options that the model was prepared with.
 
         Raises:
-            NnburstError: it cannot be prepared from these; its client will have it compiled.
+            NnburstError: the model cannot be prepared from these data; the client will compile it.
         """
 
 
 class FallbackExecutor(CachingExecutor, Protocol):
-    """An executor that takes the models, or parts of models, that the engine of another one does not run."""
+    """An executor for the models, or parts of models, that another executor's engine does not run."""
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
-        """The vendor extensions that it runs; see `Executor.extensions`."""
+        """The vendor extensions that this executor runs; see `Executor.extensions`."""
 
     def supported(self, model: Model) -> list[bool]:
         """See `Executor.supported`."""
@@ -445,7 +446,7 @@ class FallbackExecutor(CachingExecutor, Protocol):
 
 
 def without_constants(model: Model) -> Model:
-    """The model without constants: enough to validate requests, as long as no constant is read."""
+    """Remove a model's constants; the rest can validate requests as long as no constant is read."""
     return msgspec.structs.replace(model, operand_values=b"", pools=())
 
 
@@ -469,16 +470,16 @@ class PackingExecutor(Protocol):
         """Pack the weights of a validated model; called in a process that does nothing else.
 
         Args:
-            model: as for `Executor.prepare`.
-            pools: likewise; they do not change.
-            options: likewise.
+            model: the model; see `Executor.prepare`.
+            pools: its pools, which do not change.
+            options: its options; see `Executor.prepare`.
 
         Returns:
-            Descriptors of memfds that can be sealed, at most `MAX_FILES`; the caller owns them, and they
-            are mapped nowhere. Empty if the model has nothing to share.
+            Descriptors of memfds that can be sealed, at most `MAX_FILES`; the caller owns them, and they must
+            not be mapped. Empty if the model has nothing to share.
 
         Raises:
-            NnburstError: it cannot be prepared.
+            NnburstError: the model cannot be prepared.
         """
 
     def prepare_packed(
@@ -487,21 +488,21 @@ class PackingExecutor(Protocol):
         """Prepare a model that `pack` has packed with the same options in another process.
 
         Args:
-            model: the same.
-            files: those that `pack` returned, sealed against writing; the caller closes them.
-            options: the same.
+            model: the same model.
+            files: the files that `pack` returned, sealed against writing; the caller closes them.
+            options: the same options.
 
         Raises:
-            NnburstError: it cannot be prepared from these; the driver then calls `prepare`.
+            NnburstError: the model cannot be prepared from these files; the driver then calls `prepare`.
         """
 
 
-#: Memory files of one model.
+#: The most memory files of one model.
 MAX_FILES = 4
 
 
 def memory_file(name: str, *parts: bytes | bytearray | memoryview) -> int:
-    """A new memfd that can be sealed, with `parts` in it one behind the other; the caller owns it.
+    """Make a memfd that can be sealed and holds `parts` one after the other; the caller owns it.
 
     Raises:
         OSError: memory is short.

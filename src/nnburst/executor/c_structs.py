@@ -1,6 +1,6 @@
-"""Structs of nnburst/executor.h: what an executor in C is handed, and what it answers.
+"""Converts between Python objects and the structs of nnburst/executor.h, for executors in C.
 
-Constants stay where they are: nothing is copied but numbers.
+Constants stay in place: only numbers are copied.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _MESSAGE_BYTES: Final = int(lib.NNBX_MESSAGE_BYTES)
 _NO_DEADLINE: Final = int(lib.NNBX_NO_DEADLINE)
-#: Looking a type up by its name takes longer than making one.
+#: C types, looked up once, since a lookup by name takes longer than making a struct.
 _RUN: Final = ffi.typeof("struct nnbx_run *")
 _OUTCOME: Final = ffi.typeof("struct nnbx_outcome *")
 _MESSAGE: Final = ffi.typeof("char[]")
@@ -52,7 +52,7 @@ _EXECUTION: Final = ffi.typeof("nnbx_execution *")
 _RUN_BYTES: Final = ffi.sizeof("struct nnbx_run")
 _OUTCOME_BYTES: Final = ffi.sizeof("struct nnbx_outcome")
 _MEASURED: Final = int(lib.NNBX_MEASURED)
-#: What functions may return.
+#: The statuses that functions may return.
 _STATUSES: Final = frozenset(set(ErrorStatus) - {ErrorStatus.DEAD_OBJECT})
 
 
@@ -60,17 +60,17 @@ _STATUSES: Final = frozenset(set(ErrorStatus) - {ErrorStatus.DEAD_OBJECT})
 
 
 def not_null(pointer: Any, what: str) -> Any:  # noqa: ANN401 - a cffi pointer
-    """Return what a function has made; GeneralFailure if it is NULL in spite of success."""
+    """Return the pointer that a function made; raise GeneralFailure if it is NULL in spite of success."""
     if pointer == ffi.NULL:
         raise GeneralFailure(f"{what} returned NNBX_NONE and nothing")
     return pointer
 
 
 def raise_for(status: int, what: str, message: Any = None) -> None:  # noqa: ANN401 - a cffi char[]
-    """Raise what stands for a status of function `what`, which has said why in `message`.
+    """Raise the exception for a status of function `what`, with its reason in `message`.
 
     Raises:
-        NnburstError: it is not NONE.
+        NnburstError: the status is not NONE.
     """
     if status == ErrorStatus.NONE:
         return
@@ -82,17 +82,17 @@ def raise_for(status: int, what: str, message: Any = None) -> None:  # noqa: ANN
 
 
 def new_message() -> Any:  # noqa: ANN401 - a cffi char[]
-    """Room for a message, empty."""
+    """Allocate an empty message."""
     return ffi.new(_MESSAGE, _MESSAGE_BYTES)
 
 
 def text_of(message: Any) -> str:  # noqa: ANN401 - a cffi char[]
-    """The message that a function has written there, cut at the end of the room."""
+    """The text of a message that a function wrote, cut at the end of its room."""
     return bytes(ffi.string(message, _MESSAGE_BYTES)).decode(errors="replace").strip()
 
 
 def string_of(text: Any) -> str:  # noqa: ANN401 - a cffi char *
-    """A text that a library has; its bytes end with a zero."""
+    """Decode a library's text, which ends with a zero byte."""
     return bytes(ffi.string(text)).decode(errors="replace")
 
 
@@ -101,7 +101,7 @@ def run_native(
     deadline_ns: int | None = None,
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
 ) -> Outcome:
-    """Run what the burst loop runs, from Python and without its lock, to the end."""
+    """Run a call of the burst loop from Python to its end, without Python's lock."""
     how = ffi.new(_RUN)
     how.size = _RUN_BYTES
     how.deadline_ns = _NO_DEADLINE if deadline_ns is None else deadline_ns
@@ -136,11 +136,11 @@ def run_native(
 
 
 class CMemory(DeviceMemory):
-    """Memory of a device whose executor is in C. Thread-safe as far as its executor is.
+    """Memory of a device whose executor is in C. Thread-safe if its executor is.
 
     Attributes:
-        memory: the struct nnbx_memory, destroyed when this and all that is bound to it are dropped.
-        nbytes: as allocated.
+        memory: the struct nnbx_memory, destroyed when this object and all that is bound to it are dropped.
+        nbytes: allocated number of bytes.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class CMemory(DeviceMemory):
         """Own `memory`.
 
         Args:
-            functions: of the executor.
-            memory: is destroyed when it is dropped.
-            size: bytes, as allocated.
-            kept: what must outlive it.
+            functions: functions of the executor.
+            memory: the memory, destroyed when this object is dropped.
+            size: allocated number of bytes.
+            kept: an object that must outlive the memory.
         """
         self._functions = functions
         self._kept = kept
@@ -174,7 +174,7 @@ class CMemory(DeviceMemory):
 
 
 class HandedModel:
-    """A model as a struct nnbx_model, whose constants are where they were. Kept during a call.
+    """A model as a struct nnbx_model, whose constants stay in place. Kept during a call.
 
     Attributes:
         model: the struct.
@@ -268,7 +268,7 @@ class HandedModel:
 
 
 def new_arguments(arguments: Sequence[Argument], kept: list[object]) -> Any:  # noqa: ANN401
-    """A struct nnbx_argument[]; what it points to is added to `kept`."""
+    """Make a struct nnbx_argument[]; the memory that it points to is added to `kept`."""
     made = ffi.new("struct nnbx_argument[]", max(len(arguments), 1))
     kept.append(made)
     for struct, argument in zip(made, arguments, strict=False):
@@ -289,7 +289,7 @@ def new_arguments(arguments: Sequence[Argument], kept: list[object]) -> Any:  # 
 
 
 def bytes_behind(argument: Argument) -> int:
-    """Bytes of the same memory behind an argument, which may be read."""
+    """The number of bytes behind an argument that may be read, since they are of the same memory."""
     if argument.memory is None:
         return 0
     with memoryview(argument.memory.obj) as whole:
@@ -301,7 +301,7 @@ def bytes_behind(argument: Argument) -> int:
 
 
 def new_preparation(options: PrepareOptions) -> tuple[nnbx_preparation, list[object]]:
-    """A struct nnbx_preparation, and what it points to."""
+    """Make a struct nnbx_preparation, with the memory that it points to."""
     kept: list[object] = []
     how = ffi.new("struct nnbx_preparation *")
     how.size = ffi.sizeof("struct nnbx_preparation")
@@ -313,7 +313,7 @@ def new_preparation(options: PrepareOptions) -> tuple[nnbx_preparation, list[obj
 
 
 def new_hints(attributes: Sequence[ExtensionAttribute], kept: list[object]) -> Any:  # noqa: ANN401
-    """A struct nnbx_hint[]; what it points to is added to `kept`."""
+    """Make a struct nnbx_hint[]; the memory that it points to is added to `kept`."""
     made = ffi.new("struct nnbx_hint[]", max(len(attributes), 1))
     kept.append(made)
     for struct, attribute in zip(made, attributes, strict=False):
@@ -326,5 +326,5 @@ def new_hints(attributes: Sequence[ExtensionAttribute], kept: list[object]) -> A
 
 
 def element_bytes(kind: int) -> int:
-    """Bytes of an element; 0 if only an extension knows."""
+    """Bytes of an element; 0 if only an extension defines them."""
     return 0 if is_extension(kind) else ELEMENT_BYTES.get(OperandType(kind), 0)

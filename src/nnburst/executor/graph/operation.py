@@ -269,7 +269,7 @@ class OperationDefinition(msgspec.Struct, frozen=True):
     """One operation.
 
     Attributes:
-        signature: what it accepts.
+        signature: the operands that it accepts.
         shape: types of the outputs from the inputs' types and CONTROL values; None if they
             depend on data (the kernel then returns the output arrays and their dimensions decide).
         kernel: binds the operation to its operands.

@@ -62,7 +62,7 @@ class Axis(msgspec.Struct, frozen=True):
 
     @property
     def inside(self) -> tuple[slice, slice]:
-        """Where the input lies in the padded axis, and which part of the input lies there."""
+        """The slice of the padded axis that holds input, and the slice of the input that lies there."""
         used = min(self.size, self.padded - self.head)
         return slice(self.head, self.head + used), slice(0, used)
 

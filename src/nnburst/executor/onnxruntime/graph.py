@@ -27,7 +27,7 @@ ELEMENTS: Final = {
     _T.TENSOR_BOOL8: 9,
     _T.BOOL: 9,
 }
-#: The same of types that a graph reads and writes, and computes as float32.
+#: ONNX's number of each type that a graph reads and writes, and computes as float32.
 STORED: Final = {
     _T.TENSOR_FLOAT16: 10,
     _T.FLOAT16: 10,
@@ -38,12 +38,12 @@ STORED: Final = {
 _BYTES: Final = 2
 _LONG: Final = 7
 _HALF: Final = 10
-#: Version of the operators, which all versions of the engine that are supported know, and of the format.
+#: Versions of the operators and of the format, which all supported versions of the engine have.
 _OPSET, _VERSION = 17, 8
-#: Real constants of as many bytes lie outside of the graph, by this name.
+#: Real constants of at least this many bytes are in another file, of this name.
 _SMALLEST: Final = 64
 CONSTANTS: Final = "constants"
-#: Where each of them starts there.
+#: Alignment of each constant in that file.
 _ALIGNMENT: Final = 64
 
 Order = tuple[int, ...]
@@ -53,9 +53,9 @@ class StoredValue(msgspec.Struct, frozen=True):
     """A tensor of the graph.
 
     Attributes:
-        name: in the graph.
+        name: name in the graph.
         meta: type and dimensions of the operand that it stands for.
-        order: which of these dimensions each stored axis is.
+        order: the dimension that each stored axis is.
     """
 
     name: str
@@ -69,12 +69,12 @@ class StoredValue(msgspec.Struct, frozen=True):
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """Extents as they are stored."""
+        """Extents in the stored order."""
         return tuple(self.shape[axis] for axis in self.order)
 
     @property
     def is_plain(self) -> bool:
-        """Whether elements lie as the operand has them."""
+        """Whether the axes are stored in the operand's order."""
         return not _moves(self.order, self.shape)
 
     @property
@@ -87,10 +87,10 @@ class GraphNode(msgspec.Struct, frozen=True):
     """An operator of the graph.
 
     Attributes:
-        kind: of it.
-        inputs: names of what it reads.
-        outputs: names of what it writes.
-        content: as the file has it.
+        kind: ONNX's name of the operator.
+        inputs: names of the tensors that it reads.
+        outputs: names of the tensors that it writes.
+        content: bytes of the node in the file.
     """
 
     kind: str
@@ -108,11 +108,11 @@ class _Constant(msgspec.Struct, frozen=True):
 
 
 class WrittenGraph(msgspec.Struct, frozen=True):
-    """A graph as the engine takes it.
+    """A finished graph for the engine.
 
     Attributes:
-        content: the file.
-        constants: what it names by `CONSTANTS`: values only, of float32.
+        content: bytes of the graph's file.
+        constants: the file that the graph names `CONSTANTS`, with float32 values only.
     """
 
     content: bytes
@@ -120,12 +120,12 @@ class WrittenGraph(msgspec.Struct, frozen=True):
 
 
 class OnnxGraph:
-    """A graph being written. Not thread-safe.
+    """A graph that is being written. Not thread-safe.
 
     Attributes:
-        by_cpu: whether the engine's kernels for the CPU run it, which take some images as NHWC, too.
-        whole: whether the file has all constants, the large ones among them.
-        scaled: products of an image and a number for each channel: by name the names of both.
+        by_cpu: whether the engine's CPU kernels run it, some of which read NHWC images, too.
+        whole: whether the file has all constants, even large ones.
+        scaled: names of an image and of its factors for each channel, by the name of their product.
     """
 
     def __init__(self, by_cpu: bool = True, whole: bool = False) -> None:
@@ -139,7 +139,7 @@ class OnnxGraph:
         self._inputs: list[tuple[str, int, tuple[int, ...]]] = []
         self._moved: dict[tuple[str, Order], str] = {}
         self._reshaped: dict[str, tuple[str, tuple[int, ...]]] = {}  # from what, and its extents
-        #: Names of integers by the name of the real numbers, type, scale and zero point.
+        #: Names of integers by the name of their real numbers, type, scale and zero point.
         self._integers: dict[tuple[str, OperandType, float, int], str] = {}
         self._count = 0
 
@@ -148,7 +148,7 @@ class OnnxGraph:
         return f"t{self._count}"
 
     def input(self, meta: TensorType) -> StoredValue:
-        """An input. BOOL8 comes as bytes of any value and is made 0 or 1 first.
+        """Add an input. Bytes of BOOL8 have any value and are made 0 or 1 first.
 
         Raises:
             UnsupportedByEngine: its type is not one of ELEMENTS.
@@ -163,7 +163,7 @@ class OnnxGraph:
         return StoredValue(self.node("Cast", [name], to=element)[0], meta, order)
 
     def stored_input(self, meta: TensorType, stored: TensorType) -> StoredValue:
-        """An input of one of STORED, whose real numbers the graph computes with.
+        """Add an input of a type in STORED, with whose real numbers the graph computes.
 
         Raises:
             UnsupportedByEngine: it is not one of STORED, or has an extent of 0.
@@ -188,8 +188,8 @@ class OnnxGraph:
     def _rounded_integers(self, value: StoredValue, stored: TensorType) -> StoredValue:
         """The integers that memory would hold, as float32.
 
-        Not by QuantizeLinear: of that OpenVINO makes kernels for 8 bits, which round otherwise, and fails (it
-        ends the process for a join of 8-bit tensors, 2026.4).
+        QuantizeLinear is avoided: OpenVINO turns it into 8-bit kernels, which round differently, and which
+        fail (2026.4 ends the process for a join of 8-bit tensors).
         """
         known = self._integers.get((value.name, *_step(stored)))
         if known is not None:
@@ -202,7 +202,7 @@ class OnnxGraph:
         return StoredValue(name, value.meta, value.order)
 
     def rounded(self, value: StoredValue, stored: TensorType) -> StoredValue:
-        """The value as it comes out of memory that stores it so; float16 is not rounded.
+        """Round a value as if it were stored in this type; float16 is not rounded.
 
         Raises:
             UnsupportedByEngine: see `stored_input`.
@@ -212,43 +212,43 @@ class OnnxGraph:
         return self._scaled(self._rounded_integers(value, stored), stored)
 
     def as_stored(self, value: StoredValue, stored: TensorType) -> StoredValue:
-        """The value as memory stores it: what an output of the graph may be."""
+        """Convert a value to its stored type, for an output of the graph."""
         element = STORED[stored.type]
         plain = value if element == _HALF else self._rounded_integers(value, stored)
         (name,) = self.node("Cast", [plain.name], to=element)
         return StoredValue(name, TensorType(stored.type, value.shape), value.order)
 
     def constant(self, make: Callable[[], Array], meta: TensorType) -> StoredValue:
-        """A constant of this type, whose elements `make` gives when the graph is written."""
+        """Add a constant of this type, whose elements `make` returns when the graph is written."""
         name = self._name()
         self._constants[name] = _Constant(_element(meta), meta.dimensions, make)
         return StoredValue(name, meta, tuple(range(len(meta.dimensions))))
 
     def longs(self, numbers: Sequence[int]) -> str:
-        """A vector of int64, as operators take extents and axes; its name."""
+        """Add a vector of int64, for extents and axes; its name."""
         name, array = self._name(), np.array(numbers, np.int64)
         self._constants[name] = _Constant(_LONG, array.shape, lambda: array)
         return name
 
     def real(self, number: float) -> str:
-        """A float32 of rank 0; its name."""
+        """Add a float32 constant of rank 0; its name."""
         name, array = self._name(), np.array(number, np.float32)
         self._constants[name] = _Constant(ELEMENTS[_T.FLOAT32], (), lambda: array)
         return name
 
     def is_constant(self, value: StoredValue) -> bool:
-        """Whether it is a constant."""
+        """Whether a value is a constant."""
         return value.name in self._constants
 
     def vector(self, name: str) -> str:
-        """A constant with all its elements along one axis; its name."""
+        """Flatten a constant to one axis; its name."""
         extents = self._constants[name].extents
         return self._with_extents(name, extents, (math.prod(extents),))
 
     def node(
         self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Attribute
     ) -> list[str]:
-        """Append an operator; the names of what it writes."""
+        """Append an operator; the names of its outputs."""
         names = [self._name() for _ in range(outputs)]
         content = onnx_writer.node(kind, inputs, names, attributes)
         made = GraphNode(kind, tuple(inputs), tuple(names), content)
@@ -261,7 +261,7 @@ class OnnxGraph:
         return self._producers.get(name)
 
     def number(self, name: str) -> float | None:
-        """The only element of a real constant."""
+        """The element of a real constant of one element; None for any other tensor."""
         known = self._constants.get(name)
         if known is None or known.element != ELEMENTS[_T.FLOAT32] or math.prod(known.extents) != 1:
             return None
@@ -292,7 +292,7 @@ class OnnxGraph:
         return self.node("Transpose", [value.name], perm=permutation)[0]
 
     def reshaped(self, value: StoredValue, dimensions: Sequence[int]) -> StoredValue:
-        """`value` with other extents; as few elements move as possible."""
+        """Reshape `value` with as few moved elements as possible."""
         wanted = tuple(dimensions)
         if wanted == value.shape:
             return value
@@ -306,7 +306,7 @@ class OnnxGraph:
         return StoredValue(name, TensorType(value.meta.type, wanted), after)
 
     def _with_extents(self, name: str, before: tuple[int, ...], after: tuple[int, ...]) -> str:
-        """A tensor, or what it was reshaped from, with these stored extents."""
+        """Reshape a tensor, or the tensor that it was reshaped from, to these stored extents."""
         known = self._constants.get(name)
         if known is not None:
             fresh, make = self._name(), known.make
@@ -320,7 +320,7 @@ class OnnxGraph:
         return made
 
     def finish(self, outputs: Sequence[StoredValue]) -> WrittenGraph:
-        """The graph with these outputs, elements as the operands have them, each with a name of its own."""
+        """Finish the graph with these outputs in the operands' order, each with a name of its own."""
         fed, names = {name for name, _, _ in self._inputs}, []
         for value in outputs:
             name = self.ordered(value, tuple(range(len(value.shape))))
@@ -350,7 +350,7 @@ class OnnxGraph:
         return WrittenGraph(content, constants)
 
     def _needed(self, names: Sequence[str]) -> list[GraphNode]:
-        """The nodes that these depend on, in order."""
+        """The nodes that these tensors depend on, in order."""
         needed, kept = set(names), []
         for node in reversed(self._nodes):
             if needed.intersection(node.outputs):
@@ -378,7 +378,7 @@ def _element(meta: TensorType) -> int:
 
 
 def _initializer(name: str, constant: _Constant, constants: bytearray | None) -> bytes:
-    """The constant as the file has it; large real ones go to the end of `constants` if that is given."""
+    """Encode a constant; a large real one is appended to `constants`, if that is given."""
     array = np.ascontiguousarray(constant.make().reshape(constant.extents))
     if constant.element == ELEMENTS[_T.TENSOR_BOOL8]:
         array = array != 0
@@ -393,21 +393,21 @@ def _initializer(name: str, constant: _Constant, constants: bytearray | None) ->
 
 
 def _moves(permutation: Sequence[int], extents: Sequence[int]) -> bool:
-    """Whether elements move: they stay where they are if only axes of extent 1 do."""
+    """Whether a permutation moves elements, which it does not if only axes of extent 1 move."""
     long = [axis for axis in permutation if extents[axis] != 1]
     return long != sorted(long)
 
 
 def _orders(value: StoredValue, wanted: tuple[int, ...]) -> tuple[Order, Order]:
-    """The order that `value` must have to get these extents, and the one that it has then.
+    """The order that `value` needs before a reshape to these extents, and its order afterwards.
 
-    Axes that are joined, or that one is parted into, have to lie beside each other as they are stored. Groups
-    of such axes stay in their order.
+    Axes that are merged, or that one axis is split into, must be stored beside each other. Groups of such
+    axes keep their order.
     """
     place = {axis: at for at, axis in enumerate(value.order)}
 
     def first(group: tuple[range, range]) -> int:
-        """Where a group begins; -1 if it has one element, which may lie anywhere."""
+        """The position of a group's first axis; -1 if the group has one element, which may be anywhere."""
         return min((place[axis] for axis in group[0] if value.shape[axis] != 1), default=-1)
 
     groups = sorted(_groups(value.shape, wanted), key=first)
@@ -416,7 +416,7 @@ def _orders(value: StoredValue, wanted: tuple[int, ...]) -> tuple[Order, Order]:
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:
-    """The smallest groups of neighbouring axes of the same number of elements, before and after."""
+    """The smallest groups of neighbouring axes with equal numbers of elements, before and after."""
     found = []
     i = j = 0
     while i < len(old) and j < len(new):
@@ -429,6 +429,6 @@ def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]
             else:
                 want, j = want * new[j], j + 1
         found.append((range(start, i), range(begin, j)))
-    if i < len(old) or j < len(new):  # extents of 1 at the end
+    if i < len(old) or j < len(new):  # trailing extents of 1
         found.append((range(i, len(old)), range(j, len(new))))
     return found

@@ -36,7 +36,7 @@ class Claims(msgspec.Struct, frozen=True):
 
     Attributes:
         lowered: for each operation, whether the engine runs it.
-        refusals: why it does not, by the operation's number.
+        refusals: the reason why the engine does not run an operation, by the operation's number.
     """
 
     lowered: tuple[bool, ...]
@@ -44,12 +44,12 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 def survey(model: Model, *, reals: bool = False) -> Claims:
-    """Look at every operation of the main subgraph of a validated model.
+    """Find the operations of a validated model's main subgraph that can be lowered.
 
-    The bytes of its pools are not known. So what steers an operation has to be among the small constants.
+    The bytes of its pools are not known. So operands that steer an operation must be small constants.
 
     Args:
-        model: what is to be computed.
+        model: the model to compute.
         reals: whether float16 and 8-bit integers are computed as real numbers (`over_reals`).
     """
     try:
@@ -70,13 +70,13 @@ def lower(
     whole: bool = False,
     reals: bool = False,
 ) -> WrittenGraph | None:
-    """A validated model as an ONNX graph; None if an operation cannot be lowered.
+    """Lower a validated model to an ONNX graph; None if an operation cannot be lowered.
 
     Args:
-        model: what is to be computed.
+        model: the model to compute.
         pools: bytes of its pools.
         by_cpu: see `OnnxGraph`.
-        whole: likewise.
+        whole: see `OnnxGraph`.
         reals: see `survey`.
     """
     try:
@@ -89,7 +89,7 @@ def lower(
 
 
 class _OnnxTranslation(Translation):
-    """The main graph while it is lowered."""
+    """The main graph while it is lowered to ONNX."""
 
     def __init__(
         self, model: Model, pools: Sequence[Bytes] | None, writer: OnnxGraph, *, reals: bool
@@ -106,14 +106,14 @@ class _OnnxTranslation(Translation):
             self._feed(index)
 
     def _real(self, stored: Tensor) -> StoredValue:
-        """Real weights, whose numbers are made when the graph is written."""
+        """Add real weights, whose numbers are computed when the graph is written."""
         return self._writer.constant(functools.partial(real_numbers, stored), real_type(stored))
 
     def _lower(self, number: int, step: Step) -> None:
         require(number not in self._refused, f"{step.type.name} of 8-bit integers")
         self.require_known(number, lowered=step.type in LOWERINGS or number in self.weights)
         if number in self.weights:
-            return  # an operation that reads them writes them
+            return  # each operation that reads these weights adds them
         results = [self.types[i] for i in step.outputs]
         op = OnnxLowering(step, self.node(step), self._writer, self._values, results)
         made = LOWERINGS[step.type](op)
@@ -129,7 +129,7 @@ class _OnnxTranslation(Translation):
                 self._feed(index)
 
     def _feed(self, index: int) -> None:
-        """Have the engine read an operand, if it can."""
+        """Make an operand an input of the graph, if the engine can read its type."""
         meta = self.types[index]
         stored = self._stored.get(index)
         if stored is not None and 0 not in meta.dimensions:
@@ -138,7 +138,7 @@ class _OnnxTranslation(Translation):
             self._values[index] = self._writer.input(meta)
 
     def finish(self) -> WrittenGraph:
-        """The graph."""
+        """Finish the graph."""
         for index in self.graph.inputs:
             require(self.types[index].type in ELEMENTS, "an input that the engine does not take")
         return self._writer.finish([self._output(index) for index in self.graph.outputs])

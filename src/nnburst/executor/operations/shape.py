@@ -52,8 +52,8 @@ def control_values(
     Args:
         node: the operation.
         name: the operand.
-        length: how many elements it must have.
-        most: how many elements it may have.
+        length: the required number of elements; None for any.
+        most: the largest number of elements; None for any.
     """
     found = node.tensor(name)
     node.require(len(found.shape) == 1, f"operand '{name}' has shape {found.shape}, not rank 1")

@@ -73,7 +73,7 @@ def fuzz_importer(
 
     Args:
         files: intact files.
-        count: how many mutations.
+        count: number of mutations.
         seed: file `number` of a run depends on it and on its number only.
         progress: called with 1 after each.
     """
@@ -272,7 +272,7 @@ def fuzz_graphs(
 
     Args:
         files: intact .onnx files that need no other files; for the executor `litert` .tflite files.
-        count: how many mutations.
+        count: number of mutations.
         seed: graph `number` of a run depends on it and on its number only.
         progress: called with 1 after each.
         executor: the driver's executor.
