@@ -340,10 +340,7 @@ def _pooled(
 
 
 def _kept_pixels(op: Lowering, image: Value, window: Window) -> Value:
-    """Copy the image by RESHAPE, in place of a pool of single pixels.
-
-    The engine would replace a pool behind two clamps with a third clamp, which gives zeros.
-    """
+    """Copy the image by RESHAPE: the engine merges a pool of single pixels with two clamps into zeros."""
     shape = op.integers(image.shape)
     same = op.emit("RESHAPE", [image, shape], image.meta, "Reshape", newShape=list(image.shape))
     return op.to_back(_activated(op, same), window.nchw)
