@@ -51,9 +51,9 @@ log = logging.getLogger("nnburst.executor")
 
 _opening: Final = threading.Lock()
 _CPU: Final = "CPU"
-#: Bytes of a compiled network that is kept; a cache file may have so many.
+#: The most bytes of a cached compiled network, as many as a cache file may have.
 _MOST_COMPILED: Final = 1 << 30
-#: Keys of `--option`, and the variables that hold otherwise.
+#: Keys of `--option`, and the environment variables that give their defaults.
 _OPTIONS: Final[dict[str, Variable[Any]]] = {
     "device": OPENVINO_DEVICE,
     "threads": OPENVINO_THREADS,
@@ -152,14 +152,14 @@ class OpenVinoNetwork(EngineSession):
         profile: bool = False,
         is_compiled: bool = False,
     ) -> None:
-        """Compile a graph that was written here, or take one that was compiled.
+        """Compile a graph that was written here, or load a compiled network.
 
         Args:
-            content: the file, or what `compiled` returned; it is not needed afterwards.
-            device: that runs it.
-            threads: that compute, on the CPU.
+            content: bytes of the graph's file, or from `compiled`; not needed afterwards.
+            device: name of the device that runs the graph.
+            threads: number of threads that compute, on the CPU.
             profile: whether each node's time is measured.
-            is_compiled: which of the two `content` is. The engine believes a network that was compiled.
+            is_compiled: whether `content` is a compiled network, which the engine does not check.
 
         Raises:
             InvalidArgument: the engine refuses the graph.
@@ -191,7 +191,7 @@ class OpenVinoNetwork(EngineSession):
         super().__init__(ffi.gc(found, lib.nnb_openvino_network_free), _ENGINE)
 
     def compiled(self) -> bytes:
-        """The network as this version takes it again on this device and processor.
+        """The compiled network, which only this version on this device and processor can load.
 
         Raises:
             GeneralFailure: the device cannot write it, or it is too long for a cache file.
@@ -216,7 +216,7 @@ class OpenVinoNetwork(EngineSession):
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """A network as `Cached.program` keeps it.
+    """A compiled network as stored in `Cached.program`.
 
     Attributes:
         made_for: see `_made_for`.
@@ -232,7 +232,7 @@ _decode: Final = msgspec.msgpack.Decoder(_Kept).decode
 
 
 def _made_for(device: str, threads: int, profile: bool) -> str:
-    """All that decides what a network is compiled to, apart from its graph."""
+    """All that the result of compiling a graph depends on, apart from the graph."""
     given = _properties(device, threads, profile)
     processor = processor_features().decode(errors="replace")
     return f"OpenVINO {library()} for {device}, {_device_name(device)}: {given} {processor}"
@@ -246,19 +246,19 @@ class OpenVinoPrepared(SessionPrepared):
     def __init__(
         self, model: Model, network: OpenVinoNetwork, device: str, threads: int, *, profile: bool
     ) -> None:
-        """Own the network of a model; the rest is as that was made with."""
+        """Own the network of a model; the other arguments are those that it was made with."""
         super().__init__(network, threads, takes_turns=device != _CPU)
         self._model = without_constants(model)
         self._network = network
         self._device, self._profile = device, profile
 
     def to_cache(self) -> Cached:
-        """The compiled network, and what it was compiled for. The graph is not needed again."""
+        """The compiled network, with all that it depends on. The graph is not needed again."""
         made_for = _made_for(self._device, self.num_threads, self._profile)
         return Cached(self._model, _encode(_Kept(made_for, self._network.compiled())))
 
     def close(self) -> None:
-        """Let go of the network, which is freed with the last request that is bound to it."""
+        """Release the network, which is freed with the last request that is bound to it."""
         super().close()
         del self._network
 
@@ -369,10 +369,10 @@ class OpenVinoExecutor(Executor):
             return self._rest.prepare(model, pools, options)
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
-        """Take the compiled network that was kept; the driver has seen to it that its bytes are ours.
+        """Load a cached compiled network; the driver has verified that its bytes are unchanged.
 
         Raises:
-            GeneralFailure: it was compiled for something else, or the engine does not take it.
+            GeneralFailure: it was compiled for other conditions, or the engine refuses it.
         """
         if not cached.program:
             return self._rest.prepare_from_cache(cached, options)
