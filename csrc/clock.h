@@ -1,4 +1,4 @@
-/* Time as the waits use it: nanoseconds of CLOCK_MONOTONIC. */
+/* The time that all waits use: nanoseconds of CLOCK_MONOTONIC. */
 #ifndef NNB_CLOCK_H
 #define NNB_CLOCK_H
 
@@ -19,7 +19,7 @@ static inline uint64_t nnb_deadline_after(uint64_t now_ns, uint64_t timeout_ns) 
     return deadline < now_ns ? NNB_FOREVER : deadline;
 }
 
-/* Nanoseconds as the kernel takes them. */
+/* Converts nanoseconds to the kernel's struct. */
 static inline struct timespec nnb_timespec_of(uint64_t ns) {
     return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
 }

@@ -1,5 +1,5 @@
-/* Copies before and after a computation, for arguments that do not lie as an engine needs them, or that their
- * owner must not change meanwhile. */
+/* Copies before and after a computation, for arguments whose alignment or padding an engine cannot use, or
+ * that their owner must not change meanwhile. */
 #ifndef NNB_COPIES_H
 #define NNB_COPIES_H
 
@@ -14,11 +14,11 @@ struct nnb_copy {
     uint32_t truth; /* every byte is made 0 or 1: engines index by truth values, and compare them with 1 */
 };
 
-/* How an argument is given to an engine: where it lies, as a copy, as a copy whose bytes are truth values. */
+/* How an argument is given to an engine: in place, as a copy, or as a copy whose bytes are truth values. */
 enum nnb_apart { NNB_IN_ITS_PLACE, NNB_COPIED, NNB_COPIED_TRUTH };
 
-/* Zeroed memory for the copy of an argument, with up to two units of `alignment` behind it: kernels read a little past
- * their inputs. To be freed; NULL if memory is short. */
+/* Allocates zeroed memory for the copy of an argument, with up to two units of `alignment` after it, since
+ * kernels read a little past their inputs. The caller frees it; NULL without enough memory. */
 static inline uint8_t *nnb_room_for_copy(uint64_t bytes, uint64_t alignment) {
     uint64_t room = (bytes / alignment + 2) * alignment;
     uint8_t *memory = aligned_alloc(alignment, room);
@@ -38,7 +38,7 @@ static inline void nnb_copy_all(const struct nnb_copy *copies, uint32_t count) {
     }
 }
 
-/* Bytes of copies before and after a computation together. */
+/* The bytes that the copies before and after a computation have together. */
 static inline uint64_t nnb_copied_bytes(const struct nnb_copy *before, uint32_t before_count,
                                         const struct nnb_copy *after, uint32_t after_count) {
     uint64_t bytes = 0;

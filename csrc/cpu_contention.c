@@ -36,7 +36,7 @@ void nnb_cpu_contention_update(struct nnb_cpu_contention *contention, uint64_t n
     }
 }
 
-/* The next number of a line, in *text, which is moved behind it. */
+/* Reads the next number of a line and moves *text past it. */
 static uint64_t number(char **text) { return strtoull(*text, text, 10); }
 
 void nnb_cpu_contention_check(struct nnb_cpu_contention *contention, uint64_t now_ns) {
@@ -51,7 +51,7 @@ void nnb_cpu_contention_check(struct nnb_cpu_contention *contention, uint64_t no
     }
     if (length <= 0) {
         contention->until_ns = 0;
-        /* The kernel does not count, or there is no /proc: look rarely. */
+        /* The kernel does not count, or there is no /proc: check rarely. */
         contention->looked_ns = now_ns + PAUSE_MAX_NS;
         return;
     }

@@ -1,14 +1,14 @@
-/* Notices when there are more threads than cores, so that a waiter does not keep a core from others that could use
- * it: from the one that it waits for, say.
+/* Detects when there are more threads than cores, so that a spinning waiter does not take a core from other
+ * threads, such as the one that it waits for.
  *
- * The kernel counts how long this thread has run and how long it was ready and waited for a core. If it waits for
- * half as long as it runs or longer, cores are scarce, and a spin takes one away from a thread like this one. Then
- * there is no spinning for some milliseconds, which become more as long as cores stay scarce. Threads that are
- * nicer do not count: they keep this one from no core.
+ * The kernel counts how long this thread has run, and how long it was ready but waited for a core. If the
+ * waiting time is at least half of the running time, cores are scarce, and spinning would take a core from
+ * another thread. Then this thread does not spin for some milliseconds, and longer as long as cores stay
+ * scarce. Threads of lower priority have no influence: they do not keep this thread from a core.
  *
- * A look costs some two microseconds (a file of /proc is read). It is taken only after a spin in vain, before a
- * sleep that costs more, and when spinning is about to begin again. Without the kernel's counts cores are never
- * scarce. */
+ * A check costs about two microseconds (it reads a file of /proc). It is made only after a spin in vain,
+ * before a sleep that costs more, and before spinning begins again. Without the kernel's counts, cores are
+ * never scarce. */
 #ifndef NNB_CPU_CONTENTION_H
 #define NNB_CPU_CONTENTION_H
 
@@ -25,10 +25,10 @@ struct nnb_cpu_contention {
     int32_t thread;    /* whose counts these are; 0 before the first look */
 };
 
-/* Looks at the calling thread's counts, unless that has just been done. */
+/* Reads the calling thread's counts, unless that has just been done. */
 void nnb_cpu_contention_check(struct nnb_cpu_contention *contention, uint64_t now_ns);
 
-/* What a look does with the counts of `thread`: pure arithmetic. */
+/* Updates the state from the counts of `thread`, without system calls. */
 void nnb_cpu_contention_update(struct nnb_cpu_contention *contention, uint64_t now_ns,
                                int32_t thread, uint64_t run_ns, uint64_t delay_ns);
 

@@ -19,8 +19,8 @@ int nnb_event_flag_wake(nnb_atomic_u32 *word, uint32_t bits) {
     if (bits == 0) {
         return NNB_EVENT_FLAG_OK;
     }
-    /* SYNC POINT C: what was published before is visible to a waiter that finds these bits set.
-     * TRUST: a peer that has set them for no reason only makes itself sleep on. */
+    /* SYNC POINT C: everything published before is visible to a waiter that finds these bits set.
+     * TRUST: a peer that has set them without a reason only makes itself sleep longer. */
     uint32_t before = nnb_fetch_or_u32(word, bits);
     if ((before & bits) != bits) {
         (void)futex(word, FUTEX_WAKE_BITSET, INT_MAX, NULL, bits);
@@ -41,17 +41,17 @@ int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_
     if (bits == 0) {
         return NNB_EVENT_FLAG_BAD_VALUE;
     }
-    /* TRUST: the peer writes this word as it likes; it can only wake us early or not at all, and
-     * "not at all" ends at the deadline. */
+    /* TRUST: the peer can write any value to this word; it can only wake us early, or not before the
+     * deadline. */
     uint32_t value = nnb_load_relaxed_u32(word);
     return (value & bits) != 0 ? NNB_EVENT_FLAG_OK : sleep_on_one(word, value, bits, deadline_ns);
 }
 
-#define LOOK_NS 5000000u /* how soon a change of the other word is seen without futex_waitv */
+#define LOOK_NS 5000000u /* interval for checking the other word without futex_waitv */
 #define FUTEX_WAITV_CALL 449L
 #define FUTEX_WORD_OF_32_BITS 2u
 
-/* As linux/futex.h has it since 5.16; headers may be older than the kernel. */
+/* As in linux/futex.h since 5.16; the installed headers may be older than the kernel. */
 struct watched_word {
     uint64_t value;
     uint64_t address;

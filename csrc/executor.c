@@ -15,7 +15,7 @@ static const struct nnburst_executor *refuse(char *message, const char *path, co
     return NULL;
 }
 
-/* Why a table cannot be used; NULL if it can. */
+/* The reason why a table cannot be used; NULL if it can. */
 static const char *flaw(const struct nnburst_executor *table) {
     if (!table->supported || !table->prepare || !table->destroy_prepared || !table->bind || !table->run ||
         !table->destroy_execution) {
@@ -86,7 +86,7 @@ void nnb_executor_describe_nothing(struct nnbx_description *description) {
 
 /* ---- Requests ------------------------------------------------------------------------------------------------ */
 
-/* What an output was bound with. */
+/* The bound shape of an output. */
 struct output {
     struct nnb_output_rule rule;
     uint64_t bytes; /* UINT64_MAX if it is omitted, or lies in memory of the device */
@@ -110,7 +110,7 @@ struct nnb_hosted {
     bool is_open; /* some output's shape is not known before a run */
 };
 
-/* Memory of its own for argument `at`, unless it lies as the executor needs it. */
+/* Allocates memory for a copy of argument `at`, unless the executor can use it in place. */
 static bool place(struct nnb_hosted *made, uint32_t at, uint32_t input_count, uint64_t behind,
                   uint32_t alignment, uint32_t padding) {
     struct nnbx_argument *argument = &made->arguments[at];
@@ -318,7 +318,7 @@ static int32_t check(const struct nnb_hosted *hosted, int32_t status, struct nnb
 int32_t nnb_hosted_run(nnbx_execution *execution, const struct nnbx_run *run,
                        struct nnbx_outcome *outcome) {
     struct nnb_hosted *hosted = (struct nnb_hosted *)(void *)execution;
-    /* TRUST: arguments are shared with the client; an executor reads them by the rules of the header. */
+    /* TRUST: arguments are shared with the client; an executor reads them by the header's rules. */
     nnb_copy_all(hosted->before, hosted->before_count);
     outcome->shapes = hosted->shapes;
     int32_t status = hosted->executor->run(hosted->execution, run, outcome);

@@ -16,7 +16,7 @@
 #include "copies.h"
 #include "trace.h"
 
-/* What libLiteRt.so 2.1 declares, as far as it is used here. Handles are opaque pointers. */
+/* The used part of the declarations of libLiteRt.so 2.1. Handles are opaque pointers. */
 typedef void *handle;
 
 struct layout {
@@ -141,7 +141,7 @@ int nnb_litert_open(const char *path, const uint8_t *content, uint64_t content_b
         }
         memcpy((char *)&litert + symbols[i].offset, &found, sizeof found);
     }
-    /* Without the first option the library goes looking for graphics processors and prints that. */
+    /* Without the first option the library searches for graphics processors and prints messages about it. */
     const struct env_option options[] = {
         {TAG_ACCELERATORS, TYPE_INT, ACCELERATOR_CPU},
         {TAG_LOG_SEVERITY, TYPE_INT, SEVERITY_SILENT},
@@ -154,7 +154,7 @@ int nnb_litert_open(const char *path, const uint8_t *content, uint64_t content_b
     return NNB_LITERT_OK;
 }
 
-/* Add options that the library reads as lines of text; it frees the copy. */
+/* Adds options that the library reads as lines of text; the library frees the copy. */
 static bool add_options(handle options, const char *identifier, const char *text) {
     char *payload = strdup(text);
     handle opaque = NULL;
@@ -318,7 +318,7 @@ void nnb_litert_set_trace_name(struct nnb_litert_call *call, uint32_t name) {
 
 static int32_t run(struct nnb_litert_call *call, char *message) {
     nnb_copy_all(call->before, call->before_count);
-    /* Two threads in one compiled model give wrong results without a word. */
+    /* Two threads in one compiled model give wrong results without an error. */
     pthread_mutex_lock(&call->engine->turn);
     int status = litert.run(call->engine->compiled, 0, call->input_count, call->buffers,
                             call->output_count, call->buffers + call->input_count);
@@ -372,8 +372,8 @@ int32_t nnb_litert_trial_begin(const char *path, const uint8_t *content, uint64_
                                const struct nnb_litert_argument *output, const uint8_t *expected) {
     pid_t child = fork();
     if (child == 0) {
-        /* A child of a process with threads may hang on a lock that one of them held: 5 s, then it goes by
-         * itself, since no process in a sandbox can end it. */
+        /* A child of a process with threads may hang on a lock that one of them held. It ends itself after 5
+         * s, since a process in a sandbox cannot kill it. */
         sigset_t none;
         (void)sigemptyset(&none);
         (void)signal(SIGALRM, SIG_DFL);

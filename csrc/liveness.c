@@ -33,10 +33,10 @@ enum { HELD = 1, READY_FAILED = 0x10000 };
 
 #define LEAVE 0x80000000u
 
-/* Waits until the starter wants the thread to end. */
+/* Waits until the starter asks the thread to end. */
 static uint32_t until_stopped(struct nnb_death_holder *holder) {
     uint32_t stop;
-    /* SYNC POINT G: pairs with nnb_death_word_let_go; nothing but the word itself. TRUST: private memory. */
+    /* SYNC POINT G: pairs with nnb_death_word_let_go; only the word itself. TRUST: private memory. */
     while ((stop = nnb_load_acquire_u32(&holder->stop)) == 0) {
         (void)syscall(SYS_futex, &holder->stop, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
     }
@@ -46,23 +46,23 @@ static uint32_t until_stopped(struct nnb_death_holder *holder) {
 static void *hold(void *argument) {
     struct nnb_death_holder *holder = argument;
     nnb_atomic_u32 *word = holder->word;
-    /* Lives as long as the thread does: on its stack, in memory that no peer maps. */
+    /* On the thread's stack, so it exists as long as the thread, in memory that no peer maps. */
     struct robust_list_head head;
     head.list.next = &head.list;
     head.futex_offset = 0;
     head.list_op_pending = (struct robust_list *)(void *)word;
     uint32_t mine = (uint32_t)syscall(SYS_gettid) | FUTEX_WAITERS;
-    /* Before the word is taken: from then on no moment is without the kernel's eye. */
+    /* Before the word is taken, so that the kernel covers all the time for which the word is held. */
     uint32_t failed = syscall(SYS_set_robust_list, &head, sizeof head) == 0 ? 0 : ENOSYS;
     if (failed == 0) {
         holder->found = holder->free_value;
         failed = nnb_try_replace_u32(word, &holder->found, mine) ? 0 : EBUSY;
     }
-    /* SYNC POINT E: the word is held, or could not be, before the starter returns. */
+    /* SYNC POINT E: the starter returns only after the word is held, or taking it has failed. */
     nnb_store_release_u32(&holder->ready, failed == 0 ? HELD : READY_FAILED | failed);
     if (failed == 0) {
         uint32_t leave = until_stopped(holder);
-        /* SYNC POINT N: all that this process did before it let go is visible to who sees the word. */
+        /* SYNC POINT N: everything that this process did before is visible to a thread that sees the word. */
         nnb_store_release_u32(word, leave);
         (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     }
@@ -70,7 +70,7 @@ static void *hold(void *argument) {
     return NULL;
 }
 
-/* Starts the thread and waits until it holds the word. 0, or an errno. */
+/* Starts the thread and waits until it holds the word. Returns 0, or an errno. */
 static int start_holder(struct nnb_death_holder *holder) {
     pthread_attr_t attributes;
     sigset_t all;
@@ -89,7 +89,7 @@ static int start_holder(struct nnb_death_holder *holder) {
         return failed;
     }
     uint32_t ready;
-    /* SYNC POINT E: the word is held, or could not be. */
+    /* SYNC POINT E: the word is held, or taking it has failed. */
     while ((ready = nnb_load_acquire_u32(&holder->ready)) == 0) {
         struct timespec moment = {.tv_nsec = 20000};
         (void)nanosleep(&moment, NULL);
@@ -136,7 +136,7 @@ int nnb_death_word_watch(nnb_atomic_u32 *word, nnb_atomic_u32 *stop, uint64_t ti
     struct timespec until = nnb_timespec_of(deadline);
     for (bool woken = false;; woken = true) {
         /* TRUST: written by the other process; the worst it can claim is that it is dead.
-         * SYNC POINT G: only the word itself is looked at, so relaxed is enough. */
+         * SYNC POINT G: only the word itself is read, so relaxed is enough. */
         uint32_t value = nnb_load_relaxed_u32(word);
         if ((value & FUTEX_OWNER_DIED) != 0) {
             return 0;
@@ -172,7 +172,7 @@ void nnb_set_thread_name(const char *name) {
 }
 
 int nnb_lock_memory(int on) {
-    /* From its first use: a client may hand over a sparse pool, which must not be filled by looking at it. */
+    /* From the first use only: a client may send a sparse pool, which locking must not fill. */
     int done = on ? mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) : munlockall();
     return done == 0 ? 0 : errno;
 }

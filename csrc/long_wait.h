@@ -1,8 +1,7 @@
-/* Where the interpreter lock is let go: only around calls that can last.
+/* Releases the interpreter lock only around calls that can take long.
  *
- * cffi lets go of the lock around every call, which costs more than most functions here take. The two
- * macros that it uses are therefore emptied for this module, and the functions that wait (and only
- * those) are wrapped below. */
+ * cffi releases the lock around every call, which costs more than most functions here. So the two macros that
+ * it uses are empty for this module, and only the functions that wait are wrapped below. */
 #ifndef NNB_LONG_WAIT_H
 #define NNB_LONG_WAIT_H
 
@@ -11,7 +10,7 @@
 #define Py_BEGIN_ALLOW_THREADS {
 #define Py_END_ALLOW_THREADS }
 
-/* Whether this thread came here from C without the lock: there is then no lock to let go of. */
+/* Whether this thread came from C without the lock, so that there is no lock to release. */
 static _Thread_local int outside;
 
 static void *let_go(void) { return outside ? NULL : PyEval_SaveThread(); }
@@ -21,13 +20,14 @@ static void take_back(void *token) {
     }
 }
 
-/* A client's wait keeps the lock for its first two microseconds and lets go of it for the rest. */
+/* A client's wait keeps the lock for its first two microseconds and releases it for the rest. */
 static void nnb_client_share_interpreter(struct nnb_client *client) {
     client->long_wait.begin = let_go;
     client->long_wait.end = take_back;
 }
 
-/* A run from C (csrc/capi/fast.h), to its end: that caller does not look for signals between two slices of a wait. */
+/* Completes a run from C (csrc/capi/fast.h): its caller does not handle signals between two slices of a wait.
+ * */
 static int nnb_capi_run(void *argument) {
     struct nnb_steps *steps = argument;
     outside = 1;
@@ -183,7 +183,7 @@ static uint64_t nnb_bench_interface_unlocked(const struct nnb_bench_interface *i
     NNB_WITHOUT_LOCK(uint64_t, nnb_bench_interface_run(interface, rounds, samples_ns));
 }
 
-/* What an empty call costs, for the benchmark: with the lock kept, and as cffi makes it by itself. */
+/* Empty calls for the benchmark: one keeps the lock, the other is made in cffi's usual way. */
 static int nnb_empty_call(int value) { return value; }
 static int nnb_empty_call_unlocked(int value) { NNB_WITHOUT_LOCK(int, value); }
 

@@ -1,4 +1,4 @@
-/* The executor that does nothing: what is left to measure is the transport, and what the header costs. */
+/* The null executor, which computes nothing, to measure the transport and the header's own cost. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static int32_t prepare_from_cache(nnbx_device *device, const struct nnbx_cached 
     return make(prepared);
 }
 
-/* Any request; extents that are not known are reported as 1. */
+/* Binds any request; unknown extents are reported as 1. */
 static int32_t bind(nnbx_prepared *prepared, const struct nnbx_request *request,
                     nnbx_execution **execution, char *message) {
     (void)prepared;
@@ -114,7 +114,7 @@ static const struct nnburst_executor functions = {
 
 const struct nnburst_executor *nnb_null_executor(void) { return &functions; }
 
-/* For a library of this file alone, which is loaded like any other. */
+/* For a library of this file alone, which is loaded like any other executor. */
 #ifdef NNB_NULL_LIBRARY
 NNBURST_EXPORT_EXECUTOR(functions)
 #endif

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Bytes of address space for `size_bytes` of pool: whole pages and the guard; 0 on overflow. */
+/* The bytes of address space for `size_bytes` of pool: whole pages and the extra page; 0 on overflow. */
 static uint64_t span(uint64_t size_bytes) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t whole = (size_bytes + page - 1) / page * page;
@@ -28,7 +28,7 @@ void *nnb_pool_map(int fd, uint64_t size_bytes, int writable) {
         errno = failed;
         return NULL;
     }
-    /* A forked child that wrote here would write into its parent's conversation. */
+    /* A forked child must not write into memory that its parent shares with a peer. */
     (void)madvise(reserved, size_bytes, MADV_DONTFORK);
     return reserved;
 }

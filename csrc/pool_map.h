@@ -1,4 +1,4 @@
-/* Mapping of sealed shared memory, with a readable page behind it. */
+/* Maps sealed shared memory, with a readable page after it. */
 #ifndef NNB_POOL_MAP_H
 #define NNB_POOL_MAP_H
 
@@ -9,7 +9,7 @@
  * is not inherited by fork. Returns NULL and sets errno on failure. */
 void *nnb_pool_map(int fd, uint64_t size_bytes, int writable);
 
-/* Takes away what nnb_pool_map returned for the same size. */
+/* Unmaps memory from nnb_pool_map of the same size. */
 void nnb_pool_unmap(void *address, uint64_t size_bytes);
 
 #endif

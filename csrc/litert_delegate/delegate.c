@@ -1,4 +1,4 @@
-/* The delegate: what LiteRT finds in the library, which nodes it claims, and the kernels that stand for them. */
+/* The delegate: the functions that LiteRT finds in the library, the nodes that it claims, and its kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct delegate {
 
 /* -- kernels ---------------------------------------------------------------------------------------------- */
 
-/* The link to the partition that was prepared of these nodes; to NULL without one. */
+/* Finds the link to the partition that was prepared from these nodes; a link to NULL without one. */
 static struct nnb_partition **find_prepared(struct delegate *delegate, const struct tfl_ints *nodes) {
     struct nnb_partition **link = &delegate->prepared;
     while (*link != NULL && !nnb_partition_has(*link, nodes)) {
@@ -29,7 +29,8 @@ static struct nnb_partition **find_prepared(struct delegate *delegate, const str
     return link;
 }
 
-/* Takes the partition that was prepared of these nodes. The engine calls it while nodes are replaced, which `prepare` has it do. */
+/* Takes the partition that was prepared from these nodes. The engine calls this while it replaces nodes for
+ * `prepare`. */
 static void *kernel_init(struct tfl_context *context, const char *parameters, size_t length) {
     const struct tfl_partition *given = (const struct tfl_partition *)(const void *)parameters;
     struct delegate *delegate = (struct delegate *)(void *)given->delegate;
@@ -48,7 +49,7 @@ static void kernel_free(struct tfl_context *context, void *data) {
     nnb_partition_close(data);
 }
 
-/* Has a kernel's partition do something, and reports why if it fails. */
+/* Calls a function on a kernel's partition, and reports the reason of a failure. */
 static int act_on(struct tfl_context *context, const struct tfl_node *node,
                   bool (*act)(struct nnb_partition *, struct tfl_context *, struct nnb_reason *)) {
     struct nnb_reason reason = {"nnburst: these nodes were not prepared"};
@@ -69,7 +70,7 @@ static int kernel_invoke(struct tfl_context *context, struct tfl_node *node) {
 
 /* -- claims ----------------------------------------------------------------------------------------------- */
 
-/* Nodes to claim, and why the first of the others is not. */
+/* The nodes to claim, and the reason for the first node that is not claimed. */
 struct claims {
     struct tfl_ints *nodes;
     int left;
@@ -123,8 +124,8 @@ static void unclaim(struct claims *claims, const struct tfl_ints *nodes, const s
     claims->nodes->size = kept;
 }
 
-/* Has the driver prepare each part that the claims fall into, and gives up those that it refuses. `*again`: there were such,
- * so the others may fall into other parts. */
+/* Has the driver prepare each part of the claims, and drops parts that it refuses. Sets `*again` if it
+ * refused any, since the remaining claims may form other parts. */
 static bool prepare_parts(struct delegate *delegate, struct tfl_context *context, struct claims *claims, bool *again,
                           struct nnb_reason *reason) {
     struct tfl_partition *parts = NULL;
@@ -152,8 +153,8 @@ static bool prepare_parts(struct delegate *delegate, struct tfl_context *context
     return true;
 }
 
-/* Whether a context is that of the network itself. Branches and bodies of loops stay LiteRT's: it resizes them while it runs,
- * and then hands their nodes to other delegates than before. */
+/* Whether a context is that of the main network. Branches and bodies of loops are left to LiteRT, which
+ * resizes them while it runs and then may give their nodes to other delegates. */
 static bool is_main(struct tfl_context *context) {
     struct tfl_context *main = NULL;
     if (context->acquire(context, 0, &main) != TFL_OK) {

@@ -29,7 +29,7 @@ static bool reserve(struct nnb_flat *flat, size_t more) {
     return true;
 }
 
-/* Appends bytes, zeros for NULL; gives their place. */
+/* Appends bytes, zeros for NULL; returns their place. */
 static size_t append(struct nnb_flat *flat, const void *bytes, size_t count) {
     size_t place = flat->count;
     if (count != 0 && reserve(flat, count)) {

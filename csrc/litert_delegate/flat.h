@@ -1,5 +1,5 @@
-/* Writes flatbuffers, each table before what it refers to. A writer that ran out of memory, or whose file grows beyond what
- * offsets reach, notes it and does nothing more. */
+/* Writes flatbuffers, each table before the values that it refers to. After a failure (no memory, or a file
+ * too large for its offsets) a writer is marked and does nothing more. */
 #ifndef NNB_DELEGATE_FLAT_H
 #define NNB_DELEGATE_FLAT_H
 
@@ -27,16 +27,16 @@ void nnb_flat_free(struct nnb_flat *flat);
 /* Begins a file with this identifier of 4 letters; its first table is the root. */
 void nnb_flat_begin(struct nnb_flat *flat, const char *identifier);
 
-/* Goes on with the bytes of a file that was written before, whose places stay as they were. */
+/* Continues a file that was written before; its places stay valid. */
 void nnb_flat_resume(struct nnb_flat *flat, const void *bytes, size_t count);
 
-/* Each writes something at the end and gives its place. */
+/* Each function writes a value at the end and returns its place. */
 size_t nnb_flat_table(struct nnb_flat *flat, const struct nnb_field *fields, size_t count);
 size_t nnb_flat_numbers(struct nnb_flat *flat, const void *numbers, size_t count, size_t bytes_of_one, size_t alignment);
 size_t nnb_flat_places(struct nnb_flat *flat, size_t count);
 size_t nnb_flat_text(struct nnb_flat *flat, const char *text);
 
-/* Lets a field of a table, or an entry of nnb_flat_places, refer to what is written at a place. */
+/* Makes a field of a table, or an entry of nnb_flat_places, refer to the value at a place. */
 void nnb_flat_refer(struct nnb_flat *flat, size_t table, uint32_t number, size_t to);
 void nnb_flat_enter(struct nnb_flat *flat, size_t places, size_t index, size_t to);
 

@@ -15,7 +15,7 @@ enum { BUFFER_DATA = 0 };
 
 /* -- nodes ------------------------------------------------------------------------------------------------ */
 
-/* A node and what computes it, which are both the engine's. */
+/* A node and its registration, which both belong to the engine. */
 struct use {
     struct tfl_node *node;
     const struct nnb_operator *operator;
@@ -56,8 +56,8 @@ static bool check_tensors(struct tfl_context *context, const struct tfl_ints *te
     return true;
 }
 
-/* With 16-bit inputs, in how many bits products are added up is the bias's type or, without a bias, an option that only later
- * versions of the engine have. */
+/* With 16-bit inputs, the bias's type gives the number of bits in which products are added up; without a bias
+ * an option does, which only later versions of the engine have. */
 static bool check_bias(struct tfl_context *context, const struct use *use, struct nnb_reason *reason) {
     const struct tfl_ints *inputs = use->node->inputs;
     bool has_16_bits = false;
@@ -82,7 +82,7 @@ bool nnb_node_check(struct tfl_context *context, int index, struct nnb_reason *r
 
 /* -- a file ----------------------------------------------------------------------------------------------- */
 
-/* What is known of a file that is being written. */
+/* The state of a file that is being written. */
 struct draft {
     struct tfl_context *context;
     struct use *uses;
@@ -169,7 +169,7 @@ static void write_codes(const struct draft *draft, struct nnb_flat *file, size_t
     }
 }
 
-/* Numbers in the file of tensors of the context. */
+/* Writes the file's numbers of tensors of the context. */
 static size_t write_numbers(const struct draft *draft, const int *tensors, size_t count, struct nnb_flat *file) {
     int32_t *numbers = calloc(count + 1, sizeof *numbers);
     if (numbers == NULL) {
@@ -246,7 +246,7 @@ static void write_subgraph(const struct draft *draft, struct nnb_network *networ
     }
 }
 
-/* Buffer 0 is what tensors without a value have. */
+/* Writes the buffers; tensors without a value have buffer 0. */
 static void write_buffers(const struct draft *draft, struct nnb_flat *file, size_t model) {
     size_t count = 1;
     for (size_t i = 0; i < draft->tensor_count; i++) {

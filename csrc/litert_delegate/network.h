@@ -1,4 +1,4 @@
-/* A part of the engine's network as the bytes of a .tflite file. */
+/* Writes a part of the engine's network as the bytes of a .tflite file. */
 #ifndef NNB_DELEGATE_NETWORK_H
 #define NNB_DELEGATE_NETWORK_H
 
@@ -6,7 +6,7 @@
 #include "litert_delegate/tensors.h"
 #include "plugin/driver.h"
 
-/* A file, and which tensors of the engine its inputs and outputs are. */
+/* A file, and the engine's tensors that are its inputs and outputs. */
 struct nnb_network {
     struct nnb_flat file;
     size_t file_bytes; /* as it was written first; later extents lie behind */
@@ -20,19 +20,19 @@ struct nnb_network {
     size_t output_count;
 };
 
-/* Whether a node can be written: its operator, its options and all its tensors. The reason names it. */
+/* Whether a node can be written: its operator, its options and all its tensors. The reason names the node. */
 bool nnb_node_check(struct tfl_context *context, int index, struct nnb_reason *reason);
 
-/* Writes nodes that were checked. The caller frees `*network`, also after a failure. */
+/* Writes nodes that were checked. The caller frees `*network`, even after a failure. */
 bool nnb_network_write(struct tfl_context *context, const struct tfl_partition *partition, struct nnb_network *network,
                        struct nnb_reason *reason);
 void nnb_network_free(struct nnb_network *network);
 
-/* Takes a file that was written before, with the extents that its inputs and outputs have now. */
+/* Rewrites a file that was written before with the present extents of its inputs and outputs. */
 bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *context, const void *file,
                          enum nnb_role output, struct nnb_reason *reason);
 
-/* Whether it was made of just these nodes. */
+/* Whether the network was made from exactly these nodes. */
 bool nnb_network_has(const struct nnb_network *network, const struct tfl_ints *nodes);
 
 #endif

@@ -5,7 +5,7 @@
 
 enum { MOST_RANK = 64, LEAST_ROOM = 4096 };
 
-/* An input or output as the driver has it. */
+/* An input or output in the driver's form. */
 struct border {
     size_t bytes; /* of an output whose extents an execution finds out: of its room */
     uint32_t extents[MOST_RANK];
@@ -50,7 +50,7 @@ static bool has_extents(const struct tfl_tensor *tensor, const uint32_t *extents
     return true;
 }
 
-/* Whether the engine has a scalar where the driver has one element along one axis. */
+/* Whether the engine's tensor is a scalar and the driver's has one element along one axis. */
 static bool is_scalar(const struct tfl_tensor *tensor, const uint32_t *extents, uint32_t rank) {
     return rank == 1 && extents[0] == 1 && has_extents(tensor, NULL, 0);
 }
@@ -70,7 +70,7 @@ static bool note_input(const struct nnb_partition *partition, const struct tfl_c
     return true;
 }
 
-/* Notes the inputs' extents as they are now, which have been checked then. */
+/* Stores the present extents of the inputs, after checking them. */
 static bool note_inputs(const struct nnb_partition *partition, const struct tfl_context *context,
                         struct nnb_reason *reason) {
     for (size_t i = 0; i < partition->network.input_count; i++) {
@@ -81,7 +81,7 @@ static bool note_inputs(const struct nnb_partition *partition, const struct tfl_
     return true;
 }
 
-/* Has the engine give a tensor other extents; it takes over the list of them. */
+/* Has the engine give a tensor other extents; the engine owns the list then. */
 static bool resize(struct tfl_context *context, struct tfl_tensor *tensor, const uint32_t *extents, uint32_t rank,
                    struct nnb_reason *reason) {
     struct tfl_ints *list = malloc(sizeof *list + rank * sizeof(int));
@@ -97,7 +97,7 @@ static bool resize(struct tfl_context *context, struct tfl_tensor *tensor, const
 
 /* -- preparation ------------------------------------------------------------------------------------------ */
 
-/* Lets go of what the driver has of the partition. */
+/* Releases the driver's model, burst and request of the partition. */
 static void forget(struct nnb_partition *partition) {
     nnburst_close_model(partition->model); /* and its burst and request */
     partition->model = NULL;
@@ -129,7 +129,7 @@ static int prepare_file(struct nnb_partition *partition) {
                            &partition->model);
 }
 
-/* Compares an input with what the driver has found in the file. */
+/* Compares an input with the driver's description of it. */
 static bool check_input(const struct nnb_partition *partition, uint32_t index, struct nnb_reason *reason) {
     nnburst_operand operand;
     const size_t bytes = partition->inputs[index].bytes;
@@ -138,7 +138,7 @@ static bool check_input(const struct nnb_partition *partition, uint32_t index, s
            nnb_refuse(reason, "nnburst: input %u has %zu bytes, the driver's another size", index, bytes);
 }
 
-/* Notes what is known of an output before an execution. */
+/* Stores the known facts about an output before an execution. */
 static bool note_output(const struct nnb_partition *partition, uint32_t index, struct nnb_reason *reason) {
     struct border *border = &partition->outputs[index];
     nnburst_operand operand;
@@ -195,7 +195,7 @@ static bool look_at_border(const struct nnb_partition *partition, struct nnb_rea
     return true;
 }
 
-/* Has the driver prepare what was written, for inputs as they were noted. */
+/* Has the driver prepare the written file for the stored extents of inputs. */
 static bool prepare(struct nnb_partition *partition, bool *is_refused, struct nnb_reason *reason) {
     (void)pthread_rwlock_rdlock(&partition->driver->recovery);
     forget(partition);
@@ -281,14 +281,15 @@ static bool prepare_as(struct nnb_partition *partition, const struct tfl_context
            prepare(partition, is_refused, reason);
 }
 
-/* Has the driver prepare the file with the extents that inputs have now. Those of outputs that the engine has may be old, since
- * it stops where an execution finds some out: the driver finds them out, too, then. */
+/* Has the driver prepare the file with the present extents of inputs. The engine's extents of outputs may be
+ * old, since it stops at a node whose extents only an execution determines; then the driver determines them
+ * in executions, too. */
 static bool prepare_again(struct nnb_partition *partition, const struct tfl_context *context, struct nnb_reason *reason) {
     bool is_refused;
     const bool prepared = nnb_driver_recover(partition->driver, reason) && note_inputs(partition, context, reason) &&
                           (prepare_as(partition, context, NNB_OUTPUT, &is_refused, reason) ||
                            (is_refused && prepare_as(partition, context, NNB_UNKNOWN_OUTPUT, &is_refused, reason)));
-    if (!prepared) { /* what was prepared is for other inputs than those that are noted by now */
+    if (!prepared) { /* the prepared model is for other inputs than the stored ones */
         forget_alone(partition);
     }
     return prepared;
@@ -321,7 +322,7 @@ bool nnb_partition_adapt(struct nnb_partition *partition, struct tfl_context *co
 
 /* -- executions ------------------------------------------------------------------------------------------- */
 
-/* Extents of an output after an execution, and its bytes. */
+/* Finds the extents and the bytes of an output after an execution. */
 static bool find_extents(const struct nnb_partition *partition, uint32_t index, uint32_t *extents, uint32_t *rank,
                          size_t *bytes, struct nnb_reason *reason) {
     *rank = MOST_RANK;
@@ -338,7 +339,7 @@ static bool find_extents(const struct nnb_partition *partition, uint32_t index, 
     return true;
 }
 
-/* Gives outputs that had too little room more. */
+/* Gives more room to outputs that had too little. */
 static bool widen(struct nnb_partition *partition, struct nnb_reason *reason) {
     bool is_wider = false;
     for (uint32_t i = 0; i < partition->network.output_count; i++) {
@@ -385,7 +386,7 @@ static bool copy_inputs(const struct nnb_partition *partition, const struct tfl_
     return true;
 }
 
-/* Copies an output to the engine, which gets the extents that the execution has found out. */
+/* Copies an output to the engine, with the extents that the execution has determined. */
 static bool copy_output(const struct nnb_partition *partition, struct tfl_context *context, uint32_t index,
                         struct nnb_reason *reason) {
     const struct border *border = &partition->outputs[index];

@@ -6,24 +6,25 @@
 
 struct nnb_partition;
 
-/* Has the driver prepare nodes that were checked. `*is_refused`: the driver does not take them, and everything else works. */
+/* Has the driver prepare nodes that were checked. `*is_refused` is set if the driver refuses only these
+ * nodes. */
 bool nnb_partition_open(struct nnb_driver *driver, struct tfl_context *context, const struct tfl_partition *given,
                         struct nnb_partition **partition, bool *is_refused, struct nnb_reason *reason);
 
-/* NULL is fine. */
+/* Closes a partition; NULL is allowed. */
 void nnb_partition_close(struct nnb_partition *partition);
 
-/* Whether it was made of just these nodes. */
+/* Whether the partition was made from exactly these nodes. */
 bool nnb_partition_has(const struct nnb_partition *partition, const struct tfl_ints *nodes);
 
-/* Has the driver prepare again if the inputs have other extents now, and gives the outputs theirs. An output whose extents
- * only an execution finds out becomes dynamic. */
+/* Has the driver prepare again if the inputs have other extents now, and sets the extents of the outputs. An
+ * output whose extents only an execution determines becomes dynamic. */
 bool nnb_partition_adapt(struct nnb_partition *partition, struct tfl_context *context, struct nnb_reason *reason);
 
-/* One execution, from and to the context's tensors. One thread at a time. */
+/* Executes once, from and to the context's tensors. One thread at a time. */
 bool nnb_partition_run(struct nnb_partition *partition, struct tfl_context *context, struct nnb_reason *reason);
 
-/* A list of which the partition is a member, the owner's. */
+/* The link to the next partition in a list of the owner. */
 struct nnb_partition **nnb_partition_next(struct nnb_partition *partition);
 
 #endif

@@ -88,7 +88,7 @@ bool nnb_tensor_bytes(const struct tfl_tensor *tensor, int index, size_t *bytes,
     return true;
 }
 
-/* A constant's bytes are read. Other tensors need not have theirs yet. */
+/* Checks the bytes of a constant, which are read; other tensors may not have theirs yet. */
 static bool check_bytes(const struct tfl_tensor *tensor, int index, struct nnb_reason *reason) {
     size_t bytes;
     if (!nnb_tensor_bytes(tensor, index, &bytes, reason)) {

@@ -1,4 +1,4 @@
-/* The engine's tensors: which can be written into a file, and how. */
+/* Checks which of the engine's tensors can be written into a file, and writes them. */
 #ifndef NNB_DELEGATE_TENSORS_H
 #define NNB_DELEGATE_TENSORS_H
 
@@ -13,10 +13,10 @@ struct nnb_type {
     uint8_t bytes;  /* of an element */
 };
 
-/* NULL of any other type. */
+/* Finds a type; NULL for types that cannot be written. */
 const struct nnb_type *nnb_type_find(int32_t type);
 
-/* Whether a list of numbers is there, with at most so many. */
+/* Whether a list of numbers exists and has at most `most` entries. */
 bool nnb_ints_check(const struct tfl_ints *ints, int most, const char *what, struct nnb_reason *reason);
 
 /* Whether a tensor of the context can be written. */
@@ -28,14 +28,14 @@ bool nnb_tensor_bytes(const struct tfl_tensor *tensor, int index, size_t *bytes,
 /* Whether a tensor's value is in the network's file. */
 bool nnb_tensor_is_constant(const struct tfl_tensor *tensor);
 
-/* What a tensor is in a file. An output's extents follow from the inputs', and those that the engine has may be old. */
+/* The role of a tensor in a file. An output's extents follow from the inputs'; the engine's may be old. */
 enum nnb_role { NNB_INNER, NNB_OUTPUT, NNB_UNKNOWN_OUTPUT };
 
 /* Writes a tensor that was checked, as number `number` of its file with the value of buffer `buffer`. */
 size_t nnb_tensor_write(const struct tfl_tensor *tensor, uint32_t number, uint32_t buffer, enum nnb_role role,
                         struct nnb_flat *flat);
 
-/* Gives a tensor that was written at `table` the extents that it has now. */
+/* Writes the present extents of a tensor that was written at `table`. */
 void nnb_tensor_write_extents(const struct tfl_tensor *tensor, size_t table, enum nnb_role role, struct nnb_flat *flat);
 
 #endif

@@ -1,5 +1,6 @@
-/* What the delegate needs of LiteRT's interface for delegates, as ai-edge-litert 2.1 to 2.3 and tflite-runtime 2.14 have it.
- * Nothing is linked or included: the engine calls the delegate, and hands over its own functions. */
+/* The part of LiteRT's interface for delegates that the delegate uses, as in ai-edge-litert 2.1 to 2.3 and
+ * tflite-runtime 2.14. Nothing is linked or included: the engine calls the delegate and passes pointers to
+ * its functions. */
 #ifndef NNB_DELEGATE_TFLITE_H
 #define NNB_DELEGATE_TFLITE_H
 
@@ -68,7 +69,7 @@ struct tfl_node {
 
 struct tfl_context;
 
-/* The engine gets it by value, so it is as large as its own or larger. */
+/* The engine gets it by value, so it must be at least as large as the engine's own struct. */
 struct tfl_registration {
     void *(*init)(struct tfl_context *context, const char *parameters, size_t length);
     void (*free)(struct tfl_context *context, void *data);
@@ -84,7 +85,7 @@ struct tfl_registration {
     void *later[8]; /* for what another version may have behind it */
 };
 
-/* What the engine gives a kernel: which nodes it stands for. */
+/* The argument of a kernel: the nodes that it replaces. */
 struct tfl_partition {
     struct tfl_delegate *delegate;
     struct tfl_ints *nodes;
