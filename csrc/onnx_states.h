@@ -1,4 +1,4 @@
-/* States of a session that stay in the engine's memory, by slot: the part of onnxruntime.c that it includes. */
+/* States of a session that stay in the engine's memory, by slot. onnxruntime.c includes this file. */
 #ifndef NNB_ONNX_STATES_H
 #define NNB_ONNX_STATES_H
 
@@ -35,7 +35,7 @@ static void slot_free(struct nnb_onnx_states *states, struct slot *slot) {
     free(slot);
 }
 
-/* A value of zeros, which the kernel hands out when they are first touched. */
+/* Makes a value of zeros, whose pages the kernel allocates at their first use. */
 static bool make_value(struct slot *slot, uint32_t at, const struct nnb_onnx_state *state, char *message) {
     uint64_t bytes = state->element_bytes;
     for (uint32_t i = 0; i < state->rank; i++) {
@@ -77,7 +77,7 @@ static struct slot *slot_new(struct nnb_onnx_states *states, uint64_t number, ch
     return slot;
 }
 
-/* The place of a slot; with number 0 a free one. `most` if nothing is found. */
+/* The place of a slot, or of a free one for number 0; `most` if there is no such slot. */
 static uint32_t find_slot(const struct nnb_onnx_states *states, uint64_t number) {
     uint32_t at = 0;
     while (at < states->most &&
@@ -87,7 +87,7 @@ static uint32_t find_slot(const struct nnb_onnx_states *states, uint64_t number)
     return at;
 }
 
-/* Open a slot, anew if it is open. */
+/* Opens a slot; an open slot is opened anew. */
 static int32_t open_slot(struct nnb_onnx_states *states, uint64_t number, char *message) {
     snprintf(message, NNB_ONNX_MESSAGE_BYTES, "out of memory for a slot's states");
     uint32_t at = find_slot(states, number);
@@ -123,7 +123,7 @@ static int32_t close_slot(struct nnb_onnx_states *states, uint64_t number, char 
     return NNBX_NONE;
 }
 
-/* Enter a slot for the run that comes after `steps` others; NULL, and why in `code`. */
+/* Enters a slot for a run after `steps` others; NULL with the reason in `code` after a failure. */
 static struct slot *enter_slot(struct nnb_onnx_states *states, uint64_t number, uint64_t steps, int32_t *code,
                                char *message) {
     uint32_t at = number ? find_slot(states, number) : states->most;
@@ -143,7 +143,7 @@ static struct slot *enter_slot(struct nnb_onnx_states *states, uint64_t number, 
     return slot;
 }
 
-/* What a run has left becomes what the next one finds. */
+/* Makes the states that a run has written those that the next run reads. */
 static void turn_slot(struct nnb_onnx_states *states, struct slot *slot, struct nnb_onnx_call *call) {
     for (uint32_t i = 0; i < states->count; i++) {
         const struct nnb_onnx_state *state = &states->states[i];
@@ -216,13 +216,14 @@ uint64_t nnb_onnx_state_address(struct nnb_onnx_states *states, uint64_t number,
     return (uint64_t)(uintptr_t)data;
 }
 
-/* Run with the states of the slot that the request names, or do what else it asks for. */
+/* Runs with the states of the slot that the request names, or opens or closes the slot. */
 static int32_t run_with_states(struct nnb_onnx_call *call, struct nnbx_outcome *outcome, char *message) {
     struct nnb_onnx_states *states = call->states;
     struct slot *slot = NULL;
     uint64_t word[2];
     int32_t code = NNBX_NONE;
-    memcpy(word, call->word, sizeof word); /* TRUST: copied once; any number is looked up among the client's slots */
+    memcpy(word, call->word, sizeof word); /* TRUST: copied once; any number is searched among the client's
+                                            * slots */
     pthread_mutex_lock(&states->lock);
     if (word[1] == NNB_ONNX_OPEN_SLOT) {
         code = open_slot(states, word[0], message);

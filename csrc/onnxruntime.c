@@ -10,8 +10,8 @@
 
 #include "copies.h"
 
-/* What libonnxruntime.so declares, as far as it is used here. Handles are opaque pointers; a status is
- * NULL for success, else an object with a message. The table's order never changes. */
+/* The used part of the declarations of libonnxruntime.so. Handles are opaque pointers; a status is NULL for
+ * success, else an object with a message. The table's order never changes. */
 typedef void *handle;
 typedef void *status;
 
@@ -91,7 +91,7 @@ static struct {
     handle allocator;
 } engine;
 
-/* The function at a place of the table, as one that takes these types. */
+/* The function at a place of the table, cast to these argument types. */
 #define CALL(place, ...) (((status(*)(__VA_ARGS__))engine.api[place]))
 #define RELEASE(place, object) (((void (*)(handle))engine.api[place])(object))
 
@@ -341,7 +341,7 @@ uint32_t nnb_onnx_count(const struct nnb_onnx_session *made, int outputs) {
     return made->counts[outputs != 0];
 }
 
-/* Element type and extents of a tensor; `info` is what the library has of them. */
+/* Reads element type and extents of a tensor from the library's `info`. */
 static bool read_shape(handle info, int32_t *element, uint32_t *rank, int64_t *dimensions, char *message) {
     size_t count = 0;
     int32_t kind = 0;
@@ -400,7 +400,7 @@ static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,
                      call->message);
 }
 
-/* One object with everything bound, if all outputs have memory: the shortest way to run. */
+/* Makes an object with everything bound, if all outputs have memory: the fastest way to run. */
 static bool make_binding(struct nnb_onnx_call *call) {
     struct nnb_onnx_session *made = call->session;
     for (uint32_t i = 0; i < made->counts[1]; i++) {
@@ -500,7 +500,8 @@ static status run(struct nnb_onnx_call *call) {
                           call->values[1]);
 }
 
-/* Copies an output that a run found to its room, if there is enough; false if the engine cannot describe it. */
+/* Copies an output whose extents a run determined to its room, if there is enough; false if the engine cannot
+ * describe it. */
 static bool take(struct nnb_onnx_call *call, uint32_t output, char *message) {
     const struct nnb_onnx_argument *room = &call->rooms[output];
     struct nnbx_output_shape *shape = &call->shapes[output];
@@ -545,7 +546,8 @@ static void describe_whole(const struct nnb_onnx_argument *room, struct nnbx_out
     shape->is_sufficient = 1;
 }
 
-/* Shapes of all outputs after a run that found some; whether all had room goes to `fits`. */
+/* Stores the shapes of all outputs after a run that determined some; `fits` is set to whether all had room.
+ * */
 static bool take_all(struct nnb_onnx_call *call, bool *fits, char *message) {
     bool done = true;
     *fits = true;
@@ -563,7 +565,7 @@ static bool take_all(struct nnb_onnx_call *call, bool *fits, char *message) {
     return done;
 }
 
-/* The shapes of outputs that are the request's, in order; states are not. */
+/* Reports the shapes of the request's outputs, in order, without states. */
 static void report_shapes(struct nnb_onnx_call *call, struct nnbx_outcome *outcome) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < call->session->counts[1]; i++) {
@@ -575,7 +577,7 @@ static void report_shapes(struct nnb_onnx_call *call, struct nnbx_outcome *outco
     outcome->shape_count = count;
 }
 
-/* Shapes of a request that was not run, for an answer that is whole. */
+/* Stores shapes for a request that was not run, so that its answer is complete. */
 static void describe_nothing(struct nnb_onnx_call *call, struct nnbx_outcome *outcome) {
     for (uint32_t i = 0; i < call->session->counts[1]; i++) {
         call->shapes[i] = (struct nnbx_output_shape){.rank = 1, .is_sufficient = 1, .dimensions = {1}};
@@ -587,7 +589,7 @@ static void describe_nothing(struct nnb_onnx_call *call, struct nnbx_outcome *ou
 }
 
 static int32_t run_and_take(struct nnb_onnx_call *call, struct nnbx_outcome *outcome, char *message) {
-    /* TRUST: what another process may change is copied once, or is a value that steers nothing (executor.py) */
+    /* TRUST: values that another process may change are copied once, or decide nothing (executor.py) */
     nnb_copy_all(call->before, call->before_count);
     if (!went_well(run(call), message)) {
         return NNBX_GENERAL_FAILURE;

@@ -11,7 +11,8 @@
 #include "atomics.h"
 #include "copies.h"
 
-/* What libopenvino_c.so declares, as far as it is used here. Handles are opaque pointers; a status is 0 for success. */
+/* The used part of the declarations of libopenvino_c.so. Handles are opaque pointers; a status is 0 for
+ * success. */
 typedef void *handle;
 
 /* The oldest version with which the executor's tests pass (`make engines`). */
@@ -174,7 +175,7 @@ static bool find_all(void *library, char *message) {
            FIND(infer_request_get_profiling_info) && FIND(profiling_info_list_free);
 }
 
-/* A graph as the library has it; NULL if it is refused. */
+/* Reads a graph with the library; NULL if it is refused. */
 static handle read_model(const uint8_t *content, uint64_t bytes, char *message) {
     handle model = NULL;
     bool done = went_well(engine.core_read_model_from_memory_buffer(engine.core, (const char *)content, bytes,
@@ -183,7 +184,8 @@ static handle read_model(const uint8_t *content, uint64_t bytes, char *message) 
     return done ? model : NULL;
 }
 
-/* Notes the library's version; false, and why, if it is older than those that are known to work. */
+/* Stores the library's version; false with the reason if it is older than the oldest version that is known to
+ * work. */
 static bool check_version(char *message) {
     struct version found = {0};
     if (!went_well(engine.get_openvino_version(&found), message)) {
@@ -267,7 +269,7 @@ static bool compile(struct nnb_openvino_network *made, const uint8_t *content, u
         return false;
     }
     pthread_rwlock_rdlock(&core_properties);
-    /* The library reads as many of the words behind as it is told, two for each property. */
+    /* The library reads the given number of the words that follow, two for each property. */
     int status = engine.core_compile_model(
         engine.core, model, device, (size_t)property_count * 2, &made->compiled, given[0].key, given[0].value,
         given[1].key, given[1].value, given[2].key, given[2].value, given[3].key, given[3].value, given[4].key,
@@ -474,7 +476,7 @@ void nnb_openvino_call_free(struct nnb_openvino_call *call) {
     free(call);
 }
 
-/* The sum of the nodes' times in the last run, in nanoseconds; not available if it cannot be had. */
+/* The sum of the nodes' times in the last run, in nanoseconds, or "not available". */
 static uint64_t device_time(struct nnb_openvino_call *call) {
     struct profile found = {0};
     if (engine.infer_request_get_profiling_info(call->request, &found) != 0) {
@@ -489,7 +491,8 @@ static uint64_t device_time(struct nnb_openvino_call *call) {
     return microseconds * 1000;
 }
 
-/* A run on this thread cannot be cancelled, so one with a deadline is handed to a thread of the engine's. */
+/* Runs the request. A run on this thread cannot be cancelled, so one with a deadline runs on a thread of the
+ * engine. */
 static int infer(struct nnb_openvino_call *call, bool has_deadline) {
     if (!has_deadline) {
         return engine.infer_request_infer(call->request);
@@ -506,7 +509,7 @@ int32_t nnb_openvino_run(nnbx_execution *execution, const struct nnbx_run *how, 
         snprintf(message, NNB_ONNX_MESSAGE_BYTES, "the run was stopped");
         return NNBX_GENERAL_FAILURE;
     }
-    /* TRUST: what another process may change is copied once, or is a value that steers nothing (executor.py) */
+    /* TRUST: values that another process may change are copied once, or decide nothing (executor.py) */
     nnb_copy_all(call->before, call->before_count);
     if (!went_well(infer(call, how->deadline_ns != NNBX_NO_DEADLINE), message)) {
         return NNBX_GENERAL_FAILURE;

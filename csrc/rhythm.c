@@ -43,12 +43,12 @@ static uint64_t adapt(uint64_t value, bool missed, uint64_t period_ns, uint64_t 
     return at_most(moved, limit);
 }
 
-/* How long a wake-up takes here. */
+/* The duration of a wake-up on this machine. */
 static uint64_t latency(const struct nnb_rhythm *rhythm) {
     return rhythm->wake_latency_ns != 0 ? rhythm->wake_latency_ns : USUAL_LATENCY_NS;
 }
 
-/* Most of a lead or tail that may be `share` of the period. */
+/* The limit of a lead or tail that may be `share` of the period. */
 static uint64_t limit(const struct nnb_rhythm *rhythm, uint64_t share) {
     uint64_t usual = rhythm->period_ns / share;
     uint64_t more = at_most(rhythm->period_ns / ANSWER_LIMIT_SHARE, ANSWER_LIMIT_NS);
@@ -68,7 +68,7 @@ static uint64_t tail_limit(const struct nnb_rhythm *rhythm) {
     return rhythm->answers ? most : at_most(most, left);
 }
 
-/* How long may be spun for an event on average. */
+/* The average time that may be spun for an event. */
 static uint64_t budget(const struct nnb_rhythm *rhythm) {
     return BUDGET_NS + rhythm->period_ns / BUDGET_SHARE;
 }
@@ -97,7 +97,7 @@ void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns) {
     rhythm->wake_latency_ns += (late_ns >> 3) - (rhythm->wake_latency_ns >> 3);
 }
 
-/* How well an event fits a number of beats after a moment. */
+/* How well an event fits a whole number of periods after a time. */
 struct fit {
     uint64_t beats;
     uint64_t error_ns; /* from the beat that is nearest */
@@ -120,12 +120,12 @@ static uint64_t moved(uint64_t value, bool up, uint64_t by_ns) {
     return up ? value + by_ns : value - (by_ns < value ? by_ns : value);
 }
 
-/* Whether the caller keeps to beats, as far as the latest events say. */
+/* Whether the caller keeps fixed times (beats), judged by the latest events. */
 static bool keeps_beat(const struct nnb_rhythm *rhythm) {
     return !rhythm->answers && rhythm->beat_error_ns <= rhythm->gap_error_ns;
 }
 
-/* Follows a caller that keeps to moments of its own, whenever a call of it came: one late call, which the host
+/* Follows a caller that calls at fixed times, independent of its earlier calls. One late call, which the host
  * of a virtual machine can cause at any time, moves neither period nor beat by more than a step. */
 static void follow_beat(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t beats) {
     uint64_t period = rhythm->period_ns;
@@ -137,7 +137,8 @@ static void follow_beat(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t b
     rhythm->period_ns = moved(period, event_ns > expected, step / (settled ? 64 : 16));
 }
 
-/* Follows a caller that pauses for as long after each call. The beats are followed, too: they may yet be nearer. */
+/* Follows a caller that pauses for the same time after each call. The beats are followed, too, since they may
+ * become the better prediction. */
 static void follow_gap(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t measured_ns,
                        const struct fit *beat) {
     uint64_t period = rhythm->period_ns;
@@ -152,8 +153,8 @@ static void follow_gap(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t me
     }
 }
 
-/* Notes a gap that the period does not explain. True if it is a new period: several of the like came, or none of
- * so many events kept the old one. */
+/* Notes a gap that the period does not explain. True if it becomes the new period: several equal gaps came,
+ * or no event kept the old period for long. */
 static bool is_new_period(struct nnb_rhythm *rhythm, uint64_t gap_ns) {
     bool alike = difference(gap_ns, rhythm->other_ns) <= rhythm->other_ns / TOLERANCE_SHARE;
     rhythm->alike = alike ? rhythm->alike + 1 : 1;
@@ -161,8 +162,8 @@ static bool is_new_period(struct nnb_rhythm *rhythm, uint64_t gap_ns) {
     return rhythm->alike >= RELEARN_AFTER || rhythm->strays >= FORGET_AFTER;
 }
 
-/* Whether the event is one period after the last one, or a few with beats left out, or comes on a beat; then
- * the period follows it. */
+/* Whether the event is one period, or a few periods, after the last one, or comes on a beat; then the period
+ * is adapted to it. */
 static bool keeps_period(struct nnb_rhythm *rhythm, uint64_t event_ns, uint64_t gap_ns) {
     uint64_t period = rhythm->period_ns;
     uint64_t since = event_ns > rhythm->beat_ns ? event_ns - rhythm->beat_ns : 0;
@@ -205,7 +206,7 @@ static uint64_t next_due(const struct nnb_rhythm *rhythm) {
     return rhythm->beat_ns + beats * period;
 }
 
-/* Averages what waiting for an event cost, as far as the plan for it says. */
+/* Averages the spinning for an event, computed from the plan for it. */
 static void note_spin(struct nnb_rhythm *rhythm, uint64_t event_ns, enum nnb_rhythm_catch how) {
     uint64_t spun = 0;
     if (how == NNB_CAUGHT_UNPLANNED || rhythm->steady < STEADY_AFTER) {
@@ -220,7 +221,7 @@ static void note_spin(struct nnb_rhythm *rhythm, uint64_t event_ns, enum nnb_rhy
     rhythm->spun_ns += (spun >> 8) - (rhythm->spun_ns >> 8);
 }
 
-/* Averages how many planned events are missed and how many stray. What came unplanned says nothing of plans. */
+/* Averages the shares of planned events that are missed and that stray. Unplanned events do not count. */
 static void note_plan(struct nnb_rhythm *rhythm, enum nnb_rhythm_catch how, bool keeps) {
     uint32_t missed = how == NNB_CAUGHT_SPINNING ? 0 : ALL;
     uint32_t strayed = keeps ? 0 : ALL;
@@ -230,7 +231,7 @@ static void note_plan(struct nnb_rhythm *rhythm, enum nnb_rhythm_catch how, bool
     rhythm->strayed += (strayed >> 4) - (rhythm->strayed >> 4);
 }
 
-/* Whether plans are worth their spinning. */
+/* Whether plans meet enough events to justify their spinning. */
 static bool plans_pay(const struct nnb_rhythm *rhythm) {
     return rhythm->missed <= MISSED_TOO_OFTEN || rhythm->strayed <= STRAYED_TOO_OFTEN;
 }

@@ -1,31 +1,31 @@
-/* Learns when the next event is due, so that a waiter can sleep through the gap and spin only around
- * the moment itself.
+/* Learns when the next event is due, so that a waiter can sleep until shortly before the event and spin only
+ * around its time.
  *
  *      event                       wake_at      due          until
  *        |------- sleep ---------------|--- spin --|--- spin ---|--- sleep until woken
  *                                      <-- lead -->  <- tail -->
  *
- * `lead` and `tail` follow the caller's jitter and this machine's wake-up latency by themselves: each
- * grows by a large step when an event was missed on its side and shrinks by a small one when the event
- * was caught, so that about one event in sixty is missed on its side, as long as spinning keeps to its budget: at
- * most some 11 % of a core at 1 kHz and 4 % at 100 Hz. A sleep ends a wake-up latency before the lead begins.
- * A caller without a rhythm keeps some period by chance now and then. There is a plan only if plans have met one event in
- * five lately, or if most events keep the period: of many such callers each would spin up to that budget.
- * Pure arithmetic on private memory.
+ * `lead` and `tail` adapt to the caller's jitter and this machine's wake-up latency: each grows by a large
+ * step when an event was missed on its side, and shrinks by a small step when the event was caught. So about
+ * one event in sixty is missed on each side, as long as spinning keeps to its budget: at most about 11 % of a
+ * core at 1 kHz and 4 % at 100 Hz. A sleep ends a wake-up latency before the lead begins.
+ * A caller without a period seems to have one by chance now and then. So there is a plan only if plans have
+ * met one event in five lately, or if most events keep the period; otherwise each of many such callers would
+ * spin up to the budget. All functions only compute on private memory.
  *
- * For an answer there is more: the time of the question. There the period is how long answers take,
- * however irregular the questions are, and spinning before an answer keeps no caller waiting. */
+ * For an answer the time of the question is also known. There the period is the duration until an answer,
+ * even if the questions are irregular, and spinning before an answer delays no caller. */
 #ifndef NNB_RHYTHM_H
 #define NNB_RHYTHM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Some callers keep to moments of their own, others pause for as long after each call. After a late call the former
- * are back on their beat with the next one, the latter a period later: which of them it is follows from which
- * prediction has been nearer lately. */
+/* Some callers call at fixed times (beats), others pause for the same time after each call. After a late
+ * call, the next call of the former comes at its fixed time, that of the latter a period later. The
+ * prediction that was better lately decides which kind a caller is. */
 
-/* How the waiter met an event. */
+/* The state of the waiter when an event came. */
 enum nnb_rhythm_catch {
     NNB_CAUGHT_SPINNING,     /* was looking when it came */
     NNB_CAUGHT_ASLEEP_EARLY, /* came before wake_at */
@@ -63,14 +63,14 @@ struct nnb_rhythm {
 /* Notes that a question goes out whose answer is the next event. */
 void nnb_rhythm_question(struct nnb_rhythm *rhythm, uint64_t now_ns);
 
-/* Notes an event. `now_ns` is when it was met. */
+/* Notes an event, which the waiter noticed at `now_ns`. */
 void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhythm_catch how);
 
 /* Notes that a timed sleep ended `late_ns` after its time. */
 void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns);
 
-/* If a steady period is known and its moment lies ahead: when to stop sleeping and until when to
- * spin. False if there is no plan. */
+/* Computes when to stop sleeping and until when to spin, if a steady period is known and the next event lies
+ * ahead. False if there is no plan. */
 bool nnb_rhythm_plan(const struct nnb_rhythm *rhythm, uint64_t now_ns, uint64_t *wake_at_ns,
                      uint64_t *until_ns);
 

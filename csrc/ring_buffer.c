@@ -14,8 +14,8 @@ static int corrupt(struct nnb_ring *ring) {
     return NNB_RING_CORRUPT;
 }
 
-/* Bytes behind the writer's counter `written` that an unsynchronized writer may have begun to write, which
- * `claim` says. */
+/* The bytes after the writer's counter `written` that an unsynchronized writer may have begun to write, by
+ * `claim`. */
 static uint64_t claimed_bytes(const struct nnb_ring *ring, uint64_t claim, uint64_t written) {
     uint64_t ahead = claim - written; /* a claim that lies before it is committed, or none is announced */
     return ahead <= ring->capacity_bytes ? ahead : 0;
@@ -71,13 +71,13 @@ static int refresh_reader(struct nnb_ring *ring) {
 
 /* Accepts an unsynchronized writer's present counter. */
 static int refresh_overwriter(struct nnb_ring *ring) {
-    /* SYNC POINT K: whatever was read before this of a later claim's bytes, that claim is seen here. */
+    /* SYNC POINT K: if a later claim's bytes were read before this, that claim is seen here. */
     nnb_fence_reads();
     /* TRUST: the worst that it can claim is that elements are lost. */
     uint64_t claim = nnb_load_relaxed_u64(ring->read_counter);
     /* SYNC POINT A: every element before this counter is completely written.
-     * TRUST: checked below for whole elements; the writer may be anywhere. If it is behind, it is the way
-     * back that is looked at: the remainder of a distance that has wrapped around means nothing. */
+     * TRUST: checked below for whole elements; the writer's counter may have any value. If it is behind, the
+     * distance back is checked, since the remainder of a distance that has wrapped around is meaningless. */
     uint64_t peer = nnb_load_acquire_u64(ring->write_counter);
     uint64_t unread = peer - ring->read_index;
     bool behind = unread > INT64_MAX;
@@ -136,7 +136,7 @@ uint64_t nnb_ring_available_to_read(struct nnb_ring *ring) {
 
 uint64_t nnb_ring_glance_to_read(struct nnb_ring *ring) {
     /* SYNC POINT A: as in refresh_writer; nothing is read after this.
-     * TRUST: checked below; it is shown, and decides about no access. */
+     * TRUST: checked below; it is only shown, and decides no access. */
     uint64_t unread = nnb_load_acquire_u64(ring->write_counter) - ring->read_index;
     return plausible(ring, unread) ? unread / ring->quantum : 0;
 }

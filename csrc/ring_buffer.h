@@ -1,9 +1,9 @@
 /* Single-producer ring of fixed-size elements over memory shared by two processes.
  *
- * Counters are 64-bit byte counts that only grow and are never reduced modulo, so an empty and a full
- * ring differ and every element is usable. Each side keeps the truth about its own counter in private
- * memory; the shared word is output only. The peer's counter is copied, checked
- * (0 <= w - r <= capacity, whole elements) and only then used; an impossible one poisons this ring.
+ * Counters are 64-bit byte counts that only grow and are never reduced modulo, so an empty and a full ring
+ * differ and every element is usable. Each side keeps its own counter in private memory; the shared word is
+ * output only. The peer's counter is copied, checked (0 <= w - r <= capacity, whole elements) and only then
+ * used; an impossible one makes this ring unusable.
  *
  * Flavours (NNAPI: fmq/MessageQueue.h):
  *   synchronized    one writer, one reader; a full ring refuses writes.
@@ -57,26 +57,28 @@ struct nnb_ring {
     uint32_t corrupted;
 };
 
-/* Lays a ring over mapped memory. `capacity_bytes` is a multiple of `quantum`, neither is 0; the
- * caller keeps the memory mapped. Starts at the counters found there (an unsynchronized reader at the
- * writer's). Returns NNB_RING_CORRUPT if they are impossible. */
+/* Opens a ring over mapped memory. `capacity_bytes` is a multiple of `quantum`, neither is 0; the caller
+ * keeps the memory mapped. Starts at the counters in the memory (an unsynchronized reader at the writer's).
+ * Returns NNB_RING_CORRUPT if they are impossible. */
 int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_counter,
                   nnb_atomic_u64 *write_counter, uint64_t capacity_bytes, uint64_t quantum,
                   uint32_t synchronized);
 
-/* Goes on as the writer (reader) where another one has stopped after this ring was laid: takes that side's counter from the
- * shared word. `drops`: as a reader that begins behind what is unread. NNB_RING_CORRUPT if it is impossible. */
+/* Continues as the writer (reader) after another one that stopped after this ring was opened: takes that
+ * side's counter from the shared word. `drops`: as a reader that skips unread elements. NNB_RING_CORRUPT if
+ * the counter is impossible. */
 int nnb_ring_take_over(struct nnb_ring *ring, bool writes, bool drops);
 
-/* Elements that can be written (read) now; 0 once corrupted. */
+/* The number of elements that can be written (read) now; 0 for a corrupt ring. */
 uint64_t nnb_ring_available_to_write(struct nnb_ring *ring);
 uint64_t nnb_ring_available_to_read(struct nnb_ring *ring);
 
-/* The same of the reader, beside a thread that uses it: changes nothing. 0 if the writer has overtaken it. */
+/* The same for the reader, while another thread uses it: changes nothing. 0 if the writer has overtaken the
+ * reader. */
 uint64_t nnb_ring_glance_to_read(struct nnb_ring *ring);
 
-/* Claims `count` elements for writing (reading) in place; nothing is visible to the peer before the
- * commit, and a claim that is not committed is forgotten. */
+/* Claims `count` elements for writing (reading) in place. Nothing is visible to the peer before the commit,
+ * and a claim without a commit has no effect. */
 int nnb_ring_begin_write(struct nnb_ring *ring, uint64_t count, struct nnb_ring_regions *regions);
 int nnb_ring_commit_write(struct nnb_ring *ring, uint64_t count);
 int nnb_ring_begin_read(struct nnb_ring *ring, uint64_t count, struct nnb_ring_regions *regions);
@@ -86,20 +88,21 @@ int nnb_ring_commit_read(struct nnb_ring *ring, uint64_t count);
 int nnb_ring_write(struct nnb_ring *ring, const void *elements, uint64_t count);
 int nnb_ring_read(struct nnb_ring *ring, void *elements, uint64_t count);
 
-/* Copies everything readable out as one unit: the number of elements in `*count`, which is 0 with any
- * other outcome than OK. `elements` has room for the whole ring. */
+/* Copies all readable elements out as one unit, and stores their number in `*count`, which is 0 for every
+ * outcome but OK. `elements` has room for the whole ring. */
 int nnb_ring_read_all(struct nnb_ring *ring, void *elements, uint64_t *count);
 
 /* Copies `count` elements out without consuming them. */
 int nnb_ring_peek(struct nnb_ring *ring, void *elements, uint64_t count);
 
-/* Consumes `count` elements, of which `elements` has the first `peeked` already: only the others are copied, behind
- * them. Synchronized rings. */
+/* Consumes `count` elements, of which `elements` has the first `peeked` already: only the others are copied,
+ * after them. For synchronized rings. */
 int nnb_ring_read_on(struct nnb_ring *ring, void *elements, uint64_t peeked, uint64_t count);
 
-/* Whether the writer's counter has moved past what was read: the cheapest poll, no check, no copy. */
+/* Whether the writer's counter has moved past the elements that were read: the cheapest poll, without a check
+ * or copy. */
 static inline int nnb_ring_poll(struct nnb_ring *ring) {
-    /* TRUST: means only "look again"; the reader takes the counter once more and checks it. */
+    /* TRUST: only causes another read of the counter, which is checked then. */
     return nnb_load_relaxed_u64(ring->write_counter) != ring->read_index;
 }
 

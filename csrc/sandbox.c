@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Landlock's interface as far as it is used here: <linux/landlock.h> of old systems lacks parts of it. */
+/* The used part of Landlock's interface, since <linux/landlock.h> of old systems lacks parts of it. */
 #ifndef SYS_landlock_create_ruleset
 #define SYS_landlock_create_ruleset 444
 #define SYS_landlock_add_rule 445
@@ -126,8 +126,8 @@ enum {
     NR_mount_setattr = 442,
 };
 
-/* What a worker has no business with; everything else stays allowed, since what executors need cannot be
- * list: threads, memory, clocks, reading files. */
+/* The system calls that a worker does not need. All others stay allowed, since the needs of executors cannot
+ * be listed: threads, memory, clocks, reading files. */
 static const uint32_t refused[] = {
     SYS_execve,       SYS_execveat,        SYS_ptrace,        SYS_process_vm_readv,
     SYS_mount,        SYS_umount2,         SYS_pivot_root,    SYS_process_vm_writev,
@@ -137,7 +137,8 @@ static const uint32_t refused[] = {
     SYS_delete_module, SYS_kexec_load,     SYS_reboot,        SYS_swapon,
     SYS_swapoff,      SYS_settimeofday,    SYS_clock_settime, SYS_sethostname,
     SYS_acct,         SYS_quotactl,        SYS_kcmp,
-    /* Other services of the user listen on local sockets, too; what a worker needs it has got, or is a pair. */
+    /* Other services of the user also listen on local sockets. A worker has its sockets already, or makes
+     * pairs. */
     SYS_socket,       SYS_connect,
     SYS_tkill,        SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
     NR_pidfd_send_signal, NR_pidfd_getfd,  NR_io_uring_setup, NR_process_madvise,
@@ -176,16 +177,17 @@ static int enter_seccomp(void) {
     }
     const struct sock_filter look = BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
                                              offsetof(struct seccomp_data, args)); /* first one's low half */
-    /* Its flags lie in memory that no filter can see; libraries go back to clone if it is not there. */
+    /* Its flags lie in memory that no filter can read; libraries use clone if it is missing. */
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NR_clone3, 0, 1);
     program[end++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
-    /* Threads and processes, but no namespaces, in which a process has all rights. */
+    /* Allows threads and processes, but no new namespaces, in which a process has all rights. */
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4);
     program[end++] = look;
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NEW_NAMESPACES, 0, 1);
     program[end++] = refuse;
     program[end++] = allow;
-    /* Signals to itself alone: abort() uses them. Landlock enforces that, too, from ABI 6 on. */
+    /* Allows signals only to the process itself, which abort() uses. Landlock also enforces this from ABI 6
+     * on. */
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 1, 0);
     program[end++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 2);
     program[end++] = look;

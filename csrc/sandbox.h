@@ -1,4 +1,4 @@
-/* What a worker gives up before it reads from its client: new privileges, other programs, files, sockets. */
+/* Restricts a worker before it reads from its client: no new privileges, other programs, files or sockets. */
 #ifndef NNB_SANDBOX_H
 #define NNB_SANDBOX_H
 
@@ -9,11 +9,11 @@ enum {
     NNB_SANDBOX_SECCOMP = 4,  /* no other programs, processes' memory, sockets or kernel interfaces */
 };
 
-/* Puts the calling thread, which must be the only one, into the sandbox for good; its children are in it
- * too. `writable`, if not NULL, is a directory below which files may still be made and written. `nodes`, which ends
- * with NULL, are device nodes that may still be opened for writing and be sent ioctls.
+/* Puts the calling thread, which must be the only one, into the sandbox permanently; its children are in it,
+ * too. `writable`, if not NULL, is a directory below which files may still be made and written. `nodes`,
+ * which ends with NULL, are device nodes that may still be opened for writing and used with ioctl.
  *
- * Returns the steps that the kernel has, or a negative errno if one that it has was refused. */
+ * Returns the steps that the kernel supports, or a negative errno if it supports a step but refused it. */
 int nnb_sandbox_enter(const char *writable, const char *const *nodes);
 
 #endif

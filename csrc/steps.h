@@ -1,7 +1,9 @@
-/* The steps of a plan: requests bound to a burst each, or computed in this process, run in order by one call.
+/* Runs the steps of a plan in order by one call; each step is a request bound to a burst, or is computed in
+ * this process.
  *
- * A step's output is memory that the next one's request names, so nothing is done between two steps. Each burst
- * counts its own overdue results: a plan that was given up leaves its bursts as a run that was given up does. */
+ * The next step's request names the memory of a step's output, so nothing is done between two steps. Each
+ * burst counts its own overdue results: an abandoned plan leaves its bursts in the same state as an abandoned
+ * run. */
 #ifndef NNB_STEPS_H
 #define NNB_STEPS_H
 
@@ -10,10 +12,10 @@
 #include "burst_client.h"
 #include "gate.h"
 
-/* Computes step `step` in this process, within so many nanoseconds: SAME if it ended well. */
+/* Computes step `step` in this process within a number of nanoseconds; SAME if it succeeded. */
 typedef int (*nnb_compute_step)(void *context, uint32_t step, uint64_t timeout_ns);
 
-/* One run at a time over what is behind the gate. Private memory of the caller. */
+/* The steps; one run at a time on the bursts that the gate guards. Private memory of the caller. */
 struct nnb_steps {
     struct nnb_bound *const *requests; /* null for a step that is computed in this process */
     nnb_compute_step compute;          /* of those; null without them */
@@ -25,19 +27,19 @@ struct nnb_steps {
     uint32_t at; /* the step of the latest status but SAME */
 };
 
-/* Runs all steps: SAME if each ended as before, else the status of step `at`, which is the caller's to finish by
- * nnb_client_resume and the like (nothing for a step of this process); then nnb_steps_go_on, or nnb_steps_abandon. The
- * thread is inside the gate until one of them ends. BUSY if another thread is inside of the gate or of a burst:
- * nothing is to be finished. A burst that was closed is STOPPED. */
+/* Runs all steps: SAME if each had the same status as before, else the status of step `at`. Then the caller
+ * must finish that step by nnb_client_resume or similar (a step of this process needs nothing), and call
+ * nnb_steps_go_on or nnb_steps_abandon. The thread is inside the gate until one of them ends. BUSY if another
+ * thread is inside the gate or a burst: then nothing must be finished. STOPPED if a burst was closed. */
 int nnb_steps_run(struct nnb_steps *steps);
 
-/* The same for a caller that does not look for signals: never INTERRUPTED. */
+/* The same for a caller that does not handle signals: never INTERRUPTED. */
 int nnb_steps_run_whole(struct nnb_steps *steps);
 
-/* Goes on behind step `at`, whose result was read; as nnb_steps_run. */
+/* Continues after step `at`, whose result was read; returns the same as nnb_steps_run. */
 int nnb_steps_go_on(struct nnb_steps *steps);
 
-/* Gives the calling thread's run up that stands at step `at`, whose next result is read in full; nothing without
+/* Abandons the calling thread's run at step `at`, whose next result is read as a whole; does nothing without
  * such a run. */
 void nnb_steps_abandon(struct nnb_steps *steps);
 

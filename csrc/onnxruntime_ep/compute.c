@@ -1,5 +1,6 @@
-/* A run: arguments that lie in shared memory of ours are used in place, others are copied. Each thread that runs a graph at a
- * time has a burst of its own, with the requests that it has bound by shapes and places. */
+/* Runs graphs. Arguments in shared memory of this library's allocator are used in place, others are copied.
+ * Each thread that runs a graph at the same time has its own burst, with bound requests by shapes and places.
+ * */
 #include "onnxruntime_ep/compute.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 enum { MOST_REQUESTS = 8, LEAST_ROOM = 4096 };
 
-/* What the engine gives for one argument of a run. */
+/* One argument of a run from the engine. */
 struct argument {
     void *data;
     size_t bytes;
@@ -149,8 +150,8 @@ static int bind(struct nnb_graph *graph, struct lane *lane, struct bound *bound,
     return code == NNBURST_NO_ERROR ? nnburst_bind(bound->request) : code;
 }
 
-/* The request for these shapes and places, which is bound now if it is not yet; the one that was not used for longest gives
- * way. */
+/* Finds the request for these shapes and places, or binds a new one, which may replace the one that was not
+ * used for the longest time. */
 static ort_status find_bound(struct nnb_graph *graph, struct lane *lane, struct argument *arguments,
                              struct bound **found) {
     struct bound *oldest = &lane->bound[0];
@@ -203,7 +204,7 @@ static ort_status find_bound(struct nnb_graph *graph, struct lane *lane, struct 
 
 /* -- a run ------------------------------------------------------------------------------------------------ */
 
-/* An input as the engine gives it. */
+/* Takes an input from the engine. */
 static ort_status take_input(const struct nnb_graph *graph, void *context, size_t index, struct argument *argument) {
     ort_object value = NULL;
     ort_object info = NULL;
@@ -238,7 +239,7 @@ static ort_status make_output(const struct nnb_graph *graph, void *context, size
     return ORT(ORT_TENSOR_BYTES, ort_object, size_t *)(value, &argument->bytes);
 }
 
-/* Has the next request give an output more room. */
+/* Gives an output more room in the next request. */
 static void widen(struct nnb_graph *graph, size_t output, uint64_t bytes) {
     (void)pthread_mutex_lock(&graph->lock);
     if (bytes > graph->rooms[output]) {
@@ -247,7 +248,7 @@ static void widen(struct nnb_graph *graph, size_t output, uint64_t bytes) {
     (void)pthread_mutex_unlock(&graph->lock);
 }
 
-/* Extents of an output after a run, and its bytes. */
+/* Finds the extents and the bytes of an output after a run. */
 static int found_shape(const struct nnb_graph *graph, const struct bound *bound, size_t output, uint32_t *extents,
                        uint32_t *rank, uint64_t *bytes) {
     *rank = 64;
@@ -261,7 +262,7 @@ static int found_shape(const struct nnb_graph *graph, const struct bound *bound,
     return code;
 }
 
-/* Runs a bound request. `*again`: an output had too little room, and gets more next time. */
+/* Runs a bound request. Sets `*again` if an output had too little room, which gets more next time. */
 static ort_status run_once(struct nnb_graph *graph, struct bound *bound, const struct argument *arguments, bool *again) {
     for (size_t i = 0; i < graph->written.input_count; i++) {
         if (bound->memories[i] == NULL) {
@@ -288,7 +289,7 @@ static ort_status run_once(struct nnb_graph *graph, struct bound *bound, const s
     return *again ? NULL : nnb_ort_status(ORT_FAIL, "nnburst: the driver does not say how much room an output needs");
 }
 
-/* Gives the engine an output whose shape the run has found out, or one that was not computed in place. */
+/* Gives the engine an output whose shape the run has determined, or one that was not computed in place. */
 static ort_status give_output(struct nnb_graph *graph, void *context, const struct bound *bound, size_t index,
                               struct argument *argument) {
     const void *data = nnburst_output_data(bound->request, (uint32_t)index);
@@ -318,7 +319,7 @@ static ort_status give_output(struct nnb_graph *graph, void *context, const stru
     return NULL;
 }
 
-/* Outputs whose shapes are known are made before the run, so that one in shared memory is written in place. */
+/* Makes outputs of known shape before the run, so that those in shared memory are written in place. */
 static ort_status make_known(const struct nnb_graph *graph, void *context, struct argument *outputs) {
     for (size_t i = 0; i < graph->written.output_count; i++) {
         if (graph->fixed_bytes[i] == 0) {
@@ -434,7 +435,7 @@ struct nnb_graph *nnb_graph_of(struct ort_compute_info *info) { return (struct n
 
 const struct nnb_written *nnb_graph_written(const struct nnb_graph *graph) { return &graph->written; }
 
-/* The files in shared memory, and what the driver makes of them. */
+/* Writes the files into shared memory, and has the driver prepare them. */
 static int prepare_files(struct nnb_graph *graph) {
     const struct nnb_written *written = &graph->written;
     nnburst_memory *file = NULL;
@@ -464,7 +465,7 @@ static int prepare_files(struct nnb_graph *graph) {
     return code;
 }
 
-/* Notes what is known of an output before a run. */
+/* Stores the known facts about an output before a run. */
 static int look_at_output(struct nnb_graph *graph, size_t index) {
     nnburst_operand operand;
     int code = nnburst_output(graph->model, (uint32_t)index, &operand, sizeof operand);

@@ -55,7 +55,7 @@ static ort_status value_name(ort_object value, const char **name) {
     return ORT(ORT_VALUE_NAME, ort_object, const char **)(value, name);
 }
 
-/* Type and shape of a value; NULL of one that is no tensor. */
+/* Gets type and shape of a value; NULL if it is not a tensor. */
 static ort_status tensor_of(ort_object value, ort_object *tensor) {
     ort_object type = NULL;
     *tensor = NULL;
@@ -85,7 +85,7 @@ static bool has_shape(ort_object tensor) {
 
 /* -- constants -------------------------------------------------------------------------------------------- */
 
-/* Notes that a constant's bytes lie in the file of weights; where. False if memory is short. */
+/* Reserves a place in the file of weights for a constant's bytes; false without enough memory. */
 static bool lay_out(struct nnb_written *written, const void *data, size_t bytes, uint64_t *offset) {
     if (written->part_count == written->part_room) {
         size_t room = 2 * written->part_room + 16;
@@ -109,7 +109,7 @@ static void write_pair(struct nnb_proto *file, const char *key, const char *valu
     nnb_proto_end(file, begun);
 }
 
-/* Writes a tensor's value. `may_move`: whether its bytes may lie in the file of weights. */
+/* Writes a tensor's value. `may_move`: whether its bytes may be put into the file of weights. */
 static ort_status write_value(struct nnb_written *written, uint32_t field, const char *name, ort_object value,
                               ort_object info, bool may_move) {
     struct nnb_proto *file = &written->file;
@@ -217,8 +217,8 @@ static void write_border(struct nnb_proto *file, uint32_t field, const struct nn
     nnb_proto_end(file, begun);
 }
 
-/* The formal inputs or outputs of a subgraph. An engine that does not tell an unknown shape from a scalar's (1.23) has scalars
- * among the inputs of a Loop, whose shape must be there. */
+/* Writes the formal inputs or outputs of a subgraph. An engine that does not distinguish an unknown shape
+ * from a scalar's (1.23) has scalars among the inputs of a Loop, whose shape must be written. */
 static ort_status write_formal(struct nnb_proto *file, uint32_t field, const ort_object *values, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct nnb_border border = {0};
@@ -241,7 +241,7 @@ struct names {
     size_t room;
 };
 
-/* Whether a name is new among those that were noted; it is noted then. */
+/* Adds a name to the set; returns whether it was new. */
 static bool note(struct names *names, const char *name, bool *failed) {
     for (size_t i = 0; i < names->count; i++) {
         if (strcmp(names->items[i], name) == 0) {
@@ -262,8 +262,8 @@ static bool note(struct names *names, const char *name, bool *failed) {
     return true;
 }
 
-/* Writes those of some values that are constants and were not written yet. The engine finds other files' bytes for the
- * main graph only: see `may_move`. */
+/* Writes the constants among some values that were not written yet. The engine finds bytes in other files
+ * only for the main graph: see `may_move`. */
 static ort_status write_constants(struct nnb_written *written, const ort_object *values, size_t count,
                                   struct names *done, bool may_move) {
     for (size_t i = 0; i < count; i++) {
@@ -326,7 +326,7 @@ static ort_status write_subgraph(struct nnb_written *written, ort_object graph, 
     return failed;
 }
 
-/* The bytes of an attribute, which the caller frees. */
+/* Reads the bytes of an attribute, which the caller frees. */
 static ort_status read_attribute(ort_object attribute, int type, void **data, size_t *bytes) {
     *data = NULL;
     *bytes = 0;
@@ -369,7 +369,7 @@ static void write_strings(struct nnb_proto *file, int type, const char *data, si
     }
 }
 
-/* An attribute's kind by the engine's number; 0 for one that it has no number for. Graphs are such a kind in 1.23. */
+/* An attribute's kind by the engine's number; 0 for kinds without a number, such as graphs in 1.23. */
 static int attribute_type(ort_object attribute) {
     int type = 0;
     ort_status failed = ORT(ORT_ATTRIBUTE_TYPE, ort_object, int *)(attribute, &type);
@@ -483,7 +483,8 @@ static ort_status write_names(struct nnb_proto *file, uint32_t field, const ort_
     return NULL;
 }
 
-/* Writes a node, and the constants that it reads unless those are written already, or are another graph's. */
+/* Writes a node, and the constants that it reads, unless they were written already or belong to another
+ * graph. */
 static ort_status write_node(struct nnb_written *written, ort_object node, struct names *constants, int depth) {
     struct nnb_proto *file = &written->file;
     static const int places[][3] = {
@@ -654,8 +655,8 @@ void nnb_written_copy_weights(const struct nnb_written *written, void *weights) 
 
 /* -- what can be written ---------------------------------------------------------------------------------- */
 
-/* Whether the border of a driver's graph may have an element type: those of ONNX that are whole bytes and real, integer or
- * bool. */
+/* Whether inputs and outputs of a driver's graph may have an element type: ONNX's real, integer and bool
+ * types of whole bytes. */
 static bool may_cross(int element) {
     return (element >= 1 && element <= 13 && element != ORT_STRING) || element == 16;
 }

@@ -1,4 +1,5 @@
-/* The engine's graphs: which nodes a driver may compute, and a graph as the bytes of an .onnx file. */
+/* Checks which nodes of the engine's graphs a driver may compute, and writes a graph as the bytes of an .onnx
+ * file. */
 #ifndef NNB_EP_GRAPH_H
 #define NNB_EP_GRAPH_H
 
@@ -15,14 +16,14 @@ struct nnb_border {
     bool has_shape;
 };
 
-/* Bytes of a constant that lie outside of the file. */
+/* Bytes of a constant outside of the file. */
 struct nnb_part {
     const void *data; /* the engine's */
     uint64_t offset;
     size_t bytes;
 };
 
-/* A graph as a file. Large constants are named by it, as lying in another file, "weights". */
+/* A graph as a file, which refers to large constants in another file, "weights". */
 struct nnb_written {
     struct nnb_proto file;
     struct nnb_part *parts;
@@ -37,27 +38,27 @@ struct nnb_written {
 
 #define NNB_WEIGHTS "weights"
 
-/* Writes a graph of nodes that can be written; the constants' bytes stay the engine's. The caller frees `*written`, also
- * after a failure. */
+/* Writes a graph of nodes that can be written; the constants' bytes stay the engine's. The caller frees
+ * `*written`, even after a failure. */
 ort_status nnb_graph_write(ort_object graph, struct nnb_written *written);
 void nnb_written_free(struct nnb_written *written);
 
 /* Whether two are the same file over the same constants. */
 bool nnb_written_same(const struct nnb_written *one, const struct nnb_written *other);
 
-/* Copies the constants to where they lie in the file of weights. */
+/* Copies the constants to their places in the file of weights. */
 void nnb_written_copy_weights(const struct nnb_written *written, void *weights);
 
 /* Whether a node can be written, and a driver may have its operator. */
 ort_status nnb_node_is_writable(ort_object node, bool *writable);
 
-/* Element type of a value; 0 of one that is no tensor. */
+/* Gets the element type of a value; 0 if it is not a tensor. */
 ort_status nnb_value_element(ort_object value, int *element);
 
-/* The extents of a tensor's type, which the caller frees, also after a failure. */
+/* Gets the extents of a tensor's type, which the caller frees, even after a failure. */
 ort_status nnb_ort_shape(ort_object tensor, int64_t **dimensions, size_t *rank);
 
-/* An array of objects that is asked for by two functions of the engine: count, and fill. The caller frees it. */
+/* Gets an array of objects by two functions of the engine: count, and fill. The caller frees it. */
 ort_status nnb_ort_list(ort_object owner, int count_place, int list_place, ort_object **items, size_t *count);
 
 #endif

@@ -1,8 +1,8 @@
-/* What onnxruntime's C interface has of what a plugin execution provider uses, from version 1.23 on, in our words
- * (docs/adr/0056). Objects of the engine are opaque pointers; a status is NULL for success.
+/* The part of onnxruntime's C interface that a plugin execution provider uses, from version 1.23 on, declared
+ * anew (docs/adr/0056). Objects of the engine are opaque pointers; a status is NULL for success.
  *
- * Tables and structs only grow at their ends, and each struct of ours has the version that it is of: so places and
- * members stay what they were in 1.23. */
+ * Tables and structs only grow at their ends, and each struct of this library has its version, so places and
+ * members stay the same as in 1.23. */
 #ifndef NNB_ORT_H
 #define NNB_ORT_H
 
@@ -89,7 +89,7 @@ enum {
     ORT_EP_MEMORY_DEVICE_TYPE = 9,
 };
 
-/* Not EP_FAIL: with it onnxruntime's Python runs the session on the CPU from then on, and the caller sees no error. */
+/* Not EP_FAIL: after it onnxruntime's Python runs the session on the CPU, and the caller gets no error. */
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
 enum { ORT_WARNING = 2 };
 enum { ORT_HARDWARE_CPU = 0 };
@@ -123,7 +123,7 @@ struct ort_engine {
 };
 extern struct ort_engine nnb_ort;
 
-/* The function at a place, as one that takes these types. */
+/* The function at a place of the table, cast to these argument types. */
 #define ORT(place, ...) ((ort_status(*)(__VA_ARGS__))nnb_ort.api[place])
 #define ORT_EP(place, ...) ((ort_status(*)(__VA_ARGS__))nnb_ort.ep[place])
 #define ORT_RELEASE(place, object) (((void (*)(const void *))nnb_ort.api[place])(object))
@@ -207,13 +207,13 @@ struct ort_ep_factory {
 
 /* -- common ----------------------------------------------------------------------------------------------- */
 
-/* A status with a text. */
+/* Makes a status with a text. */
 ort_status nnb_ort_status(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The status for want of memory. */
+/* Makes the status for a lack of memory. */
 ort_status nnb_ort_short_of_memory(void);
 
-/* A status of what a function of nnburst.h has returned. */
+/* Makes a status from the code of a function in nnburst.h. */
 ort_status nnb_ort_failed(const char *what, int code);
 
 #endif

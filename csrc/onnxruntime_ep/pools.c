@@ -18,7 +18,7 @@ static size_t pool_count;
 static size_t pool_room;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 
-/* The first pool that begins behind an address. */
+/* The first pool that begins after an address. */
 static size_t position(const void *address) {
     size_t low = 0;
     size_t high = pool_count;

@@ -1,4 +1,4 @@
-/* Writes protobuf messages. A writer that ran out of memory notes it and does nothing more. */
+/* Writes protobuf messages. A writer without memory is marked and does nothing more. */
 #ifndef NNB_EP_PROTO_H
 #define NNB_EP_PROTO_H
 
@@ -15,13 +15,13 @@ struct nnb_proto {
 
 void nnb_proto_free(struct nnb_proto *proto);
 
-/* A field with a number, with bytes, with a string that ends in 0, with a float32. */
+/* Write a field with a number, with bytes, with a string that ends in 0, with a float32. */
 void nnb_proto_uint(struct nnb_proto *proto, uint32_t field, uint64_t value);
 void nnb_proto_bytes(struct nnb_proto *proto, uint32_t field, const void *bytes, size_t count);
 void nnb_proto_text(struct nnb_proto *proto, uint32_t field, const char *text);
 void nnb_proto_float(struct nnb_proto *proto, uint32_t field, float value);
 
-/* A message as a field: what is written between the two calls. `begin` gives what `end` wants. */
+/* Write a message as a field: everything between the two calls. `end` takes the result of `begin`. */
 size_t nnb_proto_begin(struct nnb_proto *proto, uint32_t field);
 void nnb_proto_end(struct nnb_proto *proto, size_t begun);
 

@@ -1,4 +1,5 @@
-/* The plugin: what the engine finds in the library, its factory, and one provider for each session. */
+/* The plugin: the functions that the engine finds in the library, the factory, and a provider for each
+ * session. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ ort_status nnb_ort_failed(const char *what, int code) {
 
 /* -- claims ----------------------------------------------------------------------------------------------- */
 
-/* Nodes of a graph, and what was found out about each. */
+/* The nodes of a graph, and the findings about each. */
 struct nodes {
     ort_object *items;
     size_t count;
@@ -94,7 +95,7 @@ static ort_status look_at(ort_object graph, struct nodes *nodes) {
     return NULL;
 }
 
-/* Raises a node's level to what the makers of some of its inputs demand. */
+/* Raises a node's level to the least that the nodes which make its inputs allow. */
 static ort_status raise_level(struct nodes *nodes, size_t node, int count_place, int list_place, bool *raised) {
     ort_object *values = NULL;
     size_t count = 0;
@@ -129,8 +130,9 @@ static ort_status raise_level(struct nodes *nodes, size_t node, int count_place,
     return failed;
 }
 
-/* A node's level is how often a path to it leaves the nodes that cannot be written. Nodes of one level that can be have no
- * other between them, so they can be fused. */
+/* Finds the levels of nodes. A node's level is the number of times that a path to it leaves the nodes that
+ * cannot be written. Between writable nodes of the same level there is no other node, so they can be fused.
+ * */
 static ort_status find_levels(struct nodes *nodes) {
     bool raised = true;
     for (size_t round = 0; raised && round <= nodes->count; round++) {
@@ -156,7 +158,7 @@ static void explain(const struct provider *provider, size_t count, ort_status fa
     ORT_RELEASE(ORT_RELEASE_STATUS, failed);
 }
 
-/* The place of the candidate that was made of the same file; `candidate_count` without one. */
+/* The place of the candidate that was made from the same file; `candidate_count` without one. */
 static size_t find_candidate(const struct provider *provider, const struct nnb_written *written) {
     size_t at = 0;
     while (at < provider->candidate_count &&
@@ -224,7 +226,7 @@ static ort_status claim_level(struct provider *provider, ort_object graph, const
     return failed;
 }
 
-/* Whether some value that a node reads is another graph's. */
+/* Whether a node reads a value of another graph. */
 static ort_status reads_outer(ort_object node, bool *outer) {
     ort_object *values = NULL;
     size_t count = 0;
@@ -237,9 +239,10 @@ static ort_status reads_outer(ort_object node, bool *outer) {
     return failed;
 }
 
-/* Whether a graph without a node around it is a subgraph all the same: onnxruntime 1.23 reports no such node, and would give
- * the parts of two subgraphs one name, so none of their nodes is claimed then. What a subgraph has and a network hardly ever:
- * values of another graph, no input (a branch), or a truth value as second input and first output (a loop). */
+/* Whether a graph without a parent node seems to be a subgraph. onnxruntime 1.23 does not report the parent
+ * node, and would give the parts of two subgraphs the same name, so their nodes are not claimed. Signs of a
+ * subgraph, which a network hardly ever has: values of another graph, no input (a branch), or a truth value
+ * as second input and first output (a loop). */
 static ort_status looks_nested(ort_object graph, bool *nested) {
     ort_object *nodes = NULL;
     size_t count = 0;
@@ -272,7 +275,7 @@ static ort_status looks_nested(ort_object graph, bool *nested) {
     return failed;
 }
 
-/* Whether a graph lies in a node that will be claimed with all that it holds. */
+/* Whether a graph lies in a node that will be claimed with all of its graphs. */
 static ort_status goes_with_its_node(ort_object graph, bool *goes) {
     ort_object node = NULL;
     *goes = false;
@@ -317,7 +320,7 @@ static ort_status get_capability(struct ort_ep *ep, ort_object graph, void *supp
 
 /* -- compilation ------------------------------------------------------------------------------------------ */
 
-/* The candidate that was made of the same file, which is taken off the list; otherwise one that is prepared now. */
+/* Takes the candidate that was made from the same file off the list; otherwise prepares one now. */
 static ort_status compile_one(struct provider *provider, ort_object graph, struct nnb_graph **compiled) {
     struct nnb_written written;
     ort_status failed = nnb_graph_write(graph, &written);
@@ -527,8 +530,8 @@ static ort_status create_stream(struct ort_ep_factory *base, ort_object memory, 
     return NULL;
 }
 
-/* Looks the engine's tables up; a status has the reason why they cannot be used. Without a table there is no status to be made,
- * either: nothing is left but to report no factory. */
+/* Looks up the engine's tables; a status has the reason why they cannot be used. Without a table no status
+ * can be made: then the only possibility is to report no factory. */
 static ort_status look_up(const struct ort_base *base, bool *has_table) {
     unsigned major = 0;
     unsigned minor = 0;
