@@ -16,8 +16,8 @@ uint32_t nnb_trace_on;
 static struct nnb_trace_area *area;
 static uint32_t generation; /* of areas: a forked child's threads have joined none of its own */
 
-/* With glibc a thread's variables lie in the space that it keeps for modules loaded late: a mark would else
- * ask it where they are. Musl keeps none, and refuses a module that wants it. */
+/* With glibc a thread's variables are put into the space for modules that are loaded late; otherwise each
+ * mark would call a function to find them. Musl has no such space, and refuses a module that needs it. */
 #ifdef __GLIBC__
 #define NNB_NEAR __attribute__((tls_model("initial-exec")))
 #else
@@ -78,7 +78,7 @@ void nnb_trace_write(uint32_t name, uint32_t kind, uint32_t flags, uint64_t argu
     struct nnb_trace_record *record = &mine.records[mine.written & (NNB_TRACE_RECORDS - 1)];
     uint64_t written = ++mine.written;
     nnb_store_relaxed_u64(&record->sequence, 0);
-    /* SYNC POINT T: a collector that sees any of what follows sees that the record is being written. */
+    /* SYNC POINT T: a collector that sees any later write to the record sees that it is being written. */
     nnb_fence_writes();
     record->time = nnb_trace_ticks(area->uses_tsc);
     record->argument = argument;

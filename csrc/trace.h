@@ -1,10 +1,10 @@
-/* Marks in a trace: what a thread does when, in a ring of its own in memory that a collector maps.
+/* Records marks of each thread's work, with their times, in a ring in memory that a collector maps.
  *
- * Off, a mark is one load of a flag and a branch. On, it is a record of 32 bytes in the thread's ring, which
- * overwrites its oldest ones. A process's rings lie in one sealed memfd with a header and the names, so what
- * was recorded stays with the collector when the process is killed.
+ * If tracing is off, a mark costs one load of a flag and a branch. If it is on, a mark is a record of 32
+ * bytes in the thread's ring, which overwrites the oldest record. A process's rings lie in one sealed memfd
+ * with a header and the names, so the collector still has the records when the process was killed.
  *
- * Built with -DNNBURST_NO_TRACE_POINTS there is no trace point: what "off" is measured against. */
+ * With -DNNBURST_NO_TRACE_POINTS there are no trace points, to measure the cost of "off" against. */
 #ifndef NNB_TRACE_H
 #define NNB_TRACE_H
 
@@ -53,7 +53,7 @@ enum nnb_trace_kind {
     NNB_TRACE_COUNTER = 5, /* the argument is its value */
 };
 
-/* Flags: the argument names a flow that leaves this slice, or comes to it. */
+/* Flags: the argument is the number of a flow that leaves this slice, or reaches it. */
 enum { NNB_TRACE_FLOW_OUT = 1, NNB_TRACE_FLOW_IN = 2 };
 
 /* The C module's places in a trace: name, layer, phase, text. Their numbers are their order; a process's name table
@@ -128,10 +128,10 @@ struct nnb_trace_area {
 extern uint32_t nnb_trace_on;
 
 /* Makes an area of `memory` (zeroed, sizeof(struct nnb_trace_area) bytes) and records into it from now on.
- * The memory stays the caller's and mapped for the rest of the process: threads may be inside. */
+ * The memory stays the caller's, which keeps it mapped until the process ends, since threads may use it. */
 void nnb_trace_start(struct nnb_trace_area *memory, const char *process, uint32_t uses_tsc);
 
-/* Records nothing more. */
+/* Stops recording. */
 void nnb_trace_stop(void);
 
 /* The number of a name, for nnb_trace_mark; the last one, named accordingly, if the table is full. One thread at a
@@ -145,7 +145,7 @@ uint64_t nnb_trace_ticks(uint32_t uses_tsc);
 
 void nnb_trace_write(uint32_t name, uint32_t kind, uint32_t flags, uint64_t argument);
 
-/* Whether marks are recorded: asked before anything is computed for a mark alone. */
+/* Whether marks are recorded; checked before values are computed only for a mark. */
 static inline bool nnb_trace_records(void) {
 #ifndef NNBURST_NO_TRACE_POINTS
     return __builtin_expect(nnb_trace_on != 0, 0) != 0;

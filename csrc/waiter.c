@@ -17,13 +17,13 @@ void nnb_waiter_init(struct nnb_waiter *waiter, uint32_t may_spin, uint64_t wind
 }
 
 void nnb_waiter_call(struct nnb_waiter *waiter, nnb_atomic_u32 *flag) {
-    /* SYNC POINT D: what the caller prepared is visible to the waiter that sees `attention`. */
+    /* SYNC POINT D: the caller's earlier writes are visible to the waiter that sees `attention`. */
     nnb_store_release_u32(&waiter->attention, 1);
     (void)nnb_event_flag_wake(flag, NNB_FMQ_ATTENTION);
 }
 
-/* Spins until `until_ns`: READY, ATTENTION, or TIMED_OUT when the time is up or the core was taken away.
- * `*now_ns` is the time of the last look. */
+/* Spins until `until_ns`: READY, ATTENTION, or TIMED_OUT if the time is up or the thread was descheduled.
+ * `*now_ns` is the time of the last check. */
 static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t until_ns,
                       uint64_t *now_ns) {
     uint64_t began = *now_ns;
@@ -56,13 +56,14 @@ static int spin_until(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
     return status;
 }
 
-/* Whether a sleep that ended without an event was the last one. A peer that writes into the flag all the time
- * keeps every waiter awake, and a waiter that is always awake would never notice that its time is up. */
+/* Whether a sleep that ended without an event was the last one. If a peer writes to the flag all the time,
+ * the waiter is always awake, and would otherwise never notice that its time is up. */
 static bool is_over(bool slept, uint64_t deadline_ns) {
     return slept && nnb_now_ns() >= deadline_ns;
 }
 
-/* Sleeps on the flag until something is there, attention, or the deadline; leaves the bits clear. */
+/* Sleeps on the flag until elements can be read, attention is set, or the deadline passes; leaves the bits
+ * clear. */
 static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                     uint64_t deadline_ns) {
     const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
@@ -89,7 +90,7 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
         waiter->sleeps++;
         NNB_TRACE(SLEEP, INSTANT);
         if (ring->synchronized) {
-            /* TRUST: the peer writes it as it likes; the worst is that this sleep lasts until the deadline. */
+            /* TRUST: the peer can write any value; at worst this sleep lasts until the deadline. */
             seen = nnb_load_relaxed_u32(flag);
         }
         switch (nnb_event_flag_sleep_beside(flag, seen, bits, deadline_ns, waiter->peer,
@@ -104,9 +105,9 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
     }
 }
 
-/* The same, and announces at the end that no waiter sleeps any more: a publisher that finds the bit set makes no
- * system call, and a planned sleep would otherwise cost the caller one with every event. Beside an unsynchronized
- * queue's reader another one may sleep on. */
+/* The same, and sets the bit at the end, since no waiter sleeps any more. A publisher that finds the bit set
+ * makes no system call; otherwise a planned sleep would cost the caller one with every event. Not for an
+ * unsynchronized queue's reader, since another reader may still sleep. */
 static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                        uint64_t deadline_ns) {
     int status = sleep_on(waiter, ring, flag, deadline_ns);
@@ -116,21 +117,21 @@ static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
     return status;
 }
 
-/* Every event lets the window recover a little, also one met asleep: a window that was halved below the
- * caller's gaps would otherwise never see an event again. */
+/* Widens the window a little at every event, even after a sleep: a window that was halved below the caller's
+ * gaps would otherwise never catch an event again. */
 static void widen(struct nnb_waiter *waiter) {
     uint64_t wider = waiter->window_now_ns + waiter->window_ns / 16;
     waiter->window_now_ns = wider < waiter->window_ns ? wider : waiter->window_ns;
 }
 
-/* Notes an event that was met at `now_ns` and returns READY. */
+/* Notes an event that the waiter noticed at `now_ns`, and returns READY. */
 static int met(struct nnb_waiter *waiter, uint64_t now_ns, enum nnb_rhythm_catch how) {
     nnb_rhythm_event(&waiter->rhythm, now_ns, how);
     widen(waiter);
     return NNB_WAIT_READY;
 }
 
-/* Follows the plan: linger, sleep through the gap, spin around the due moment. TIMED_OUT if the
+/* Follows the plan: spins shortly, sleeps through the gap, and spins around the due time. TIMED_OUT if the
  * event did not come by then. */
 static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                        uint64_t deadline_ns, uint64_t wake_at_ns, uint64_t until_ns,
@@ -160,7 +161,7 @@ static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
     return status == NNB_WAIT_READY ? met(waiter, *now_ns, NNB_CAUGHT_SPINNING) : status;
 }
 
-/* How long to spin if there is no plan: an answer that comes little later than the window is waited for. */
+/* The time to spin without a plan; it is longer if an answer usually comes shortly after the window. */
 static uint64_t spin_window(const struct nnb_waiter *waiter) {
     uint64_t window = waiter->window_now_ns;
     bool comes_soon = waiter->rhythm.answers && waiter->rhythm.period_ns < 2 * window;

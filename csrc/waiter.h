@@ -1,14 +1,14 @@
-/* Waiting for the peer: spin with `pause`, then sleep on the event flag, always with a deadline.
+/* Waits for the peer: spins with `pause`, then sleeps on the event flag, always with a deadline.
  *
- *   1. look at the ring; spin for a moment (volleys are answered in a cache miss);
- *   2. if a rhythm is known: sleep until just before the next event is due, then spin around it;
+ *   1. check the ring; spin for a moment (calls in quick succession are answered within a cache miss);
+ *   2. if a period is known: sleep until just before the next event is due, then spin around it;
  *      otherwise spin for the window;
  *   3. sleep until woken.
  *
- * A spinner whose clock jumps was descheduled: another process needs this core, so it goes to sleep and
- * halves its window. Nothing spins if both sides share one core, or while cores are scarce
- * (cpu_contention.h). Private to one thread, except `attention`, which any thread of this process
- * may set before it wakes the event flag. */
+ * If the clock of a spinning waiter jumps, the waiter was descheduled: another process needs this core, so
+ * the waiter goes to sleep and halves its window. A waiter never spins if both sides share one core, or while
+ * cores are scarce (cpu_contention.h). Private to one thread, except `attention`, which any thread of this
+ * process may set before it wakes the event flag. */
 #ifndef NNB_WAITER_H
 #define NNB_WAITER_H
 
@@ -47,11 +47,11 @@ void nnb_waiter_init(struct nnb_waiter *waiter, uint32_t may_spin, uint64_t wind
 int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                       uint64_t deadline_ns);
 
-/* Waits until `count` elements can be written. Sleeps at once: a full ring is the exception. */
+/* Waits until `count` elements can be written. Sleeps at once, since a full ring is rare. */
 int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t count,
                       nnb_atomic_u32 *flag, uint64_t deadline_ns);
 
-/* Polls `iterations` times without looking at a clock; whether there is something to read. */
+/* Polls `iterations` times without reading a clock; returns whether elements can be read. */
 static inline int nnb_spin_briefly(struct nnb_ring *ring, uint32_t iterations) {
     for (uint32_t i = 0; i < iterations; i++) {
         if (nnb_ring_poll(ring)) {
@@ -62,28 +62,29 @@ static inline int nnb_spin_briefly(struct nnb_ring *ring, uint32_t iterations) {
     return 0;
 }
 
-/* Whether a look without a clock is worth its time. */
+/* Whether polling without a clock is worthwhile. */
 static inline bool nnb_waiter_spins(const struct nnb_waiter *waiter) {
     return waiter->may_spin != 0 && waiter->contention.until_ns == 0;
 }
 
-/* Whether cores are so scarce that there is no spinning now; looks again if that has lasted. */
+/* Whether cores are too scarce for spinning now; checks again after a while. */
 bool nnb_waiter_cpu_is_contended(struct nnb_waiter *waiter, uint64_t now_ns);
 
 /* Whether `attention` is set. */
 static inline int nnb_waiter_has_attention(struct nnb_waiter *waiter) {
-    /* SYNC POINT D: what the caller of nnb_waiter_call prepared is visible after this. */
+    /* SYNC POINT D: the earlier writes of nnb_waiter_call's caller are visible after this. */
     return nnb_load_acquire_u32(&waiter->attention) != 0;
 }
 
 /* Whether the peer's word has changed. */
 static inline bool nnb_waiter_peer_changed(const struct nnb_waiter *waiter) {
-    /* TRUST: the worst that a peer can claim is that it has gone. SYNC POINT G: only the word itself is looked at. */
+    /* TRUST: the worst that a peer can claim is that it has gone. SYNC POINT G: only the word itself is read.
+     * */
     return waiter->peer != NULL && nnb_load_relaxed_u32(waiter->peer) != waiter->peer_value;
 }
 
-/* Sets `attention` and wakes the waiter if it waits for something to read; who may wait for room, too, wakes
- * that flag as well (NNB_FMQ_WRITER_ATTENTION). Any thread of this process. */
+/* Sets `attention` and wakes the waiter if it waits for elements to read. If it may also wait for room, the
+ * caller must also wake NNB_FMQ_WRITER_ATTENTION. Any thread of this process. */
 void nnb_waiter_call(struct nnb_waiter *waiter, nnb_atomic_u32 *flag);
 
 #endif
