@@ -108,7 +108,7 @@ static bool keep_minor(char *to, size_t room, const char *version) {
 }
 
 /* Finds the home of an environment's interpreter: pyvenv.cfg names the interpreter that the environment was
- * made from; without this file the interpreter itself is the home. */
+ * made from; without this file the home is the folder of the interpreter itself. */
 static bool look_at(struct nnb_environment *environment) {
     char folder[PATH_MAX];
     char path[PATH_MAX];

@@ -150,7 +150,7 @@ class DriverPart:
 
     @property
     def session_bursts(self) -> OwnBursts:
-        """The bursts that `CompiledModel.execute` has opened in the driver's session."""
+        """The bursts that models open by themselves in the driver's session."""
         return session_bursts(self.prepared)
 
     def open_burst(self, *, driver_spins: bool = True) -> DriverBurst:
