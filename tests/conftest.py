@@ -27,7 +27,7 @@ TIMING = "timing"
 #: The group of the house rules, which look at the same syntax trees.
 HOUSE = "house"
 #: Folders whose files take longest. They come first, so that no core waits for one of them at the end.
-LONGEST = ("csrc", "cli", "testing", "serving", "examples", "client", "capi")
+LONGEST = ("csrc", "executor", "cli", "testing", "serving", "examples", "client", "capi")
 MARKED = re.compile(r"^(@|pytestmark = )pytest\.mark\.timing$", re.MULTILINE)
 SHARED = (ROOT / environment.SHARED.read()).resolve()
 
