@@ -25,9 +25,9 @@
  * Functions that can fail return a ResultCode of NNAPI's, by the same number; nnburst_error_message has the reason.
  * Pointers to results are written only with NNBURST_NO_ERROR. Timeouts are nanoseconds from the call on.
  *
- * Threads: devices, models and memories may be used by any threads at once. A burst and its requests are one
- * thread's at a time; a second one gets NNBURST_BUSY. Closing something takes all threads to have left it.
- * A forked child can use nothing that its parent opened, and gets NNBURST_BAD_STATE.
+ * Threads: several threads may use devices, models and memories at once. Only one thread at a time may use a burst
+ * and its requests; a second one gets NNBURST_BUSY. An object may be closed only when no thread is using it.
+ * A forked child cannot use objects that its parent opened, and gets NNBURST_BAD_STATE.
  *
  * ABI: a function keeps its symbol version (NNBURST_1) and meaning; structs only grow at their ends, and each
  * goes with its size, so that a program runs with later libraries. */
@@ -43,7 +43,7 @@ extern "C" {
 
 #define NNBURST_API __attribute__((visibility("default")))
 
-/* Of this header; nnburst_abi_version has the library's, which is at least as high. */
+/* The version of this header; nnburst_abi_version returns the library's, which is at least as high. */
 #define NNBURST_ABI_VERSION 1
 
 /* A timeout that never passes: the end of the driver still ends the call. */
@@ -55,21 +55,21 @@ enum nnburst_result {
     NNBURST_OUT_OF_MEMORY = 1,
     NNBURST_INCOMPLETE = 2,       /* nnburst_poll: no result yet; the descriptor shows when to look again */
     NNBURST_UNEXPECTED_NULL = 3,  /* a pointer is NULL that must not be */
-    NNBURST_BAD_DATA = 4,         /* an argument makes no sense, or the driver refuses it */
-    NNBURST_OP_FAILED = 5,        /* the driver failed, or an answer of it is malformed */
-    NNBURST_BAD_STATE = 6,        /* not now: not bound yet, bound already, or a forked child */
-    NNBURST_OUTPUT_INSUFFICIENT_SIZE = 8, /* nnburst_output_dimensions has what is needed */
+    NNBURST_BAD_DATA = 4,         /* an argument is invalid, or the driver refuses it */
+    NNBURST_OP_FAILED = 5,        /* the driver failed, or its answer is malformed */
+    NNBURST_BAD_STATE = 6,        /* wrong state: not bound yet, bound already, or a forked child */
+    NNBURST_OUTPUT_INSUFFICIENT_SIZE = 8, /* nnburst_output_dimensions returns the needed shape */
     NNBURST_UNAVAILABLE_DEVICE = 9,       /* no service has that name, or it is not for this client */
     NNBURST_MISSED_DEADLINE = 10, /* the timeout passed; a late result is dropped, and the burst goes on */
     NNBURST_MISSED_DEADLINE_PERSISTENT = 11,
     NNBURST_RESOURCE_EXHAUSTED = 12,
     NNBURST_RESOURCE_EXHAUSTED_PERSISTENT = 13,
     NNBURST_DEAD_OBJECT = 14,     /* the driver has died, or has ended the connection: see nnburst_reconnect */
-    NNBURST_BUSY = 100,           /* another thread is inside, or requests are out whose results come first */
+    NNBURST_BUSY = 100,           /* another thread is using the burst, or earlier requests are under way */
     NNBURST_CLOSED = 101,         /* the other end of a queue was closed, and nothing is left to read */
 };
 
-/* What one element of a tensor is. */
+/* The type of the elements of a tensor. */
 enum nnburst_element {
     NNBURST_OPAQUE = 0, /* of a vendor extension: only its size is known */
     NNBURST_BOOL8 = 1,
@@ -87,13 +87,13 @@ enum nnburst_element {
 };
 
 typedef struct nnburst_device nnburst_device;   /* a connection to a service */
-typedef struct nnburst_models nnburst_models;   /* what it served when it was asked */
-typedef struct nnburst_model nnburst_model;     /* a network of it that is prepared */
+typedef struct nnburst_models nnburst_models;   /* a list of the networks that a service serves */
+typedef struct nnburst_model nnburst_model;     /* a prepared network of a service */
 typedef struct nnburst_memory nnburst_memory;   /* shared memory, mapped */
 typedef struct nnburst_burst nnburst_burst;     /* executions over shared memory, one at a time by default */
 typedef struct nnburst_request nnburst_request; /* one execution's inputs and outputs, bound to memory */
 
-/* One input or output. Pointers are the model's and valid as long as it is open. */
+/* One input or output. Its pointers are valid as long as the model is open. */
 typedef struct nnburst_operand {
     const char *name;           /* in the network's file; "" without one */
     const uint32_t *dimensions; /* row-major; 0 where each request may have another extent */
@@ -117,14 +117,14 @@ typedef struct nnburst_burst_options {
 
 typedef struct nnburst_queue nnburst_queue; /* one end of a message queue in shared memory */
 
-/* What an end of a queue does. */
+/* The role of an end of a queue. */
 #define NNBURST_WRITER 1u
 #define NNBURST_READER 2u
 
-/* Flags of a queue that is made. */
+/* Flags for nnburst_create_queue. */
 #define NNBURST_BROADCAST 1u   /* one writer, the maker, that never waits; many readers, which may miss elements */
-#define NNBURST_REOPEN 2u      /* another process may take the place of an end that has gone */
-#define NNBURST_DROP_UNREAD 4u /* with REOPEN: a new reader begins with what is written from then on */
+#define NNBURST_REOPEN 2u      /* another process may replace an end that has gone */
+#define NNBURST_DROP_UNREAD 4u /* with REOPEN: a new reader begins with elements written from then on */
 
 /* For queues. Zeroed members mean the default. */
 typedef struct nnburst_queue_options {
@@ -149,16 +149,16 @@ typedef struct nnburst_prepare_options {
     uint32_t num_threads;            /* that an execution may use, up to 1,024 (the driver decides) */
 } nnburst_prepare_options;
 
-/* Flag of nnburst_connect: a service of another user will do, too. */
+/* Flag of nnburst_connect: accept a service of another user. */
 #define NNBURST_ANY_USER 1u
 
 /* -- errors and versions ---------------------------------------------------------------------------------- */
 
-/* Why the calling thread's latest call that failed did; "" before the first. Valid until its next call.
- * nnburst_run, _submit, _collect and _poll give their codes only and leave it as it is. */
+/* The reason of the calling thread's latest failed call; "" before the first. Valid until the thread's next call.
+ * nnburst_run, _submit, _collect and _poll return only codes and do not change it. */
 NNBURST_API const char *nnburst_error_message(void);
 
-/* The name of a code; "unknown" of any other number. */
+/* The name of a code; "unknown" for any other number. */
 NNBURST_API const char *nnburst_result_name(int result);
 
 NNBURST_API uint32_t nnburst_abi_version(void);
@@ -170,14 +170,14 @@ NNBURST_API uint32_t nnburst_abi_version(void);
 NNBURST_API int nnburst_connect(const char *name_or_path, uint32_t flags, uint64_t timeout_ns,
                                 nnburst_device **device);
 
-/* Starts a driver of this process's own, by the executor that `nnburst serve --executor` would have. It is a process
- * of the interpreter that is found as libneuralnetworks.so finds its own (NNBURST_PYTHON, libnnburst.python beside the
- * library, the active environment, the library's); its log goes to this process's stderr. nnburst_reconnect
- * starts another one; nnburst_close_device ends it, and so does the end of this process. `flags` is 0.
+/* Starts a driver for this process only; `executor` is as for `nnburst serve --executor`. The driver runs the
+ * interpreter that libneuralnetworks.so would find (NNBURST_PYTHON, libnnburst.python beside the library, the active
+ * environment, the library's); its log goes to this process's stderr. nnburst_reconnect starts another driver;
+ * nnburst_close_device ends it, and so does the end of this process. `flags` is 0.
  * UNAVAILABLE_DEVICE: there is no such interpreter, the driver does not start, or this program is privileged. */
 NNBURST_API int nnburst_launch(const char *executor, uint32_t flags, uint64_t timeout_ns, nnburst_device **device);
 
-/* Whether the driver is there. Any thread. */
+/* Whether the driver is alive. Any thread. */
 NNBURST_API int nnburst_is_alive(const nnburst_device *device);
 
 /* A descriptor that becomes readable when the driver's process ends, for event loops; -1 without one.
@@ -187,10 +187,10 @@ NNBURST_API int nnburst_device_fd(const nnburst_device *device);
 /* Number of the process that serves this client. */
 NNBURST_API int32_t nnburst_device_pid(const nnburst_device *device);
 
-/* After DEAD_OBJECT: connects again, waiting until a service is there, and opens all models and bursts again.
- * Every pointer stays as it was: memories keep their contents, requests their places, and states their values. No
- * thread may be inside a burst of the device.
- * BAD_DATA: a network of the service looks different now. After a failure it may be called again. */
+/* After DEAD_OBJECT: waits until a service runs, connects again, and opens all models and bursts again.
+ * Every pointer stays valid: memories keep their contents, requests their places, and states their values. No
+ * thread may be using a burst of the device.
+ * BAD_DATA: a network of the service has changed. After a failure it may be called again. */
 NNBURST_API int nnburst_reconnect(nnburst_device *device, uint64_t timeout_ns);
 
 /* Closes a device and all that was opened from it, whose pointers are invalid from then on. NULL is fine. */
@@ -198,7 +198,7 @@ NNBURST_API void nnburst_close_device(nnburst_device *device);
 
 /* -- networks --------------------------------------------------------------------------------------------- */
 
-/* What the service serves; the caller frees the list. */
+/* Lists the networks that the service serves; the caller frees the list. */
 NNBURST_API int nnburst_list_models(nnburst_device *device, uint64_t timeout_ns, nnburst_models **models);
 NNBURST_API uint32_t nnburst_models_count(const nnburst_models *models);
 /* By position, NULL or 0 beyond the end. Names are valid until the list is freed. */
@@ -230,7 +230,7 @@ NNBURST_API int nnburst_input(const nnburst_model *model, uint32_t index, nnburs
 NNBURST_API int nnburst_output(const nnburst_model *model, uint32_t index, nnburst_operand *operand,
                                size_t operand_size);
 
-/* Variables that each execution finds as the one before left them; see nnburst_reset_states. */
+/* Number of variables that keep their values between executions; see nnburst_reset_states. */
 NNBURST_API uint32_t nnburst_state_count(const nnburst_model *model);
 
 /* Closes a model and its bursts and requests. NULL is fine. */
@@ -241,7 +241,7 @@ NNBURST_API void nnburst_close_model(nnburst_model *model);
 /* New zeroed memory of `size` bytes. */
 NNBURST_API int nnburst_create_memory(size_t size, nnburst_memory **memory);
 
-/* Memory that exists: a memfd with the seals SHRINK, GROW and SEAL. `fd` stays the caller's, who may close it. */
+/* Uses a memfd with the seals SHRINK, GROW and SEAL. `fd` stays the caller's, who may close it. */
 NNBURST_API int nnburst_memory_from_fd(int fd, nnburst_memory **memory);
 
 NNBURST_API void *nnburst_memory_data(const nnburst_memory *memory);
@@ -249,7 +249,7 @@ NNBURST_API size_t nnburst_memory_size(const nnburst_memory *memory);
 /* Its memfd, for another process; borrowed. */
 NNBURST_API int nnburst_memory_fd(const nnburst_memory *memory);
 
-/* Gives it back; it goes with the last request that is bound to it. NULL is fine. */
+/* Frees the memory as soon as no request is bound to it. NULL is fine. */
 NNBURST_API void nnburst_free_memory(nnburst_memory *memory);
 
 /* -- requests --------------------------------------------------------------------------------------------- */
@@ -261,10 +261,10 @@ NNBURST_API int nnburst_open_burst(nnburst_model *model, const nnburst_burst_opt
 /* Closes a burst and its requests. NULL is fine. */
 NNBURST_API void nnburst_close_burst(nnburst_burst *burst);
 
-/* A request that is to be bound: every input and output gets memory of the request's own, unless it is set. */
+/* Creates a request, not bound yet: every input and output gets private memory unless memory is set for it. */
 NNBURST_API int nnburst_create_request(nnburst_burst *burst, nnburst_request **request);
 
-/* Uses `length` bytes at `offset` of a memory in place, which an output may be written to up to its end. */
+/* Uses `length` bytes at `offset` of a memory in place; an output may be written up to the end of these bytes. */
 NNBURST_API int nnburst_set_input(nnburst_request *request, uint32_t index, nnburst_memory *memory,
                                   size_t offset, size_t length);
 NNBURST_API int nnburst_set_output(nnburst_request *request, uint32_t index, nnburst_memory *memory,
@@ -280,11 +280,11 @@ NNBURST_API int nnburst_omit_input(nnburst_request *request, uint32_t index);
 /* Whether executions are timed; see nnburst_timing. */
 NNBURST_API int nnburst_set_measure(nnburst_request *request, int measure);
 
-/* Binds it to its memory, once and for all. BAD_DATA: something has no known size and no memory, or does not fit. */
+/* Binds the request to its memory, for good. BAD_DATA: an argument has neither a known size nor memory, or does not fit. */
 NNBURST_API int nnburst_bind(nnburst_request *request);
 
-/* Where an input is written and an output read once it is bound; NULL of one that is omitted or is not there. Write
- * inputs before a run, not during it. */
+/* The data of an input or output after the request was bound; NULL if it is omitted or does not exist. Write inputs
+ * before a run, not during it. */
 NNBURST_API void *nnburst_input_data(const nnburst_request *request, uint32_t index);
 NNBURST_API const void *nnburst_output_data(const nnburst_request *request, uint32_t index);
 
@@ -300,27 +300,27 @@ NNBURST_API int nnburst_timing(const nnburst_request *request, uint64_t *on_devi
 NNBURST_API int nnburst_output_dimensions(const nnburst_request *request, uint32_t index,
                                           uint32_t *dimensions, uint32_t *rank);
 
-/* Goes back to the states before the first execution. An execution that fails leaves them as they were. */
+/* Sets the states to their initial values. An execution that fails does not change them. */
 NNBURST_API int nnburst_reset_states(nnburst_request *request);
 
-/* Frees a request; one that is under way is dropped when it comes. NULL is fine. */
+/* Frees a request; a result that is under way is dropped when it comes. NULL is fine. */
 NNBURST_API void nnburst_free_request(nnburst_request *request);
 
 /* -- event loops ------------------------------------------------------------------------------------------ */
 
-/* Sends a request without waiting; results come in the order of submission. Inputs must not change, and outputs mean
- * nothing, until it was collected. BUSY: it is out already, or as many are as may be. */
+/* Sends a request without waiting; results come in the order of submission. Until it is collected, inputs must not
+ * change and outputs are undefined. BUSY: it is under way already, or the most requests are. */
 NNBURST_API int nnburst_submit(nnburst_request *request);
 
 /* A descriptor that becomes readable with a result after nnburst_poll gave INCOMPLETE, and when the driver ends.
  * Borrowed; it changes with nnburst_reconnect. */
 NNBURST_API int nnburst_burst_fd(const nnburst_burst *burst);
 
-/* NO_ERROR if there is something to collect, INCOMPLETE if the descriptor will show it. Never waits. */
+/* NO_ERROR if there is a result to collect, INCOMPLETE if the descriptor will become readable with it. Never waits. */
 NNBURST_API int nnburst_poll(nnburst_burst *burst);
 
-/* Waits for the result of the oldest request that is out, which `*request` becomes, and returns how it went.
- * MISSED_DEADLINE leaves it out, to be collected later; `*request` is NULL then. BAD_STATE: none is out. */
+/* Waits for the result of the oldest request under way, stores the request in `*request`, and returns its outcome.
+ * After MISSED_DEADLINE it can be collected later, and `*request` is NULL. BAD_STATE: no request is under way. */
 NNBURST_API int nnburst_collect(nnburst_burst *burst, uint64_t timeout_ns, nnburst_request **request);
 
 /* -- message queues ---------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ NNBURST_API int nnburst_create_queue(const char *name, uint32_t role, size_t ele
                                      const nnburst_queue_options *options, size_t options_size,
                                      nnburst_queue **queue);
 
-/* Waits until a process of this user has made a queue of that name, and opens an end of it. BAD_STATE: it has one already. */
+/* Waits until a process of this user has made a queue of that name, and opens an end of it. BAD_STATE: this end is in use. */
 NNBURST_API int nnburst_open_queue(const char *name, uint32_t role, size_t element_size,
                                    const nnburst_queue_options *options, size_t options_size,
                                    uint64_t timeout_ns, nnburst_queue **queue);
@@ -356,15 +356,15 @@ NNBURST_API void nnburst_close_queue(nnburst_queue *queue);
 NNBURST_API int nnburst_write(nnburst_queue *queue, const void *elements, size_t count, uint64_t timeout_ns);
 NNBURST_API int nnburst_read(nnburst_queue *queue, void *elements, size_t count, uint64_t timeout_ns);
 
-/* Claims `count` elements in place. Nothing is published or released before the commit, and a claim without one is forgotten. What is
- * read in place a hostile writer may change meanwhile; MISSED_DEADLINE of a commit: a broadcast's writer has overwritten it. */
+/* Claims `count` elements in place. Nothing is published or released before the commit; a claim without one has no effect. A hostile
+ * writer may change elements while they are read in place; MISSED_DEADLINE of a commit: a broadcast's writer has overwritten them. */
 NNBURST_API int nnburst_begin_write(nnburst_queue *queue, size_t count, uint64_t timeout_ns, nnburst_claim *claim);
 NNBURST_API int nnburst_commit_write(nnburst_queue *queue, size_t count);
 NNBURST_API int nnburst_begin_read(nnburst_queue *queue, size_t count, uint64_t timeout_ns, nnburst_claim *claim);
 NNBURST_API int nnburst_commit_read(nnburst_queue *queue, size_t count);
 
-/* Messages of any length, whole or not at all, through a queue of elements of one byte. `*length` is the room for a message and becomes its
- * length; BAD_DATA leaves a message that is longer. */
+/* Sends or receives a message of any length, whole or not at all, through a queue of elements of one byte. `*length` is the room for a
+ * message and becomes its length; after BAD_DATA, a message that is longer stays in the queue. */
 NNBURST_API int nnburst_send_message(nnburst_queue *queue, const void *bytes, size_t length, uint64_t timeout_ns);
 NNBURST_API int nnburst_receive_message(nnburst_queue *queue, void *bytes, size_t *length, uint64_t timeout_ns);
 
@@ -381,7 +381,7 @@ NNBURST_API int32_t nnburst_queue_peer(const nnburst_queue *queue);
  * readers of a broadcast have one. Borrowed: closed with the queue. */
 NNBURST_API int nnburst_queue_fd(nnburst_queue *queue);
 
-/* NO_ERROR if `count` elements can be written or read, or the other end has gone; INCOMPLETE if the descriptor will show it. */
+/* NO_ERROR if `count` elements can be written or read, or the other end has gone; INCOMPLETE if the descriptor will become readable then. */
 NNBURST_API int nnburst_arm_queue(nnburst_queue *queue, size_t count);
 
 #ifdef __cplusplus
