@@ -18,7 +18,8 @@ _dtypes = st.sampled_from(["f4", "f2", "i4", "u4", "u1", "i1", "i2", "u2", "?", 
 
 
 def parameter(kind: OperandType, dimensions: tuple[int, ...]) -> Parameter:
-    return Parameter("inputs[0]", kind, DTYPES[kind], dimensions, kind in SCALARS)
+    dtype = np.dtype(np.bool_) if kind == OperandType.TENSOR_BOOL8 else DTYPES[kind]
+    return Parameter("inputs[0]", kind, dtype, dimensions, kind in SCALARS)
 
 
 def fits(dimensions: tuple[int, ...], shape: tuple[int, ...]) -> bool:
