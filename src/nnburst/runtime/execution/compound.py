@@ -209,7 +209,7 @@ class CompoundComputation:
     def _unless_empty(
         self, step: ExecutionStep, outcome: Outcome, *, allow_fallback: bool
     ) -> tuple[Outcome, bool]:
-        """The outcome; a failure if an output for another step has no elements: no driver takes it (R11)."""
+        """The outcome; a failure if an output for another step is empty: no driver takes it (RT:R11)."""
         if outcome.code == ResultCode.OUTPUT_INSUFFICIENT_SIZE:
             return Outcome(outcome.code, self._output_shapes(), message=outcome.message), False
         read = {*step.downstream_outputs, *range(len(step.model_outputs), len(step.outputs))}
