@@ -32,7 +32,7 @@ from nnburst.executor.built_in import openvino, reference
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.executor.onnxruntime.lowering import LOWERINGS
 from nnburst.executor.openvino import OpenVinoExecutor, OpenVinoNetwork, OpenVinoPrepared
-from nnburst.hal.enums import ErrorStatus, OperationType
+from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.limits import UINT64_MAX
 from nnburst.hal.model import Model
@@ -55,6 +55,19 @@ def test_results_are_the_reference_executors_within_rounding() -> None:
     found = computed(openvino(), network(), [image()])[0]
     expected = computed(reference(), network(), [image()])[0]
     assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_claimed"),
+    [(OperandType.TENSOR_FLOAT32, True), (OperandType.TENSOR_QUANT8_ASYMM, False)],
+)
+def test_norms_of_8_bit_integers_are_not_claimed(kind: OperandType, *, is_claimed: bool) -> None:
+    scale, zero = (1 / 128, 128) if not is_claimed else (0.0, 0)
+    builder = ModelBuilder()
+    x = builder.input(kind, (3, 1), scale, zero)
+    y = builder.output(kind, (3, 1), scale, zero)
+    builder.operation(OperationType.L2_NORMALIZATION, [x], [y])
+    assert openvino().supported(builder.build()) == [is_claimed]
 
 
 @pytest.mark.parametrize("by_bias", [False, True], ids=["sum", "bias"])
