@@ -14,7 +14,7 @@ struct nnb_copy {
     uint32_t truth; /* every byte is made 0 or 1: engines index by truth values, and compare them with 1 */
 };
 
-/* How an argument is given to an engine: in place, as a copy, or as a copy whose bytes are truth values. */
+/* The way to give an argument to an engine: in place, as a copy, or as a copy whose bytes are truth values. */
 enum nnb_apart { NNB_IN_ITS_PLACE, NNB_COPIED, NNB_COPIED_TRUTH };
 
 /* Allocates zeroed memory for the copy of an argument, with up to two units of `alignment` after it, since

@@ -97,7 +97,7 @@ void nnb_rhythm_overslept(struct nnb_rhythm *rhythm, uint64_t late_ns) {
     rhythm->wake_latency_ns += (late_ns >> 3) - (rhythm->wake_latency_ns >> 3);
 }
 
-/* How well an event fits a whole number of periods after a time. */
+/* The degree to which an event fits a whole number of periods after a time. */
 struct fit {
     uint64_t beats;
     uint64_t error_ns; /* from the beat that is nearest */

@@ -267,7 +267,7 @@ def drawing_of(
     focus: int | None = None,
     depth: int = 2,
 ) -> Drawing:
-    """What to draw: the partitions of the executor that has the most; if none has any, what the first lacks.
+    """The partitions of the executor that has the most; if none has any, what the first lacks.
 
     An executor whose package is not installed did not examine the model and is chosen last.
     """

@@ -257,7 +257,7 @@ class Network(Closing):
 
     @property
     def recoveries(self) -> int:
-        """How often the model was prepared again because its driver had died."""
+        """Number of times that the model was prepared again because its driver had died."""
         return self._prepared.recoveries if self._prepared is not None else 0
 
     def prepare(self) -> None:

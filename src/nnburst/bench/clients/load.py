@@ -48,7 +48,7 @@ class Load:
 
     @property
     def waiting(self) -> str:
-        """How both sides wait: "spinning" or "sleeping"."""
+        """The way in which both sides wait: "spinning" or "sleeping"."""
         return "spinning" if self.spins else "sleeping"
 
     @property

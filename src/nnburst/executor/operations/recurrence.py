@@ -32,7 +32,7 @@ from nnburst.hal.signature import Form, Signature, Slot
 
 
 class Linking(Enum):
-    """How a bidirectional operation (BIDIRECTIONAL_SEQUENCE_*) uses its auxiliary input."""
+    """The use that a bidirectional operation (BIDIRECTIONAL_SEQUENCE_*) makes of its auxiliary input."""
 
     #: No activation.
     NONE = "no auxiliary input"
@@ -84,7 +84,7 @@ def require_merged_count(node: Node, states: int) -> None:
 
 
 def linking(node: Node, aux_weights: Sequence[str]) -> Linking:
-    """How operand 'aux_input' is used; `aux_weights` names its weights, of which all or none are given.
+    """The use of operand 'aux_input'; `aux_weights` names its weights, of which all or none are given.
 
     Raises:
         OperationFailed: some weights are missing, or are given without the auxiliary input.

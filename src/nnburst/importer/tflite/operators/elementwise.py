@@ -78,7 +78,7 @@ _Types = frozenset[OperandType]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How an operator becomes one NNAPI operation: which one, on which types, with which options."""
+    """The NNAPI operation that an operator becomes, the types that it takes, and its options."""
 
     operation: OperationType
     types: _Types
