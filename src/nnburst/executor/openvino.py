@@ -43,7 +43,7 @@ from nnburst.executor.onnxruntime.network import lower, survey
 from nnburst.hal.enums import DeviceType, OperandType, OperationType
 from nnburst.hal.environment import OPENVINO_DEVICE, OPENVINO_PROFILE, OPENVINO_THREADS, Variable
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, ResourceExhausted
-from nnburst.hal.model import QUANTIZED_RANGES, Model, Operation
+from nnburst.hal.model import Model, Operation
 from nnburst.hal.types import NumberOfCacheFiles
 from nnburst.hal.utils import processor_features
 
@@ -281,9 +281,6 @@ def _device_type(device: str) -> DeviceType:
 
 def _is_wrong(model: Model, operation: Operation) -> bool:
     """Whether the engine computes an operation wrongly."""
-    if operation.type == OperationType.L2_NORMALIZATION:
-        # The real number of a zero point is not exactly 0 there, and its norm makes it large.
-        return model.main.operands[operation.inputs[0]].type in QUANTIZED_RANGES
     if operation.type not in _RESIZED:
         return operation.type in _WRONG
     images = (model.main.operands[i] for i in (operation.inputs[0], operation.outputs[0]))

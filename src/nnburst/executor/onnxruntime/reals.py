@@ -51,7 +51,8 @@ _BIASED: Final = dict.fromkeys(
     ),
     (1, 2),
 )
-#: Operations on the integers themselves, and those whose result a rounding error may change altogether.
+#: Operations on the integers themselves, and those whose result a rounding error may change altogether. A
+#: zero point need not be exactly 0 as a real number, and division by its norm makes it large.
 _NOT_REAL: Final = frozenset(
     {
         _O.CAST,
@@ -61,6 +62,7 @@ _NOT_REAL: Final = frozenset(
         _O.LESS_EQUAL,
         _O.GREATER,
         _O.GREATER_EQUAL,
+        _O.L2_NORMALIZATION,
     }
 )
 _CONVERSIONS: Final = (_O.QUANTIZE, _O.DEQUANTIZE)
