@@ -74,8 +74,8 @@ class RequestCache(Generic[K, V]):
             most: at least 1.
             most_bytes: see the attributes.
             bind_at: at least 1.
-            end: called without a lock with each value that goes, and not with one that is removed: once, or
-                again with the next call if an exception has come out of it, so twice must be fine.
+            end: called without the lock with each value that is evicted or released, and not with a removed
+                one. If it raises, the next call of this cache calls it with that value again.
         """
         self.most: Final = most
         self.most_bytes: Final = most_bytes

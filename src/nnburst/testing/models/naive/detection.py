@@ -35,7 +35,7 @@ def _suppressed(
     """Pick entries, the best first, each with its score at that time.
 
     NNAPI: GenerateProposals.cpp. Of equal scores the first in the list wins. A pick is swapped with the first
-        remaining entry, and the last remaining entry replaces each entry that is dropped.
+    remaining entry, and the last remaining entry replaces each entry that is dropped.
 
     Args:
         scores: scores by entry.
