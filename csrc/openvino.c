@@ -290,7 +290,8 @@ static bool import(struct nnb_openvino_network *made, const uint8_t *content, ui
     bool done = true;
     pthread_rwlock_wrlock(&core_properties);
     for (uint32_t i = 0; done && i < property_count; i++) {
-        done = went_well(engine.core_set_property(engine.core, device, properties[i].key, properties[i].value), message);
+        const struct nnb_openvino_property *each = &properties[i];
+        done = went_well(engine.core_set_property(engine.core, device, each->key, each->value), message);
     }
     /* TRUST: of this user's drivers, by the seal of the cache file (compilation_cache.py) */
     done = done && went_well(engine.core_import_model(engine.core, (const char *)made->imported, bytes, device,

@@ -13,6 +13,12 @@ from nnburst.serving.options import Tls
 
 logger = logging.getLogger(__name__)
 
+#: Greatest size of a file of tokens, in bytes.
+_MOST_BYTES: Final = 1 << 16
+_BEARER: Final = "bearer "
+#: Least number of characters of a token; shorter ones can be guessed.
+_SHORTEST: Final = 16
+
 #: Inode, size in bytes, and time of change in nanoseconds.
 Stamp: TypeAlias = tuple[int, int, int]
 
@@ -25,13 +31,6 @@ def stamp(file: Path) -> Stamp:
     """
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-#: Greatest size of a file of tokens, in bytes.
-_MOST_BYTES: Final = 1 << 16
-_BEARER: Final = "bearer "
-#: Least number of characters of a token; shorter ones can be guessed.
-_SHORTEST: Final = 16
 
 
 class NotAuthenticated(InvalidArgument):
