@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,17 +25,14 @@ def region_key(name: str) -> str:
     return f"/nnburst_{name}_{os.getpid()}"
 
 
+def forking(supervisor: int) -> list[int]:
+    """Pids of a supervisor's processes that fork fronts: one at most."""
+    return [pid for pid in children(supervisor) if b"nnburst.serving" in command_line(pid)]
+
+
 def fronts(supervisor: int) -> list[int]:
-    """Pids of a supervisor's fronts: the one that serves, and its spare, which is younger."""
-
-    def started(pid: int) -> int:
-        try:
-            return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-        except (FileNotFoundError, ProcessLookupError):
-            return 0  # it has just ended, before any that runs
-
-    found = [pid for pid in children(supervisor) if b"nnburst.serving" in command_line(pid)]
-    return sorted(found, key=started)
+    """Pids of a supervisor's fronts: one at most."""
+    return [front for pid in forking(supervisor) for front in children(pid)]
 
 
 class Served:
@@ -117,16 +113,12 @@ class Served:
         return triton.InferenceServerClient(self.address, **options)
 
     def front(self) -> int:
-        """The pid of the front that serves."""
+        """The pid of the front."""
         return fronts(self.process.pid)[0]
 
-    def wait_for_spare(self) -> int:
-        """Wait for a spare front; its pid."""
-        deadline = time.monotonic() + PATIENCE
-        while len(found := fronts(self.process.pid)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)  # of another process, which does not notify anyone
-        return found[1]
+    def forking(self) -> int:
+        """The pid of the process that forks the front."""
+        return forking(self.process.pid)[0]
 
     def workers(self) -> list[int]:
         """Pids of the workers."""

@@ -102,49 +102,43 @@ def test_execution_that_killed_its_driver_is_unavailable_not_repeated_and_the_ne
         assert len(set(served.workers()) - before) == 1, "one worker took the place of one"
 
 
-@pytest.mark.every_day("False")
-@pytest.mark.parametrize("with_spare", [True, False])
-def test_front_that_was_killed_is_back_and_harms_no_worker_of_others(
-    with_spare: bool, capsys: Any
-) -> None:
+def test_front_that_was_killed_is_back_at_once_and_harms_no_worker_of_others(capsys: Any) -> None:
     took = []
     with Served() as served:
+        forking = served.forking()
+        assert len(os.listdir(f"/proc/{forking}/task")) == 1, "else it could not fork"
         for _ in range(TIMES):
             pid = served.front()
-            spare = served.wait_for_spare() if with_spare else None
             began = time.monotonic()
             os.kill(pid, signal.SIGKILL)
             served.address = served.next_address()
-            assert served.front() == spare if with_spare else served.front() != pid
             goes_on(served)
             took.append(time.monotonic() - began)
-    how = "with a spare" if with_spare else "again at once"
+            assert served.front() != pid
+            assert served.forking() == forking
     with capsys.disabled():
         print(
-            f"\nfront killed {how} x{TIMES}: right again after {sorted(took)[len(took) // 2]:.2f} s,"
+            f"\nfront killed x{TIMES}: right again after {sorted(took)[len(took) // 2]:.2f} s,"
             f" at most {max(took):.2f}"
         )
 
 
-@pytest.mark.campaign
-def test_spare_front_that_was_killed_is_replaced_when_the_front_ends() -> None:
+def test_front_ends_with_the_process_that_forked_it_and_both_are_back() -> None:
     with Served() as served:
-        pid, spare = served.front(), served.wait_for_spare()
-        os.kill(spare, signal.SIGKILL)
-        until(lambda: not is_running(spare))
-        os.kill(pid, signal.SIGKILL)
+        front, forking = served.front(), served.forking()
+        os.kill(forking, signal.SIGKILL)
+        until(lambda: not is_running(front))
         served.address = served.next_address()
         goes_on(served)
-        assert served.front() not in (pid, spare)
+        assert served.forking() != forking
 
 
 def test_all_ends_with_the_supervisor(capsys: Any) -> None:
     took = []
     for _ in range(TIMES):
         with Served() as served:
-            spare = served.wait_for_spare()
-            pids = list(served.children())
-            assert {served.front(), spare, *served.workers()} == set(pids)
+            assert {served.forking(), *served.workers()} == set(served.children())
+            pids = [served.front(), *served.children()]
             served.process.kill()
             took.append(until(lambda pids=pids: not any(map(is_running, pids))))  # type: ignore[misc]
     with capsys.disabled():

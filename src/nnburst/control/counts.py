@@ -16,7 +16,8 @@ BUCKET_ENDS: Final = tuple(2 ** (FIRST_BUCKET_BITS + n) / 1e9 for n in range(BUC
 #: Bytes of an answer and of what it begins with: those of its question.
 MAX_ANSWER: Final = 128 * 1024
 QUESTION_BYTES: Final = 8
-#: The message that a front sends instead of a question when all its ports listen.
+#: Messages instead of a question: a front is being started; all ports of the front listen.
+STARTING: Final = b"start"
 LISTENING: Final = b"listen"
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from nnburst.control.counts import LISTENING
 from nnburst.hal.environment import LOG
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.utils import start_thread
 from nnburst.serving.credentials import Tokens
+from nnburst.serving.forking import ENDING, REFUSED, Forking
 from nnburst.serving.metrics import DriverCounts, metrics_text
 from nnburst.serving.metrics_server import serve_metrics
 from nnburst.serving.models import Models
-from nnburst.serving.options import parse
+from nnburst.serving.options import Options, parse
 from nnburst.serving.queue import Clock
 from nnburst.serving.sources import GivenModels, Repository, Sources
 from nnburst.serving.spans import Spans, otlp_exporter
@@ -48,35 +49,37 @@ class Front(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM, SIGINT or, if supervised, the end of standard input.
 
-    A supervised front waits as a spare until it reads a byte from standard input.
+    A supervised process serves nothing itself: it imports what serving needs, and forks the front, and the
+    next one when a front ends. A fork takes milliseconds, those imports take a second.
     """
     logging.basicConfig(format="nnburst front: %(levelname)s: %(message)s")
-    stopped = threading.Event()
-    word = threading.Event()
-
-    def stop(*_: object) -> None:
-        stopped.set()
-        word.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)  # without a traceback for Ctrl-C during the imports
     try:
         logging.getLogger().setLevel(LOG.read())
         options = parse(argv)
-        if options.supervised:
-            start_thread(threading.Thread(target=_obey_supervisor, args=(word,), daemon=True))
-        else:
-            word.set()
-        make_servers = _import_servers() if options.grpc or options.http else None
-        word.wait()
-        if stopped.is_set():
-            return 0
+        make_servers = _import_servers(options) if options.grpc or options.http else None
+    except (NnburstError, OSError) as error:
+        logger.error("%s", error)  # noqa: TRY400 - the reader needs no traceback
+        return REFUSED
+    driver = DriverCounts(options.counts_fd) if options.counts_fd >= 0 else None
+    if options.supervised:
+        return Forking(lambda: _serve(options, make_servers, driver), driver).run()
+    return _serve(options, make_servers, driver)
+
+
+def _serve(
+    options: Options, make_servers: Callable[..., Front] | None, driver: DriverCounts | None
+) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status of the process."""
+    stopped = threading.Event()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # by all threads: `sigwait` takes them
+    try:
         clock = Clock(_PERIOD)
         sources: list[Sources] = [GivenModels(options.models)]
         if options.repository is not None:
             sources.append(Repository(options.repository))
         models = Models(sources, options, Workers(options.connect), clock)
-        driver = DriverCounts(options.counts_fd) if options.counts_fd >= 0 else None
         with_metrics = options.metrics or options.http_metrics
         text = metrics_text(models, driver) if with_metrics else None
         tokens = Tokens(options.token_file) if options.token_file is not None else None
@@ -93,13 +96,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             servers.start()
     except (NnburstError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the reader needs no traceback
-        return 1
+        return REFUSED
     if servers is not None:
         for protocol, address in servers.addresses.items():
             print(f"{protocol} at {address}", flush=True)  # noqa: T201 - port 0 is any
     if driver is not None:
-        driver.tell_listening()
-    stopped.wait()
+        driver.tell(LISTENING)
+    signal.sigwait(ENDING)
+    stopped.set()
     if servers is not None:
         servers.close(options.drain)
     if spans is not None:
@@ -114,18 +118,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _import_servers() -> Callable[..., Front]:
-    """Import the class of the servers; its libraries are not needed for metrics alone."""
+def _import_servers(options: Options) -> Callable[..., Front]:
+    """Import the class of the servers, whose libraries are not needed for metrics alone."""
     from nnburst.serving.servers import Servers
 
+    if options.http:
+        import nnburst.serving.http_server  # noqa: F401 - for the processes that are forked
     return Servers
-
-
-def _obey_supervisor(word: threading.Event) -> None:
-    """Read standard input: a byte starts serving; its end shows that the supervisor has ended."""
-    while os.read(sys.stdin.fileno(), 4096):
-        word.set()
-    os._exit(1)
 
 
 def _follow(models: Models, stopped: threading.Event) -> None:

@@ -20,7 +20,6 @@ import msgspec
 
 from nnburst.control.counts import (
     BUCKET_ENDS,
-    LISTENING,
     MAX_ANSWER,
     QUESTION_BYTES,
     ModelCounts,
@@ -43,10 +42,11 @@ class DriverCounts:
         self._socket = socket.socket(fileno=fd)
         self._lock = threading.Lock()
 
-    def tell_listening(self) -> None:
-        """Tell the supervisor that all ports listen."""
+    def tell(self, news: bytes) -> None:
+        """Tell the supervisor `STARTING` or `LISTENING`."""
         with self._lock, contextlib.suppress(OSError):  # the supervisor is ending
-            self._socket.send(LISTENING)
+            self._socket.settimeout(_PATIENCE)
+            self._socket.send(news)
 
     def ask(self) -> ServiceCounts | None:
         """Ask for all present counters; None if the supervisor does not answer in time."""

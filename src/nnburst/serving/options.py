@@ -62,7 +62,7 @@ class Options:
         drain: seconds that requests under way have when the front ends.
         repository: a folder of models in Triton's layout; None without one.
         model_control: "none", "poll" (the folder is followed) or "explicit" (callers load and unload).
-        supervised: whether a byte of standard input starts serving, and its end ends this process.
+        supervised: whether this process forks the front and ends with its standard input.
         counts_fd: socket for asking the supervisor for its counters; -1 without a supervisor.
     """
 
@@ -363,7 +363,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--supervised",
         action="store_true",
-        help="serve after a byte of standard input, end with it",
+        help="fork the process that serves; end with standard input",
     )
     parser.add_argument("--counts-fd", type=int, default=-1, help="socket to the supervisor")
     parser.add_argument("--any-user", action="store_true", help="serve other users, too")

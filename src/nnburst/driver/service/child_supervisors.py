@@ -1,14 +1,13 @@
 """Keeps the front process, and the processes for weights or for the device, running beside the workers.
 
-A front is a client like any other, so its end harms no worker; a spare front then replaces it. A front is
-started by its module's name, imports its modules, and waits until it may serve: for a byte on its standard
-input. Fronts end with the supervisor, because that pipe ends with it.
+A front is a client like any other, so its end harms no worker. The process that forks it is started by its
+module's name and forks the next front when one ends. Both end with the supervisor: that process's standard
+input is a pipe that ends with it, and the front ends with that process.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import subprocess
 import time
@@ -19,7 +18,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from nnburst.control.counts import LISTENING, QUESTION_BYTES, ServiceCounts
+from nnburst.control.counts import LISTENING, QUESTION_BYTES, STARTING, ServiceCounts
 from nnburst.driver.executors import find_executor
 from nnburst.driver.owner_server import USER_BYTES, own_device
 from nnburst.driver.weights_server import OWNER_BYTES, keep_weights
@@ -30,22 +29,20 @@ from nnburst.hal.utils import inherited_environment, python_command
 logger = logging.getLogger(__name__)
 
 _MODULE: Final = "nnburst.serving"
-#: Exit status of a front that cannot serve, for example because its address is in use.
+#: Exit status of a process of fronts that has no use for its options.
 _REFUSED: Final = 1
-#: Seconds before a front is restarted; doubled after each front that could not serve.
+#: Seconds before the process of fronts is restarted; doubled after each one that ended at once.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
 #: Seconds that a process must have run to count as one that could serve.
 _SETTLED: Final = 0.5
-#: Seconds between the start of service by a front and the start of its spare, which would compete for a core.
-_SPARE_AFTER: Final = 1.0
 
 
 class FrontSupervisor:
-    """Runs one front process and its spare, and restarts them after pauses.
+    """Runs the process that forks the front, and restarts it after pauses.
 
     Attributes:
-        questions: readable when the front asks for the counts; then call `answer`.
+        questions: readable when the front has news or asks for the counts; then call `answer`.
         restarts: number of restarts of the front.
     """
 
@@ -59,42 +56,33 @@ class FrontSupervisor:
         #: Seconds that a front has to end: its time for open requests, and one more.
         self._grace = 1.0 + (float(words[words.index("--drain") + 1]) if "--drain" in words else 0)
         self._command = python_command("-m", _MODULE, "--connect", str(address), "--supervised")
-        self.questions, self._fronts = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.questions, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.restarts = -1
-        self._command += ["--counts-fd", str(self._fronts.fileno()), *words]
-        self._front: _Front | None = None
-        self._spare: _Front | None = None
+        self._command += ["--counts-fd", str(self._theirs.fileno()), *words]
+        self._process: subprocess.Popen[bytes] | None = None
         self._pause = _FIRST_PAUSE
-        #: The times at which the front began to serve, the next front is due, and the next spare is due.
-        self._serves_since = self._due = self._spare_due = 0.0
+        #: The time at which the process was started, and the time at which the next one is due.
+        self._started = self._due = 0.0
 
     @property
     def patience(self) -> float | None:
         """Seconds until `tend` must be called although no signal comes; None for never."""
-        if self._front is None:
-            return max(0.0, self._due - time.monotonic())
-        return None if self._spare is not None else max(0.0, self._spare_due - time.monotonic())
+        return None if self._process is not None else max(0.0, self._due - time.monotonic())
 
     def tend(self) -> None:
-        """Start front and spare if they are due; handle their ends."""
+        """Start the process if that is due; handle its end."""
         now = time.monotonic()
-        if self._spare is not None and (code := self._spare.poll()) is not None:
-            self._spare = None
-            self._spare_due = now + _LONGEST_PAUSE
-            logger.warning(
-                "the spare front ended with %d, the next starts in %.0f s", code, _LONGEST_PAUSE
-            )
-        if self._front is not None and (code := self._front.poll()) is not None:
-            self._front = None
-            failed = code == _REFUSED or now - self._serves_since < _SETTLED
+        if self._process is not None and (code := self._process.poll()) is not None:
+            self._close_pipe()
+            self._process = None
+            failed = code == _REFUSED or now - self._started < _SETTLED
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if failed else _FIRST_PAUSE
             self._due = now + self._pause
-            logger.warning("the front ended with %d, it starts again in %.2f s", code, self._pause)
-        if self._front is None and now >= self._due:
-            self._serve(now)
-        if self._front is not None and self._spare is None and now >= self._spare_due:
-            self._spare = self._start()
-            self._spare_due = now + _LONGEST_PAUSE  # if the start failed
+            logger.warning(
+                "the process of fronts ended with %d, it starts again in %.2f s", code, self._pause
+            )
+        if self._process is None and now >= self._due:
+            self._start(now)
 
     def answer(self, counts: Callable[[], ServiceCounts]) -> bool:
         """Answer a question of the front, without waiting; True if it reported listening ports instead."""
@@ -102,6 +90,9 @@ class FrontSupervisor:
             question = self.questions.recv(QUESTION_BYTES, socket.MSG_DONTWAIT)
             if question == LISTENING:
                 return True
+            if question == STARTING:
+                self.restarts += 1
+                return False
             answer = question + msgspec.msgpack.encode(counts())
             self.questions.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError:
@@ -109,88 +100,40 @@ class FrontSupervisor:
         return False
 
     def abandon_in_child(self) -> None:
-        """Close this end of the pipes and the sockets for questions, in a forked worker."""
-        for front in filter(None, (self._front, self._spare)):
-            front.close_pipe()
+        """Close this end of the pipe and the sockets for questions, in a forked worker."""
+        self._close_pipe()
         self.questions.close()
-        self._fronts.close()
+        self._theirs.close()
 
     def close(self) -> None:
-        """Ask both processes to end; kill one that does not end in time."""
-        fronts = [front for front in (self._front, self._spare) if front is not None]
-        for front in fronts:
-            front.ask_to_end()
-        for front in fronts:
-            front.close(self._grace)
+        """Ask the processes to end; kill them if they do not end in time."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(self._grace)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(1.0)
+            self._close_pipe()
         self.questions.close()
-        self._fronts.close()
+        self._theirs.close()
 
-    def _serve(self, now: float) -> None:
-        """Let the spare serve, or a front that is started now."""
-        self._front, self._spare = self._spare or self._start(), None
-        if self._front is None:
-            self._due = now + self._pause
-            return
-        self._front.serve()
-        self.restarts += 1
-        self._serves_since = now
-        self._spare_due = now + _SPARE_AFTER
-
-    def _start(self) -> _Front | None:
+    def _start(self, now: float) -> None:
+        self._started = now
         try:
-            return _Front(self._command, self._fronts.fileno())
+            self._process = subprocess.Popen(  # noqa: S603
+                self._command,
+                stdin=subprocess.PIPE,
+                pass_fds=[self._theirs.fileno()],
+                env=inherited_environment(),
+            )
         except OSError as error:
             logger.warning("cannot start a front, trying again: %s", error)
-            return None
+            self._due = now + self._pause
 
-
-class _Front:
-    """A front process, which imports its modules and then waits until `serve` is called."""
-
-    def __init__(self, command: Sequence[str], questions: int) -> None:
-        """Start the process.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-        self._process = subprocess.Popen(  # noqa: S603
-            command,
-            stdin=subprocess.PIPE,
-            pass_fds=[questions],
-            env=inherited_environment(),
-        )
-
-    def serve(self) -> None:
-        """Let the process serve; if it has ended already, `poll` reports that."""
-        assert self._process.stdin is not None
-        try:
-            os.write(self._process.stdin.fileno(), b"s")
-        except BrokenPipeError:
-            pass  # it has ended
-
-    def poll(self) -> int | None:
-        """The exit code of the process; None while it runs."""
-        code = self._process.poll()
-        if code is not None:
-            self.close_pipe()
-        return code
-
-    def ask_to_end(self) -> None:
-        """Ask the process to end."""
-        self._process.terminate()
-
-    def close(self, seconds: float) -> None:
-        """Wait up to `seconds` for the end of the process; then kill it."""
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(1.0)
-        self.close_pipe()
-
-    def close_pipe(self) -> None:
+    def _close_pipe(self) -> None:
         """Close this end of the process's standard input, which ends the process."""
-        if self._process.stdin is not None:
+        if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
 
