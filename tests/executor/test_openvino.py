@@ -112,6 +112,18 @@ def test_local_response_normalization_is_left_to_another_executor() -> None:
     assert computed(openvino(), model, [given])[0].tobytes() == expected.tobytes()
 
 
+def test_topk_is_left_to_another_executor_since_equal_elements_come_in_any_order() -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (1031,))
+    y, at = builder.output(F32, (700,)), builder.output(OperandType.TENSOR_INT32, (700,))
+    builder.operation(OperationType.TOPK_V2, [x, builder.scalar(700)], [y, at])
+    model = builder.build()
+    assert openvino().supported(model) == [False]
+    given = np.zeros(1031, np.float32)
+    taken = [result.tobytes() for result in computed(openvino(), model, [given])]
+    assert taken == [result.tobytes() for result in computed(reference(), model, [given])]
+
+
 @pytest.mark.parametrize(("width", "is_claimed"), [(256, True), (1031, False)])
 def test_images_so_wide_that_their_places_are_off_are_left_to_another_executor(
     width: int, is_claimed: bool

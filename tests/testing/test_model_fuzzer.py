@@ -252,3 +252,46 @@ def test_driver_is_not_sent_the_special_models_that_it_does_not_support(
         report = fuzz(device, [relu])
     assert report.failures == []
     assert report.total
+
+
+_CLOCKLESS = """
+from dataclasses import dataclass
+import msgspec
+from nnburst.executor.base import Execution, Prepared
+from nnburst.executor.reference.executor import ReferenceExecutor
+from nnburst.hal.limits import NO_TIMING
+
+class Clockless(ReferenceExecutor):
+    def prepare(self, *arguments):
+        return Model(super().prepare(*arguments))
+
+class Model(Prepared):
+    def __init__(self, inner):
+        self.inner = inner
+
+    def bind(self, *arguments):
+        return Run(self.inner.bind(*arguments))
+
+    def close(self):
+        self.inner.close()
+
+class Run(Execution):
+    def __init__(self, inner):
+        self.inner = inner
+
+    def run(self, *arguments):
+        return msgspec.structs.replace(self.inner.run(*arguments), device_ns=NO_TIMING)
+
+    def close(self):
+        self.inner.close()
+"""
+
+
+def test_time_that_a_device_does_not_have_is_no_failure(
+    make_module: Callable[[str, str], None],
+) -> None:
+    make_module("clockless", _CLOCKLESS)
+    with nnburst.launch("clockless:Clockless") as device:
+        report = fuzz(device, [chain()], FuzzSelection("VR[49]"))
+    assert report.failures == []
+    assert report.total

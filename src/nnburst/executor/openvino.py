@@ -59,8 +59,9 @@ _OPTIONS: Final[dict[str, Variable[Any]]] = {
     "threads": OPENVINO_THREADS,
     "profile": OPENVINO_PROFILE,
 }
-#: Operations that the engine computes wrongly: its LRN sums another window than the graph's.
-_WRONG: Final = frozenset({OperationType.LOCAL_RESPONSE_NORMALIZATION})
+#: Operations that the engine computes wrongly: its LRN sums another window than the graph's, and its TopK
+#: takes equal elements in an order that depends on the machine.
+_WRONG: Final = frozenset({OperationType.LOCAL_RESPONSE_NORMALIZATION, OperationType.TOPK_V2})
 #: Operations that the engine does not fold if image and filter are constant. It runs them once, and a later
 #: operation, such as the sum with a bias, may overwrite that result: each run then starts from the one
 #: before.

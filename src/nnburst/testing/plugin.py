@@ -174,7 +174,8 @@ class Recorder:
         if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
             reason = str(report.longrepr[2]).removeprefix("Skipped: ")
         elif report.outcome == "failed":
-            reason = report.longreprtext.strip().rpartition("\nE ")[2].partition("\n")[0]
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = (report.longreprtext if crash is None else crash.message).partition("\n")[0]
         self._checks.append(CheckResult(Path(where).stem, name, report.outcome, reason))
 
     def pytest_sessionfinish(self) -> None:

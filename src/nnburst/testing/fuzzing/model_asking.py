@@ -292,7 +292,7 @@ def _fenced_answer(target: Target, fenced: Fenced, fence: Fds) -> Answer:
     about = GetExecutionInfo(fenced.handle)
     info, _ = connection.call(about, ExecutionInfo, timeout=_TIMEOUT)
     connection.call(Release(fenced.handle), Nothing, timeout=_TIMEOUT)
-    return Answer(info.status, info.launched[0] != UINT64_MAX, ())
+    return Answer(info.status, info.launched[1] != UINT64_MAX, ())
 
 
 def execute_reusable(target: Target, prepared: PreparedModel, *, fenced: bool) -> Ask:
