@@ -39,6 +39,7 @@ from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.conformance.vectors import Vector, build
 from nnburst.testing.models.random_graphs.builder import TEMPLATES
+from nnburst.testing.models.small_models import missing_row
 
 #: Cases of each operation over memory that changes, and how many are drawn until as many are claimed.
 CASES: Final = 2
@@ -122,6 +123,18 @@ def test_topk_is_left_to_another_executor_since_equal_elements_come_in_any_order
     given = np.zeros(1031, np.float32)
     taken = [result.tobytes() for result in computed(openvino(), model, [given])]
     assert taken == [result.tobytes() for result in computed(reference(), model, [given])]
+
+
+def test_indices_that_come_with_requests_are_left_to_an_executor_that_checks_them() -> None:
+    assert openvino().supported(missing_row().model) == [False]
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (3, 2)), builder.output(F32, (2, 2))
+    at = builder.constant(OperandType.TENSOR_INT32, np.array([2, 0], np.int32))
+    builder.operation(OperationType.GATHER, [x, builder.scalar(0), at], [y])
+    model = builder.build()
+    assert openvino().supported(model) == [True]
+    given = np.arange(6, dtype=np.float32).reshape(3, 2)
+    assert computed(openvino(), model, [given])[0].tolist() == [[4, 5], [0, 1]]
 
 
 @pytest.mark.parametrize(("width", "is_claimed"), [(256, True), (1031, False)])
