@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
-import nnburst
 from capi.interface import CInterface
 from nnburst.capi import entry, installed
 from nnburst.hal.types import OperandPerformance, PerformanceInfo
 from nnburst.runtime import Execution, Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
+from shared_drivers import connect_to
 
 #: Compiles a source text with a compiler of this name; the program.
 Compile: TypeAlias = Callable[..., Path]
@@ -120,7 +120,7 @@ def c(monkeypatch: pytest.MonkeyPatch) -> Iterator[CInterface]:
     """The library over one reference driver that costs less than the CPU."""
     if not installed.LIBRARY.is_file():
         pytest.skip(f"no {installed.LIBRARY}: this nnburst was built without")
-    driver = DriverDevice(lambda: nnburst.launch("reference"))
+    driver = DriverDevice(lambda: connect_to("reference"))
     half = PerformanceInfo(0.5, 0.5)
     cheap = msgspec.structs.replace(
         driver.capabilities,

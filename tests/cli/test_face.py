@@ -30,6 +30,7 @@ from nnburst.cli.run import summary
 from nnburst.hal.environment import variables
 from nnburst.hal.model import Operand
 from nnburst.testing.models.network_file import from_picture, takes_picture
+from shared_drivers import connect_to
 
 PATIENCE = 60
 
@@ -358,7 +359,7 @@ def test_models_print_in_a_line_of_at_most_200_characters() -> None:
     builder.operation(nnburst.OperationType.RELU, [x], [out])
     made = builder.build()
     shown = [repr(made), repr(nnburst.ImportedModel(made, description="x" * 1000))]
-    with nnburst.launch("reference") as device, device.prepare(made) as prepared:
+    with connect_to("reference") as device, device.prepare(made) as prepared:
         shown += [repr(device), repr(prepared)]
         with prepared.open_burst() as burst:
             shown += [repr(burst), repr(burst.bind()), repr(burst.function())]

@@ -10,6 +10,7 @@ import pytest
 import nnburst
 from client.burst_helpers import copy_model
 from nnburst import Device, Model, ModelBuilder, OperandType, OperationType, PreparedModel
+from shared_drivers import connect_to
 
 
 def add_model(
@@ -30,7 +31,7 @@ def add_model(
 @pytest.fixture(scope="session")
 def device() -> Iterator[Device]:
     """A driver that computes, shared by tests that do not end it."""
-    with nnburst.launch("reference") as launched:
+    with connect_to("reference") as launched:
         yield launched
 
 
@@ -44,7 +45,7 @@ def own_device() -> Iterator[Device]:
 @pytest.fixture(scope="module")
 def still() -> Iterator[Device]:
     """A driver that tests may stop and continue."""
-    with nnburst.launch("reference") as launched:
+    with connect_to("reference") as launched:
         yield launched
 
 

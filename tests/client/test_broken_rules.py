@@ -17,6 +17,7 @@ from nnburst.client.session.recovery import Recovery
 from nnburst.control import connection
 from nnburst.control.channel import ProtocolError
 from nnburst.control.messages import Nothing, Ping
+from shared_drivers import connect_to
 from waiting import wait_for
 
 X = [np.ones((2, 3), np.float32)] * 2
@@ -37,7 +38,7 @@ def break_the_rules(device: Device) -> None:
 def test_everything_of_a_driver_that_broke_the_rules_closes(
     make_model: Callable[..., nnburst.Model],
 ) -> None:
-    with nnburst.launch("null") as device:
+    with connect_to("null") as device:
         prepared = device.prepare(make_model())
         objects = [
             prepared.open_burst(),
@@ -54,7 +55,7 @@ def test_everything_of_a_driver_that_broke_the_rules_closes(
 def test_a_driver_that_broke_the_rules_is_replaced(
     make_model: Callable[..., nnburst.Model],
 ) -> None:
-    with nnburst.launch("null", recover=True) as device:
+    with connect_to("null", recover=True) as device:
         bound = device.prepare(make_model()).open_burst().bind()
         bound.run()
         break_the_rules(device)
@@ -65,7 +66,7 @@ def test_a_driver_that_broke_the_rules_is_replaced(
 def test_what_a_closed_recovering_device_made_is_closed(
     make_model: Callable[..., nnburst.Model],
 ) -> None:
-    with nnburst.launch("null", recover=True) as device:
+    with connect_to("null", recover=True) as device:
         prepared = device.prepare(make_model())
         bound = prepared.open_burst().bind()
 

@@ -13,6 +13,7 @@ import nnburst
 from descriptors import descriptors
 from nnburst import Closed, Device, InvalidArgument, Model, PreparedModel
 from nnburst.client.burst.interface import Burst
+from shared_drivers import connect_to
 
 A = np.zeros((2, 3), np.float32)
 
@@ -203,7 +204,7 @@ def test_closed_burst_refuses_calls(prepared: PreparedModel) -> None:
 
 
 def test_burst_of_a_closed_device_refuses_calls(make_model: Callable[..., Model]) -> None:
-    device = nnburst.launch("null")
+    device = connect_to("null")
     burst = device.prepare(make_model()).open_burst()
     bound = burst.bind()
     device.close()
@@ -231,7 +232,7 @@ def test_open_shape_without_room_is_refused(
 def test_a_burst_that_a_closed_device_refuses_leaves_no_descriptor(
     make_model: Callable[..., Model],
 ) -> None:
-    device = nnburst.launch("null")
+    device = connect_to("null")
     prepared = device.prepare(make_model())
     device.close()
     before = descriptors()

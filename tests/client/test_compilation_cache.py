@@ -41,6 +41,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.types import NO_CACHE_TOKEN
+from shared_drivers import connect_to
 
 STRICT = environment.STRICT_TIMING.read()
 needs_litert = pytest.mark.skipif(
@@ -73,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def caching(tmp_path: Path) -> Iterator[Device]:
     """A driver that computes and may be killed."""
-    with nnburst.launch("reference") as launched:
+    with connect_to("reference") as launched:
         yield launched
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from importer.onnx.graphs import Array, TensorProto, helper, model, node
+from shared_drivers import connect_to
 
 pytest.importorskip("onnxruntime", reason="the engine")
 
@@ -92,7 +93,7 @@ def in_process(content: bytes, values: list[Array]) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[nnburst.Device]:
-    with nnburst.launch("onnxruntime") as made:
+    with connect_to("onnxruntime") as made:
         yield made
 
 
@@ -190,7 +191,7 @@ def being_true() -> nnburst.Model:
 @pytest.mark.parametrize("executor", ["reference", "litert", "onnxruntime"])
 def test_bytes_other_than_0_and_1_count_as_true_wherever_they_lie(executor: str) -> None:
     with (
-        nnburst.launch(executor) as device,
+        connect_to(executor) as device,
         device.prepare(being_true()) as prepared,
         prepared.open_burst() as burst,
         device.allocate(64) as memory,
@@ -257,7 +258,7 @@ def test_what_a_driver_writes_for_truth_becomes_0_or_1_before_a_caller_sees_it(
 
 
 def test_an_array_of_bytes_is_still_taken_for_truth_and_any_other_is_refused() -> None:
-    with nnburst.launch("reference") as device, device.prepare(inverting()) as prepared:
+    with connect_to("reference") as device, device.prepare(inverting()) as prepared:
         assert [p.dtype for p in (*prepared.inputs, *prepared.outputs)] == 2 * [np.dtype(np.bool_)]
         (y,) = prepared.execute([np.array([0, 3], np.uint8)]).outputs
         assert y is not None

@@ -19,6 +19,7 @@ import nnburst
 from client.burst_helpers import SUM, State, accumulating
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
+from shared_drivers import connect_to
 
 PATIENCE = 60.0
 ONES = np.ones(2, np.float32)
@@ -44,10 +45,10 @@ class Roads:
 @pytest.fixture(scope="module")
 def roads() -> Iterator[Roads]:
     with ExitStack() as stack:
-        plain = stack.enter_context(nnburst.launch("reference"))
-        recovering = stack.enter_context(nnburst.launch("reference", recover=True))
+        plain = stack.enter_context(connect_to("reference"))
+        recovering = stack.enter_context(connect_to("reference", recover=True))
         on_cpu = stack.enter_context(nnburst.compile(accumulating(), ["nnapi-reference"]))
-        driver = DriverDevice(lambda: nnburst.launch("reference"), name="reference")
+        driver = DriverDevice(lambda: connect_to("reference"), name="reference")
         manager = stack.enter_context(Manager([driver]))
         on_driver = nnburst.compile(accumulating(), ["reference"], manager=manager)
         stack.enter_context(on_driver)

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import nnburst
 from nnburst import Closed, DeadObject, Device, Model, PreparedModel, Priority
 from nnburst.client.burst.burst import RingBurst
 from nnburst.client.session import own_bursts as module
 from nnburst.client.session.gate import entries, leave
 from nnburst.client.session.own_bursts import ThreadBursts
+from shared_drivers import connect_to
 from waiting import wait_for
 
 PATIENCE = 60.0
@@ -48,7 +48,7 @@ def own_bursts(device: Device) -> int:
 @pytest.fixture
 def device() -> Iterator[Device]:
     """A driver of the test's own."""
-    with nnburst.launch(executor="reference") as launched:
+    with connect_to("reference") as launched:
         yield launched
 
 
@@ -174,7 +174,7 @@ def test_closed_model_and_dead_driver_are_noticed_over_a_burst_too(
 
 
 def test_model_that_is_made_again_gets_other_bursts(make_model: Callable[..., Model]) -> None:
-    with nnburst.launch(executor="reference", recover=True) as device:
+    with connect_to("reference", recover=True) as device:
         prepared = device.prepare(make_model())
         warm_up(prepared)
         os.kill(device.pid, signal.SIGKILL)

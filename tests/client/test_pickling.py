@@ -15,6 +15,7 @@ import nnburst
 import nnburst.hal
 from nnburst import OperandType, OperationType
 from nnburst.client.hal import create_reusable_execution
+from shared_drivers import connect_to
 
 X = np.arange(4, dtype=np.float32).reshape(1, 4)
 
@@ -31,12 +32,12 @@ def model() -> nnburst.Model:
 def handles() -> Iterator[dict[str, Any]]:
     """One of each handle."""
     with ExitStack() as stack:
-        device = stack.enter_context(nnburst.launch("reference"))
+        device = stack.enter_context(connect_to("reference"))
         prepared = stack.enter_context(device.prepare(model()))
         burst = stack.enter_context(prepared.open_burst())
         compiled = stack.enter_context(nnburst.compile(model(), devices=["nnapi-reference"]))
         compiled_burst = stack.enter_context(compiled.open_burst())
-        recovering = stack.enter_context(nnburst.launch("null", recover=True))
+        recovering = stack.enter_context(connect_to("null", recover=True))
         recovering_burst = stack.enter_context(recovering.prepare(model()).open_burst())
         bound = burst.bind()
         yield {

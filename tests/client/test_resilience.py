@@ -22,6 +22,7 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model
 from nnburst.hal.types import Capabilities, PerformanceInfo
+from shared_drivers import connect_to
 from waiting import wait_for
 
 F32 = OperandType.TENSOR_FLOAT32
@@ -46,7 +47,7 @@ def kill(device: Device) -> None:
 
 @pytest.fixture
 def device() -> Iterator[Device]:
-    with nnburst.launch("reference", recover=True) as recovering:
+    with connect_to("reference", recover=True) as recovering:
         yield recovering
 
 
@@ -234,7 +235,7 @@ def _different(change: Callable[[Device], None]) -> tuple[Device, Any]:
     launched: list[Device] = []
 
     def connect() -> Device:
-        found = nnburst.launch("reference")
+        found = connect_to("reference")
         if launched:
             change(found)
         launched.append(found)
@@ -290,9 +291,9 @@ def test_a_device_with_another_description_is_refused(
 
 def test_a_service_that_is_not_back_yet_is_asked_again_at_the_next_call() -> None:
     answers: list[Callable[[], Device]] = [
-        lambda: nnburst.launch("reference"),
+        lambda: connect_to("reference"),
         lambda: nnburst.connect("nobody.serves.this"),
-        lambda: nnburst.launch("reference"),
+        lambda: connect_to("reference"),
     ]
     with recovering_device(lambda: answers.pop(0)(), "wait") as device:
         prepared = device.prepare(model())
@@ -321,7 +322,7 @@ def test_calls_end_in_time_while_the_next_driver_does_not_come() -> None:
     def make() -> Device:
         if made:
             assert go_on.wait(60)
-        made.append(nnburst.launch("reference"))
+        made.append(connect_to("reference"))
         return made[-1]
 
     with (

@@ -19,6 +19,7 @@ from nnburst.driver.served_models import engine_of_all
 from nnburst.hal.model import ExtensionNameAndPrefix
 from nnburst.hal.utils import chosen_executor
 from serving.networks import both
+from shared_drivers import connect_to
 
 NETWORKS = [f"{name}=serving.networks:{name}" for name in ("add", "both", "accumulate")]
 
@@ -56,7 +57,7 @@ def test_network_that_is_not_served_is_refused_with_those_that_are(service: Serv
             device.model("add", 2)
         with pytest.raises(InvalidArgument, match="version: -1"):
             device.model("add", -1)
-    with nnburst.launch("reference") as launched:
+    with connect_to("reference") as launched:
         assert launched.models() == []
         with pytest.raises(InvalidArgument, match="expected one of: none"):
             launched.model("add")

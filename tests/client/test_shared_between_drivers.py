@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-import nnburst
 from nnburst import Device, Model
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.model import DataLocation, MemoryPool, Operand
+from shared_drivers import connect_to
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -18,7 +18,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 @pytest.fixture(scope="module")
 def other() -> Iterator[Device]:
     """A second driver that computes."""
-    with nnburst.launch("reference") as launched:
+    with connect_to("reference") as launched:
         yield launched
 
 
@@ -69,7 +69,7 @@ def test_constants_of_one_pool_serve_models_in_two_drivers(
 def test_pool_outlives_the_driver_that_it_was_made_through(
     device: Device, make_model: Callable[..., Model]
 ) -> None:
-    with nnburst.launch("null") as gone:
+    with connect_to("null") as gone:
         x = gone.allocate(24).array(np.float32, (2, 3))
     x[...] = X
     with device.prepare(make_model()) as prepared:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-import nnburst
 from client.conftest import add_model
 from nnburst.client.burst.core import MAX_BACKLOG, SlotReleaser, SlotTable
 from nnburst.hal.errors import DeadObject, MissedDeadline
 from nnburst.testing.faults.footprint import footprint
+from shared_drivers import connect_to
 from waiting import wait_for
 
 HANG = 30.0
@@ -79,7 +79,7 @@ def test_dead_driver_keeps_no_new_pool_waiting() -> None:
 
 
 def test_driver_holds_few_pools_of_a_client_that_closes_them_at_once() -> None:
-    with nnburst.launch("null") as device, device.prepare(add_model()) as prepared:
+    with connect_to("null") as device, device.prepare(add_model()) as prepared:
         shapes = [parameter.dimensions for parameter in (*prepared.inputs, *prepared.outputs)]
         with prepared.open_burst() as burst:
             before, most = footprint(device.pid).memfds, 0

@@ -8,11 +8,12 @@ import pytest
 
 import nnburst
 from client.burst_helpers import SUM, State, accumulating
+from shared_drivers import connect_to
 
 
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[nnburst.PreparedModel]:
-    with nnburst.launch("reference") as device, device.prepare(accumulating()) as prepared:
+    with connect_to("reference") as device, device.prepare(accumulating()) as prepared:
         yield prepared
 
 

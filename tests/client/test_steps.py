@@ -14,7 +14,6 @@ from types import FrameType
 import numpy as np
 import pytest
 
-import nnburst
 from client.burst_helpers import standing_still
 from nnburst import BurstBusy, Closed, DeadObject, Device, ExecutionResult, Memory, MissedDeadline
 from nnburst._native import ffi, lib
@@ -24,6 +23,7 @@ from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
+from shared_drivers import connect_to
 from waiting import wait_for
 
 X = np.array([1.0, 2.0, 3.0], np.float32)
@@ -65,7 +65,7 @@ class Chain:
 
 @pytest.fixture(scope="module")
 def devices() -> Iterator[list[Device]]:
-    made = [nnburst.launch("reference") for _ in range(2)]
+    made = [connect_to("reference") for _ in range(2)]
     yield made
     for device in made:
         device.close()
@@ -235,7 +235,7 @@ def test_a_gate_lets_one_holder_in_and_only_that_one_opens_it() -> None:
 
 
 def test_a_dead_driver_is_reported_with_its_step(bursts: list[Burst]) -> None:
-    device = nnburst.launch("reference")
+    device = connect_to("reference")
     with device, device.prepare(doubling()) as prepared, prepared.open_burst() as mortal:
         chain = Chain([bursts[0], mortal])
         chain.run()

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import nnburst
 from nnburst import Closed, Device, NnburstError, PreparedModel
 from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo, Ping, Release
 from nnburst.fmq.shared_memory import SharedMemory
@@ -21,6 +20,7 @@ from nnburst.hal.extensions import extension_code
 from nnburst.hal.model import ExtensionNameAndPrefix, Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.types import BufferDesc, BufferRole
+from shared_drivers import connect_to
 
 NONE = ErrorStatus.NONE
 EXPECTED = {
@@ -182,7 +182,7 @@ class Racer:
 
 
 def test_threads_that_race_for_buffers_get_answers_and_the_driver_lives() -> None:
-    with nnburst.launch("reference") as device, device.prepare(any_length()) as model:
+    with connect_to("reference") as device, device.prepare(any_length()) as model:
         uses = [(model, 0)]
         buffers: list[Any] = [device.allocate_buffer(uses, uses) for _ in range(3)]
         racers = [Racer(device, model, number) for number in range(4)]

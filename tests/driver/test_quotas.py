@@ -43,6 +43,7 @@ from nnburst.hal.errors import ResourceExhausted
 from nnburst.hal.model import Model
 from nnburst.hal.types import BufferDesc, BufferRole
 from nnburst.serialize import REQUEST_DATUM, RESULT_DATUM
+from shared_drivers import connect_to
 
 PERSISTENT = ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
 TRANSIENT = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
@@ -68,7 +69,7 @@ def test_memory_beyond_the_quota_is_a_memory_error() -> None:
 
 
 def test_worker_is_limited() -> None:
-    with nnburst.launch("null") as device:
+    with connect_to("null") as device:
         lines = Path(f"/proc/{device.pid}/limits").read_text().splitlines()
     (data,) = (line for line in lines if line.startswith("Max data size"))
     assert int(data.split()[3]) < 2 * memory_quota()
@@ -76,7 +77,7 @@ def test_worker_is_limited() -> None:
 
 def test_worker_may_open_enough_files_for_its_quotas() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with nnburst.launch("null") as device:
+    with connect_to("null") as device:
         lines = Path(f"/proc/{device.pid}/limits").read_text().splitlines()
     (files,) = (line for line in lines if line.startswith("Max open files"))
     assert int(files.split()[3]) == hard
@@ -216,7 +217,7 @@ def test_pool_of_more_than_the_machine_has_is_refused_and_the_driver_goes_on(
     model: Model,
 ) -> None:
     ones = np.ones((2, 3), np.float32)
-    with nnburst.launch("reference") as device, device.prepare(model) as prepared:
+    with connect_to("reference") as device, device.prepare(model) as prepared:
         with device.allocate(machine_memory() + 4096) as memory:
             far = memory.array(np.float32, (2, 3))
             with pytest.raises(ResourceExhausted, match="bytes of pools"):
@@ -226,7 +227,7 @@ def test_pool_of_more_than_the_machine_has_is_refused_and_the_driver_goes_on(
 
 def test_bursts_beyond_the_quota_are_refused_and_the_others_work(model: Model) -> None:
     ones = np.ones((2, 3), np.float32)
-    with nnburst.launch("reference") as device, device.prepare(model) as prepared:
+    with connect_to("reference") as device, device.prepare(model) as prepared:
         bursts = [prepared.open_burst(channel_length=64, spin_window=0) for _ in range(MAX_BURSTS)]
         with pytest.raises(ResourceExhausted, match="256 objects of class") as caught:
             prepared.open_burst()
@@ -270,7 +271,7 @@ def test_buffer_larger_than_the_quota_is_refused(raw: Any) -> None:
 
 def test_fences_beyond_the_quota_are_refused_and_those_within_still_signal(model: Model) -> None:
     ones = np.ones((2, 3), np.float32)
-    with nnburst.launch("reference") as device, device.prepare(model) as prepared:
+    with connect_to("reference") as device, device.prepare(model) as prepared:
         start, signaller = SyncFence.create()
         waiting: list[FencedExecution] = []
         with start:

@@ -22,6 +22,7 @@ from nnburst.hal.model import ExtensionNameAndPrefix, ExtensionParams, Model
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.partitioning.run import uniform
+from shared_drivers import connect_to
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fibonacci"
 NAME = "com.example.fibonacci"
@@ -182,7 +183,7 @@ def test_a_prefix_that_the_model_does_not_declare_is_refused(device: Device) -> 
 
 def test_a_driver_without_the_extension_does_not_support_it() -> None:
     model = quantized(extension.Quantization(1.0, 0).pack())
-    with nnburst.launch("reference") as plain:
+    with connect_to("reference") as plain:
         assert plain.supported_extensions() == ()
         assert plain.supported_operations(model) == [False]
         with pytest.raises(nnburst.InvalidArgument, match="P8") as caught:

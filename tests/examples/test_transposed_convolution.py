@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
@@ -58,7 +60,7 @@ def test_network_runs_on_every_driver(executor: str, padding: int, stride: int) 
     content, filters = network(padding, stride)
     imported = nnburst.load(content, extensions=[EXTENSION])
     x = np.random.default_rng(2).normal(size=(1, 4, 4, 2)).astype("<f4")
-    with nnburst.launch(executor) as device, device.prepare(imported) as prepared:
+    with connect_to(executor) as device, device.prepare(imported) as prepared:
         [found] = prepared.execute([x]).outputs
     np.testing.assert_allclose(found[0], plain(x, filters, stride), rtol=1e-4, atol=1e-5)
 

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import pytest
 
-import nnburst
 from executor.litert.networks import aligned
 from executor.litert.test_hostile_memory import gathering
 from executor.onnxruntime.networks import (
@@ -29,6 +28,7 @@ from nnburst.hal.enums import ErrorStatus, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.conformance.vectors import build
+from shared_drivers import connect_to
 
 EXECUTORS: Final = {"onnxruntime": onnxruntime, "openvino": openvino}
 #: Operations of a chain that takes longer than 5 ms.
@@ -52,7 +52,7 @@ def by_executor(
 def test_a_burst_on_a_driver_gives_what_the_executor_gives(engine: str) -> None:
     model = network()
     with (
-        nnburst.launch(engine) as device,
+        connect_to(engine) as device,
         device.prepare(model) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -67,7 +67,7 @@ def test_two_bursts_at_once_on_one_network_give_what_one_gives(engine: str) -> N
     model = network()
     given = [image(seed) for seed in (1, 2)]
     expected = [by_executor(engine, model, x) for x in given]
-    with nnburst.launch(engine) as device, device.prepare(model) as prepared:
+    with connect_to(engine) as device, device.prepare(model) as prepared:
         wrong, whole = run_two_bursts_at_once(prepared, given, expected, 200)
     assert wrong == []
     assert whole == [0, 1]
@@ -109,7 +109,7 @@ def test_a_prepared_network_comes_from_the_cache(engine: str, tmp_path: Path) ->
     model = network()
     for _ in range(2):
         with (
-            nnburst.launch(engine) as device,
+            connect_to(engine) as device,
             device.prepare(model, cache_dir=tmp_path) as prepared,
         ):
             found = prepared.execute([image()]).outputs[0]

@@ -20,6 +20,7 @@ from nnburst.client.session.process import DriverDied
 from nnburst.hal.errors import MalformedPacket
 from nnburst.hal.types import OutputShape
 from nnburst.hal.validation.values import Broken
+from shared_drivers import connect_to
 
 #: How errors are made that want more than a message.
 SPECIAL: dict[type[BaseException], Callable[[], BaseException]] = {
@@ -75,7 +76,7 @@ def test_every_error_of_the_package_survives_pickling_and_copying() -> None:
 
 
 def test_pickled_error_has_the_death_of_its_driver() -> None:
-    with nnburst.launch("null") as device:
+    with connect_to("null") as device:
         noticed = threading.Event()
         device.on_death(noticed.set)
         os.kill(device.pid, signal.SIGKILL)

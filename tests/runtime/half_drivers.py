@@ -11,13 +11,14 @@ from nnburst.hal.enums import OperationType
 from nnburst.runtime import Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.partitioning.run import uniform
+from shared_drivers import connect_to
 
 
 class HalfDriver(DriverDevice):
     """A real driver that is asked for one operation only."""
 
     def __init__(self, name: str, kind: OperationType, executor: str = "reference") -> None:
-        super().__init__(lambda: nnburst.launch(executor), name=name)
+        super().__init__(lambda: connect_to(executor), name=name)
         self.takes = kind
         self.capabilities = uniform(0.5)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-import nnburst
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType, ResultCode
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
@@ -25,6 +24,7 @@ from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.extensions import TYPES, TypeRegistry
 from runtime.building import Built, add_model, bad_data, bad_state, finished, floats, op_failed
 from runtime.computing_device import ComputingDevice
+from shared_drivers import connect_to
 
 X = np.array([1.0, 2.0], np.float32)
 STATUSES = (
@@ -42,7 +42,7 @@ WAYS: dict[str, Callable[[Execution, Compilation], None]] = {
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Manager]:
-    manager = Manager([DriverDevice(lambda: nnburst.launch("reference"), name="driver")])
+    manager = Manager([DriverDevice(lambda: connect_to("reference"), name="driver")])
     yield manager
     manager.close()
 

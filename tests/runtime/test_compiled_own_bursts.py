@@ -17,6 +17,7 @@ from nnburst.hal.errors import Closed
 from nnburst.runtime import ExecutionRecord, Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.records import ExecutionMode, Record
+from shared_drivers import connect_to
 from waiting import wait_for
 
 PATIENCE = 60.0
@@ -32,7 +33,7 @@ def doubling() -> nnburst.Model:
 
 @pytest.fixture
 def manager() -> Iterator[Manager]:
-    driver = DriverDevice(lambda: nnburst.launch(executor="reference"), name="driver")
+    driver = DriverDevice(lambda: connect_to("reference"), name="driver")
     with Manager([driver]) as made:
         yield made
 

@@ -26,6 +26,7 @@ from nnburst.testing.partitioning.run import uniform
 from runtime.computing_device import ComputingDevice
 from runtime.half_drivers import two_halves
 from runtime.test_bound_plans import X, chain
+from shared_drivers import connect_to
 from waiting import wait_for
 
 #: Seconds that a call with a short timeout takes at most on a busy machine, and what is waited for at most.
@@ -54,7 +55,7 @@ class Adder(DriverDevice):
     def _start(self) -> ClientDevice:
         self.starts += 1
         assert self.may_return.wait(PATIENCE)
-        return nnburst.launch("reference")
+        return connect_to("reference")
 
     def die(self) -> None:
         """Kill the driver and wait until that is noticed; another one starts once `may_return` is set."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-import nnburst
 from faults.processes import wait_until_gone
 from nnburst.hal import environment
 from nnburst.hal.enums import OperationType, ResultCode
@@ -24,6 +23,7 @@ from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.faults.footprint import footprint
 from nnburst.testing.partitioning.run import uniform
 from runtime.building import Built, finished
+from shared_drivers import connect_to
 
 X = np.array([1.0, 2.0], np.float32)
 KINDS = (OperationType.ADD, OperationType.MUL)
@@ -33,7 +33,7 @@ class OneKind(DriverDevice):
     """A driver that is asked for one kind of operation."""
 
     def __init__(self, kind: OperationType) -> None:
-        super().__init__(lambda: nnburst.launch("reference"), name=kind.name.lower())
+        super().__init__(lambda: connect_to("reference"), name=kind.name.lower())
         self.kind = kind
         self.capabilities = uniform(0.5)
 

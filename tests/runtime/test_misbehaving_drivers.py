@@ -23,6 +23,7 @@ from nnburst.runtime.devices.cpu_device import CPU_NAME
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.partitioning.run import uniform
 from runtime.building import Built, finished
+from shared_drivers import connect_to
 
 X = np.array([1.0, 2.0], np.float32)
 RIGHT = [2.0, 8.0]
@@ -55,7 +56,7 @@ class Drivers:
         names = ["reference", "reference"]
         names[step] = executor
         made = [
-            OneKind(kind, lambda name=name: nnburst.launch(name))  # type: ignore[misc]
+            OneKind(kind, lambda name=name: connect_to(name))  # type: ignore[misc]
             for kind, name in zip(KINDS, names, strict=True)
         ]
         self.pids = [driver.pid for driver in made]
@@ -210,7 +211,7 @@ class SlowToReturn:
     def __call__(self) -> ClientDevice:
         self.tries += 1
         assert self.may.wait(120)
-        return nnburst.launch("reference")
+        return connect_to("reference")
 
 
 def test_a_driver_is_connected_to_within_the_deadline_and_further_on_by_the_next_computation() -> (
@@ -249,7 +250,7 @@ def test_a_driver_that_cannot_come_back_fails_each_computation_as_dead() -> None
     def connect() -> ClientDevice:
         if not alive[0]:
             raise DeadObject("it is gone for good")
-        return nnburst.launch("reference")
+        return connect_to("reference")
 
     manager = Manager([OneKind(kind, connect) for kind in KINDS])
     listed, unlisted = compiled(manager, explicit=True), compiled(manager, explicit=False)

@@ -20,6 +20,7 @@ from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.records import ExecutionMode, OperandClass, Record, operand_class
 from runtime.building import add_model, finished
 from runtime.computing_device import ComputingDevice
+from shared_drivers import connect_to
 
 X = np.array([1.0, 2.0], np.float32)
 F32 = OperandType.TENSOR_FLOAT32
@@ -152,7 +153,7 @@ def test_a_computation_that_ends_for_a_missing_argument_is_recorded(
 
 
 def test_a_compiled_model_and_its_bursts_are_recorded_over_a_driver() -> None:
-    with Manager([DriverDevice(lambda: nnburst.launch("reference"), name="driver")]) as manager:
+    with Manager([DriverDevice(lambda: connect_to("reference"), name="driver")]) as manager:
         records = kept(manager)
         builder = ModelBuilder()
         x, y = builder.input(F32, (2,)), builder.output(F32, (2,))

@@ -14,6 +14,7 @@ from nnburst import InvalidArgument
 from nnburst.runtime import Manager
 from runtime.half_drivers import two_halves
 from runtime.test_bound_plans import BOTH, X, chain
+from shared_drivers import connect_to
 
 Roads = dict[str, Callable[[Any], object]]
 
@@ -40,7 +41,7 @@ def roads(drivers: Manager) -> Iterator[Roads]:
     with (
         nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
         compiled.open_burst() as plan_burst,
-        nnburst.launch("reference") as device,
+        connect_to("reference") as device,
         device.prepare(sum_model()) as prepared,
         prepared.open_burst() as burst,
     ):

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 pytest.importorskip("onnxruntime", reason="the engine")
 
@@ -69,7 +71,7 @@ def alone(prompt: list[int]) -> list[int]:
         largest=["logits"],
     )
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         device.prepare(imported) as prepared,
         prepared.open_burst() as burst,
     ):

@@ -46,6 +46,7 @@ from nnburst.testing.models.small_models import (
     open_outputs,
     pooled,
 )
+from shared_drivers import connect_to
 
 OK, FAILED, SHORT = (
     ErrorStatus.NONE,
@@ -67,7 +68,7 @@ def one_per_family() -> Iterator[SmallModel]:
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[nnburst.Device]:
-    with nnburst.launch("reference") as launched:
+    with connect_to("reference") as launched:
         yield launched
 
 
@@ -154,7 +155,7 @@ def test_packet_that_is_accepted_is_a_failure(
 def test_driver_that_dies_ends_the_campaign_with_the_mutation_that_killed_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with nnburst.launch("reference") as device:
+    with connect_to("reference") as device:
 
         def lethal(model: nnburst.Model) -> Iterator[ModelMutation]:
             os.kill(device.pid, signal.SIGKILL)
@@ -168,7 +169,7 @@ def test_driver_that_dies_ends_the_campaign_with_the_mutation_that_killed_it(
 
 
 def test_dead_driver_is_not_taken_for_one_that_refuses(target: Target) -> None:
-    with nnburst.launch("reference") as device, Target(device, chain()) as doomed:
+    with connect_to("reference") as device, Target(device, chain()) as doomed:
         os.kill(device.pid, signal.SIGKILL)
         with pytest.raises(DeadObject):
             model_step.fuzz_model(doomed, FuzzReport())

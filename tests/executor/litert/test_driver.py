@@ -12,6 +12,7 @@ import nnburst
 from executor.litert.networks import convolution, needs_engine
 from nnburst.executor.built_in import litert
 from nnburst.hal.errors import DeviceUnavailable
+from shared_drivers import connect_to
 
 RUNS = 300
 
@@ -30,7 +31,7 @@ def test_two_bursts_of_one_model_never_mix_their_results() -> None:
             wrong[seed] += not np.array_equal(bound.outputs[0], expected)
 
     with (
-        nnburst.launch("litert") as device,
+        connect_to("litert") as device,
         device.prepare(convolution()) as prepared,
         prepared.open_burst() as first,
         prepared.open_burst() as second,
@@ -49,7 +50,7 @@ def test_two_bursts_of_one_model_never_mix_their_results() -> None:
 @needs_engine
 def test_socket_and_burst_give_the_same_result() -> None:
     given = np.random.default_rng(3).standard_normal((1, 16, 16, 3)).astype(np.float32)
-    with nnburst.launch("litert") as device, device.prepare(convolution()) as prepared:
+    with connect_to("litert") as device, device.prepare(convolution()) as prepared:
         by_socket = prepared.execute([given]).outputs[0]
         with prepared.open_burst() as burst:
             by_burst = burst.execute([given]).outputs[0]

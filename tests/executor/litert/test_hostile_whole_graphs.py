@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from shared_drivers import connect_to
+
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
@@ -108,7 +110,7 @@ def test_a_driver_without_the_engine_refuses_a_whole_graph_by_its_name() -> None
     pytest.importorskip("onnxruntime", reason="a driver that has one of the two extensions")
     imported = nnburst.load(plain().finish(), as_graph=True)
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         pytest.raises(InvalidArgument, match=r"operation 0 of dev\.nnburst\.tflite"),
     ):
         device.prepare(imported)

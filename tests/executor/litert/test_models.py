@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nnburst.hal import environment
+from shared_drivers import connect_to
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
@@ -42,7 +43,7 @@ PAGE = 4096
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[nnburst.Device]:
-    with nnburst.launch("litert") as launched:
+    with connect_to("litert") as launched:
         yield launched
 
 

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shared_drivers import connect_to
+
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
@@ -82,7 +84,7 @@ def request(rows: int, ids: int) -> tuple[Array, Array]:
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[nnburst.PreparedModel]:
     with (
-        nnburst.launch("litert") as device,
+        connect_to("litert") as device,
         device.prepare(nnburst.load(CONTENT, as_graph=True)) as made,
     ):
         yield made
@@ -99,7 +101,7 @@ def test_extents_that_the_file_leaves_open_are_open(burst: nnburst.Burst) -> Non
     assert [p.dimensions for p in burst.outputs] == [(0, WIDTH), (0, 2)]
     fixed = nnburst.load(CONTENT, as_graph=True, shapes={"rows": (5, 4)})
     with (
-        nnburst.launch("litert") as device,
+        connect_to("litert") as device,
         device.prepare(fixed) as prepared,
     ):
         assert [p.dimensions for p in prepared.inputs] == [(5, 4), (0,)]
@@ -141,7 +143,7 @@ def test_room_for_outputs_grows_and_is_kept(prepared: nnburst.PreparedModel) -> 
 
 def test_extents_that_only_a_run_finds_out_follow_inputs_of_any_extent() -> None:
     with (
-        nnburst.launch("litert") as device,
+        connect_to("litert") as device,
         device.prepare(nnburst.load(positions(), as_graph=True)) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -175,7 +177,7 @@ def broadcast() -> bytes:
 
 def test_extents_that_do_not_fit_each_other_are_refused_and_the_burst_goes_on() -> None:
     with (
-        nnburst.launch("litert") as device,
+        connect_to("litert") as device,
         device.prepare(nnburst.load(broadcast(), as_graph=True)) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -220,6 +222,6 @@ def test_a_graph_that_keeps_a_state_has_the_extents_that_its_file_suggests() -> 
     b.operator("ASSIGN_VARIABLE", [handle, x], [], "AssignVariableOptions")
     b.operator("READ_VARIABLE", [handle], [y], "ReadVariableOptions")
     imported = nnburst.load(b.finish(), as_graph=True)
-    with nnburst.launch("litert") as device, device.prepare(imported) as prepared:
+    with connect_to("litert") as device, device.prepare(imported) as prepared:
         assert [p.dimensions for p in prepared.inputs] == [(2,)]
         assert prepared.execute([np.float32([3, 4])]).outputs[0].tolist() == [3, 4]

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("ai_edge_litert", reason="the executor's engine")
 
 import nnburst
@@ -39,7 +41,7 @@ def count(burst: nnburst.Burst, step: float = 1) -> float:
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[nnburst.Device]:
-    with nnburst.launch("litert") as made:
+    with connect_to("litert") as made:
         yield made
 
 
@@ -76,7 +78,7 @@ def test_a_slot_is_bit_equal_to_an_engine_in_process_of_its_own(
 
 def test_a_driver_that_died_has_lost_the_state_until_reset() -> None:
     with (
-        nnburst.launch("litert", recover=True) as device,
+        connect_to("litert", recover=True) as device,
         device.prepare(network()) as prepared,
         prepared.open_burst() as burst,
         burst.slot() as slot,

@@ -14,6 +14,7 @@ from executor.cpu_time import busy_for, cpu_ns
 from executor.litert.networks import aligned, bind, convolution, needs_engine
 from nnburst.executor.base import PrepareOptions
 from nnburst.executor.built_in import litert
+from shared_drivers import connect_to
 
 pytestmark = needs_engine
 
@@ -32,7 +33,7 @@ def computing(pid: int, before: dict[int, int]) -> set[int]:
 
 @pytest.fixture
 def device() -> Iterator[nnburst.Device]:
-    with nnburst.launch("litert") as launched:
+    with connect_to("litert") as launched:
         yield launched
 
 
@@ -116,7 +117,7 @@ def test_one_thread_computes_unless_asked_for_more(device: nnburst.Device) -> No
 
 
 def test_executors_without_threads_say_one() -> None:
-    with nnburst.launch("reference") as device:
+    with connect_to("reference") as device:
         assert device.prepare(convolution(), num_threads=2).num_threads == 1
 
 

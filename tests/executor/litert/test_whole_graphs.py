@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
@@ -121,7 +123,7 @@ def test_integers_of_64_bits_go_through_a_burst_as_they_are() -> None:
     x = np.array([2**40 + 3, -7, 5, 2**62], np.int64)
     y = np.array([2**40, 3, -3, 1000], np.int64)
     with (
-        nnburst.launch("litert") as device,
+        connect_to("litert") as device,
         device.prepare(imported) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -142,7 +144,7 @@ def found_out() -> bytes:
 
 def test_an_output_has_the_extents_that_a_run_finds_out() -> None:
     imported = nnburst.load(found_out())
-    with nnburst.launch("litert") as device, device.prepare(imported) as prepared:
+    with connect_to("litert") as device, device.prepare(imported) as prepared:
         for given in ([0, 1, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0], [1] * 6):
             x = np.array(given, np.uint8)
             [found] = prepared.execute([x]).outputs
@@ -244,7 +246,7 @@ def counter(*, rounds: bool = False) -> bytes:
 def test_variables_stay_with_the_prepared_model_whatever_executes_it() -> None:
     imported = nnburst.load(counter(), as_graph=True)
     one = np.ones(1, np.float32)
-    with nnburst.launch("litert") as device:
+    with connect_to("litert") as device:
         with device.prepare(imported) as prepared, prepared.open_burst() as burst:
             with prepared.open_burst() as other:
                 found = [
@@ -265,7 +267,7 @@ def test_shapes_that_a_file_leaves_open_are_those_that_are_given() -> None:
     imported = nnburst.load(content, shapes={"x": (3, 2)})
     assert "shapes" in imported.refusal
     given = np.arange(6, dtype=np.float32).reshape(3, 2)
-    with nnburst.launch("litert") as device, device.prepare(imported) as prepared:
+    with connect_to("litert") as device, device.prepare(imported) as prepared:
         assert prepared.execute([given]).outputs[0].tolist() == (-given).tolist()
     for shapes, match in (
         ({"x": (3, 3)}, r"shapes\['x'\]: \[3, 3\], the file has \[-1, 2\]"),
@@ -282,7 +284,7 @@ def test_a_batch_that_is_left_open_is_the_one_that_the_file_suggests() -> None:
     imported = nnburst.load(b.finish())
     assert imported.refusal
     with (
-        nnburst.launch("litert") as device,
+        connect_to("litert") as device,
         device.prepare(imported) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -297,7 +299,7 @@ def test_a_graph_in_a_cache_is_prepared_without_the_file(tmp_path: Any) -> None:
     given = [np.array([9, 8, 7, 6], np.int64), np.array([4, 5, 4, 5], np.int64)]
     for _ in range(2):
         with (
-            nnburst.launch("litert") as device,
+            connect_to("litert") as device,
             device.prepare(imported, cache_dir=tmp_path) as prepared,
         ):
             assert prepared.execute(given).outputs[0].tolist() == [1, 3, 3, 1]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from importer.onnx.graphs import Array, helper, model, node, onnx, value
+from shared_drivers import connect_to
 
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
@@ -47,7 +48,7 @@ def test_types_that_nnapi_lacks_pass_through_a_burst() -> None:
     x = np.array([[2**40, -1]], np.int64)
     imported = nnburst.load(copying(7, x.shape), as_graph=True)
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         device.prepare(imported) as prepared,
         prepared.open_burst() as burst,
     ):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from importer.onnx.graphs import Array, TensorProto, model, node, normal, value
+from shared_drivers import connect_to
 
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
@@ -56,7 +57,7 @@ def test_a_graph_through_a_driver_is_bit_equal_to_the_engine_in_process() -> Non
     made = small()
     imported = nnburst.load(made.SerializeToString(), as_graph=True)
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         device.prepare(imported) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -72,7 +73,7 @@ def test_open_dimensions_come_with_each_request_and_outputs_say_theirs() -> None
     made = mixed()
     imported = nnburst.load(made.SerializeToString(), as_graph=True)
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         device.prepare(imported) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -167,7 +168,7 @@ def test_two_bursts_at_once_on_one_model_give_what_one_gives(rounds: int) -> Non
     imported = nnburst.load(made.SerializeToString(), as_graph=True)
     given = [normal(1, 3, 8, 8, seed=seed) for seed in (1, 2)]
     expected = [in_process(made, x)[0].tobytes() for x in given]
-    with nnburst.launch("onnxruntime") as device, device.prepare(imported) as prepared:
+    with connect_to("onnxruntime") as device, device.prepare(imported) as prepared:
         wrong, whole = run_two_bursts_at_once(prepared, given, expected, rounds)
     assert wrong == []
     assert whole == [0, 1]
@@ -227,7 +228,7 @@ def test_weights_beside_the_file_go_along(tmp_path: Path) -> None:
     path = tmp_path / "small.onnx"
     path.write_bytes(made.SerializeToString())
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         device.prepare(nnburst.load(path, as_graph=True)) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -240,7 +241,7 @@ def test_weights_beside_the_file_go_along(tmp_path: Path) -> None:
 def test_no_thread_of_an_idle_graph_spins(count: int) -> None:
     imported = nnburst.load(small().SerializeToString(), as_graph=True)
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         device.prepare(imported, num_threads=count) as prepared,
         prepared.open_burst() as burst,
     ):
@@ -257,7 +258,7 @@ def test_no_thread_of_an_idle_graph_spins(count: int) -> None:
 def test_a_model_of_core_operations_runs_beside_graphs() -> None:
     made = model([node("Relu", "x", "y")], [value("x", "f4", (3,))], [value("y", "f4", (3,))])
     imported = nnburst.load(made.SerializeToString())
-    with nnburst.launch("onnxruntime") as device, device.prepare(imported) as prepared:
+    with connect_to("onnxruntime") as device, device.prepare(imported) as prepared:
         assert prepared.execute([np.array([-1, 0, 2], np.float32)]).outputs[0].tolist() == [0, 0, 2]
 
 
@@ -267,7 +268,7 @@ def test_a_prepared_graph_comes_from_the_cache(tmp_path: Path) -> None:
     x = normal(1, 3, 8, 8)
     for _ in range(2):
         with (
-            nnburst.launch("onnxruntime") as device,
+            connect_to("onnxruntime") as device,
             device.prepare(imported, cache_dir=tmp_path) as prepared,
         ):
             found = prepared.execute([x]).outputs[0]

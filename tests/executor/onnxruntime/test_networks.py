@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
 import nnburst
@@ -67,14 +69,14 @@ def rounded() -> Model:
 
 def test_a_driver_refuses_what_is_not_claimed_by_number() -> None:
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         pytest.raises(InvalidArgument, match="operation 1"),
     ):
         device.prepare(rounded())
 
 
 def test_the_framework_gives_the_rest_to_another_device() -> None:
-    driver = DriverDevice(lambda: nnburst.launch("onnxruntime"), name="onnxruntime")
+    driver = DriverDevice(lambda: connect_to("onnxruntime"), name="onnxruntime")
     driver.capabilities = uniform(0.5)
     x = np.array([[-1.0, 0.3, 0.7], [1.0, 2.2, 3.0]], np.float32)
     with (

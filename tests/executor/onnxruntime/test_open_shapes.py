@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("onnxruntime", reason="the engine")
 
 import nnburst
@@ -38,7 +40,7 @@ def in_process(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[nnburst.PreparedModel]:
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         device.prepare(nnburst.load(CONTENT, as_graph=True)) as made,
     ):
         yield made

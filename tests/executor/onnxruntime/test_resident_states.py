@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("onnxruntime", reason="the engine")
 
 import nnburst
@@ -96,7 +98,7 @@ def tokens_of(burst: nnburst.Burst, prompt: Array = PROMPT) -> list[int]:
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[nnburst.Device]:
-    with nnburst.launch("onnxruntime") as made:
+    with connect_to("onnxruntime") as made:
         yield made
 
 
@@ -268,7 +270,7 @@ def test_a_state_that_something_else_reads_too_is_not_written_over() -> None:
 def test_a_driver_that_died_has_lost_the_state_until_reset() -> None:
     expected = tokens_in_process("scatter")
     with (
-        nnburst.launch("onnxruntime", recover=True) as device,
+        connect_to("onnxruntime", recover=True) as device,
         device.prepare(network("scatter")) as prepared,
         prepared.open_burst() as burst,
         burst.slot() as slot,
@@ -300,7 +302,7 @@ def test_a_request_that_is_not_the_next_one_of_its_slot_is_refused() -> None:
 
 def test_no_client_reaches_the_slot_of_another(device: nnburst.Device) -> None:
     with (
-        nnburst.launch("onnxruntime") as other,
+        connect_to("onnxruntime") as other,
         device.prepare(network("scatter")) as mine,
         other.prepare(network("scatter")) as theirs,
         mine.open_burst() as burst,

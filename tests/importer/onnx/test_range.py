@@ -12,6 +12,7 @@ from importer.onnx.graphs import Array, helper, model, node, normal, onnx, value
 from importer.tflite.running import Runner
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import InvalidArgument
+from shared_drivers import connect_to
 
 _O = OperationType
 NEWEST = int(onnx.defs.onnx_opset_version())
@@ -128,7 +129,7 @@ def test_dynamic_quantisation_is_refused_and_runs_as_a_graph() -> None:
         nnburst.load(content, as_graph=False)
     x = normal(2, 4)
     with (
-        nnburst.launch("onnxruntime") as device,
+        connect_to("onnxruntime") as device,
         device.prepare(nnburst.load(content, as_graph=True)) as prepared,
         prepared.open_burst() as burst,
     ):

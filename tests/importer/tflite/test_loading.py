@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
@@ -177,7 +179,7 @@ def test_device_prepares_a_loaded_model_with_its_pools() -> None:
     loaded = nnburst.load(NETWORKS["FULLY_CONNECTED-flat-FLOAT32"]())
     assert loaded.pools
     x = np.linspace(-1, 1, 48, dtype=np.float32).reshape(2, 3, 8)
-    with nnburst.launch("reference") as device:
+    with connect_to("reference") as device:
         assert device.supported_operations(loaded) == [True]
         prepared = device.prepare(loaded)
         [found] = prepared.execute([x]).outputs

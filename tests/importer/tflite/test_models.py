@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shared_drivers import connect_to
+
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
@@ -55,7 +57,7 @@ def test_kws_float_by_onnxruntime_is_what_litert_computes(shared_dir: Path) -> N
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'onnx')")
     path = shared_dir / "models" / "kws_float.tflite"
     peer, random = Peer(path.read_bytes(), fast=True), np.random.default_rng(5)
-    with nnburst.launch("onnxruntime") as device, device.prepare(nnburst.load(path)) as prepared:
+    with connect_to("onnxruntime") as device, device.prepare(nnburst.load(path)) as prepared:
         for _ in range(20):
             values = random.uniform(-1, 1, (1, 49, 10, 1)).astype("<f4")
             [found], [expected] = prepared.execute([values]).outputs, peer.run([values])

@@ -23,6 +23,7 @@ from nnburst.runtime import Compilation, Execution, Manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from runtime.building import add_model, bad_data, bad_state, unexpected_null
 from runtime.extensions.reading import EXTENSION, FOLDER, total
+from shared_drivers import connect_to
 
 ONE: Final = ExtensionAttribute(EXTENSION, 3, b"\x05")
 TWO: Final = ExtensionAttribute(EXTENSION, 4, b"")
@@ -92,7 +93,7 @@ def test_attributes_reach_the_executor_in_every_way(
 
 
 def test_executor_without_attributes_ignores_them() -> None:
-    with nnburst.launch("reference") as driver:
+    with connect_to("reference") as driver:
         prepared = driver.prepare(hal_model(), attributes=[ONE])
         assert prepared.execute(PAIR, attributes=[TWO]).outputs[0].tolist() == [2, 2]
 
@@ -140,7 +141,7 @@ def test_compilations_with_other_attributes_are_cached_apart(
     tmp_path: os.PathLike[str], device: Device
 ) -> None:
     del device
-    with nnburst.launch("null") as null:
+    with connect_to("null") as null:
         for given in ([], [ONE], [TWO], [ONE]):
             prepared = null.prepare(hal_model(), cache_dir=tmp_path, attributes=given)
             prepared.close()
