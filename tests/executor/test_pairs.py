@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 import msgspec
 import pytest
@@ -85,21 +86,44 @@ def reasons(found: Joined) -> dict[str, str]:
     return {failure.case: failure.reason for failure in found.failures}
 
 
+# Engines get the same graphs. To draw them takes longer than to execute them.
+
+
+@cache
+def read_by(consumer: OperationType, kind: OperandType) -> list[RandomGraph | None]:
+    # Each pair has another of the graphs; those whose tensors have no elements are among them.
+    every = enumerate(pairs([kind], [consumer]))
+    return [graph_of(pair, place % SHAPES) for place, pair in every]
+
+
+@cache
+def drawn_pairs(kind: OperandType) -> list[RandomGraph | None]:
+    return list(graphs_of(some_pairs(kind, 10)))
+
+
+@cache
+def drawn_in_control_flow(kind: OperandType) -> list[RandomGraph | None]:
+    return list(graphs_of(with_control_flow(kind)[:6]))
+
+
+@cache
+def drawn_chains(kind: OperandType) -> list[RandomGraph | None]:
+    return [chain(kind, 3 + seed % 4, seed) for seed in range(20)]
+
+
 @each_engine_and_type
 @pytest.mark.parametrize("consumer", [_O.RELU6, _O.ADD], ids=lambda o: o.name)
 def test_every_operation_is_read_by_a_clamp_and_by_a_sum(
     engine: str, kind: OperandType, consumer: OperationType
 ) -> None:
-    # Each pair has another of the graphs; those whose tensors have no elements are among them.
-    every = enumerate(pairs([kind], [consumer]))
-    found = tried(engine, (graph_of(pair, place % SHAPES) for place, pair in every))
+    found = tried(engine, read_by(consumer, kind))
     assert reasons(found) == {}
     assert found.executed > 60
 
 
 @each_engine_and_type
 def test_some_pairs_give_what_a_naive_evaluator_gives(engine: str, kind: OperandType) -> None:
-    found = tried(engine, graphs_of(some_pairs(kind, 10)))
+    found = tried(engine, drawn_pairs(kind))
     assert reasons(found) == {}
     assert found.executed
 
@@ -108,14 +132,14 @@ def test_some_pairs_give_what_a_naive_evaluator_gives(engine: str, kind: Operand
 def test_some_graphs_that_an_if_or_a_while_runs_give_what_a_naive_evaluator_gives(
     engine: str, kind: OperandType
 ) -> None:
-    found = tried(engine, graphs_of(with_control_flow(kind)[:6]))
+    found = tried(engine, drawn_in_control_flow(kind))
     assert reasons(found) == {}
     assert bool(found.executed) == (engine in RUNS_GRAPHS)
 
 
 @each_engine_and_type
 def test_some_chains_give_what_a_naive_evaluator_gives(engine: str, kind: OperandType) -> None:
-    found = tried(engine, (chain(kind, 3 + seed % 4, seed) for seed in range(20)))
+    found = tried(engine, drawn_chains(kind))
     assert reasons(found) == {}
     assert found.executed
 

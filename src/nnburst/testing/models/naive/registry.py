@@ -125,7 +125,7 @@ def _half_away(x: float) -> int:
 
 
 def _objects(array: Array) -> Array:
-    return build(array.shape, lambda index: array[index].item())
+    return array.astype(object)
 
 
 def build(shape: Sequence[int], element: Callable[[Index], Any]) -> Array:
