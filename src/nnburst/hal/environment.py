@@ -576,7 +576,7 @@ EXAMPLES: Final = Variable(
     "EXAMPLES",
     _count,
     _COUNT,
-    "50",
+    "20",
     reader="tests",
     what="random examples of each property (100 in `make campaign SHORT=1`)",
     is_for_users=False,
