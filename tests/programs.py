@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 
 TESTS = Path(__file__).resolve().parent
 

@@ -29,7 +29,7 @@ import numpy as np
 
 import nnburst
 from nnburst.bench.cases import Looped, adding_model, null_driver, open_bound, pinned
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 
 #: Drivers by name, and whether they count.
 DRIVERS: Final = {"without": False, "counting": True, "without, again": False}

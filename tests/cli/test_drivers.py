@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import nnburst
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 
 NNBURST = [sys.executable, "-m", "nnburst"]
 

@@ -19,7 +19,7 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from importer.tflite.running import Peer
 from nnburst.cli import main
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from nnburst.testing.models.tflite_networks import NETWORKS
 

@@ -20,9 +20,9 @@ import pytest
 
 import nnburst
 from nnburst import DeadObject, DeviceUnavailable, InvalidArgument, Model
-from nnburst.client.launch import driver_environment
 from nnburst.driver.service.supervisor import MAX_WORKERS_OF_ONE
 from nnburst.hal import environment
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.footprint import children
 from waiting import wait_for
 

@@ -22,8 +22,8 @@ pytest.importorskip("onnxruntime", reason="the engine")
 
 import nnburst
 from nnburst import InvalidArgument, ModelBuilder, OperandType, OperationType
-from nnburst.client.launch import driver_environment
 from nnburst.hal import whole_graph
+from nnburst.hal.utils import driver_environment
 
 NUMBERS = {
     "f": TensorProto.FLOAT16,

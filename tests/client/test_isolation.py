@@ -18,7 +18,6 @@ import pytest
 import nnburst
 from nnburst import Device, ErrorStatus, Memory, ModelBuilder, NnburstError, PreparedModel
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.launch import driver_environment
 from nnburst.control.messages import (
     Allocate,
     Executed,
@@ -33,6 +32,7 @@ from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import MeasureTiming, OperandType, OperationType
 from nnburst.hal.model import BufferToken, DataLocation
 from nnburst.hal.types import Request, RequestArgument
+from nnburst.hal.utils import driver_environment
 from nnburst.serialize import deserialize_result, serialize_request
 from nnburst.testing.fuzzing.control_fuzzer import POOL_BYTES, honest_calls, takes_a_handle
 from nnburst.testing.raw_peer import RawBurst

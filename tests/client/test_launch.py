@@ -240,8 +240,10 @@ def test_device_does_not_work_in_a_forked_child(own_device: Device) -> None:
     own_device.allocate(1).close()
 
 
-@pytest.mark.parametrize("module", ["nnburst", "nnburst.driver.service.main"])
-def test_importing_the_package_or_a_driver_without_a_name_imports_nothing_heavy(
+@pytest.mark.parametrize(
+    "module", ["nnburst", "nnburst.driver.service.main", "nnburst.cli", "nnburst.cli.serve"]
+)
+def test_importing_the_package_or_what_starts_a_driver_imports_nothing_heavy(
     module: str,
 ) -> None:
     code = f"import sys, {module}; print('numpy' in sys.modules, 'msgspec' in sys.modules)"

@@ -16,7 +16,6 @@ import nnburst
 from driver.conftest import add_model
 from nnburst.client.burst import transport as burst_channels
 from nnburst.client.burst.transport import WakeupSocket
-from nnburst.client.launch import driver_environment
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.control.channel import Channel
 from nnburst.control.messages import PROTOCOL_VERSION, Hello, Message, Ping, decode_reply, encode
@@ -24,6 +23,7 @@ from nnburst.driver.service import worker
 from nnburst.driver.service.worker import watch_client
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.footprint import children
 from nnburst.testing.raw_peer import RawBurst
 from waiting import wait_for

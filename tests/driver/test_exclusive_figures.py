@@ -21,8 +21,8 @@ import nnburst
 from client.conftest import add_model
 from driver.sample import EXAMPLE, compile_example
 from nnburst.bench.clients.scenario import jain_index
-from nnburst.client.launch import driver_environment
 from nnburst.hal.environment import STRICT_TIMING
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.footprint import children
 

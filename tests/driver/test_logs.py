@@ -15,11 +15,11 @@ import pytest
 
 import nnburst
 from driver.conftest import RawClient, add_model
-from nnburst.client.launch import driver_environment
 from nnburst.control.messages import ExecuteSynchronously, PrepareModel
 from nnburst.driver.service.main import OneLineFormatter, RepetitionFilter
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.types import Request
+from nnburst.hal.utils import driver_environment
 
 
 class Clock:

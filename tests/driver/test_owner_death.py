@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from client.conftest import add_model
-from nnburst.client.launch import driver_environment
 from nnburst.driver.executors import make_executor
 from nnburst.driver.model.device import Device
 from nnburst.driver.owner_client import OwnedExecutor
 from nnburst.driver.owner_server import USER_BYTES, FairTurns, OwnedWorker
 from nnburst.hal.errors import DeadObject
+from nnburst.hal.utils import driver_environment
 
 PATIENCE = 30.0
 OWNER = """

@@ -13,7 +13,7 @@ import pytest
 import nnburst
 from driver.conftest import add_model
 from nnburst.client.device import Device
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 
 ATTEMPTS = """
 import ctypes, errno, json, os, signal, socket, subprocess, threading

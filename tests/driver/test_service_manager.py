@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import nnburst
-from nnburst.client.launch import driver_environment
 from nnburst.driver.service.supervisor import ServiceManager
+from nnburst.hal.utils import driver_environment
 
 UNITS = Path(__file__).resolve().parents[2] / "contrib" / "systemd"
 

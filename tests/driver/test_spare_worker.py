@@ -16,9 +16,9 @@ import pytest
 
 import nnburst
 from nnburst import DeviceUnavailable, GeneralFailure
-from nnburst.client.launch import driver_environment
 from nnburst.control.address import socket_path
 from nnburst.driver.service.supervisor import _end_with_parent
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.footprint import children, is_running, spares
 from waiting import wait_for
 

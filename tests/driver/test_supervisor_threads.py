@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nnburst._native import lib
-from nnburst.client.launch import driver_environment
 from nnburst.driver.service.supervisor import _other_threads
+from nnburst.hal.utils import driver_environment
 from waiting import wait_for
 
 #: A driver with a second thread, as profilers and emulators start one.

@@ -24,7 +24,7 @@ import pytest
 import nnburst
 from examples.test_examples import EXAMPLES, run
 from nnburst import OperandType, OperationType
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 
 UNIT = EXAMPLES.parent / "contrib" / "systemd" / "nnburst-grpc@.service"
 #: Seconds that anything may take on a busy machine.

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnburst.client.launch import driver_environment
 from nnburst.hal import environment
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.footprint import SETTLED, is_running, thread_states
 
 KILLS = environment.KILLS.read()

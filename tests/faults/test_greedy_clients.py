@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from faults.processes import HANG, LAP, Client, Row, Supervisor, figures, quiet_lap
-from nnburst.client.launch import driver_environment
 from nnburst.control.channel import MAX_BUFFERS, MAX_MODELS, MAX_POOLS
 from nnburst.hal import environment
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.footprint import children, footprint, proportional_bytes, settle
 
 CLIENTS = environment.CLIENTS.read()

@@ -19,7 +19,7 @@ import pytest
 import nnburst
 from faults.processes import HANG, KILLS, Client, Row, Supervisor, collect, wait_until_gone
 from nnburst import DeadObject
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.activities import ACTIVITIES, sum_model, summands
 from nnburst.testing.faults.footprint import children, footprint, settle
 

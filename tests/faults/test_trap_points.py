@@ -22,7 +22,7 @@ import pytest
 import nnburst
 from faults.processes import HANG, KILLS, Client, Ending, Supervisor, goes_on, wait_until_gone
 from nnburst import DeadObject
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.activities import ACTIVITIES
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from nnburst.hal.errors import InvalidArgument, NnburstError
-from nnburst.importer.load import NamedSource
+from nnburst.importer.named_sources import NamedSource
 from nnburst.serving import cached_requests
 from nnburst.serving import service as service_module
 from nnburst.serving.cached_requests import KnownRequest, KnownRequests

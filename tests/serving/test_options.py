@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.importer.load import NamedSource
+from nnburst.importer.named_sources import NamedSource
 from nnburst.serving.credentials import NotAuthenticated, Tokens
 from nnburst.serving.options import add_options, parse, words
 

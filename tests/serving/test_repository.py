@@ -26,7 +26,7 @@ from tritonclient.utils import InferenceServerException
 
 from nnburst.hal.environment import KILLS
 from nnburst.hal.errors import InvalidArgument
-from nnburst.importer.load import NamedSource
+from nnburst.importer.named_sources import NamedSource
 from nnburst.serving.sources import GivenModels, Repository, UnknownModel
 from nnburst.testing.faults.footprint import is_running
 from serving.served import PATIENCE, Served

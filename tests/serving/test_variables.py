@@ -20,7 +20,8 @@ from tritonclient.utils import InferenceServerException
 
 import nnburst
 from executor.litert.test_whole_graphs import Peer, counter
-from nnburst.importer.load import NamedSource
+from nnburst.importer.load import load_named
+from nnburst.importer.named_sources import NamedSource
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from serving.served import PATIENCE, Served
 
@@ -155,7 +156,7 @@ def test_file_whose_runs_differ_by_no_variable_needs_no_sequence(client: Any) ->
 def test_service_keeps_variables_in_slots_unlike_load_without_options(tmp_path: Path) -> None:
     file = tmp_path / "total.tflite"
     file.write_bytes(counter(rounds=True))
-    served = NamedSource("total", 1, str(file)).load()
+    served = load_named(NamedSource("total", 1, str(file)))
     assert "CEIL" in served.refusal
     assert served.input_names == ("x", "slot")
     assert nnburst.load(file).input_names == ("x",)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from nnburst.cli import main
-from nnburst.client.launch import driver_environment
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.utils import driver_environment
 from nnburst.tracing import recording
 from nnburst.tracing.collector import Clock, Collector, TracedProcess
 from nnburst.tracing.files import read

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import itertools
 import logging
 import os
@@ -151,8 +150,10 @@ def _load(name: str) -> Command:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is looked up only here because the look-up takes long."""
+    """Prints the version, which is looked up only here because the look-up and its imports take long."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_ignored: object) -> None:
-        print(f"nnburst {importlib.metadata.version('nnburst')}")
+        from importlib.metadata import version
+
+        print(f"nnburst {version('nnburst')}")
         parser.exit()

@@ -173,7 +173,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    from nnburst.importer.load import named_shape  # here, because few commands need it
+    from nnburst.importer.named_sources import named_shape  # here, because few commands need it
 
     try:
         return named_shape(text)

@@ -11,9 +11,8 @@ from typing import Final, NoReturn
 
 from nnburst.cli.options import Subparsers, at_least_one, cores
 from nnburst.cli.output import add_json_option
-from nnburst.client.launch import driver_environment
 from nnburst.hal.errors import InvalidArgument, NnburstError
-from nnburst.hal.utils import AUTO, NO_ENGINE, chosen_executor, python_command
+from nnburst.hal.utils import AUTO, NO_ENGINE, chosen_executor, driver_environment, python_command
 from nnburst.serving.options import add_options
 from nnburst.serving.options import words as front_words
 

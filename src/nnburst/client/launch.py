@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,8 +24,7 @@ from nnburst.hal.utils import (
     Scarce,
     chosen_executor,
     device_name,
-    inherited_environment,
-    is_privileged,
+    driver_environment,
     python_command,
 )
 from nnburst.tracing.recording import record_if_asked
@@ -167,19 +165,3 @@ def _start(command: list[str], fd: int, env: Mapping[str, str] | None) -> Driver
         finally:
             os.close(write)
     return DriverProcess(process, log)
-
-
-def driver_environment() -> dict[str, str]:
-    """This process's environment, changed so that a driver finds this copy of the package and no other.
-
-    `PYTHONPATH` stays in it, since users name their executors as `module:attribute`. A setuid program passes
-    on no variable of its caller; its drivers find the package where their interpreter looks by itself.
-    """
-    if is_privileged():
-        return inherited_environment()
-    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-    root = str(Path(nnburst.__file__).parent.parent)
-    if root not in sysconfig.get_paths().values():
-        others = os.environ.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{root}{os.pathsep}{others}" if others else root
-    return environment

@@ -29,7 +29,7 @@ from nnburst.hal.whole_graph import ElementTypes, engine_of, has_slots
 
 if TYPE_CHECKING:
     from nnburst.importer.imported_model import ImportedModel
-    from nnburst.importer.load import NamedSource
+    from nnburst.importer.named_sources import NamedSource
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,9 @@ class ServedNetwork:
             NnburstError: the file is invalid, or the network cannot be served.
             OSError: the file cannot be read.
         """
-        imported = source.load()
+        from nnburst.importer.load import load_named  # which drivers of one client do not need
+
+        imported = load_named(source)
         self.name, self.version = source.name, source.version
         self.states = tuple(
             ServedState(state.name, state.input_index, state.output_index)
@@ -95,7 +97,7 @@ def read_networks(
     """
     if not options:
         return ()
-    from nnburst.importer.load import named_sources  # which drivers of one client do not need
+    from nnburst.importer.named_sources import named_sources
 
     networks = []
     for source in named_sources(options):

@@ -21,6 +21,7 @@ import os
 import select
 import struct
 import sys
+import sysconfig
 import threading
 import time
 import weakref
@@ -247,6 +248,22 @@ def python_command(*words: str) -> list[str]:
 def inherited_environment() -> dict[str, str]:
     """The environment for new processes of this package; a privileged process passes on almost nothing."""
     return dict(_FIXED if is_privileged() else os.environ)
+
+
+def driver_environment() -> dict[str, str]:
+    """This process's environment, changed so that a driver finds this copy of the package and no other.
+
+    `PYTHONPATH` stays in it, since users name their executors as `module:attribute`. A setuid program passes
+    on no variable of its caller; its drivers find the package where their interpreter looks by itself.
+    """
+    if is_privileged():
+        return inherited_environment()
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    root = str(Path(__file__).parents[2])
+    if root not in sysconfig.get_paths().values():
+        others = os.environ.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{root}{os.pathsep}{others}" if others else root
+    return environment
 
 
 @functools.cache

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nnburst.client.launch import driver_environment
 from nnburst.control.address import SUFFIX, directory, remove_if_dead, socket_path
-from nnburst.hal.utils import Closing, python_command
+from nnburst.hal.utils import Closing, driver_environment, python_command
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,8 @@ from nnburst.hal.errors import (
 from nnburst.hal.utils import Closing, start_thread
 from nnburst.hal.whole_graph import has_slots
 from nnburst.importer.imported_model import ImportedModel
-from nnburst.importer.load import NamedSource
+from nnburst.importer.load import load_named
+from nnburst.importer.named_sources import NamedSource
 from nnburst.serving.options import Options
 from nnburst.serving.queue import Batching, Clock, Job, RequestQueue
 from nnburst.serving.sequences import PoolState, Sequences, SequenceWord, SlotState, State
@@ -269,7 +270,7 @@ class Network(Closing):
         """
         if self._model is None:
             with as_options():
-                self._model = self._source.load()
+                self._model = load_named(self._source)
             self._has_slots = has_slots(self._model.model)
         prepared = self.worker.device.prepare(self._model)
         states = self._model.states

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.importer.load import NamedSource, named_sources
+from nnburst.importer.named_sources import NamedSource, named_sources
 from nnburst.serving.regions import KEY
 
 _MIB: Final = 1 << 20

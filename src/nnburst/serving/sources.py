@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.importer.load import NamedSource
+from nnburst.importer.named_sources import NamedSource
 from nnburst.serving.credentials import Stamp, stamp
 
 #: A valid name of a model. It is also the folder's name, so it must not lead out of the repository.

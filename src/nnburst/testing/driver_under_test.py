@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from nnburst.client.connect import connect
-from nnburst.client.launch import driver_environment
 from nnburst.driver.executors import find_executor
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
-from nnburst.hal.utils import Closing, executor_library
+from nnburst.hal.utils import Closing, driver_environment, executor_library
 
 #: Seconds until a driver must listen, and until it must have ended.
 _START: Final = 60.0

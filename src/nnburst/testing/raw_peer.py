@@ -18,7 +18,6 @@ import numpy.typing as npt
 from nnburst._native import lib
 from nnburst.client.burst.core import SlotTable
 from nnburst.client.burst.transport import BurstChannels
-from nnburst.client.launch import driver_environment
 from nnburst.client.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.upcalls import BurstCallback
@@ -37,7 +36,7 @@ from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.hal.enums import ErrorStatus, FeatureLevel
 from nnburst.hal.errors import GeneralFailure, MissedDeadline
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH
-from nnburst.hal.utils import Closing
+from nnburst.hal.utils import Closing, driver_environment
 from nnburst.serialize import DATUM_BYTES
 
 Packet = npt.NDArray[Any]

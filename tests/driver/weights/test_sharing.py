@@ -18,11 +18,11 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
 import nnburst
-from nnburst.client.launch import driver_environment
 from nnburst.executor.litert import native
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.footprint import children
 from waiting import wait_for
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.client.launch import driver_environment
+from nnburst.hal.utils import driver_environment
 from nnburst.runtime import Manager
 
 Serve = Callable[..., int]

@@ -11,10 +11,9 @@ tasks wait for their turn. If a task is cancelled or its time is up, its result 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from nnburst._native import lib
 from nnburst.client.arguments import ExecutionResult
@@ -22,6 +21,9 @@ from nnburst.client.burst.core import TIMED_OUT, BurstCore
 from nnburst.client.session.gate import entries, leave
 from nnburst.client.session.pending import wake_waiter
 from nnburst.hal.errors import BurstBusy, MissedDeadline
+
+if TYPE_CHECKING:
+    import asyncio  # a program with an event loop has imported it; others need not
 
 #: Nanoseconds after which the event loop gets a turn although all results came at once.
 _TURN_NS: Final = 1_000_000
@@ -97,6 +99,8 @@ class ResultWaiter:
 
     async def take_turn(self) -> None:
         """Give the event loop a turn."""
+        import asyncio
+
         await asyncio.sleep(0)
         self.turn_due_ns = time.monotonic_ns() + _TURN_NS
 
@@ -139,6 +143,8 @@ class ResultWaiter:
 
     async def _wakeup(self, deadline_ns: int) -> None:
         """Wait for a byte of the driver, the socket's end, or the deadline."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         left = (deadline_ns - time.monotonic_ns()) * 1e-9
@@ -162,6 +168,8 @@ class ResultWaiter:
 
     async def _ending(self) -> None:
         """Wait a moment after the socket's end: usually the driver has died, which is reported soon."""
+        import asyncio
+
         await asyncio.sleep(_STEP)
         if time.monotonic_ns() - self._ended_ns > _PATIENCE_NS:
             self._core.raise_failed("the burst has ended: the driver has closed its socket")

@@ -10,7 +10,6 @@ cannot run is not restarted over and over.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -154,6 +153,8 @@ class Recovery:
         self, mortal: Mortal, deadline_ns: int, *, waits: bool | None = None
     ) -> None:
         """Do `reach` without blocking the event loop."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         attempts = self._attempts
         while True:

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.client.connect import connect
-from nnburst.client.launch import driver_environment
 from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import ACTIVITIES, STUCK, BrokenLife, outlive
 from nnburst.testing.faults.footprint import Footprint, footprint, resident_bytes

@@ -21,10 +21,10 @@ from typing import Any, Final, Self
 import numpy as np
 
 from nnburst.client.connect import connect
-from nnburst.client.launch import driver_environment
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import DeadObject, MissedDeadline, ResourceExhausted
 from nnburst.hal.model import DTYPES
+from nnburst.hal.utils import driver_environment
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import load
 from nnburst.testing.faults.activities import sum_model, summands

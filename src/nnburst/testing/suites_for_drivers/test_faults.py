@@ -20,9 +20,9 @@ import pytest
 from nnburst.client.burst.burst import check_usable
 from nnburst.client.connect import connect
 from nnburst.client.device import Device
-from nnburst.client.launch import driver_environment
 from nnburst.hal.environment import KILLS
 from nnburst.hal.errors import DeadObject, GeneralFailure, MissedDeadline
+from nnburst.hal.utils import driver_environment
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import ACTIVITIES, check_sum, sum_model, summands
 from nnburst.testing.faults.footprint import Footprint, footprint, settle, thread_states
