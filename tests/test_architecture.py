@@ -281,7 +281,9 @@ def test_no_module_imports_a_sibling_for_type_checking_alone() -> None:
         if module.endswith("__init__"):
             continue  # a package names what it loads lazily
         blocks = [n for n in ast.walk(parsed(SOURCE / f"{module}.py")) if isinstance(n, ast.If)]
-        for block in (b for b in blocks if ast.unparse(b.test) == "TYPE_CHECKING"):
+        for block in (
+            b for b in blocks if isinstance(b.test, ast.Name) and b.test.id == "TYPE_CHECKING"
+        ):
             names = [n.module or "" for n in ast.walk(block) if isinstance(n, ast.ImportFrom)]
             same = f"nnburst.{layer(module)}"
             found += [
@@ -302,7 +304,9 @@ def test_decoders_are_made_with_their_modules() -> None:
         and isinstance(call.func, ast.Attribute)
         and (
             call.func.attr == "Decoder"
-            or ast.unparse(call.func) == "msgspec.convert"  # which takes its type by position, too
+            or (  # which takes its type by position, too
+                call.func.attr == "convert" and ast.unparse(call.func.value) == "msgspec"
+            )
             or (
                 call.func.attr in ("decode", "convert")
                 and any(keyword.arg == "type" for keyword in call.keywords)

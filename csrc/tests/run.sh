@@ -2,7 +2,7 @@
 # Builds a C test with everything of csrc/ that needs no Python, and runs it.
 #   run.sh address|thread|none PROGRAM [ARGUMENT...]
 # address is ASan with UBSan, thread is TSan; PROGRAM.c lies here and lists its arguments. With OBJECTS=FOLDER
-# what was compiled stays there for the next program.
+# what was compiled stays there for the next program; with TRAPS=1 that has trap points for every program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if (($# < 2)); then
@@ -24,7 +24,7 @@ for name in ring_buffer event_flag waiter rhythm cpu_contention trap trace packe
     sources+=("$here/../$name.c")
 done
 kind=$sanitizer
-if grep -q NNBURST_TRAPS "$here/$program.c"; then
+if [[ -n ${TRAPS:-} ]] || grep -q NNBURST_TRAPS "$here/$program.c"; then
     flags+=(-DNNBURST_TRAPS)
     kind+=-traps
 fi

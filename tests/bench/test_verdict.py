@@ -47,6 +47,9 @@ def test_one_outlier_is_not_a_spread() -> None:
     assert spread([100.0] * 40 + [1e6]) == 0
 
 
+@pytest.mark.every_day(
+    "0.03-0.05-110-worse", "0.05-0.3-90-better", "0.12-1-100-same", "0.2-1-110-worse"
+)
 @pytest.mark.parametrize(
     ("now", "right"), [(100, Verdict.SAME), (110, Verdict.WORSE), (90, Verdict.BETTER)]
 )

@@ -12,6 +12,7 @@ from capi.conftest import Compile, Run
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "c"
 
 
+@pytest.mark.every_day("clang")
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_first_network_computes(compile_program: Compile, run_compiled: Run, compiler: str) -> None:
     text = (EXAMPLES / "first_network.c").read_text()
@@ -35,6 +36,7 @@ def test_executions_are_counted_by_device_if_that_is_wanted(
     ]
 
 
+@pytest.mark.every_day("g++")
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_burst_loop_keeps_its_sum(
     compile_program: Compile, run_compiled: Run, compiler: str

@@ -263,9 +263,7 @@ def until_result(run: Callable[[], Any]) -> tuple[Any, int]:
             time.sleep(0.005)
 
 
-@pytest.mark.every_day(
-    "plan-bound", "plan-await", "recovering driver-bound", "recovering driver-submit"
-)
+@pytest.mark.every_day("plan-await", "recovering driver-bound")
 @pytest.mark.parametrize("way", ["bound", "execute", "function", "await", "submit"])
 @pytest.mark.parametrize("road", ["recovering driver", "plan"])
 def test_state_goes_on_after_a_death(roads: Roads, road: str, way: str) -> None:

@@ -92,6 +92,7 @@ def test_shapes_that_a_network_leaves_open_come_with_each_request(service: Servi
         assert (total.tolist(), difference.tolist()) == ([0, 2, 4, 6, 8], [0] * 5)
 
 
+@pytest.mark.every_day("word", "file", "attribute")
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -101,6 +102,7 @@ def test_shapes_that_a_network_leaves_open_come_with_each_request(service: Servi
         (["add=missing.tflite"], "missing.tflite: No such file"),
         (["add=serving.networks:DIE"], "is a float, expected a model"),
     ],
+    ids=["word", "version", "twice", "file", "attribute"],
 )
 def test_service_refuses_a_network_that_it_cannot_read(
     words: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Compile the code that the programs share once for each sanitizer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OBJECTS", str(tmp_path_factory.mktemp("objects")))
+        patch.setenv("TRAPS", "1")
         yield
 
 
@@ -88,7 +89,7 @@ def test_each_of_many_callers_gets_its_own_answer_whichever_reads_it(sanitizer: 
     assert "each got its own answer" in run(sanitizer, "reply_stress", 500)
 
 
-@pytest.mark.every_day("none")
+@pytest.mark.every_day("thread")  # whose objects are there: compiling takes longest
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
 def test_flag_that_never_rests_keeps_no_wait_beyond_its_deadline(sanitizer: str) -> None:
     assert "ended at their deadlines" in run(sanitizer, "restless_flag", 60)

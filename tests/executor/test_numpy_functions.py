@@ -49,7 +49,6 @@ def test_no_kernel_gives_memory_to_functions_that_want_it_contiguous() -> None:
     assert calls == []
 
 
-@pytest.mark.every_day("True")
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_function_that_is_wrong_for_one_stride_is_found(
     in_place: bool, monkeypatch: pytest.MonkeyPatch
@@ -69,4 +68,5 @@ def test_a_function_that_is_wrong_for_one_stride_is_found(
             return out
 
     monkeypatch.setattr(np, "tanh", Wrong())
+    monkeypatch.setattr(numpy_functions, "ANY_STRIDES", {"tanh"})  # the others take seconds
     assert numpy_functions.wrong_functions() == ["tanh of float32, every 4 elements"]

@@ -65,6 +65,7 @@ def test_every_network_of_the_folder_is_tried(shared_dir: Path) -> None:
     assert {path.stem for path in (shared_dir / "models").glob("*.tflite")} == NETWORKS.keys()
 
 
+@pytest.mark.every_day(*(name for name in NETWORKS if "mobilenet_v2" not in name))
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network_answers_as_the_interpreter_does(
     name: str, device: nnburst.Device, shared_dir: Path

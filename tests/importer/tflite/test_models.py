@@ -64,6 +64,7 @@ def test_kws_float_by_onnxruntime_is_what_litert_computes(shared_dir: Path) -> N
             assert abs(found - expected).max() <= 1e-3 * np.ptp(expected)
 
 
+@pytest.mark.every_day("kws_int8", "resnet8_int8", "vww_96_int8", "mobilenet_v1_0.25_128_uint8")
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name.endswith("int8")])
 def test_every_operation_is_within_a_step_of_litert(name: str, shared_dir: Path) -> None:
     path = shared_dir / "models" / f"{name}.tflite"
