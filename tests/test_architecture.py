@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from source_trees import parsed, trees
+from source_trees import nodes, parsed, trees
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
@@ -116,7 +116,7 @@ def found_imports(module: str) -> Iterator[str]:
 
     `import nnburst` alone loads nothing; each name that is then taken from it counts.
     """
-    for node in ast.walk(parsed(SOURCE / f"{module}.py")):
+    for node in nodes(parsed(SOURCE / f"{module}.py")):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name != "nnburst")
         elif isinstance(node, ast.ImportFrom):
@@ -280,7 +280,7 @@ def test_no_module_imports_a_sibling_for_type_checking_alone() -> None:
     for module in modules():
         if module.endswith("__init__"):
             continue  # a package names what it loads lazily
-        blocks = [n for n in ast.walk(parsed(SOURCE / f"{module}.py")) if isinstance(n, ast.If)]
+        blocks = [n for n in nodes(parsed(SOURCE / f"{module}.py")) if isinstance(n, ast.If)]
         for block in (
             b for b in blocks if isinstance(b.test, ast.Name) and b.test.id == "TYPE_CHECKING"
         ):
@@ -297,7 +297,7 @@ def test_decoders_are_made_with_their_modules() -> None:
     made_late = [
         f"{path.relative_to(SOURCE)}:{call.lineno}"
         for path, tree in trees(SOURCE).items()
-        for function in ast.walk(tree)
+        for function in nodes(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for call in ast.walk(function)
         if isinstance(call, ast.Call)
@@ -320,10 +320,10 @@ def test_decoders_are_made_with_their_modules() -> None:
 _FOREIGN_NAMES: Final = {"_fields", "_state", "_tab"}
 
 
-def private_names(tree: ast.AST) -> tuple[set[str], set[str]]:
+def private_names(tree: ast.Module) -> tuple[set[str], set[str]]:
     """Underscored names that a module defines, and those that it takes from other objects or modules."""
     defined, taken = set(), set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             defined.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
 
-from source_trees import parsed
+from source_trees import nodes, parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sorted((ROOT / "src").rglob("*.py"))
@@ -45,7 +45,7 @@ def name(path: Path) -> str:
 @cache
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return [node for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
+    return [node for node in nodes(parsed(path)) if isinstance(node, kinds)]
 
 
 def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

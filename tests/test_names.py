@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from source_trees import parsed
+from source_trees import nodes, parsed
 
 SOURCE: Final = Path(__file__).resolve().parent.parent / "src" / "nnburst"
 
@@ -40,7 +40,7 @@ def trees() -> dict[str, ast.Module]:
 def methods() -> Iterator[tuple[str, str]]:
     """Every method: where it is, as `file.py:Class.method`, and its name without underscores."""
     for file, tree in trees().items():
-        for class_ in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for class_ in (node for node in nodes(tree) if isinstance(node, ast.ClassDef)):
             for node in class_.body:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     yield f"{file}:{class_.name}.{node.name}", node.name.strip("_")
@@ -65,7 +65,7 @@ def test_only_a_process_is_launched() -> None:
         f"{file}:{node.name}"
         for file, tree in trees().items()
         if file not in LAUNCH
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and "launch" in node.name.lower()
     ]

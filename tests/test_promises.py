@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from source_trees import parsed
+from source_trees import nodes, parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -52,7 +52,7 @@ def names_in(path: str) -> frozenset[str]:
     if not file.is_file():
         return frozenset()
     names = set()
-    for node in ast.walk(parsed(file)):
+    for node in nodes(parsed(file)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
             "test_"
         ):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from source_trees import SOURCE, parsed
+from source_trees import SOURCE, nodes, parsed
 
 _HEAD: Final = """\
 # Map
@@ -63,7 +63,7 @@ def _siblings_imported(place: Path, prefix: str) -> Iterator[str]:
     for path in place.rglob("*.py") if place.is_dir() else (place,):
         if path.name == "__init__.py":
             continue  # a package's own names come from its rooms
-        for node in ast.walk(parsed(path)):
+        for node in nodes(parsed(path)):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 dotted = [f"{node.module}.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.Import):

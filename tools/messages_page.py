@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from source_trees import SOURCE
+from source_trees import SOURCE, nodes
 from source_trees import trees as trees_of
 
 LEVELS: Final = ("debug", "info", "warning", "error", "exception", "critical")
@@ -65,7 +65,7 @@ def messages(source: Path = SOURCE) -> tuple[Message, ...]:
     found = [
         message
         for module, tree in trees.items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Call)
         for message in _of_call(node, module, carriers, takers)
     ]
@@ -78,7 +78,7 @@ def _error_classes(trees: Iterable[ast.Module]) -> set[str]:
     bases = {
         node.name: {_last_name(base) for base in node.bases}
         for tree in trees
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ClassDef)
     }
     errors: set[str] = set()
@@ -95,12 +95,12 @@ def _takers(trees: Iterable[ast.Module]) -> dict[str, int]:
     for tree in trees:
         made_by = {
             id(function): node.name
-            for node in ast.walk(tree)
+            for node in nodes(tree)
             if isinstance(node, ast.ClassDef)
             for function in node.body
             if isinstance(function, ast.FunctionDef) and function.name == "__init__"
         }
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.FunctionDef):
                 names = [argument.arg for argument in node.args.args]
                 if "message" in names:

@@ -39,3 +39,9 @@ def trees(folder: Path) -> dict[Path, ast.Module]:
         if enabled:
             gc.enable()
     return found
+
+
+@cache
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Every node of a module in the order of `ast.walk`, which takes a second for all modules."""
+    return tuple(ast.walk(tree))
