@@ -2,9 +2,11 @@
 
     LD_PRELOAD=failing_calls.so python -m faults.nth_call ROAD calls all
     python -m faults.nth_call ROAD interrupts some
+    python -m faults.nth_call ROAD interrupts 200:300
 
-runs the road once for each failure (`all`), or for the first, a middle and the last one (`some`). It prints a
-line of JSON: the number of failures, and the faults found.
+runs the road once for each failure (`all`), for the first, a middle and the last one (`some`), or for those
+of a range of numbers. It prints each fault as it is found, to standard error, and at the end a line of JSON:
+the numbers of places and of failures, and the faults found.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ class Trial:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.places: Counter[str] = Counter()
         self.injected: Counter[str] = Counter()
         self.wrong: list[str] = []
         threading.excepthook = self._left_to_a_thread
@@ -71,7 +74,12 @@ class Trial:
 
     def _left_to_a_thread(self, what: threading.ExceptHookArgs) -> None:
         name = what.thread.name if what.thread else "a thread"
-        self.wrong.append(f"{name} ended by {what.exc_type.__name__}: {what.exc_value}")
+        self._is_wrong(f"{name} ended by {what.exc_type.__name__}: {what.exc_value}")
+
+    def _is_wrong(self, what: str) -> None:
+        """Record a fault, and print it at once: a later one may end this process."""
+        self.wrong.append(what)
+        print(f"wrong: {what}", file=sys.stderr, flush=True)
 
     def _set_up(self) -> None:
         """Make the road's objects, and run it until it makes no more one-time allocations."""
@@ -101,9 +109,9 @@ class Trial:
         if raised is not None and not isinstance(
             raised, (nnburst.NnburstError, MemoryError, Interruption)
         ):
-            self.wrong.append(f"{where}: raised {type(raised).__name__}: {raised}")
+            self._is_wrong(f"{where}: raised {type(raised).__name__}: {raised}")
         if raised is not None and not failure.came:
-            self.wrong.append(f"{where}: raised {raised!r} although nothing failed")
+            self._is_wrong(f"{where}: raised {raised!r} although nothing failed")
         if "-v" in sys.argv and raised is not None:
             traceback.print_exception(raised)
         del raised
@@ -120,21 +128,21 @@ class Trial:
             kept.close()
         except BaseException as error:
             if not isinstance(error, (nnburst.Closed, nnburst.DeadObject)):
-                self.wrong.append(f"{where}: afterwards {type(error).__name__}: {error}")
+                self._is_wrong(f"{where}: afterwards {type(error).__name__}: {error}")
                 if "-v" in sys.argv:
                     traceback.print_exception(error)
             del error
             try:
                 self.close()
             except BaseException as at_end:
-                self.wrong.append(f"{where}: closing raised {type(at_end).__name__}: {at_end}")
+                self._is_wrong(f"{where}: closing raised {type(at_end).__name__}: {at_end}")
             self._set_up()
             return
         tolerated = _is_one if where.startswith("interrupt") else _is_none
         found = _settled(self._before, tolerated)
         more = "" if tolerated(found, self._before) else found.excess(self._before)
         if more:
-            self.wrong.append(f"{where}: left {more}, threads {_threads()}")
+            self._is_wrong(f"{where}: left {more}, threads {_threads()}")
         self._before = found
 
     def close(self) -> None:
@@ -290,9 +298,12 @@ class Interrupted:
 
 
 def some_of(found: Sequence[T], places: str) -> Sequence[T]:
-    """The first, a middle and the last one, or all up to a limit."""
+    """The first, a middle and the last one, all of them up to a limit, or those of a range."""
     if places == "all":
         return found[:_MOST]
+    if ":" in places:
+        begin, end = places.split(":")
+        return found[int(begin or 0) : int(end) if end else None]
     return [found[i] for i in sorted({0, len(found) // 2, len(found) - 1})] if found else []
 
 
@@ -302,6 +313,7 @@ def fail_calls(trial: Trial, places: str) -> None:
     for call in CALLS:
         counting = FailingCall(call, 10**9)
         trial.run(call, counting)
+        trial.places[call] = counting.seen
         for number in some_of(range(1, counting.seen + 1), places):
             trial.run(f"{call} {number}", FailingCall(call, number))
 
@@ -311,7 +323,8 @@ def interrupt(trial: Trial, places: str) -> None:
     noting = Interrupted(None)
     trial.run("interrupt", noting)
     found = list(noting.sites)
-    for site in found if places == "all" else some_of(found, "some"):
+    trial.places["interrupt"] = len(found)
+    for site in found if places == "all" else some_of(found, places):
         code, place, event = site
         where = f"interrupt {code.co_filename.rpartition('nnburst/')[2]}:{code.co_qualname}+{place} {event}"
         trial.run(where, Interrupted(site))
@@ -325,7 +338,8 @@ def main() -> None:
     trial = Trial(road)
     {"calls": fail_calls, "interrupts": interrupt}[kind](trial, places)
     trial.close()
-    print(json.dumps({"injected": trial.injected, "wrong": trial.wrong}))
+    found = {"places": trial.places, "injected": trial.injected, "wrong": trial.wrong}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
