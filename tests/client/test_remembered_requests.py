@@ -13,6 +13,7 @@ import pytest
 
 import nnburst
 from client.scripted_driver import Gate, ScriptedDriver
+from interrupting import interrupted_at
 from nnburst import (
     Closed,
     Device,
@@ -333,3 +334,24 @@ def test_unclosed_model_is_released_with_its_requests(
     scripted.device.prepare(make_model(), bursts=False).close()  # what was to be released has been
     for _ in range(2):
         assert scripted.script.closed.acquire(timeout=HANG)
+
+
+# An exception that a handler raises within a generator's end is lost: Python reports it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_execution_that_is_interrupted_anywhere_loses_no_bound_request(
+    prepared: PreparedModel,
+) -> None:
+    def execute() -> None:
+        prepared.execute(pair(1))
+
+    execute()
+    places = 0
+    while True:
+        execute()  # over a bound request
+        if not interrupted_at(places + 1, execute):
+            break
+        places += 1
+        for number in range(2):
+            assert prepared.execute(pair(number)).outputs[0].tolist() == total(number), places
+        assert len(prepared._prepared.remembered) == 1, places
+    assert places > 10

@@ -40,6 +40,7 @@ class CacheMachine(RuleBasedStateMachine):
         )
         self.kept: list[Value] = []  # the key used longest ago first
         self.taken: list[Value] = []
+        self.takers: dict[int, object] = {}
         self.seen: Counter[int] = Counter()
         self.wanted_at: dict[int, float] = {}
         self.made: list[Value] = []
@@ -64,10 +65,12 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(key=KEYS)
     def take(self, key: int) -> None:
         free = [value for value in self.of(key) if value not in self.taken]
-        found = self.cache.take(key)
+        taker = object()
+        found = self.cache.take(key, taker)
         assert found is (free[0] if free else None)
         if found is not None:
             self.taken.append(found)
+            self.takers[id(found)] = taker
             self.touch(key)
 
     @precondition(lambda self: self.taken)
@@ -78,6 +81,7 @@ class CacheMachine(RuleBasedStateMachine):
         before = len(self.ended)
         self.cache.put(value.key, value)
         assert self.ended[before:] == ([] if value in self.kept else [value])
+        assert self.cache.remove_taken(value.key, self.takers[id(value)]) == []
 
     @precondition(lambda self: self.made)
     @rule(data=st.data())
@@ -85,6 +89,18 @@ class CacheMachine(RuleBasedStateMachine):
         value = data.draw(st.sampled_from(self.made))
         was_here = value in self.kept
         assert self.cache.remove(value.key, value) is was_here
+        self.note_removal(value, was_here)
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def remove_taken(self, data: st.DataObject) -> None:
+        value = data.draw(st.sampled_from(self.taken))
+        was_here = value in self.kept
+        found = self.cache.remove_taken(value.key, self.takers[id(value)])
+        assert found == ([value] if was_here else [])
+        self.note_removal(value, was_here)
+
+    def note_removal(self, value: Value, was_here: bool) -> None:
         if was_here:
             self.kept.remove(value)
             self.removed.append(value)
@@ -135,7 +151,8 @@ class CacheMachine(RuleBasedStateMachine):
             self.seen[old.key] = 0
             needed = self.needed.get(id(old), self.bind_at)
             self.wanted_at[old.key] = 2 * needed
-        assert self.cache.add(key, value, size, is_taken=is_taken) is fits
+        taker = self.takers[id(value)] = object()
+        assert self.cache.add(key, value, size, taker=taker if is_taken else None) is fits
         if fits:
             self.needed[id(value)] = self.wanted_at.pop(key, self.bind_at)
             self.seen[key] = 0
@@ -213,7 +230,7 @@ def test_keys_that_are_seen_once_do_not_fill_the_memory() -> None:
 def test_value_that_is_taken_ends_when_it_comes_back(is_closed: bool) -> None:
     ended: list[str] = []
     cache: RequestCache[int, str] = RequestCache(1, end=ended.append)
-    cache.add(1, "one", is_taken=True)
+    cache.add(1, "one", taker=object())
     if is_closed:
         cache.close()
     else:
@@ -234,11 +251,11 @@ def test_threads_never_have_the_same_value_and_each_ends_once() -> None:
         clashes = 0
         for turn in range(400):
             key = (me + turn) % 3
-            value = cache.take(key)
+            value = cache.take(key, me)
             if value is None and cache.is_wanted(key):
                 value = object()
                 made.append(value)
-                if not cache.add(key, value, is_taken=True):
+                if not cache.add(key, value, taker=me):
                     continue
             if value is None:
                 continue

@@ -24,15 +24,19 @@ _NEVER: Final = sys.maxsize
 
 
 class _Entry(Generic[V]):
-    """A value, its size, and its state."""
+    """A value, its size, and the caller that has taken it."""
 
-    __slots__ = ("is_taken", "size", "value", "wanted_at")
+    __slots__ = ("size", "taker", "value", "wanted_at")
 
-    def __init__(self, value: V, size: int, wanted_at: int, is_taken: bool) -> None:
+    def __init__(self, value: V, size: int, wanted_at: int, taker: object) -> None:
         self.value = value
         self.size = size
         self.wanted_at = wanted_at
-        self.is_taken = is_taken
+        self.taker = taker
+
+    @property
+    def is_taken(self) -> bool:
+        return self.taker is not None
 
 
 class _Sightings(NamedTuple):
@@ -50,8 +54,8 @@ class RequestCache(Generic[K, V]):
     """Maps keys of requests to values. Thread-safe.
 
     Some values can serve several callers at once (`find`), others one at a time (`take`, then `put` or
-    `remove`); a key may have several values of the second kind. A new value evicts the least recently used
-    one that is not taken. A key whose value was evicted must be seen twice as often before it is wanted
+    `remove_taken`); a key may have several values of the second kind. A new value evicts the least recently
+    used one that is not taken. A key whose value was evicted must be seen twice as often before it is wanted
     again; so if a program cycles through more requests than fit, most stay cached and few are bound anew.
 
     Attributes:
@@ -115,12 +119,18 @@ class RequestCache(Generic[K, V]):
             self._entries.move_to_end(key)
             return entries[0].value
 
-    def take(self, key: K) -> V | None:
-        """Take a value of a key for this caller only, until `put` or `remove`; None if none is free."""
+    def take(self, key: K, taker: object) -> V | None:
+        """Take a value of a key for this caller only, until `put` or `remove_taken`; None if none is free.
+
+        Args:
+            key: the key.
+            taker: any object of this one call. If a signal handler raises before the caller has the value,
+                `remove_taken` still finds it.
+        """
         with self._lock:
             for entry in self._entries.get(key, ()):
                 if not entry.is_taken:
-                    entry.is_taken = True
+                    entry.taker = taker
                     self._entries.move_to_end(key)
                     return entry.value
         return None
@@ -130,10 +140,17 @@ class RequestCache(Generic[K, V]):
         with self._lock:
             entry = self._entry(key, value)
             if entry is not None:
-                entry.is_taken = False
+                entry.taker = None
                 return
             self._gone += [value]
         self._end_gone()
+
+    def remove_taken(self, key: K, taker: object) -> list[V]:
+        """Remove and return what `taker` has taken and not put back, as `remove` does."""
+        with self._lock:
+            entries = self._entries.get(key, ())
+            found = [entry.value for entry in entries if entry.taker is taker]
+        return [value for value in found if self.remove(key, value)]
 
     def remove(self, key: K, value: V) -> bool:
         """Remove a value without calling `end`; returns whether the cache had it.
@@ -167,14 +184,14 @@ class RequestCache(Generic[K, V]):
         with self._lock:
             self._note(key, 0, _NEVER)
 
-    def add(self, key: K, value: V, size: int = 0, *, is_taken: bool = False) -> bool:
+    def add(self, key: K, value: V, size: int = 0, *, taker: object = None) -> bool:
         """Add a value; it replaces the key's free values, and evicts the least recently used ones.
 
         Args:
             key: the key; its taken values stay.
             value: owned from here on.
             size: the value's bytes.
-            is_taken: whether the caller uses it now, as after `take`.
+            taker: the caller that uses it now, as after `take`; None for none.
 
         Returns:
             Whether there was room; if not, `end` was called with the value.
@@ -187,7 +204,7 @@ class RequestCache(Generic[K, V]):
                         self._take_out(key, entry)
                     if self._make_room(size):
                         _, wanted_at = self._sightings.pop(key, _Sightings(0, self.bind_at))
-                        added = _Entry(value, size, wanted_at, is_taken)
+                        added = _Entry(value, size, wanted_at, taker)
                         self._entries[key] = [*self._entries.get(key, ()), added]
                         # No call until the bytes are counted, so that no signal handler comes between.
                         is_kept = True

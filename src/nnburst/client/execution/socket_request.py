@@ -372,9 +372,9 @@ def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferTok
 
 
 def _bind(
-    arguments: SocketArguments, key: Hashable, measure: bool, deadline: float
+    arguments: SocketArguments, key: Hashable, taker: object, measure: bool, deadline: float
 ) -> RememberedRequest | None:
-    """Make the driver bind a request; None if it cannot be bound or is too large for that.
+    """Make the driver bind a request, and take it; None if it cannot be bound or is too large for that.
 
     Raises:
         DeadObject: the driver has died.
@@ -393,7 +393,7 @@ def _bind(
         placed.private.release()
         return None
     request = RememberedRequest(handle, staged, measure, placed.private)
-    return request if remembered.add(key, request, is_taken=True) else None
+    return request if remembered.add(key, request, taker=taker) else None
 
 
 def _bound(placed: SocketRequest, measure: bool, deadline: float) -> int | None:
@@ -427,25 +427,26 @@ def execute_again(
         if key is None:
             return None
         prepared.session.check_open()  # first: a closed device is reported before any other error
-        remembered = prepared.remembered
-        request = remembered.take(key)
-        if request is None and remembered.is_wanted(key):
-            request = _bind(SocketArguments(prepared, inputs, outputs), key, measure, deadline)
-        if request is None:
-            return None
-        given = [None] * len(prepared.outputs) if outputs is None else outputs
+        remembered, taker = prepared.remembered, object()
         try:
+            request = remembered.take(key, taker)
+            if request is None and remembered.is_wanted(key):
+                arguments = SocketArguments(prepared, inputs, outputs)
+                request = _bind(arguments, key, taker, measure, deadline)
+            if request is None:
+                return None
+            given = [None] * len(prepared.outputs) if outputs is None else outputs
             request.staged.stage(inputs)
             left = time_left(deadline)
             message = ExecuteReusable(request.handle, boottime_deadline_ns(left))
             executed, _ = prepared.session.connection.call(message, Executed, timeout=left)
             result = request.result(executed, given)
+            remembered.put(key, request)
         except BaseException:
             # The execution may still be under way, so its pool is not used again.
-            if remembered.remove(key, request):
-                prepared.session.connection.release_later(request.handle)
+            for taken in remembered.remove_taken(key, taker):
+                prepared.session.connection.release_later(taken.handle)
             raise
-        remembered.put(key, request)
         return result
     finally:
         prepared.release()  # last: bound requests are released before their model
