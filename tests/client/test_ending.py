@@ -112,7 +112,9 @@ def child(program: str, *, write: int) -> Child:
     """A Python that runs `program`, whose standard output is `write`."""
     with Path(os.devnull).open("r+b", buffering=0) as nothing:
         streams = {0: nothing.fileno(), 1: write, 2: nothing.fileno(), 3: write}
-        return Child([sys.executable, "-S", "-E", "-c", program], streams, {"WORD": "wörd"})
+        started = Child()
+        started.start([sys.executable, "-S", "-E", "-c", program], streams, {"WORD": "wörd"})
+        return started
 
 
 def output_of(program: str) -> tuple[str, int]:
@@ -161,5 +163,5 @@ def test_child_that_ended_has_its_exit_code_and_gets_no_signals() -> None:
 def test_child_whose_program_does_not_exist_is_refused_and_leaves_nothing() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(FileNotFoundError):
-        Child(["/nowhere/python"], {0: 0}, {})
+        Child().start(["/nowhere/python"], {0: 0}, {})
     assert len(os.listdir("/proc/self/fd")) == before

@@ -15,7 +15,7 @@ from nnburst.client.arguments import check_timeout
 from nnburst.client.burst.interface import Recover
 from nnburst.client.device import Device, recovering_device
 from nnburst.client.session.handshake import Session
-from nnburst.client.session.process import Child, DriverDied, DriverProcess
+from nnburst.client.session.process import Child, DriverDied, DriverProcess, Pipe
 from nnburst.hal import vlog
 from nnburst.hal.environment import warn_of_unknown_names
 from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
@@ -123,26 +123,23 @@ def _launch(
     command = python_command(str(file), *words)
     with Scarce(f"{name}: a driver cannot be started"):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                process = _start([*command, "--fd", str(_THEIR_FD)], theirs.fileno(), env)
-            except BaseException:
-                ours.close()
-                raise
+        process: DriverProcess | None = None
         try:
+            with theirs:
+                process = _start([*command, "--fd", str(_THEIR_FD)], theirs.fileno(), env)
             # Import this now, while the driver starts; it is needed later.
             importlib.import_module("nnburst.client.burst.burst")
             session = Session(
                 ours, f"driver {name}", lambda: DriverDied(process.ending), timeout=seconds
             )
-        except DeadObject:
-            process.close()
-            raise DeviceUnavailable(f"{name}: {process.ending()}") from None
-        except BaseException:
+            return Device(session, process)
+        except BaseException as error:
             ours.close()  # the session may not have got as far as closing it
-            process.close()
+            if process is not None:
+                process.close()
+                if isinstance(error, DeadObject):
+                    raise DeviceUnavailable(f"{name}: {process.ending()}") from None
             raise
-        return Device(session, process)
 
 
 def _cores(cpus: Iterable[int]) -> str:
@@ -153,15 +150,15 @@ def _cores(cpus: Iterable[int]) -> str:
 
 
 def _start(command: list[str], fd: int, env: Mapping[str, str] | None) -> DriverProcess:
-    with Path(os.devnull).open("r+b", buffering=0) as nothing:
-        read, write = os.pipe()
-        log = os.fdopen(read, "rb")
-        try:
-            streams = {0: nothing.fileno(), 1: nothing.fileno(), 2: write, _THEIR_FD: fd}
-            process = Child(command, streams, {**driver_environment(), **(env or {})})
-        except BaseException:
-            log.close()
-            raise
-        finally:
-            os.close(write)
-    return DriverProcess(process, log)
+    process = Child()
+    try:
+        with (
+            Path(os.devnull).open("r+b", buffering=0) as nothing,
+            Pipe() as pipe,
+        ):
+            streams = {0: nothing.fileno(), 1: nothing.fileno(), 2: pipe.write, _THEIR_FD: fd}
+            process.start(command, streams, {**driver_environment(), **(env or {})})
+            return DriverProcess(process, pipe.reader())
+    except BaseException:
+        process.close()
+        raise

@@ -63,7 +63,6 @@ class Session:
             they can delay neither DeadObject nor `close`.
         callbacks: the callbacks that the driver may notify.
         callback_thread: runs a program's own callbacks.
-        upcalls: the server on which bursts register callbacks for the driver.
         own_bursts: the bursts that models open by themselves.
     """
 
@@ -88,46 +87,38 @@ class Session:
             ResourceExhausted: this process may have no more descriptors or threads.
             NnburstError: the driver died or did not answer.
         """
-        try:
-            self._connection = Connection(Channel(connected), name, dead)
-        except BaseException:  # also a signal handler's, when the reader may have begun
-            with contextlib.suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
-            connected.close()
-            raise
         self._owner = os.getpid()
         self.closed = False
         self.lost = False
         self.notices = EndCallbacks(name)
-        self._connection.on_end(partial(_run_apart, self.notices))
         self.pidfd = -1
         self._extensions: tuple[Extension, ...] | None = None
         self._ending = ""
         self._death_watch: DeathWatch | None = None
         self.callback_thread = CallbackThread()
-        self.callbacks = Callbacks(self._connection)
         self.own_bursts = OwnBursts()
+        connection: Connection | None = None
+        self._upcalls: UpcallServer | None = None
         try:
+            self._connection = connection = Connection(Channel(connected), name, dead)
+            connection.on_end(partial(_run_apart, self.notices))
+            self.callbacks = Callbacks(connection)
             with Scarce(f"{name}: there is no socket for its upcalls"):
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except BaseException:
-            self._connection.close()
-            raise
-        with theirs:
-            try:
-                self.upcalls = UpcallServer(
-                    Channel(ours), self.callbacks.notified, self._connection.peer_died
+            with theirs:
+                self._upcalls = UpcallServer(
+                    Channel(ours), self.callbacks.notified, connection.peer_died
                 )
-            except BaseException:
-                self._connection.close()
-                raise
-            _sessions.add(self)
-            try:
+                _sessions.add(self)
                 self.welcome = self._hello(theirs.fileno(), timeout)
                 self.feature_level = _check(self.welcome, name)
-            except BaseException:
+        except BaseException:  # also a signal handler's, when a reader may have begun
+            if connection is not None:
                 self.close()
-                raise
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+            connected.close()
+            raise
 
     def hints(self, attributes: Sequence[ExtensionAttribute]) -> Hints | msgspec.UnsetType:
         """Convert attributes for a message; if the driver's version has none, log that and return none.
@@ -154,6 +145,12 @@ class Session:
             if welcome.death_word:
                 self._death_watch = DeathWatch(fds.take(1), self._connection.peer_died)
         return welcome
+
+    @property
+    def upcalls(self) -> UpcallServer:
+        """The server on which bursts register callbacks for the driver."""
+        assert self._upcalls is not None
+        return self._upcalls
 
     @property
     def name(self) -> str:
@@ -234,7 +231,8 @@ class Session:
         if self._death_watch is not None:
             self._death_watch.close()
         self._connection.close()
-        self.upcalls.close()
+        if self._upcalls is not None:
+            self._upcalls.close()
         self.callback_thread.close()
         pidfd, self.pidfd = self.pidfd, -1
         if pidfd >= 0:

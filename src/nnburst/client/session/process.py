@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import fcntl
+import io
 import os
 import re
 import resource
@@ -22,7 +24,7 @@ from typing import IO, Any, Final
 from nnburst._native import ffi, lib
 from nnburst.hal import vlog
 from nnburst.hal.errors import DeadObject
-from nnburst.hal.utils import polled, start_thread
+from nnburst.hal.utils import Closing, polled, start_thread
 
 #: Seconds that a message about a driver's end waits until the kernel reports it.
 PATIENCE: Final = 0.2
@@ -140,17 +142,66 @@ _GRACE: Final = 2.0
 _LAST_WORDS: Final = 0.1
 
 
+class Pipe(Closing):
+    """A pipe whose ends cannot get lost. The kernel writes their numbers into memory of this object.
+
+    `os.pipe` returns them: a signal handler that raises before they are stored leaves both open.
+    """
+
+    def __init__(self) -> None:
+        """Create the pipe; its ends are closed in a new program.
+
+        Raises:
+            OSError: there are no more descriptors.
+        """
+        self._ends: Final = (ctypes.c_int * 2)(-1, -1)
+        if ctypes.CDLL(None, use_errno=True).pipe2(self._ends, os.O_CLOEXEC):
+            failed = ctypes.get_errno()
+            raise OSError(failed, os.strerror(failed))
+
+    @property
+    def write(self) -> int:
+        """The end for writing; borrowed."""
+        return self._ends[1]
+
+    def reader(self) -> IO[bytes]:
+        """The end for reading, which is the caller's from here on."""
+        read, self._ends[0] = self._ends[0], -1
+        return io.BufferedReader(io.FileIO(read))
+
+    def close(self) -> None:
+        """Close the ends that are this object's."""
+        for at in range(2):
+            end, self._ends[at] = self._ends[at], -1
+            if end >= 0:
+                os.close(end)
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Child:
     """A started child process, with the interface of `subprocess.Popen`. Thread-safe.
 
     `Popen` holds the interpreter's lock until the new process runs its program: 0.3 ms on an idle machine,
     and on a busy one until the process gets a core. This class releases the lock meanwhile.
 
-    Attributes:
-        pid: number of the process.
+    A signal handler may raise anywhere: `close` ends the process even if `start` was interrupted behind its
+    beginning.
     """
 
-    def __init__(
+    def __init__(self) -> None:
+        """Start no process yet."""
+        self._spawn: Any = None
+        self._code: int | None = None
+        self._reaping: Final = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        """Number of the process; 0 before its start."""
+        return int(self._spawn.pid) if self._spawn is not None else 0
+
+    def start(
         self, command: Sequence[str], fds: Mapping[int, int], environment: Mapping[str, str]
     ) -> None:
         """Start the process.
@@ -183,12 +234,11 @@ class Child:
             }
             counts = {"count": len(fds), "close_count": len(inherited)}
             spawn = ffi.new("struct nnb_spawn *", {"path": words[0], **arrays, **counts})
+            self._spawn = spawn
             failed = lib.nnb_spawn_unlocked(spawn)
         if failed:
+            self._spawn = None
             raise OSError(failed, os.strerror(failed), command[0])
-        self.pid: Final = int(spawn.pid)
-        self._code: int | None = None
-        self._reaping: Final = threading.Lock()
 
     def poll(self) -> int | None:
         """The exit code as in `subprocess`; None while the process runs."""
@@ -233,6 +283,12 @@ class Child:
         """Kill the process."""
         self.send_signal(signal.SIGKILL)
 
+    def close(self) -> None:
+        """Kill the process, if there is one, and wait for its end."""
+        if self.pid > 0:
+            self.kill()
+            self.wait(_GRACE)
+
 
 def _await_end(child: Child, pidfd: int, deadline: float) -> None:
     poller = select.poll()
@@ -260,7 +316,7 @@ class DriverProcess:
     """The process of a started driver, and the end of its log. Thread-safe."""
 
     def __init__(self, process: Child | subprocess.Popen[bytes], log: IO[bytes]) -> None:
-        """Own `process` and `log`, a pipe from its stderr; the process is killed if this fails.
+        """Own `process` and, once its reader runs, `log`, a pipe from its stderr.
 
         Raises:
             ResourceExhausted: this process may have no more threads.
@@ -271,12 +327,7 @@ class DriverProcess:
         self._reader = threading.Thread(
             target=self._read, args=(log,), name="nnburst driver log", daemon=True
         )
-        try:
-            start_thread(self._reader, log)
-        except BaseException:
-            process.kill()
-            process.wait(_GRACE)
-            raise
+        start_thread(self._reader, log)
 
     @property
     def pid(self) -> int:
