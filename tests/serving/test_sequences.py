@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from nnburst.client.launch import launch
 from nnburst.hal.errors import InvalidArgument, MissedDeadline, NnburstError, ResourceExhausted
-from nnburst.serving.sequences import PoolState, Sequences
+from nnburst.serving.network import Inference, _SequenceLane
+from nnburst.serving.sequences import PoolState, Sequences, SequenceWord, State
 from serving.networks import accumulate
 from serving.served import PATIENCE, Served
 
@@ -159,3 +161,51 @@ def test_sequence_is_named_by_an_integer_or_a_string(
         request.parameters["sequence_start"].int64_param = 1
         with pytest.raises(grpc.RpcError, match="sequence_start: expected a boolean"):
             stub.ModelInfer(request)
+
+
+class FailingState(State):
+    """A state whose executions fail."""
+
+    def __init__(self, error: NnburstError) -> None:
+        self.error = error
+        self.is_closed = False
+
+    def execute(self, *_: object) -> Any:
+        raise self.error
+
+    def take_back(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Request(Inference):
+    """A request whose answer nobody looks at."""
+
+    def succeed(self, _values: object) -> None: ...
+
+    def refuse(self, _error: NnburstError) -> None: ...
+
+
+@pytest.mark.parametrize("starts", [True, False])
+@pytest.mark.parametrize("ends", [True, False])
+def test_request_with_sequence_end_gives_the_place_back_even_if_it_fails(
+    starts: bool, ends: bool
+) -> None:
+    state = FailingState(InvalidArgument("it fails"))
+    network: Any = SimpleNamespace(
+        name="failing",
+        statistics=SimpleNamespace(execute=lambda: None),
+        watchdog=60.0,
+    )
+    with Sequences(lambda: state, 1) as these:
+        lane = _SequenceLane(network, these)
+        if not starts:
+            assert start(these, "key") == "started"
+        deadline = time.monotonic_ns() + PATIENCE * 10**9
+        request = Request([], [], SequenceWord("key", starts, ends), deadline, 5)
+        with pytest.raises(InvalidArgument, match="it fails"):
+            lane.execute(request)
+        assert state.is_closed is ends
+        assert start(these, "other") == ("started" if ends else "ResourceExhausted")

@@ -519,7 +519,10 @@ class _SequenceLane:
         self._burst = burst
 
     def execute(self, request: Inference) -> dict[int, Value] | None:
-        """See `Lane`; if the request was answered meanwhile, its state is restored, or else ended."""
+        """See `Lane`; if the request was answered meanwhile, its state is restored, or else ended.
+
+        A request that ends its sequence does so even if it fails: its caller comes back no more.
+        """
         self._network.statistics.execute()
         word = request.sequence
         if word is None:
@@ -528,7 +531,7 @@ class _SequenceLane:
             )
         left = max(0.0, (request.deadline_ns - time.monotonic_ns()) / 1e9)
         sequence = self._sequences.take(word.key, starts=word.starts, timeout=left)
-        ends = False
+        ends = word.ends
         try:
             if request.settled:
                 return None  # while it waited for the request before
@@ -540,9 +543,8 @@ class _SequenceLane:
             raise
         else:
             if request.settle():
-                ends = word.ends
                 return values
-            ends = not sequence.state.take_back()
+            ends = ends or not sequence.state.take_back()
             return None
         finally:
             try:
