@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import weakref
+from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -82,6 +85,77 @@ def test_a_free_that_is_interrupted_anywhere_frees_all_the_same(c: CInterface, k
             c.free(name, each)  # one that has ended is refused
     assert number > 10
     addition.close()
+
+
+def test_a_request_is_not_cached_for_a_burst_that_another_thread_has_just_freed(
+    c: CInterface,
+) -> None:
+    addition = Addition(c, explicit=True)
+    before = known()
+    caching = Caching(c, addition)
+    c.free("Burst", addition.burst)
+    for _ in range(2):
+        caching.call()
+        assert addition.burst not in NATIVE_EXECUTIONS._caches
+    assert known() == before
+    addition.close()
+
+
+def with_a_handler_at(number: int, call: Callable[[], object], handler: Callable[[], None]) -> bool:
+    """Whether `handler` ran at the `number`-th place where a thread that calls `call` looks for signals.
+
+    Fails if that thread never comes back.
+    """
+    seen = 0
+
+    def look(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal seen
+        if event in ("call", "c_return") and frame.f_code.co_filename == native_executions.__file__:
+            seen += 1
+            if seen == number:
+                sys.setprofile(None)
+                handler()
+
+    def run() -> None:
+        sys.setprofile(look)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), f"stuck at place {number}"
+    return seen >= number
+
+
+@pytest.mark.parametrize("kind", ["cache", "free"])
+def test_a_signal_handler_that_calls_the_c_interface_within_a_call_of_it_does_not_block(
+    c: CInterface, kind: str
+) -> None:
+    addition, other = Addition(c, explicit=True), Addition(c, explicit=True)
+
+    def handle() -> None:
+        Caching(c, other).call()
+        c.free("Burst", other.burst)
+
+    before = known()
+    number, came = 0, True
+    while came:
+        number += 1
+        caching = Caching(c, addition)
+        free = partial(c.free, "Burst", addition.burst)
+        if kind == "free":
+            caching.call()
+        came = with_a_handler_at(number, caching.call if kind == "cache" else free, handle)
+        for value in range(3):
+            assert addition.compute_once(value) == 0 or kind == "free"
+        free()
+        assert known() == before, number
+    assert number > 10
+    addition.close()
+    other.close()
 
 
 class Exchange:

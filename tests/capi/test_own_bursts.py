@@ -11,6 +11,7 @@ import pytest
 
 from capi.interface import ELEMENTS, Addition, CInterface, SharedTensors, argument
 from capi.killed import kill_driver
+from interrupting import interrupted_at
 from nnburst.capi import cached_requests
 from nnburst.capi.native_executions import NATIVE_EXECUTIONS
 from nnburst.client.session import own_bursts
@@ -394,6 +395,28 @@ def test_an_execution_computed_by_c_answers_as_any(c: CInterface, addition: Addi
     assert number.value == ELEMENTS
     assert c.code("Execution_compute", execution) == ResultCode.BAD_STATE
     c.free("Execution", execution)
+    addition.close()
+
+
+# An exception that a handler raises within a callback of C's is lost: cffi reports it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_burst_whose_end_was_interrupted_anywhere_is_ended_by_the_next_call(
+    addition: Addition,
+) -> None:
+    own = warm_up(addition)
+    mine, known = own.sizes.own.of_thread(), len(NATIVE_EXECUTIONS._by_address)
+
+    def end() -> None:
+        mine.burst = None
+
+    places = 0
+    while interrupted_at(places + 1, end):
+        places += 1
+        end()
+        assert not own.has_burst()
+        warm_up(addition)
+        assert len(NATIVE_EXECUTIONS._by_address) == known, places
+    assert places > own_bursts.MOST_THREADS
     addition.close()
 
 

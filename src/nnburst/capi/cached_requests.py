@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -33,45 +32,60 @@ from nnburst.runtime.objects.burst import Burst
 _REMEMBERED: Final = 256
 
 
+class _Row:
+    """A thread's burst, its handle, and its row in the library's table."""
+
+    __slots__ = ("burst", "handle", "is_open", "number", "struct")
+
+    def __init__(self, burst: Burst, handle: int, number: int, struct: Any) -> None:  # noqa: ANN401
+        self.burst: Final = burst
+        self.handle: Final = handle
+        self.number: Final = number
+        self.struct: Final = struct
+        self.is_open = True
+
+
 class OwnBurst(ThreadBurst[Burst]):
     """The burst that nnburst opens for one thread of a program in C. Thread-safe.
 
     Attributes:
-        handle: the handle of the burst, which the program never gets; 0 if there is no burst.
+        row: the burst in the library's table; None if there is none. Only `OwnBursts` sets it.
     """
 
-    __slots__ = ("_is_used", "_of", "_row", "_thread", "handle")
+    __slots__ = ("_is_used", "_of", "row", "thread")
 
     def __init__(self, of: OwnBursts, thread: int) -> None:
         """Begin without a burst."""
         self._of: Final = of
-        self._thread: Final = thread
-        #: The burst and its row in the library's table; empty if there is no burst.
-        self._row: Final = deque[tuple[Burst, Any]]()
+        self.thread: Final = thread
+        self.row: _Row | None = None
         self._is_used = False
-        self.handle = 0
         super().__init__()
 
     @property
     def burst(self) -> Burst | None:
         """The burst, or None. Setting it to None closes the burst as soon as no run uses it."""
-        return next(iter([*self._row]), (None, None))[0]
+        row = self.row
+        return row.burst if row is not None and row.is_open else None
 
     @burst.setter
     def burst(self, burst: Burst | None) -> None:
         if burst is not None:
             self._of.give(self, burst)
-            return
-        try:
-            _, row = self._row.pop()
-        except IndexError:  # another thread closes the burst, or has closed it
-            return
-        self._of.take(self, row)
+        else:
+            self._of.take(self)
+
+    @property
+    def handle(self) -> int:
+        """The handle of the burst, which the program never gets; 0 if there is no burst."""
+        row = self.row
+        return row.handle if row is not None and row.is_open else 0
 
     @property
     def is_used(self) -> bool:
         """Whether the library has used the burst since this property was set to False."""
-        if any(lib.nnb_thread_burst_was_used(row) for _, row in [*self._row]):
+        row = self.row
+        if row is not None and lib.nnb_thread_burst_was_used(row.struct):
             self._is_used = True
         return self._is_used
 
@@ -107,7 +121,9 @@ class OwnBursts:
         self.count: Final = MOST_THREADS
         self._begin: Final = begin
         self._end: Final = end
-        self._free: Final = deque(ffi.addressof(self.struct, n) for n in range(MOST_THREADS))
+        #: Reentrant: a signal handler of the program may compute while its thread ends a burst.
+        self._lock: Final = threading.RLock()
+        self._are_taken: Final = [False] * MOST_THREADS
         self._threads: Final[dict[int, OwnBurst]] = {}
         self._bursts: Final = ThreadBursts[Burst](partial(_open_own_burst, weakref.ref(self)))
 
@@ -136,21 +152,33 @@ class OwnBursts:
         return self._bursts
 
     def give(self, mine: OwnBurst, burst: Burst) -> None:
-        """Enter a thread's burst into the library's table, if a handle is left."""
-        handle = self._begin()
-        if not handle:
-            return
-        row = self._free.pop()  # there are as many as threads that may have a burst
-        mine.handle = handle
-        lib.nnb_thread_burst_set(row, mine._thread, handle)
-        mine._row.append((burst, row))
+        """Enter a thread's burst into the library's table, if a row and a handle are left."""
+        with self._lock:
+            self.take(mine)  # an interrupted call may have left one
+            if all(self._are_taken):
+                return
+            handle = self._begin()
+            if not handle:
+                return
+            number = self._are_taken.index(False)
+            row = _Row(burst, handle, number, ffi.addressof(self.struct, number))
+            lib.nnb_thread_burst_set(row.struct, mine.thread, handle)
+            mine.row, self._are_taken[number] = row, True
 
-    def take(self, mine: OwnBurst, row: Any) -> None:  # noqa: ANN401 - of cffi's
-        """Remove a burst from the library's table, and the requests that are cached for it."""
-        lib.nnb_thread_burst_set(row, 0, 0)
-        handle, mine.handle = mine.handle, 0
-        self._free.append(row)
-        self._end(handle)
+    def take(self, mine: OwnBurst) -> None:
+        """Remove a burst from the library's table, and the requests that are cached for it.
+
+        If a signal handler raises meanwhile, the next call completes it.
+        """
+        with self._lock:
+            row = mine.row
+            if row is None:
+                return
+            row.is_open = False
+            lib.nnb_thread_burst_set(row.struct, 0, 0)
+            self._end(row.handle)
+            # Without a call: both or, if a signal handler raises before, none.
+            mine.row, self._are_taken[row.number] = None, False
 
     def close(self) -> None:
         """Close all bursts, and open no more."""

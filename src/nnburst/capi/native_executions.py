@@ -150,7 +150,9 @@ class NativeExecutions:
     def __init__(self) -> None:
         """Create the empty tables; `exchange` is set before the first call."""
         self.exchange: Any = None
-        self._lock: Final = threading.Lock()
+        #: Reentrant: a signal handler or a finalizer of the program may call the C interface meanwhile. So no
+        #: loop below goes over a table itself.
+        self._lock: Final = threading.RLock()
         self._sizes: Final[dict[int, ArgumentSizes]] = {}
         self._by_address: Final[dict[int, ArgumentSizes | CachedRequest]] = {}
         self._caches: Final[dict[int, BurstRequests]] = {}
@@ -159,7 +161,11 @@ class NativeExecutions:
         #: Sizes and requests that the library begins no further runs with.
         self._ended: set[ArgumentSizes | CachedRequest] = set()
         #: Held while the library gets a burst's requests, so that the newest array is the last that it gets.
-        self._publishing: Final = threading.Lock()
+        self._publishing: Final = threading.RLock()
+        #: Bursts whose requests the library is to get, each with an object of the latest call for it.
+        self._unpublished: Final[dict[int, object]] = {}
+        #: What a call of this thread is in the midst of; a call of a signal handler leaves it to that.
+        self._is_publishing = self._is_closing = self._closes_again = False
 
     def offer(self, compilation: int, execution: Execution) -> None:
         """Let the library make further executions of a compilation by itself.
@@ -224,6 +230,9 @@ class NativeExecutions:
                 return
             if not sizes.are_all_exact:
                 return
+            # A free closes the burst, or the entry lets it go, before `release` removes what is here.
+            if burst.closed if mine is None else mine.handle != handle:
+                return
             cache = self._caches.setdefault(handle, BurstRequests())
             known = cache.requests.find(placing)
             is_current = known is not None and known.bound.is_current
@@ -244,6 +253,8 @@ class NativeExecutions:
                     cache.can_cache = False
                     return
                 cache.requests.add(placing, cached)
+                if self._caches.get(handle) is not cache:  # a signal handler has freed the burst
+                    self._ended |= cache.gone
         for memory in memories:
             self._offer_memory(memory)
         self._publish(handle)
@@ -257,29 +268,45 @@ class NativeExecutions:
             self.exchange.offer_memory(handle, memory.size)
 
     def _publish(self, handle: int) -> None:
-        """Give the library the current requests of a burst, in place of the ones before."""
+        """Give the library the current requests of a burst, in place of the ones before.
+
+        A call of a signal handler within another one leaves it to that; so does one that was interrupted, to
+        the next.
+        """
         with self._publishing:
-            with self._lock:
-                cache = self._caches.get(handle)
-                if cache is None:
-                    return
-                gone = {*cache.gone}
-                requests = [each for each in cache.requests.values() if each not in gone]
-                for request in requests:  # before the library can have it
-                    self._by_address[_address(request.struct)] = request
-            array = ffi.new(
-                "struct nnb_cached_request *[]", [request.struct for request in requests]
-            )
-            cache.arrays.append(array)
-            self.exchange.cache(handle, array, len(requests))
-            del cache.arrays[:-1]  # the library no longer looks at those before
-            with self._lock:
-                cache.published = requests
-                self._ended |= gone
-                cache.gone.difference_update(gone)
+            self._unpublished[handle] = object()
+            if self._is_publishing:
+                return
+            self._is_publishing = True
+            try:
+                while self._unpublished:
+                    [burst, call], *_ = [*self._unpublished.items()]
+                    self._publish_now(burst)
+                    if self._unpublished[burst] is call:
+                        del self._unpublished[burst]
+            finally:
+                self._is_publishing = False
+
+    def _publish_now(self, handle: int) -> None:
+        with self._lock:
+            cache = self._caches.get(handle)
+            if cache is None:
+                return
+            gone = {*cache.gone}
+            requests = [each for each in cache.requests.values() if each not in gone]
+            for request in requests:  # before the library can have it
+                self._by_address[_address(request.struct)] = request
+        array = ffi.new("struct nnb_cached_request *[]", [request.struct for request in requests])
+        cache.arrays.append(array)
+        self.exchange.cache(handle, array, len(requests))
+        del cache.arrays[:-1]  # the library no longer looks at those before
+        with self._lock:
+            cache.published = requests
+            self._ended |= gone
+            cache.gone.difference_update(gone)
 
     def _sizes_of(self, executable: Executable) -> ArgumentSizes | None:
-        return next((t for t in self._sizes.values() if t.executable is executable), None)
+        return next((t for t in [*self._sizes.values()] if t.executable is executable), None)
 
     def adopt(self, handle: int, native: Any) -> Execution:  # noqa: ANN401 - a pointer of cffi's
         """Turn a native execution into a Python object under the same handle.
@@ -339,16 +366,15 @@ class NativeExecutions:
 
     def _release_request(self, cached: CachedRequest) -> None:
         with self._lock:
-            bursts = [
-                handle
-                for handle, cache in self._caches.items()
+            caches = {
+                handle: cache
+                for handle, cache in [*self._caches.items()]
                 if cached in cache.gone or cached in cache.requests.values()
-            ]
-            for handle in bursts:
-                cache = self._caches[handle]
+            }
+            for cache in caches.values():
                 cache.gone.add(cached)  # first: a signal handler may raise behind it
                 cache.requests.remove(cached.placing, cached)
-        for handle in bursts:
+        for handle in caches:
             self._publish(handle)
         self._close_unused()
 
@@ -362,9 +388,10 @@ class NativeExecutions:
             sizes = self._sizes.get(handle)
             if sizes is not None:
                 self._ended |= {sizes}
-            bursts = self._bound_to.get(handle, set()) & self._caches.keys()
-            for burst in bursts:
-                self._caches[burst].requests.release(partial(_has_memory, handle))
+            bound = self._bound_to.get(handle, set())
+            bursts = {burst: each for burst, each in [*self._caches.items()] if burst in bound}
+            for each in bursts.values():
+                each.requests.release(partial(_has_memory, handle))
         if sizes is not None:
             sizes.own.close()
         for burst in bursts:
@@ -378,16 +405,25 @@ class NativeExecutions:
     def _close_unused(self) -> None:
         """Close ended sizes and requests that the library no longer reads; later calls close the others."""
         with self._lock:
-            for each in [each for each in self._ended if not each.is_in_use]:
-                each.close()
-                self._by_address.pop(_address(each.struct), None)
-                self._ended.discard(each)
+            self._closes_again = True
+            if self._is_closing:
+                return
+            self._is_closing = True
+            try:
+                while self._closes_again:
+                    self._closes_again = False
+                    for each in [each for each in [*self._ended] if not each.is_in_use]:
+                        each.close()
+                        self._by_address.pop(_address(each.struct), None)
+                        self._ended.discard(each)
+            finally:
+                self._is_closing = False
 
     @property
     def is_in_use(self) -> bool:
         """Whether the library is reading any sizes or running any request."""
         with self._lock:
-            return any(each.is_in_use for each in self._by_address.values())
+            return any(each.is_in_use for each in [*self._by_address.values()])
 
     def close(self) -> None:
         """Close all sizes and requests, none of which is in use any more."""
