@@ -74,3 +74,15 @@ def test_session_that_is_interrupted_behind_the_beginning_of_its_connection_ends
             Session(ours, "unanswered", DeadObject, timeout=20)
         assert ours.fileno() == -1
         assert "nnburst unanswered" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_launch_that_is_interrupted_behind_the_beginning_of_its_session_ends_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise Interruption
+
+    monkeypatch.setattr(launch, "Device", interrupt)
+    with pytest.raises(Interruption):
+        launch.launch("null", name="interrupted")
+    assert "nnburst driver interrupted" not in [each.name for each in threading.enumerate()]

@@ -126,7 +126,11 @@ def _connected(text: str, seconds: float, *, any_user: bool) -> Device:
     try:
         session = Session(connected, f"driver {text}", lambda: DriverDied(ending), timeout=seconds)
         return Device(session)
-    except DeadObject as error:
+    except BaseException as error:
+        if session is not None:
+            session.close()
+        if not isinstance(error, DeadObject):
+            raise
         raise DeviceUnavailable(
             f"{path}: the driver closed the connection before its first answer"
         ) from error

@@ -124,6 +124,7 @@ def _launch(
     with Scarce(f"{name}: a driver cannot be started"):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process: DriverProcess | None = None
+        session: Session | None = None
         try:
             with theirs:
                 process = _start([*command, "--fd", str(_THEIR_FD)], theirs.fileno(), env)
@@ -134,6 +135,8 @@ def _launch(
             )
             return Device(session, process)
         except BaseException as error:
+            if session is not None:
+                session.close()
             ours.close()  # the session may not have got as far as closing it
             if process is not None:
                 process.close()
