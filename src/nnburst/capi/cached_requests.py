@@ -49,7 +49,7 @@ class OwnBurst(ThreadBurst[Burst]):
     """The burst that nnburst opens for one thread of a program in C. Thread-safe.
 
     Attributes:
-        row: the burst in the library's table; None if there is none. Only `OwnBursts` sets it.
+        row: the burst in the library's table; None without a burst. Only `OwnBursts` sets it.
     """
 
     __slots__ = ("_is_used", "_of", "row", "thread")
