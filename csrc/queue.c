@@ -442,18 +442,36 @@ int nnb_end_receive(struct nnb_end *end, void *bytes, uint64_t length) {
     return status;
 }
 
+static uint64_t index_of(const struct nnb_end *end) {
+    return end->writes ? end->ring->write_index : end->ring->read_index;
+}
+
 int nnb_end_begin(struct nnb_end *end, uint64_t count, struct nnb_ring_regions *regions) {
-    if (!end->writes) {
-        return nnb_ring_begin_read(end->ring, count, regions);
+    int status = end->writes ? reader_gone(end) : NNB_RING_OK;
+    if (status == NNB_RING_OK) {
+        status = end->writes ? nnb_ring_begin_write(end->ring, count, regions)
+                             : nnb_ring_begin_read(end->ring, count, regions);
     }
-    int status = reader_gone(end);
-    return status == NNB_RING_OK ? nnb_ring_begin_write(end->ring, count, regions) : status;
+    end->claimed = status == NNB_RING_OK ? count : 0;
+    end->claimed_at = index_of(end);
+    end->missed_before = end->ring->missed;
+    return status;
 }
 
 int nnb_end_commit(struct nnb_end *end, uint64_t count) {
+    if (end->ring->missed != end->missed_before) { /* a look has skipped what the writer had overwritten */
+        end->claimed = 0;
+        end->missed_before = end->ring->missed;
+        return NNB_RING_OVERRUN;
+    }
+    if (count > end->claimed || end->claimed_at != index_of(end)) {
+        return NNB_END_UNCLAIMED;
+    }
     int status = end->writes ? nnb_ring_commit_write(end->ring, count)
                              : nnb_ring_commit_read(end->ring, count);
     if (status == NNB_RING_OK) {
+        end->claimed -= count;
+        end->claimed_at = index_of(end);
         notify(end, end->writes ? NNB_FMQ_NOT_EMPTY : NNB_FMQ_NOT_FULL);
     }
     return status;

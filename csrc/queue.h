@@ -54,6 +54,7 @@ enum nnb_end_status {
     NNB_END_WAS_CLOSED = 28,  /* the process that had this end has closed it */
     NNB_END_WAS_DEAD = 29,    /* likewise: its process has died */
     NNB_END_BAD_COUNT = 30,   /* not an integer of 64 bits without sign */
+    NNB_END_UNCLAIMED = 31,   /* fewer elements are claimed, or the end has moved on since */
 };
 
 /* The words of one end in shared memory. */
@@ -93,9 +94,12 @@ struct nnb_end {
     uint32_t closed;
     uint32_t generation;     /* nnb_process_generation when it was opened */
     int32_t failed;
-    int watched; /* the socket that is woken, plus one; 0 before nnb_end_watch */
-    int caller;  /* the one that wakes others, likewise */
-    uint32_t number; /* of the socket behind its name: 0, or that of one of many readers */
+    uint64_t claimed_at;    /* the ring's index at the claim that may be committed */
+    uint64_t claimed;       /* its elements; 0 without one */
+    uint64_t missed_before; /* what a broadcast's reader had missed then */
+    int watched;            /* the socket that is woken, plus one; 0 before nnb_end_watch */
+    int caller;             /* the one that wakes others, likewise */
+    uint32_t number;        /* of the socket behind its name: 0, or that of one of many readers */
 };
 
 /* Number of forks between the first process and this one; mappings from before a fork do not exist here. */
@@ -136,7 +140,8 @@ int nnb_end_message(struct nnb_end *end, uint64_t *length);
 /* Takes the next message, whose length nnb_end_message has returned. */
 int nnb_end_receive(struct nnb_end *end, void *bytes, uint64_t length);
 
-/* Claims in place, and publishes or releases what was claimed. */
+/* Claims in place, and publishes or releases what was claimed. A claim ends when another one is made, or when
+ * the end writes or reads otherwise: committing it then is UNCLAIMED, since it would publish or release others. */
 int nnb_end_begin(struct nnb_end *end, uint64_t count, struct nnb_ring_regions *regions);
 int nnb_end_commit(struct nnb_end *end, uint64_t count);
 

@@ -197,6 +197,7 @@ static int code_of(int status) {
     case NNB_RING_TOO_LARGE:
         return NNBURST_BAD_DATA;
     case NNB_END_CLOSED:
+    case NNB_END_UNCLAIMED:
         return NNBURST_BAD_STATE;
     case NNB_END_PEER_CLOSED:
         return NNBURST_CLOSED;

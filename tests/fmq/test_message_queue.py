@@ -12,7 +12,7 @@ from fmq.queues import ELEMENT, create, numbers, other_end
 from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.fmq.message_queue import MessageQueue, QueueStatistics
 from nnburst.fmq.shared_memory import Flavor, layout
-from nnburst.hal.errors import Closed, InvalidArgument
+from nnburst.hal.errors import BadState, Closed, InvalidArgument
 
 UNSYNCHRONIZED = Flavor.UNSYNCHRONIZED_WRITE
 
@@ -399,3 +399,60 @@ def test_calls_of_a_used_queue_refuse_arguments_that_they_do_not_have() -> None:
         with pytest.raises(TypeError):
             queue.write(*arguments, **named)
     assert queue.available_to_read() == 1
+
+
+def test_a_claim_does_not_outlive_another_write() -> None:
+    queue = create(8)
+    with pytest.raises(BadState, match="not claimed"), queue.writing(3) as outer:
+        outer[:] = 9
+        queue.write(numbers(0, 2))
+    found = queue.read(queue.available_to_read())
+    assert found is not None
+    assert found.tolist() == [0, 1]
+
+
+def test_a_claim_does_not_outlive_another_claim() -> None:
+    queue = create(8)
+    with pytest.raises(BadState, match="not claimed"), queue.writing(3) as outer:
+        outer[:] = 9
+        with queue.writing(1) as inner:
+            inner[:] = 1
+    found = queue.read(queue.available_to_read())
+    assert found is not None
+    assert found.tolist() == [1]
+
+
+def test_a_read_within_a_claim_of_a_reader_frees_no_other_elements() -> None:
+    queue = create(8)
+    queue.write(numbers(0, 6))
+    with pytest.raises(BadState, match="not claimed"), queue.reading(2):
+        assert queue.read(1) is not None
+    found = queue.read(queue.available_to_read())
+    assert found is not None
+    assert found.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_more_elements_than_are_claimed_are_not_committed() -> None:
+    queue = create(8)
+    with pytest.raises(BadState, match="not claimed"):
+        queue.commit_write(1)
+    assert queue.begin_write(4) is not None
+    with pytest.raises(BadState, match="not claimed"):
+        queue.commit_write(5)
+    assert queue.commit_write(3)
+    assert queue.commit_write(1)  # the rest of the claim
+    with pytest.raises(BadState, match="not claimed"):
+        queue.commit_read(1)
+    assert queue.available_to_read() == 4
+
+
+def test_claims_of_elements_are_refused_in_a_queue_of_messages() -> None:
+    with MessageQueue.create(bytes, 64) as queue:
+        for claim in (queue.begin_write, queue.begin_read):
+            with pytest.raises(InvalidArgument, match="messages of any length"):
+                claim(3)
+        for block in (queue.writing, queue.reading):
+            with pytest.raises(InvalidArgument, match="messages of any length"), block(3):
+                pass
+        assert queue.send(b"whole")
+        assert queue.receive() == b"whole"

@@ -441,6 +441,7 @@ class MessageQueue(InEventLoops):
 
         Raises:
             MissedDeadline: there was no room in time.
+            BadState: at the end of the block, if this object has written or claimed others within it.
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`.
         """
         claim = self._in_time(count, timeout, writes=True)
@@ -467,7 +468,8 @@ class MessageQueue(InEventLoops):
 
         Raises:
             MissedDeadline: there were not enough elements in time.
-            BadState: an unsynchronized writer has overwritten them meanwhile.
+            BadState: an unsynchronized writer has overwritten them meanwhile, or this object has read or
+                claimed others within the block.
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `read`.
         """
         claim = self._in_time(count, timeout, writes=False)
@@ -485,7 +487,11 @@ class MessageQueue(InEventLoops):
         return self._claim(count, 0.0, writes=True)
 
     def commit_write(self, count: int) -> bool:
-        """Publish the first `count` claimed elements, and wake a sleeping reader."""
+        """Publish the first `count` claimed elements, and wake a sleeping reader.
+
+        Raises:
+            BadState: fewer are claimed, or this object has written or claimed others since.
+        """
         self._check_count(count)
         return self._opened(writes=True).commit(count)
 
@@ -497,7 +503,11 @@ class MessageQueue(InEventLoops):
         return self._claim(count, 0.0, writes=False)
 
     def commit_read(self, count: int) -> bool:
-        """Free the first `count` claimed elements; False if they were overwritten meanwhile."""
+        """Free the first `count` claimed elements; False if they were overwritten meanwhile.
+
+        Raises:
+            BadState: fewer are claimed, or this object has read or claimed others since.
+        """
         self._check_count(count)
         return self._opened(writes=False).commit(count)
 
@@ -612,6 +622,8 @@ class MessageQueue(InEventLoops):
 
     def _claim(self, count: int, timeout: float, *, writes: bool) -> Claim | None:
         self._check_count(count)
+        if not self.dtype.itemsize:
+            _refuse_elements()
         regions = self._opened(writes=writes).begin(count, timeout)
         if regions is None:
             return None

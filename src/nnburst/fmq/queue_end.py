@@ -197,6 +197,10 @@ class Rules:
             lib.NNB_END_PEER_CLOSED: (Closed, f"the {other} has closed its end{rest}"),
             lib.NNB_END_PEER_DIED: (DeadObject, f"the {other}'s process has died{rest}"),
             lib.NNB_END_BUSY: (BadState, f"another thread is using this {mine}"),
+            lib.NNB_END_UNCLAIMED: (
+                BadState,
+                f"not claimed: fewer elements are, or this {mine} has moved on since",
+            ),
             lib.NNB_END_TAKEN: (BadState, f"the queue has a {mine} already: one at a time"),
             lib.NNB_END_WAS_CLOSED: (Closed, f"the queue's {mine} was closed"),
             lib.NNB_END_WAS_DEAD: (DeadObject, f"the process of the queue's {mine} has died"),

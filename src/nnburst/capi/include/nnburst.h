@@ -357,7 +357,8 @@ NNBURST_API int nnburst_write(nnburst_queue *queue, const void *elements, size_t
 NNBURST_API int nnburst_read(nnburst_queue *queue, void *elements, size_t count, uint64_t timeout_ns);
 
 /* Claims `count` elements in place. Nothing is published or released before the commit; a claim without one has no effect. A hostile
- * writer may change elements while they are read in place; MISSED_DEADLINE of a commit: a broadcast's writer has overwritten them. */
+ * writer may change elements while they are read in place; MISSED_DEADLINE of a commit: a broadcast's writer has overwritten them;
+ * BAD_STATE: fewer elements are claimed, or the end has claimed, written or read others since. */
 NNBURST_API int nnburst_begin_write(nnburst_queue *queue, size_t count, uint64_t timeout_ns, nnburst_claim *claim);
 NNBURST_API int nnburst_commit_write(nnburst_queue *queue, size_t count);
 NNBURST_API int nnburst_begin_read(nnburst_queue *queue, size_t count, uint64_t timeout_ns, nnburst_claim *claim);
