@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -66,4 +67,10 @@ def test_impossible_indexes_are_refused(
     prepared: nnburst.PreparedModel, states: list[State]
 ) -> None:
     with pytest.raises(nnburst.InvalidArgument, match=r"states: (in|out)put indexes are"):
+        prepared.open_burst(states=states)
+
+
+@pytest.mark.parametrize("states", [[1], [(0, 0)], 3, [State("x", 1.5, 1, SUM.initial)]])
+def test_other_things_than_states_are_refused(prepared: nnburst.PreparedModel, states: Any) -> None:
+    with pytest.raises(nnburst.InvalidArgument, match="expected a sequence of States"):
         prepared.open_burst(states=states)

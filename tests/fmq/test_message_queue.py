@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -337,6 +338,21 @@ def test_negative_counts_are_refused() -> None:
 @pytest.mark.parametrize(("capacity", "dtype"), [(0, ELEMENT), (-1, ELEMENT), (2**32, ELEMENT)])
 def test_impossible_sizes_are_refused(capacity: int, dtype: np.dtype) -> None:
     with pytest.raises(InvalidArgument, match="positive sizes"):
+        MessageQueue.create(dtype, capacity)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "dtype", "words"),
+    [
+        (4.0, ELEMENT, "capacity is 4.0"),
+        ("4", ELEMENT, "capacity is '4'"),
+        (4, "nonsense", "dtype is 'nonsense'"),
+    ],
+)
+def test_capacities_that_are_no_integers_and_unknown_types_are_refused(
+    capacity: Any, dtype: Any, words: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=words):
         MessageQueue.create(dtype, capacity)
 
 

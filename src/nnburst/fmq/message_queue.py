@@ -706,9 +706,13 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """The dtype of a queue's elements; one without size for messages of any length.
 
     Raises:
-        InvalidArgument: elements have no size and are not `bytes`, or contain Python objects.
+        InvalidArgument: numpy knows no such type; or elements have no size and are not `bytes`, or contain
+            Python objects.
     """
-    kind: np.dtype[Any] = np.dtype(dtype)
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise InvalidArgument(f"dtype is {dtype!r}: {error}") from None
     if kind.hasobject:
         raise InvalidArgument(f"dtype is {kind}, expected one without objects of Python's")
     if not kind.itemsize and kind.kind != "S":

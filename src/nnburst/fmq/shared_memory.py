@@ -17,6 +17,7 @@ grantor is an addition: the words of both ends (csrc/queue.h); the original igno
 from __future__ import annotations
 
 import fcntl
+import operator
 import os
 import struct
 import sys
@@ -351,8 +352,12 @@ def layout(
         flag_start: offset of the event flag if it lies in another region.
 
     Raises:
-        InvalidArgument: a size is not positive or their product exceeds 4 GiB.
+        InvalidArgument: a size is no integer or not positive, or their product exceeds 4 GiB.
     """
+    try:
+        capacity = operator.index(capacity)
+    except TypeError:
+        raise InvalidArgument(f"capacity is {capacity!r}, expected an integer") from None
     if quantum < 1 or capacity < 1 or quantum * capacity > _MAX_DATA_BYTES:
         raise InvalidArgument(
             f"queue of {capacity} elements of {quantum} bytes: expected positive sizes, at most 4 GiB in all"

@@ -6,6 +6,7 @@ success they change roles. After a failure, or the driver's death, the place tha
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -39,10 +40,13 @@ class _Roles:
         """Check the states.
 
         Raises:
-            InvalidArgument: a state is not an input and output of the model, or is listed twice.
+            InvalidArgument: a state is no State, not an input and output of the model, or listed twice.
         """
-        read = [state.input_index for state in states]
-        written = [state.output_index for state in states]
+        try:
+            read = [operator.index(state.input_index) for state in states]
+            written = [operator.index(state.output_index) for state in states]
+        except (AttributeError, TypeError) as error:
+            raise InvalidArgument(f"states: {error}; expected a sequence of States") from None
         _check_indexes("input", read, len(inputs))
         _check_indexes("output", written, len(outputs))
         for state in states:
