@@ -170,7 +170,7 @@ def test_a_deadline_ends_the_wait_for_a_chain(drivers: Manager) -> None:
     for explicit in (True, False):
         gate, _signaller = SyncFence.create()
         execution = ready(chain(drivers, explicit=explicit), x, y)
-        execution.limit(0.3)
+        execution.limit(1.0)  # enough to start on a busy machine
         event = execution.start_after([Event.from_sync_fence(gate.fileno())])
         with pytest.raises(
             TimeoutError
