@@ -452,9 +452,11 @@ int nnb_end_begin(struct nnb_end *end, uint64_t count, struct nnb_ring_regions *
         status = end->writes ? nnb_ring_begin_write(end->ring, count, regions)
                              : nnb_ring_begin_read(end->ring, count, regions);
     }
-    end->claimed = status == NNB_RING_OK ? count : 0;
-    end->claimed_at = index_of(end);
-    end->missed_before = end->ring->missed;
+    if (status == NNB_RING_OK) { /* else an earlier claim stays */
+        end->claimed = count;
+        end->claimed_at = index_of(end);
+        end->missed_before = end->ring->missed;
+    }
     return status;
 }
 

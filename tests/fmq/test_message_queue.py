@@ -438,6 +438,16 @@ def test_a_claim_does_not_outlive_another_claim() -> None:
     assert found.tolist() == [1]
 
 
+def test_a_claim_outlives_one_that_finds_no_room() -> None:
+    queue = create(2)
+    claim = queue.begin_write(1)
+    assert claim is not None
+    assert queue.begin_write(3) is None
+    claim.first[:] = 7
+    assert queue.commit_write(1)
+    assert other_end(queue).read(1).tolist() == [7]
+
+
 def test_a_read_within_a_claim_of_a_reader_frees_no_other_elements() -> None:
     queue = create(8)
     queue.write(numbers(0, 6))
