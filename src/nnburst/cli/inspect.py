@@ -452,9 +452,6 @@ def _short(described: list[str]) -> str:
     return " ".join(described[0].split()[:2]) if described else ""
 
 
-_CONSTANT: Final = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
-
-
 def contents(imported: ImportedModel) -> dict[str, Any]:
     """The contents of a file for `--json`, without the executors that can run it."""
     model = imported.model
@@ -481,7 +478,7 @@ def contents(imported: ImportedModel) -> dict[str, Any]:
         },
         "subgraphs": len(model.referenced),
         "operands": len(every),
-        "constant_bytes": sum(o.location.length for o in every if o.lifetime in _CONSTANT),
+        "constant_bytes": sum(o.location.length for o in every if o.is_constant),
         "temporary_bytes": sum(
             _size(o) for o in every if o.lifetime is OperandLifeTime.TEMPORARY_VARIABLE
         ),
@@ -522,7 +519,7 @@ def _operations(imported: ImportedModel) -> list[dict[str, Any]]:
             "constant_bytes": sum(
                 main.operands[i].location.length
                 for i in set(operation.inputs)
-                if main.operands[i].lifetime in _CONSTANT
+                if main.operands[i].is_constant
             ),
         }
         for number, (operation, origin) in enumerate(zip(main.operations, origins, strict=True))
@@ -535,7 +532,7 @@ def _dynamic_range(main: Subgraph) -> list[int]:
         operation.outputs[0]
         for operation in main.operations
         if operation.type == OperationType.DEQUANTIZE
-        and main.operands[operation.inputs[0]].lifetime in _CONSTANT
+        and main.operands[operation.inputs[0]].is_constant
     }
     return [n for n, o in enumerate(main.operations) if weights.intersection(o.inputs)]
 

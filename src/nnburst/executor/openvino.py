@@ -40,7 +40,7 @@ from nnburst.executor.onnxruntime.native import (
     text,
 )
 from nnburst.executor.onnxruntime.network import lower, survey
-from nnburst.hal.enums import DeviceType, OperandLifeTime, OperandType, OperationType
+from nnburst.hal.enums import DeviceType, OperandType, OperationType
 from nnburst.hal.environment import OPENVINO_DEVICE, OPENVINO_PROFILE, OPENVINO_THREADS, Variable
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import Model, Operation
@@ -82,7 +82,6 @@ _MOST_RESIZED: Final = 512
 _RESIZED: Final = (OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR)
 #: Places of indices among the inputs: the engine gives zeros for elements that do not exist, where the
 #: execution must fail. Those of constants are known.
-_CONSTANT: Final = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 _INDICES: Final[dict[int, int]] = {OperationType.GATHER: 2, OperationType.EMBEDDING_LOOKUP: 0}
 _ENGINE: Final = EngineFunctions(
     "OpenVINO",
@@ -287,8 +286,8 @@ def _device_type(device: str) -> DeviceType:
 def _is_wrong(model: Model, operation: Operation) -> bool:
     """Whether the engine computes an operation wrongly."""
     if operation.type in _INDICES:
-        indices = model.main.operands[operation.inputs[_INDICES[operation.type]]]
-        return indices.lifetime not in _CONSTANT
+        indices = operation.inputs[_INDICES[operation.type]]
+        return not model.main.operands[indices].is_constant
     if operation.type not in _RESIZED:
         return operation.type in _WRONG
     images = (model.main.operands[i] for i in (operation.inputs[0], operation.outputs[0]))

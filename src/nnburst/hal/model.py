@@ -43,6 +43,7 @@ class ExtensionParams(msgspec.Struct, frozen=True, tag="extension"):
 
 
 ExtraParams = SymmPerChannelQuantParams | ExtensionParams | None
+_CONSTANTS: Final = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 
 
 class Operand(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,6 +68,11 @@ class Operand(msgspec.Struct, frozen=True, omit_defaults=True):
     lifetime: OperandLifeTime = OperandLifeTime.TEMPORARY_VARIABLE
     location: DataLocation = DataLocation()
     extra_params: ExtraParams = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether its value comes with the model, copied or in a pool."""
+        return self.lifetime in _CONSTANTS
 
 
 class Operation(msgspec.Struct, frozen=True):

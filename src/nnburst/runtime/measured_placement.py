@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from nnburst.client.arguments import seconds_until
-from nnburst.hal.enums import ExecutionPreference, OperandLifeTime, OperationType
+from nnburst.hal.enums import ExecutionPreference, OperationType
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import Model
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome, PreparedPart
@@ -181,7 +181,6 @@ ROUNDS: Final = 10
 NEEDED: Final = 8
 _WARM_UP: Final = 2
 
-_CONSTANTS: Final = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 #: Devices whose reported cost is at most this multiple of the least cost are tried on a whole model.
 _NEAR: Final = 2.0
 #: The first device keeps a model if its time is at most this multiple of the least time.
@@ -198,7 +197,7 @@ def may_round_at_weights(model: Model) -> bool:
     main = model.main
     return model.relax_computation_float32_to_float16 and any(
         operation.type == OperationType.DEQUANTIZE
-        and main.operands[operation.inputs[0]].lifetime in _CONSTANTS
+        and main.operands[operation.inputs[0]].is_constant
         for operation in main.operations
     )
 

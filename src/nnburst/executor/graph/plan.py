@@ -19,7 +19,6 @@ from nnburst.hal.model import Model, Operand, Operation, Subgraph
 from nnburst.hal.signature import Match, Role
 
 _CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
-_CONSTANTS = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
@@ -93,7 +92,7 @@ class Graph:
         self.constants = {
             index: _constant(operand, values, pools)
             for index, operand in enumerate(subgraph.operands)
-            if operand.lifetime in _CONSTANTS or operand.lifetime == OperandLifeTime.SUBGRAPH
+            if operand.is_constant or operand.lifetime == OperandLifeTime.SUBGRAPH
         }
         self._unknown = frozenset(
             index

@@ -39,7 +39,6 @@ _QUANTISED: Final = frozenset(
         _T.TENSOR_QUANT8_SYMM_PER_CHANNEL,
     }
 )
-_CONSTANTS: Final = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 #: Positions of filter and bias, whose integers have the product of the steps of image and filter.
 _BIASED: Final = dict.fromkeys(
     (
@@ -93,7 +92,7 @@ def over_reals(model: Model, pools: Sequence[Bytes] | None) -> RealModel | None:
     main = model.main
     is_stored = [o.type in _HALF or o.type in _QUANTISED for o in main.operands]
     if model.referenced or not any(
-        stored and operand.lifetime not in _CONSTANTS
+        stored and not operand.is_constant
         for stored, operand in zip(is_stored, main.operands, strict=True)
     ):
         return None
@@ -153,7 +152,7 @@ class _Rewriting:
         meta = TensorType(
             kind, before.dimensions, before.scale, before.zero_point, before.extra_params
         )
-        if before.lifetime in _CONSTANTS:
+        if before.is_constant:
             after = self._with_value(after, before, meta, scales)
         else:
             self.stored[index] = meta
@@ -209,7 +208,7 @@ class _Rewriting:
         return operation
 
     def _change_once(self, index: int, operand: Operand, scales: Array) -> None:
-        if operand.lifetime not in _CONSTANTS or operand.number_of_consumers != 1:
+        if not operand.is_constant or operand.number_of_consumers != 1:
             raise InvalidArgument("a bias that is computed, or that several operations read")
         self.change(index, scales)
 

@@ -39,7 +39,6 @@ _ASYMMETRIC: Final = {
     )
 }
 _SCALED: Final = frozenset({*_ASYMMETRIC, _T.TENSOR_QUANT8_SYMM, _T.TENSOR_QUANT16_SYMM})
-_CONSTANTS: Final = frozenset({_L.CONSTANT_COPY, _L.CONSTANT_REFERENCE})
 #: Scales are float32: outside this range a Python float would become 0 or infinite.
 _SCALE_MIN: Final = 2.0**-149
 _SCALE_MAX: Final = FLT_MAX
@@ -77,7 +76,7 @@ def validate_operand(operand: Operand, around: Surroundings) -> None:
     if kind not in _OEM:
         _check_extra_params(operand, kind)
     _check_lifetime(operand, kind, around)
-    if operand.lifetime in _CONSTANTS and kind is not None:
+    if operand.is_constant and kind is not None:
         _check_constant(operand, kind)
 
 

@@ -504,9 +504,6 @@ def _referenced(graph: Subgraph, operand: int) -> int:
 # -- boundaries ------------------------------------------------------------------------------------
 
 
-_CONSTANTS = frozenset({OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE})
-
-
 class Boundaries:
     """Finds the values that one step writes and others read, and constants that control flow reads.
 
@@ -542,7 +539,7 @@ class Boundaries:
                 if operand in writers:
                     self.temps_out[writers[operand]].add(index)
                 graph = source.subgraph(source_models[operand.source_model])
-                if graph.operands[index].lifetime in _CONSTANTS:
+                if graph.operands[index].is_constant:
                     constants[operand] = None
         self.boundary_constants = tuple(constants)
 

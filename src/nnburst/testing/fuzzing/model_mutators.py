@@ -302,9 +302,6 @@ def removed_operations(model: Model) -> Mutations:
 # -- Operands --------------------------------------------------------------------------------------
 
 
-_CONSTANTS: Final = frozenset({_L.CONSTANT_COPY, _L.CONSTANT_REFERENCE})
-
-
 def operand_types(model: Model) -> Mutations:
     """VM3: types that do not exist."""
     for index, _ in enumerate(model.main.operands):
@@ -375,7 +372,7 @@ def lifetimes(model: Model) -> Mutations:
 def _wrong_lifetimes(model: Model, operand: Operand) -> list[OperandLifeTime]:
     if operand.lifetime in _TEMPORARIES:
         return [_L.SUBGRAPH_INPUT] + [_L.CONSTANT_COPY] * _fits(model, operand)
-    if operand.lifetime in _CONSTANTS or operand.lifetime == _L.SUBGRAPH_INPUT:
+    if operand.is_constant or operand.lifetime == _L.SUBGRAPH_INPUT:
         return [_L.TEMPORARY_VARIABLE, _L.SUBGRAPH_OUTPUT]
     return []
 

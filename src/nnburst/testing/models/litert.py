@@ -142,10 +142,7 @@ class _Translation:
         made.shape = list(operand.dimensions)
         made.type = getattr(self.schema.TensorType, _TYPES[OperandType(operand.type)])
         made.buffer = 0
-        if operand.lifetime in (
-            OperandLifeTime.CONSTANT_COPY,
-            OperandLifeTime.CONSTANT_REFERENCE,
-        ):
+        if operand.is_constant:
             made.buffer = len(self.buffers)
             buffer = self.schema.BufferT()
             buffer.data = np.frombuffer(self._bytes(operand), np.uint8)
