@@ -1,8 +1,8 @@
 """Helps every layer to close objects, start threads, report scarce resources and fill tables.
 
-It also finds the Python that runs this package and makes commands for more such processes, reads the features
-of the processors, and decides whether to trust the environment, which names of executors are paths of
-libraries, and which executor runs by default.
+It also finds the Python that runs this package, makes commands for more such processes and decides when they
+are started again. It reads the features of the processors, and decides whether to trust the environment,
+which names of executors are paths of libraries, and which executor runs by default.
 
 A setuid program has rights that its caller lacks, and the caller wrote its environment. So all settings of
 this package are read from `os.environ` only through this module, and Python processes that such a program
@@ -243,6 +243,32 @@ def python_command(*words: str) -> list[str]:
     packages; so this package must lie where the interpreter looks by itself.
     """
     return [interpreter(), "-I" if is_privileged() else "-P", *words]
+
+
+#: Exit status of a process that cannot do its work, for example because its address is in use.
+REFUSED: Final = 1
+#: Longest pause in seconds before a process that has ended is started again.
+LONGEST_PAUSE: Final = 5.0
+_FIRST_PAUSE: Final = 0.05
+#: Seconds that a process must have run to count as one that could do its work.
+SETTLED: Final = 0.5
+
+
+class RestartPauses:
+    """Finds the pauses before a process is started again.
+
+    A process that could do its work is started again at once; after others the pauses double.
+    """
+
+    def __init__(self) -> None:
+        """Begin with the shortest pause."""
+        self._pause = 0.0
+
+    def after(self, code: int, seconds: float) -> float:
+        """Seconds until the next start, after a process that ran for `seconds` and ended with `code`."""
+        failed = code == REFUSED or seconds < SETTLED
+        self._pause = min(max(2 * self._pause, _FIRST_PAUSE), LONGEST_PAUSE) if failed else 0.0
+        return self._pause
 
 
 def inherited_environment() -> dict[str, str]:

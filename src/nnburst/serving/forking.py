@@ -1,6 +1,6 @@
 """Forks the front's process, and the next one when it ends.
 
-The process here imports what all fronts need, but has one thread only and opens nothing.
+The process that does this has imported what all fronts need. It has one thread only, and opens nothing.
 """
 
 from __future__ import annotations
@@ -18,20 +18,13 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from nnburst.control.counts import STARTING
-from nnburst.hal.utils import start_thread
+from nnburst.hal.utils import REFUSED, RestartPauses, start_thread
 from nnburst.serving.metrics import DriverCounts
 
 logger = logging.getLogger(__name__)
 
 #: Signals that end a front.
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
-#: Exit status of a front that cannot serve, for example because its address is in use.
-REFUSED: Final = 1
-#: Seconds before a front that could not serve is started again; doubled after each such front.
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 5.0
-#: Seconds that a front must have run to count as one that could serve.
-_SETTLED: Final = 0.5
 
 
 class Forking:
@@ -45,7 +38,7 @@ class Forking:
             driver: the supervisor, which gets a message for each fork.
         """
         self._serve, self._driver = serve, driver
-        self._was_told = False
+        self._has_signal = False
         self._awake, self._wake = socket.socketpair()
         for each in (self._awake, self._wake):
             each.setblocking(False)
@@ -58,17 +51,16 @@ class Forking:
         signal.set_wakeup_fd(self._wake.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)  # with a handler, it wakes `_wait`
         for number in ENDING:
-            signal.signal(number, self._note_word)
+            signal.signal(number, self._note_signal)
         gc.collect()
         gc.freeze()  # a collection in a front then leaves the shared pages alone
-        pause = 0.0
+        pauses = RestartPauses()
         while True:
             began = time.monotonic()
             code = self._run_front()
             if self._is_ending():
                 return code
-            failed = code == REFUSED or time.monotonic() - began < _SETTLED
-            pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE) if failed else 0.0
+            pause = pauses.after(code, time.monotonic() - began)
             logger.warning("the front ended with %d, it starts again in %.2f s", code, pause)
             due = time.monotonic() + pause
             while (left := due - time.monotonic()) > 0 and not self._is_ending():
@@ -127,11 +119,11 @@ class Forking:
             elif not os.read(fd, 4096):
                 os._exit(REFUSED)  # without a supervisor; the front ends with this process
 
-    def _note_word(self, *_: object) -> None:
-        self._was_told = True
+    def _note_signal(self, *_: object) -> None:
+        self._has_signal = True
 
     def _is_ending(self) -> bool:
-        return self._was_told
+        return self._has_signal
 
 
 def _end_with(parent: socket.socket) -> None:

@@ -12,9 +12,9 @@ from typing import Final, Protocol
 from nnburst.control.counts import LISTENING
 from nnburst.hal.environment import LOG
 from nnburst.hal.errors import NnburstError
-from nnburst.hal.utils import start_thread
+from nnburst.hal.utils import REFUSED, start_thread
 from nnburst.serving.credentials import Tokens
-from nnburst.serving.forking import ENDING, REFUSED, Forking
+from nnburst.serving.forking import ENDING, Forking
 from nnburst.serving.metrics import DriverCounts, metrics_text
 from nnburst.serving.metrics_server import serve_metrics
 from nnburst.serving.models import Models

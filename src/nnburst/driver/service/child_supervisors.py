@@ -24,18 +24,18 @@ from nnburst.driver.owner_server import USER_BYTES, own_device
 from nnburst.driver.weights_server import OWNER_BYTES, keep_weights
 from nnburst.executor.built_in import PACKING
 from nnburst.hal.errors import NnburstError
-from nnburst.hal.utils import inherited_environment, python_command
+from nnburst.hal.utils import (
+    LONGEST_PAUSE,
+    REFUSED,
+    SETTLED,
+    RestartPauses,
+    inherited_environment,
+    python_command,
+)
 
 logger = logging.getLogger(__name__)
 
 _MODULE: Final = "nnburst.serving"
-#: Exit status of a process of fronts that has no use for its options.
-_REFUSED: Final = 1
-#: Seconds before the process of fronts is restarted; doubled after each one that ended at once.
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 5.0
-#: Seconds that a process must have run to count as one that could serve.
-_SETTLED: Final = 0.5
 
 
 class FrontSupervisor:
@@ -60,7 +60,7 @@ class FrontSupervisor:
         self.restarts = -1
         self._command += ["--counts-fd", str(self._theirs.fileno()), *words]
         self._process: subprocess.Popen[bytes] | None = None
-        self._pause = _FIRST_PAUSE
+        self._pauses = RestartPauses()
         #: The time at which the process was started, and the time at which the next one is due.
         self._started = self._due = 0.0
 
@@ -75,11 +75,10 @@ class FrontSupervisor:
         if self._process is not None and (code := self._process.poll()) is not None:
             self._close_pipe()
             self._process = None
-            failed = code == _REFUSED or now - self._started < _SETTLED
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if failed else _FIRST_PAUSE
-            self._due = now + self._pause
+            pause = self._pauses.after(code, now - self._started)
+            self._due = now + pause
             logger.warning(
-                "the process of fronts ended with %d, it starts again in %.2f s", code, self._pause
+                "the process of fronts ended with %d, it starts again in %.2f s", code, pause
             )
         if self._process is None and now >= self._due:
             self._start(now)
@@ -129,7 +128,7 @@ class FrontSupervisor:
             )
         except OSError as error:
             logger.warning("cannot start a front, trying again: %s", error)
-            self._due = now + self._pause
+            self._due = now + self._pauses.after(REFUSED, 0.0)
 
     def _close_pipe(self) -> None:
         """Close this end of the process's standard input, which ends the process."""
@@ -153,7 +152,7 @@ class _SideSupervisor(ABC):
     """
 
     #: Seconds before the restart of a process that could not serve.
-    _pause = _LONGEST_PAUSE
+    _pause = LONGEST_PAUSE
 
     def __init__(self, executor: str) -> None:
         """Start nothing before `start`.
@@ -231,7 +230,7 @@ class _SideSupervisor(ABC):
     def _schedule(self) -> None:
         self.pid = 0
         now = time.monotonic()
-        self._due = now + (0.0 if now - self._started > _SETTLED else self._pause)
+        self._due = now + (0.0 if now - self._started > SETTLED else self._pause)
 
     def close(self) -> None:
         """Close the connection, which ends the process. Twice is fine."""
