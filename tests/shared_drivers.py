@@ -36,7 +36,7 @@ def address_of(executor: str) -> str:
     return _start(executor)
 
 
-#: As it is before a test changes it for itself.
+#: The environment before any test changes it.
 _ENVIRONMENT = driver_environ_of_tests()
 
 _running = ExitStack()

@@ -164,7 +164,7 @@ class NativeExecutions:
         self._publishing: Final = threading.RLock()
         #: Bursts whose requests the library is to get, each with an object of the latest call for it.
         self._unpublished: Final[dict[int, object]] = {}
-        #: What a call of this thread is in the midst of; a call of a signal handler leaves it to that.
+        #: Whether a call publishes or closes now. A signal handler's call within it leaves the work to it.
         self._is_publishing = self._is_closing = self._closes_again = False
 
     def offer(self, compilation: int, execution: Execution) -> None:
@@ -270,8 +270,8 @@ class NativeExecutions:
     def _publish(self, handle: int) -> None:
         """Give the library the current requests of a burst, in place of the ones before.
 
-        A call of a signal handler within another one leaves it to that; so does one that was interrupted, to
-        the next.
+        A signal handler's call within another call leaves the work to that one; an interrupted call leaves it
+        to the next.
         """
         with self._publishing:
             self._unpublished[handle] = object()

@@ -1,8 +1,8 @@
 """Keeps the front process, and the processes for weights or for the device, running beside the workers.
 
-A front is a client like any other, so its end harms no worker. The process that forks it is started by its
-module's name and forks the next front when one ends. Both end with the supervisor: that process's standard
-input is a pipe that ends with it, and the front ends with that process.
+A front is a client like any other, so its end harms no worker. The supervisor starts a process by its
+module's name; that process forks the front, and the next one when a front ends. Both end with the supervisor:
+the forking process reads a pipe from it, and the front ends with the forking process.
 """
 
 from __future__ import annotations
