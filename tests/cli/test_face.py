@@ -256,7 +256,7 @@ LONG = {
 }
 
 
-@pytest.mark.every_day("run", "serve")
+@pytest.mark.every_day("serve")
 @pytest.mark.parametrize("name", LONG)
 def test_ctrl_c_ends_a_command_in_one_line_with_130(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, "n.onnx", "Relu", (2,))

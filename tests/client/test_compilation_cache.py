@@ -129,6 +129,7 @@ def test_without_a_directory_nothing_is_cached(caching: Device, folder: Path) ->
     assert not folder.exists()
 
 
+@pytest.mark.campaign
 def test_a_model_that_brings_its_pools_is_named_by_their_content(folder: Path) -> None:
     class Carrier:
         def __init__(self, factor: float) -> None:
@@ -227,7 +228,7 @@ def test_damaged_files_are_compiled_and_written_anew(
         assert start(executor, folder)[0]
 
 
-@pytest.mark.every_day("reference")
+@pytest.mark.campaign
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_live_driver_outlives_damage_in_every_byte_and_compiles(
     executor: str, folder: Path
@@ -529,6 +530,7 @@ def test_a_models_token_is_its_content() -> None:
     assert model_token(scaling(), pools[0]) != model_token(scaling(), halves)
 
 
+@pytest.mark.campaign
 @pytest.mark.shared
 @needs_litert
 def test_a_network_comes_from_the_cache_in_half_the_time(shared_dir: Path, tmp_path: Path) -> None:
@@ -566,6 +568,7 @@ class Own(ReferenceExecutor):
 """
 
 
+@pytest.mark.campaign
 def test_another_version_of_an_executor_of_others_makes_caches_unusable(
     folder: Path, tmp_path: Path
 ) -> None:

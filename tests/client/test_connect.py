@@ -115,6 +115,7 @@ def test_address_without_a_driver_is_named(serve: Serve, tmp_path: Path) -> None
         nnburst.connect("cam", timeout=0)
 
 
+@pytest.mark.campaign
 def test_of_8_racers_for_one_name_exactly_one_wins(serve: Serve) -> None:
     racers = [serve("cam", wait=False) for _ in range(8)]
     wait_for(lambda: sum(racer.poll() is None for racer in racers) == 1, 30)
@@ -296,6 +297,7 @@ def test_client_of_another_user_is_refused_by_default(serve: Serve) -> None:
             assert shown.stdout.split()[:1] == [expected], shown.stdout + shown.stderr
 
 
+@pytest.mark.campaign
 def test_one_process_cannot_take_the_places_of_all(serve: Serve) -> None:
     serve()
     with contextlib.ExitStack() as held:

@@ -129,6 +129,7 @@ def test_by_a_plan(tmp_path: Path) -> None:
         check(burst.function()(*arrays()))
 
 
+@pytest.mark.campaign
 def test_by_grpc(tmp_path: Path) -> None:
     triton = pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
     path = tmp_path / "types.onnx"

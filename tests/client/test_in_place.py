@@ -111,6 +111,7 @@ with nnburst.launch({executor!r}) as device, device.allocate(4 * SIZE) as memory
     return Used(*client), Used(*driver)
 
 
+@pytest.mark.every_day("reference")
 @pytest.mark.parametrize("executor", ["reference", pytest.param("litert", marks=needs_engine)])
 def test_aligned_tensors_in_a_pool_are_copied_nowhere(executor: str) -> None:
     for found in used_by_a_client(executor, 64):
@@ -119,6 +120,7 @@ def test_aligned_tensors_in_a_pool_are_copied_nowhere(executor: str) -> None:
         assert found.others < SIZE / 2, "there is a copy of a tensor"
 
 
+@pytest.mark.campaign
 @needs_engine
 def test_the_note_of_used_pages_shows_a_copy_where_there_is_one() -> None:
     client, driver = used_by_a_client("litert", 4)

@@ -59,7 +59,7 @@ def check(program: str, rounds: int | None, words: str, processor: str, objects:
     assert words in done.stdout
 
 
-@pytest.mark.every_day("hostile_counters")
+@pytest.mark.campaign
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program_holds_on_arm(program: str, objects: Path) -> None:
     rounds, words = PROGRAMS[program]

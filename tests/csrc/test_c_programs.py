@@ -35,6 +35,7 @@ def run(*words: object, script: Path = SCRIPT) -> str:
     return done.stdout
 
 
+@pytest.mark.campaign
 def test_hostile_counters_are_refused_without_touching_a_byte_beyond() -> None:
     assert "300000 hostile counter pairs" in run("address", "hostile_counters", 300_000)
 
@@ -44,6 +45,7 @@ def test_threads_share_a_ring_without_a_race() -> None:
     assert "none torn or lost" in run("thread", "ring_stress", 20_000)
 
 
+@pytest.mark.every_day("address")
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_ends_of_a_queue_pass_whole_units_in_every_way(sanitizer: str) -> None:
     assert "none torn or lost" in run(sanitizer, "queue_stress", 10_000)
@@ -64,7 +66,7 @@ def test_ends_of_a_queue_survive_a_peer_that_changes_every_shared_byte(
     assert "nothing but errors" in run(sanitizer, "queue_stress", 500, "hostile")
 
 
-@pytest.mark.every_day("thread")
+@pytest.mark.campaign
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_client_and_driver_get_the_results_asked_for_whatever_happens_at_once(
     sanitizer: str,
@@ -72,24 +74,25 @@ def test_client_and_driver_get_the_results_asked_for_whatever_happens_at_once(
     assert "each the one asked for" in run(sanitizer, "burst_stress", 4_000)
 
 
-@pytest.mark.every_day("thread")
+@pytest.mark.campaign
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_steps_of_a_plan_begin_in_order_whatever_happens_at_once(sanitizer: str) -> None:
     assert "each step behind the one before" in run(sanitizer, "steps_stress", 1_000)
 
 
-@pytest.mark.every_day("thread")
+@pytest.mark.campaign
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_byte_for_who_waits_in_an_event_loop_is_never_lost(sanitizer: str) -> None:
     assert "waits for a byte, none lost" in run(sanitizer, "wakeup_stress", 4_000)
 
 
+@pytest.mark.every_day("address")
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_each_of_many_callers_gets_its_own_answer_whichever_reads_it(sanitizer: str) -> None:
     assert "each got its own answer" in run(sanitizer, "reply_stress", 500)
 
 
-@pytest.mark.every_day("thread")  # whose objects are there: compiling takes longest
+@pytest.mark.campaign
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
 def test_flag_that_never_rests_keeps_no_wait_beyond_its_deadline(sanitizer: str) -> None:
     assert "ended at their deadlines" in run(sanitizer, "restless_flag", 60)
@@ -99,6 +102,7 @@ def test_peer_that_flips_bits_of_all_it_reaches_gets_results_and_errors_and_noth
     assert "6000 executions" in run("address", "hostile_peer", 6_000)
 
 
+@pytest.mark.campaign
 def test_executor_that_answers_at_random_gets_no_answer_through_that_cannot_be() -> None:
     assert "6000 answers" in run("address", "hostile_executor", 6_000)
 

@@ -166,6 +166,7 @@ def test_all_that_a_client_had_goes_with_it(peers: tuple[Peer, Peer]) -> None:
     assert_serves(other)
 
 
+@pytest.mark.campaign
 def test_request_that_was_unbound_while_it_idled_runs_again(
     peers: tuple[Peer, Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_callback_gets_every_frame_of_another_process_where_it_lies(
     assert summary == "30 frames, 0 wrong"
 
 
+@pytest.mark.campaign
 def test_detector_goes_on_after_its_driver_was_killed(tmp_path: Path) -> None:
     *lost, summary, deaths = run("detector.py", "reference", "3", cwd=tmp_path)
     assert [line for line in lost if "DEAD_OBJECT" in line] == lost[:1]
@@ -77,6 +78,7 @@ def test_control_loop_is_short() -> None:
     assert "_" not in re.findall(r"\bnnburst(?:\.\w+)*\.(_\w+)", text)
 
 
+@pytest.mark.campaign
 def test_wake_word_is_heard_and_its_share_of_a_core_printed(tmp_path: Path) -> None:
     needs("ai_edge_litert", "pymicro_wakeword", "pymicro_features")
     from nnburst.demo.speech import shipped_clip
@@ -191,6 +193,7 @@ def test_web_service_refuses_a_body_of_another_size(monkeypatch: pytest.MonkeyPa
     in_web_service(monkeypatch, steps)
 
 
+@pytest.mark.campaign
 def test_web_service_goes_on_after_its_driver_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(app: Any, client: Any) -> None:
         pid = app.state.device.pid
@@ -208,6 +211,7 @@ def test_web_service_goes_on_after_its_driver_was_killed(monkeypatch: pytest.Mon
     in_web_service(monkeypatch, steps)
 
 
+@pytest.mark.campaign
 def test_service_unit_starts_a_front_that_answers(shared_dir: Path, tmp_path: Path) -> None:
     needs("tritonclient", "grpc", "ai_edge_litert")
     import tritonclient.grpc as triton

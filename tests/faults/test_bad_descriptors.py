@@ -148,6 +148,7 @@ def test_two_rings_in_one_memory_are_refused(raw: RawClient) -> None:
     os.close(fd)
 
 
+@pytest.mark.campaign
 def test_large_message_that_lies_in_no_sealed_memory_ends_that_connection_alone(
     serve: Callable[..., Supervisor], row: Row
 ) -> None:

@@ -73,6 +73,7 @@ def check_promise(latencies: Sequence[float]) -> None:
         assert np.percentile(latencies, 99) <= PROMISED
 
 
+@pytest.mark.campaign
 def test_killed_worker_is_a_dead_object_and_disturbs_no_other(
     serve: Callable[..., Supervisor],
     client: Callable[[str, str], Client],

@@ -19,6 +19,7 @@ from nnburst.testing.faults.footprint import children, footprint, resident_bytes
 LATEST = 0.03
 
 
+@pytest.mark.campaign
 def test_sequences_go_on_while_a_client_with_others_is_killed(
     serve: Callable[..., Supervisor],
     client: Callable[[str, str], Client],

@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 import nnburst
 from faults.processes import KILLS, PROMISED_DEAD_OBJECT, Ending, Row, check_p99
 from nnburst import DeadObject
@@ -32,6 +34,7 @@ class Large(ReferenceExecutor):
 """
 
 
+@pytest.mark.campaign
 def test_death_of_a_driver_with_much_memory_is_noticed_at_once(
     make_module: Callable[[str, str], None], row: Row
 ) -> None:

@@ -121,7 +121,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.every_day("compile-another user's", "compile-a FIFO")
+@pytest.mark.every_day("compile-a FIFO")
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_folders_of_the_user_are_no_obstacle(road: str, kind: str, tmp_path: Path) -> None:
     place = tmp_path / "odd"
@@ -130,7 +130,7 @@ def test_odd_folders_of_the_user_are_no_obstacle(road: str, kind: str, tmp_path:
     assert is_fine(outcome), outcome
 
 
-@pytest.mark.every_day("compile-a FIFO")
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_homes_of_users_without_xdg_folders_are_no_obstacle(
     road: str, kind: str, tmp_path: Path
@@ -156,6 +156,7 @@ def _close_stdio() -> None:
         os.close(fd)
 
 
+@pytest.mark.campaign
 def test_closed_standard_streams_are_no_obstacle(road: str, tmp_path: Path) -> None:
     outcome = taken(road, tmp_path, before=_close_stdio)
     assert outcome == "", outcome
@@ -176,6 +177,7 @@ def _unshared(tmp_path: Path, *mounts: str) -> tuple[str, ...]:
     return (*words, script, "sh")
 
 
+@pytest.mark.campaign
 def test_a_full_dev_shm_is_no_obstacle(road: str, tmp_path: Path) -> None:
     mounts = (
         "mount -t tmpfs -o size=4k none /dev/shm",
@@ -185,6 +187,7 @@ def test_a_full_dev_shm_is_no_obstacle(road: str, tmp_path: Path) -> None:
     assert is_fine(outcome), outcome
 
 
+@pytest.mark.campaign
 def test_a_missing_proc_is_an_error_of_ours_or_no_obstacle(road: str, tmp_path: Path) -> None:
     outcome = taken(road, tmp_path, prefix=_unshared(tmp_path, "mount -t tmpfs none /proc"))
     assert is_fine(outcome), outcome

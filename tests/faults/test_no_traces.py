@@ -43,6 +43,7 @@ def held(pid: int) -> set[str]:
     return {path for path in [*maps, *links] if path.startswith(f"{SHARED}/")}
 
 
+@pytest.mark.campaign
 def test_killed_clients_and_drivers_leave_no_name_and_no_memory(
     serve: Callable[..., Supervisor],
     client: Callable[[str, str], Client],
@@ -86,6 +87,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+@pytest.mark.campaign
 def test_a_client_that_is_a_zombie_counts_as_gone(
     serve: Callable[..., Supervisor], client: Callable[[str, str], Client]
 ) -> None:
@@ -226,6 +228,7 @@ def may_choose_numbers() -> bool:
         return False
 
 
+@pytest.mark.every_day("connect")
 @pytest.mark.parametrize("way", ["connect", "launch"])
 def test_a_process_that_has_a_dead_drivers_number_is_another_one(way: str, tmp_path: Path) -> None:
     if not may_choose_numbers():

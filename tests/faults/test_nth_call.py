@@ -93,7 +93,7 @@ def test_a_road_survives_the_first_a_middle_and_the_last_failing_call(
     assert sum(found["injected"].values()) >= 3
 
 
-@pytest.mark.every_day("submit", "c")
+@pytest.mark.every_day("submit")
 @pytest.mark.parametrize("road", ["await", "submit", "c"])
 def test_a_road_survives_some_interruptions(road: str) -> None:
     found = tried(road, "interrupts", "some")

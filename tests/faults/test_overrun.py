@@ -34,6 +34,7 @@ def inject(count: int, chance: random.Random, record: Callable[[str, object], No
         assert own[-1] - base[len(base) // 2] <= MOST
 
 
+@pytest.mark.campaign
 def test_no_call_hangs_or_is_wrong_while_drivers_die_stop_and_dawdle(
     chance: random.Random, record_property: Callable[[str, object], None]
 ) -> None:

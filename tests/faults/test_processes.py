@@ -22,6 +22,7 @@ def on(monkeypatch: pytest.MonkeyPatch, *, strict: bool, cores: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
 
 
+@pytest.mark.campaign
 def test_client_at_work_counts_as_killed(
     serve: Callable[..., Supervisor], client: Callable[[str, str], Client]
 ) -> None:
@@ -29,6 +30,7 @@ def test_client_at_work_counts_as_killed(
     client("cam", "burst_runs").kill()
 
 
+@pytest.mark.campaign
 def test_client_that_had_died_of_its_own_error_does_not_count_as_killed(
     serve: Callable[..., Supervisor], client: Callable[[str, str], Client]
 ) -> None:

@@ -114,6 +114,7 @@ def stop_idle(device: Device, bound: BoundRequest) -> None:
     wait_until_stopped(device.pid)
 
 
+@pytest.mark.every_day("burst")
 @pytest.mark.parametrize("way", ["socket", "burst", "burst, behind a late result", "submitted"])
 def test_deadlines_are_neither_cut_nor_stretched(way: str, storm: Storm, row: Row) -> None:
     with nnburst.launch("reference") as device:

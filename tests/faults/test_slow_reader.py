@@ -85,6 +85,7 @@ def test_client_that_reads_no_results_loses_that_burst_alone(
         assert max(lost) <= PROMISED * 1000
 
 
+@pytest.mark.campaign
 def test_client_that_is_stopped_disturbs_no_other(
     serve: Callable[..., Supervisor], client: Callable[[str, str], Client], row: Row
 ) -> None:

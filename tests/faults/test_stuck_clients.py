@@ -27,13 +27,8 @@ CLIENTS = 8
 PROMISED = 2.0
 
 
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        pytest.param(["reads_no_results"], id="results", marks=pytest.mark.campaign),
-        pytest.param(list(STUCK), id="all"),
-    ],
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("kinds", [["reads_no_results"], list(STUCK)], ids=["results", "all"])
 def test_stuck_clients_disturb_no_other_and_hold_up_no_shutdown(
     kinds: list[str],
     serve: Callable[..., Supervisor],

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
 
+import pytest
+
 import nnburst
 from faults.processes import (
     HANG,
@@ -58,6 +60,7 @@ class Visitor:
         return self._at
 
 
+@pytest.mark.campaign
 def test_killed_supervisor_takes_its_workers_along_and_can_be_started_again_at_once(
     serve: Callable[..., Supervisor], row: Row
 ) -> None:

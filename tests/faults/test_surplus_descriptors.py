@@ -76,6 +76,7 @@ def introduced(path: Path) -> tuple[socket.socket, socket.socket]:
     return connection, upcalls
 
 
+@pytest.mark.campaign
 def test_as_many_descriptors_as_a_packet_can_carry_end_that_connection_alone(
     serve: Callable[..., Supervisor], file: int
 ) -> None:

@@ -158,6 +158,7 @@ def test_descriptor_is_itself_again_after_its_record(
     assert from_record(to_record(descriptor)) == descriptor
 
 
+@pytest.mark.campaign
 def test_many_readers_come_and_go_and_each_counts_exactly_those_that_it_missed() -> None:
     dtype = np.dtype("<u8")
     writer = MessageQueue.create(dtype, 32, Flavor.UNSYNCHRONIZED_WRITE, spin_window=0.0)

@@ -60,6 +60,7 @@ def processes(served: Served) -> list[int]:
     return [served.process.pid, *served.children()]
 
 
+@pytest.mark.campaign
 def test_another_user_is_refused_whatever_it_tries(secret: Path, folder: Path) -> None:
     (folder / "nnburst").mkdir(0o700)
     tokens = folder / "tokens"

@@ -123,6 +123,7 @@ def test_front_that_was_killed_is_back_at_once_and_harms_no_worker_of_others(cap
         )
 
 
+@pytest.mark.campaign
 def test_front_ends_with_the_process_that_forked_it_and_both_are_back() -> None:
     with Served() as served:
         front, forking = served.front(), served.forking()

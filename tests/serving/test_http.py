@@ -505,6 +505,7 @@ def test_connections_beyond_the_bound_are_refused(impatient: str) -> None:
         assert time.monotonic() < deadline
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_certificate_that_has_changed_is_used_for_new_connections(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"

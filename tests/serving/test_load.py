@@ -239,6 +239,7 @@ def serving_workers(served: Served) -> list[int]:
     ]
 
 
+@pytest.mark.campaign
 def test_stopped_worker_is_not_ready_meanwhile_and_replaced_and_others_serve() -> None:
     with Served("--watchdog", "3") as served, Calls(served) as calls:
         models = ("add", "quantised")
@@ -287,7 +288,7 @@ def test_execution_that_takes_longer_than_the_watchdog_ends_its_worker() -> None
         wait_for(is_answered)  # the worker that is being replaced may take one more
 
 
-@pytest.mark.every_day("front")
+@pytest.mark.campaign
 @pytest.mark.parametrize("whom", ["front", "supervisor"])
 def test_sigterm_lets_calls_finish_within_the_drain(whom: str) -> None:
     with Served("--metrics", "127.0.0.1:0") as served, Calls(served) as calls:

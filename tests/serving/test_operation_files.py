@@ -225,6 +225,7 @@ def test_image_has_the_versions_and_hashes_of_the_lock_file() -> None:
     assert names <= {pin.partition("==")[0] for pin in image}
 
 
+@pytest.mark.campaign
 def test_container_is_checked_as_a_client_would(served_driver: str) -> None:
     """The command of HEALTHCHECK succeeds beside a driver, and fails without one."""
     python, option, program = read(DOCKERFILE)[-1].health

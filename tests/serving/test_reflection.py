@@ -83,6 +83,7 @@ def test_streams_that_ask_nothing_hold_up_no_health_and_count_for_the_limit(serv
             assert list(stream) == []
 
 
+@pytest.mark.campaign
 def test_with_tokens_reflection_needs_one(tmp_path: Path) -> None:
     file, token = tmp_path / "tokens", "a-token-of-this-test"
     file.write_text(token)

@@ -366,6 +366,7 @@ def test_override_of_a_configuration_is_refused_by_name(client: Any) -> None:
         client.load_model("one", config="{}")
 
 
+@pytest.mark.campaign
 def test_folder_is_followed_and_callers_load_nothing(folder: Path) -> None:
     with Served("--repository", str(folder), "--model-control", "poll") as served:
         client = served.client()

@@ -40,6 +40,7 @@ def test_mutated_onnx_files_are_read_or_refused_in_bounded_time_and_memory() -> 
     assert report.outcomes["refused"] > 100
 
 
+@pytest.mark.campaign
 def test_mutated_graphs_are_run_or_refused_and_the_driver_lives_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

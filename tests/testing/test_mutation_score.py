@@ -93,6 +93,7 @@ def test_a_mutant_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
     assert "(hung)" in {verdict for _, verdict in found.killed}
 
 
+@pytest.mark.campaign
 def test_tests_that_fail_by_themselves_score_nothing(tmp_path: Path) -> None:
     failing = "def test_it():\n    assert False\n"
     with pytest.raises(RuntimeError, match="::test_it fails without any mutant"):

@@ -52,6 +52,7 @@ def test_every_operation_has_cases_or_a_reason_why_not() -> None:
     assert all(EXCLUSIONS.values())
 
 
+@pytest.mark.campaign
 def test_every_type_of_a_template_is_drawn() -> None:
     expected = {(operation, kind) for operation, t in TEMPLATES.items() for kind in t.kinds}
     assert {(triple.operation, triple.kind) for triple in triples()} == expected

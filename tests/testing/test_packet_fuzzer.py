@@ -44,6 +44,7 @@ class Fails(NullExecutor):
 """
 
 
+@pytest.mark.every_day("1")
 @pytest.mark.parametrize("packets", [1, 1502])
 def test_every_mutated_packet_is_answered_and_counted(packets: int) -> None:
     done: list[int] = []

@@ -148,6 +148,7 @@ def test_pack_finds_a_list_of_wrong_length(driver: DriverUnderTest) -> None:
     assert "the driver answered for 2 operations, the model has 1" in reasons(tried(driver)[0])
 
 
+@pytest.mark.campaign
 @planted("500th_run_empty")
 def test_thousand_executions_find_one_that_computes_nothing(driver: DriverUnderTest) -> None:
     result = contract(driver, "thousand_executions_give_the_same_bits")
@@ -178,7 +179,7 @@ def reason(driver: DriverUnderTest, name: str, passed: list[Case]) -> str:
     ).reason
 
 
-@pytest.mark.every_day("contract", "GeneratedTests")
+@pytest.mark.every_day("contract")
 @pytest.mark.parametrize("suite", assessment.SUITES)
 def test_honest_executor_passes_every_check(
     honest: DriverUnderTest, computed: list[Case], suite: str

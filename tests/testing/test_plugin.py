@@ -65,6 +65,7 @@ def outcomes(result: pytest.RunResult) -> dict[str, int]:
     return found
 
 
+@pytest.mark.campaign
 def test_right_executor_passes_and_a_wrong_one_fails(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(adder=EXAMPLE, wrong=EXAMPLE.replace("np.add", "np.subtract"))
     assert set(outcomes(run("adder:Adder", "-k", "sum and not test_pack"))) == {

@@ -95,10 +95,12 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield driver.address
 
 
+@pytest.mark.campaign
 def test_victim_that_is_at_work_counts_as_killed(address: str) -> None:
     Process.busy(address, "burst_runs").kill()
 
 
+@pytest.mark.campaign
 def test_victim_that_had_died_of_its_own_error_is_an_error(address: str) -> None:
     victim = Process.busy(address, "burst_runs")
     os.kill(victim.worker, 9)

@@ -62,6 +62,7 @@ def test_parallel_clients_and_the_checker_get_right_results(tmp_path: Path) -> N
     assert found["bad"] == found["killed"] == 0
 
 
+@pytest.mark.campaign
 def test_killed_clients_harm_no_other(tmp_path: Path) -> None:
     words = ["early-termination", "--seconds", "3", "--life", "2"]
     found = run(tmp_path, 0, *words)["early-termination"]

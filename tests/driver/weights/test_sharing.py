@@ -131,6 +131,7 @@ def keepers(supervisor: int) -> list[int]:
     return found
 
 
+@pytest.mark.campaign
 def test_keeper_that_was_killed_comes_back_and_later_clients_share_again(tmp_path: Path) -> None:
     with service_process(tmp_path / "shared") as supervisor, ExitStack() as stack:
         before, _ = clients(tmp_path / "shared", stack)

@@ -49,6 +49,7 @@ def claimed(operation: OperationType) -> Iterator[Vector]:
     yield from islice(found, CASES)
 
 
+@pytest.mark.campaign
 @pytest.mark.counted
 @pytest.mark.parametrize("operation", DRAWABLE, ids=lambda operation: operation.name)
 def test_memory_that_changes_all_the_time_breaks_no_operation(operation: OperationType) -> None:
