@@ -355,3 +355,25 @@ def test_an_execution_that_is_interrupted_anywhere_loses_no_bound_request(
             assert prepared.execute(pair(number)).outputs[0].tolist() == total(number), places
         assert len(prepared._prepared.remembered) == 1, places
     assert places > 10
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("executions", [0, 1, 2])
+@pytest.mark.parametrize("way", ["execute", "execute_async"])
+def test_model_whose_execution_was_interrupted_anywhere_leaves_the_driver_when_it_is_closed(
+    scripted: ScriptedDriver, make_model: Callable[..., Model], way: str, executions: int
+) -> None:
+    arrays, places, was_interrupted = pair(1), 0, True
+    while was_interrupted:
+        places += 1
+        prepared = scripted.device.prepare(make_model(), bursts=False)
+        for _ in range(executions):  # the second one binds a request
+            prepared.execute(arrays)
+        was_interrupted = interrupted_at(places, lambda: getattr(prepared, way)(arrays))  # noqa: B023 - called at once
+        prepared.close()
+        del prepared
+        scripted.device.supported_operations(
+            make_model()
+        )  # what is released later goes with this call
+        assert scripted.script.closed.acquire(timeout=HANG), places
+    assert places > 10

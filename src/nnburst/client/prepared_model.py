@@ -89,9 +89,9 @@ class PendingExecution(Pending[ExecutionResult]):
         super().__init__("the execution", session.callback_thread)
         self._callbacks = session.callbacks
         self._arguments = arguments
-        self._handle = prepared.hold()
-        self._ending = threading.Lock()
-        self._prepared: Prepared | None = prepared
+        self._user = object()
+        self._prepared = prepared
+        self._handle: int | None = None  # the first attempt gets it, which counts for repetitions
         self._measure = measure
         self._deadline_ns = deadline_ns
         self._loop_timeout_ns = loop_timeout_ns
@@ -104,8 +104,10 @@ class PendingExecution(Pending[ExecutionResult]):
         """
         placed: SocketRequest | None = None
         try:
+            if self._handle is None:
+                self._handle = self._prepared.hold(self._user)
             placed = SocketRequest(self._arguments)
-            self._send(placed)
+            self._send(placed, self._handle)
         except NnburstError as error:
             self._fail(error, placed)
             raise
@@ -113,12 +115,12 @@ class PendingExecution(Pending[ExecutionResult]):
             self._fail(GeneralFailure(f"the execution could not be sent: {error!r}"), placed)
             raise
 
-    def _send(self, placed: SocketRequest) -> None:
+    def _send(self, placed: SocketRequest, handle: int) -> None:
         placed.stage()
 
         def execute(number: int) -> Message:
             return Execute(
-                self._handle,
+                handle,
                 placed.request,
                 self._measure,
                 callback=number,
@@ -146,7 +148,7 @@ class PendingExecution(Pending[ExecutionResult]):
                 self._fail(GeneralFailure(what), placed)
         elif isinstance(outcome, NotifyExecuted):
             executed = Executed(outcome.output_shapes, outcome.timing)
-            self._release_model()
+            self._prepared.release(self._user)
             if not self._complete(lambda _: _claim(placed, executed)):
                 placed.private.release()
         elif isinstance(outcome, NnburstError):
@@ -168,19 +170,12 @@ class PendingExecution(Pending[ExecutionResult]):
             self._start()
 
     def _fail(self, error: NnburstError, placed: SocketRequest | None) -> None:
-        self._release_model()
+        self._prepared.release(self._user)
         if placed is None:
             self._arguments.fail()
         else:
             placed.fail(error)
         self._complete(error)
-
-    def _release_model(self) -> None:
-        """End the use of the model by this execution; a second call does nothing."""
-        with self._ending:
-            prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            prepared.release()
 
 
 def _claim(placed: SocketRequest, executed: Executed) -> ExecutionResult:

@@ -144,6 +144,38 @@ class ReplyListener:
             )
 
 
+class RemoteObject:
+    """Owns an object of the peer: when nothing refers to this any more, the next call releases the object.
+
+    `Connection.call` fills it, so that a signal handler that raises behind the answer leaves no object.
+
+    Attributes:
+        number: the peer's number for the object; 0 before the answer and after the release.
+    """
+
+    __slots__ = ("_connection", "number")
+
+    def __init__(self, connection: Connection) -> None:
+        """Own nothing yet; the object will be one of the peer of `connection`."""
+        self.number = 0
+        self._connection = connection
+
+    def release(self) -> None:
+        """Release the object, and wait for that; see `Connection.release`. Twice is fine."""
+        if self.number:
+            self._connection.release(self.number)
+            self.number = 0
+
+    def release_later(self) -> None:
+        """Release the object just before the next call; see `Connection.release_later`. Twice is fine."""
+        if self.number:
+            self._connection.release_later(self.number)  # if interrupted, it is done twice: no harm
+            self.number = 0
+
+    def __del__(self) -> None:
+        self.release_later()
+
+
 # -- connection ------------------------------------------------------------------------------------
 
 
@@ -352,7 +384,13 @@ class Connection:
         self._on_end.remove(callback)
 
     def call(
-        self, message: Message, expected: type[R], fds: Sequence[int] = (), *, timeout: float
+        self,
+        message: Message,
+        expected: type[R],
+        fds: Sequence[int] = (),
+        *,
+        timeout: float,
+        remote: RemoteObject | None = None,
     ) -> tuple[R, Fds]:
         """Call the peer and wait for the answer.
 
@@ -361,6 +399,7 @@ class Connection:
             expected: type of the result.
             fds: descriptors that are sent with it; they stay the caller's.
             timeout: seconds until the answer must have come, sending included.
+            remote: owns the object that the result names, if it names one.
 
         Returns:
             The result and its descriptors, which the caller owns.
@@ -372,9 +411,12 @@ class Connection:
         """
         deadline = time.monotonic() + timeout
         pending = _Waiting(self._release_answer, self._replies)
-        call = pending.struct.id = self._register(pending)
+        call = pending.struct.id = next(self._ids)
         try:
+            self._register(call, pending)
             answer = self._exchange(call, pending, message, fds, deadline)
+            if remote is not None and answer is not None:
+                remote.number = getattr(answer.reply.result, "handle", 0)
         except _NotSent as error:
             self._pending.pop(call, None)  # no answer will come
             if error.__cause__ is not None:
@@ -465,11 +507,15 @@ class Connection:
             DeadObject: the peer is gone.
             BaseException: an interruption; the call may have been sent, but `answered` is not called.
         """
-        call = self._register(ReplyListener(expected, self._name, answered, self.end_error))
+        call = next(self._ids)
+        listener = ReplyListener(expected, self._name, answered, self.end_error)
+        is_registered = False
         try:
+            self._register(call, listener)
+            is_registered = True
             self._send(call, message, fds, timeout)
         except (NnburstError, TimeoutError) as error:
-            if self._pending.pop(call, None) is None:
+            if self._pending.pop(call, None) is None and is_registered:
                 return  # the connection has ended, which called `answered`
             if isinstance(error, NnburstError):
                 raise
@@ -539,15 +585,13 @@ class Connection:
         """Make the error of calls after the end of the peer."""
         return self._dead()
 
-    def _register(self, pending: _Pending) -> int:
+    def _register(self, call: int, pending: _Pending) -> None:
         with self._lock:
             ended = self._ended_ns
             if not ended:
-                call = next(self._ids)
                 self._pending[call] = pending
         if ended:
             raise self._dead()
-        return call
 
     def _send(self, call: int, message: Message, fds: Sequence[int], timeout: float) -> None:
         self._post_the_later_ones()

@@ -6,10 +6,8 @@ The driver binds a request over arrays of the same shapes once, and keeps its pr
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Hashable, Sequence
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,7 +25,7 @@ from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.own_bursts import PriorityNote
 from nnburst.client.staging import PrivatePool, StagingPools
-from nnburst.control.connection import Connection
+from nnburst.control.connection import Connection, RemoteObject
 from nnburst.control.messages import Executed, Release
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.errors import Closed, GeneralFailure
@@ -115,13 +113,13 @@ _NOT_MEASURED: Final = Timing()
 class RememberedRequest:
     """One request that the driver has bound. One thread at a time."""
 
-    __slots__ = ("handle", "measure", "private", "staged")
+    __slots__ = ("measure", "private", "remote", "staged")
 
     def __init__(
-        self, handle: int, staged: StagedRequest, measure: bool, private: PrivatePool
+        self, remote: RemoteObject, staged: StagedRequest, measure: bool, private: PrivatePool
     ) -> None:
-        """Own `handle` and `private`."""
-        self.handle = handle
+        """Own `remote` and `private`."""
+        self.remote = remote
         self.staged = staged
         self.measure = measure
         self.private = private
@@ -137,9 +135,9 @@ class RememberedRequest:
 RememberedRequests: TypeAlias = RequestCache[Hashable, RememberedRequest]
 
 
-def _release(connection: Connection, request: RememberedRequest) -> None:
+def _release(request: RememberedRequest) -> None:
     """Free a request's pool, and tell the driver, with the next call, to release the request."""
-    connection.release_later(request.handle)
+    request.remote.release_later()
     request.private.release()
 
 
@@ -210,13 +208,12 @@ class Prepared:
         self.staging = StagingPools(session.allocate)
         self._handle = handle
         self._closed = False
-        self._lock = threading.Lock()
-        self._pending = 0
+        #: The executions under way. It is changed and read in single steps, without a lock.
+        self._users: set[object] = set()
+        self._is_released = False
         self._note: PriorityNote | None = note or session.own_bursts.note_priority(None)
         self._connection = session.connection
-        self.remembered: RememberedRequests = RequestCache(
-            _MOST, bind_at=_BINDS_AT, end=partial(_release, self._connection)
-        )
+        self.remembered: RememberedRequests = RequestCache(_MOST, bind_at=_BINDS_AT, end=_release)
         self._finalizer = weakref.finalize(
             self, _abandon, self._connection, handle, self.staging, self.remembered
         )
@@ -237,40 +234,44 @@ class Prepared:
         """Whether `close` was called."""
         return self._closed
 
-    def hold(self) -> int:
+    def hold(self, user: object) -> int:
         """Begin an execution; returns the driver's number for the model, which stays valid until `release`.
+
+        Args:
+            user: any object of this execution. The caller releases it even if this raises: a signal handler
+                may do that at any time.
 
         Raises:
             Closed: the model was released.
         """
-        with self._lock:
-            handle = self.handle
-            self._pending += 1
-        return handle
+        self._users.add(user)
+        return self.handle
 
-    def release(self) -> None:
-        """End an execution; after `close`, the last one releases the model in the driver."""
-        with self._lock:
-            self._pending -= 1
-            last = self._closed and not self._pending
-        if last:
+    def release(self, user: object) -> None:
+        """End an execution; after `close`, the last one releases the model in the driver. Twice is fine."""
+        self._users.discard(user)
+        if self._is_unused():
             self._connection.post(Release(self._handle))
+            self._finalizer.detach()
+
+    def _is_unused(self) -> bool:
+        """Whether the model is closed and nothing uses it; only the first such query returns True."""
+        # Without a call, so that neither a signal handler nor another thread comes between.
+        if self._closed and not self._users and not self._is_released:
+            self._is_released = True
+            return True
+        return False
 
     def close(self) -> None:
         """Release the model; executions under way go on. Twice is fine, and so is a dead driver."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._note = None
-            busy = self._pending > 0
-        self._finalizer.detach()
+        self._closed = True
+        self._note = None
         self.remembered.close()
         self.staging.close()
-        if busy:
-            return  # the last one releases it
-        with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
-            self.session.connection.release(self._handle)
+        if self._is_unused():  # if not, the last execution releases it
+            with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
+                self.session.connection.release(self._handle)
+            self._finalizer.detach()  # last: if a signal handler raises before, it does the rest
 
 
 def _abandon(

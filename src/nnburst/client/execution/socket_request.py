@@ -33,6 +33,7 @@ from nnburst.client.memory import Memory, find_memory
 from nnburst.client.session.upcalls import Interrupted
 from nnburst.client.staging import Layout, PrivatePool, RequestPools
 from nnburst.control.channel import Fds
+from nnburst.control.connection import RemoteObject
 from nnburst.control.messages import (
     CreateReusableExecution,
     Executed,
@@ -231,11 +232,12 @@ class SocketRequest:
         expected: type[M],
         timeout: float,
         wait_for: Sequence[SyncFence] = (),
+        remote: RemoteObject | None = None,
     ) -> tuple[M, Fds]:
         """Make a call that sends the request's memory, then the fences; see `Connection.call`."""
         connection = self.arguments.prepared.session.connection
         with Fds.duplicates([*self.memories, *wait_for]) as fds:
-            return connection.call(message, expected, list(fds), timeout=timeout)
+            return connection.call(message, expected, list(fds), timeout=timeout, remote=remote)
 
     def result(self, executed: Executed) -> ExecutionResult:
         """Copy outputs from the private pool to the caller's or new arrays, and return the result.
@@ -388,25 +390,26 @@ def _bind(
     staged = placed.staged()
     if staged is None:
         remembered.refuse(key)
-    handle = None if staged is None else _bound(placed, measure, deadline)
-    if staged is None or handle is None:
+    remote = None if staged is None else _bound(placed, measure, deadline)
+    if staged is None or remote is None:
         placed.private.release()
         return None
-    request = RememberedRequest(handle, staged, measure, placed.private)
+    request = RememberedRequest(remote, staged, measure, placed.private)
     return request if remembered.add(key, request, taker=taker) else None
 
 
-def _bound(placed: SocketRequest, measure: bool, deadline: float) -> int | None:
-    """The driver's number for a bound request; None if refused: sent whole, it then fails with the reason."""
+def _bound(placed: SocketRequest, measure: bool, deadline: float) -> RemoteObject | None:
+    """A request that the driver has bound; None if refused: sent whole, it then fails with the reason."""
     model = placed.arguments.prepared.handle
     message = CreateReusableExecution(model, placed.request, measure)
+    remote = RemoteObject(placed.arguments.prepared.session.connection)
     try:
-        opened, _ = placed.call(message, Opened, max(deadline - time.monotonic(), 0.0))
+        placed.call(message, Opened, max(deadline - time.monotonic(), 0.0), remote=remote)
     except (DeadObject, MissedDeadline):
         raise
     except NnburstError:
         return None
-    return opened.handle
+    return remote
 
 
 def execute_again(
@@ -421,13 +424,14 @@ def execute_again(
     When arrays of the same shapes come for the second time, the driver is asked to bind a request for them.
     Returns None if the whole request must be sent.
     """
-    prepared.hold()
+    taker = object()
     try:
+        prepared.hold(taker)
         key = request_key(inputs, outputs, measure)
         if key is None:
             return None
         prepared.session.check_open()  # first: a closed device is reported before any other error
-        remembered, taker = prepared.remembered, object()
+        remembered = prepared.remembered
         try:
             request = remembered.take(key, taker)
             if request is None and remembered.is_wanted(key):
@@ -438,15 +442,15 @@ def execute_again(
             given = [None] * len(prepared.outputs) if outputs is None else outputs
             request.staged.stage(inputs)
             left = time_left(deadline)
-            message = ExecuteReusable(request.handle, boottime_deadline_ns(left))
+            message = ExecuteReusable(request.remote.number, boottime_deadline_ns(left))
             executed, _ = prepared.session.connection.call(message, Executed, timeout=left)
             result = request.result(executed, given)
             remembered.put(key, request)
         except BaseException:
             # The execution may still be under way, so its pool is not used again.
             for taken in remembered.remove_taken(key, taker):
-                prepared.session.connection.release_later(taken.handle)
+                taken.remote.release_later()
             raise
         return result
     finally:
-        prepared.release()  # last: bound requests are released before their model
+        prepared.release(taker)  # last: bound requests are released before their model
