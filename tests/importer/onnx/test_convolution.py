@@ -78,3 +78,26 @@ def test_integers_are_padded_with_those_that_stand_for_0(zero: int) -> None:
     x = np.random.default_rng(1).integers(0, 256, (1, 2, 4, 4)).astype(np.uint8)
     difference = result(made, x).astype(int) - expected(made, x).astype(int)
     assert np.abs(difference).max() <= 1
+
+
+@pytest.mark.parametrize("where", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"output_padding": [1]}, {"output_shape": [8]}, {"output_shape": [9], "dilations": [2]}],
+)
+def test_a_transposed_convolution_with_gaps_begins_with_its_first_element(
+    where: str, how: dict[str, Any]
+) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    made = model(
+        [node("ConvTranspose", "x w", "y", strides=[3], auto_pad=where, **how)],
+        [value("x", "f4", (1, 2, 3))],
+        [value("y", "f4", None)],
+        {"w": normal(2, 2, 1)},
+    )
+    x = normal(1, 2, 3, seed=2)
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (computed,) = session.run(None, {"x": x})
+    found = result(made, x)
+    assert found.shape == computed.shape
+    np.testing.assert_allclose(found, computed, rtol=1e-5, atol=1e-6)

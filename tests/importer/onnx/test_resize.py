@@ -46,3 +46,56 @@ def test_a_scale_that_keeps_the_extent_still_moves_the_elements(mode: str) -> No
     how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     found = resized(x, [1, 1, 1, 1.3], (1, 1, 1, 3), mode=mode, **how)
     assert not np.allclose(found, x)
+
+
+def by_onnxruntime(made: Any, x: Array) -> Array:
+    """What onnxruntime computes, whose coordinates are float32."""
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize(
+    ("extent", "size", "how"),
+    [
+        (5, 13, {"mode": "linear"}),  # 5 * float32(2.6) is less than 13, and 13 as float32
+        (5, 3, {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor"}),
+        (6, 9, {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor"}),
+        (42, 48, {"nearest_mode": "round_prefer_ceil"}),
+        (9, 42, {"nearest_mode": "round_prefer_floor"}),
+    ],
+)
+@pytest.mark.parametrize("by", ["scales", "sizes"])
+def test_extents_and_coordinates_are_those_of_float32(
+    extent: int, size: int, how: dict[str, Any], by: str
+) -> None:
+    x = normal(1, 1, extent, 1)
+    where = {"coordinate_transformation_mode": "asymmetric", **how}
+    scale = np.float32(size) / np.float32(extent)
+    constants = {"scales": np.array([1, 1, scale, 1], np.float32)}
+    if by == "sizes":
+        constants = {"sizes": np.array([1, 1, size, 1])}
+    made = model(
+        [node("Resize", "x - scales" if by == "scales" else "x - - sizes", "y", **where)],
+        [value("x", "f4", x.shape)],
+        [value("y", "f4", None)],
+        constants,
+    )
+    (found,) = Runner(nnburst.load(made.SerializeToString(), as_graph=False)).run([x])
+    expected = by_onnxruntime(made, x)
+    assert found.shape == expected.shape == (1, 1, size, 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.6, 0.75, 1.5])
+def test_a_smaller_image_of_opset_10_takes_the_next_element(scale: float) -> None:
+    x = normal(1, 1, 4, 5)
+    made = model(
+        [node("Resize", "x scales", "y", mode="nearest")],
+        [value("x", "f4", x.shape)],
+        [value("y", "f4", None)],
+        {"scales": np.array([1, 1, scale, scale], np.float32)},
+        opset=10,
+    )
+    (found,) = Runner(nnburst.load(made.SerializeToString(), as_graph=False)).run([x])
+    np.testing.assert_array_equal(found, by_onnxruntime(made, x))

@@ -445,11 +445,12 @@ def _transposed_window(
             target = (
                 wanted[axis - rank] if wanted is not None else x.shape[2 + axis] * strides[axis]
             )
-            total = extent + more[axis] - target
+            total = max(extent + more[axis] - target, 0)  # nothing is added before the result
+            if wanted is None:
+                target = extent + more[axis] - total
             half = total // 2
-            upper = auto == "SAME_UPPER"
-            before = half if upper else total - half
-            behind = total - before - more[axis]
+            before = half if auto == "SAME_UPPER" else total - half
+            behind = extent - before - target
         full.append(extent)
         sides.append((before, behind))
     return _pair(full), ([(0, 0), *sides] if rank == 1 else sides)

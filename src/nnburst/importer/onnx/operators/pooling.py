@@ -232,6 +232,8 @@ def _lrn(node: Node) -> None:
 # NNAPI's operations are used if they compute the same; otherwise elements are picked, or the node is refused.
 
 
+#: The half that decides between two elements, with what onnxruntime allows for errors of float32.
+_HALF: Final = 0.5 + 1e-6
 #: For each neighbour along an axis: its position and weight for each output element.
 Near = list[tuple[Array, Array]]
 
@@ -280,7 +282,10 @@ def _target(node: Node, x: Tensor, axes: Sequence[int]) -> tuple[list[float], tu
     if sizes is not None and sizes.elements:
         wanted = node.integers(3, "sizes")
         node.require(len(wanted) == len(axes), f"{len(wanted)} sizes of {len(axes)} axes")
-        each = [size / x.shape[axis] for size, axis in zip(wanted, axes, strict=True)]
+        each = [
+            float(np.float32(size) / np.float32(x.shape[axis]))
+            for size, axis in zip(wanted, axes, strict=True)
+        ]
         policy = node.string("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             same = min(each) if policy == "not_larger" else max(each)
@@ -298,38 +303,43 @@ def _target(node: Node, x: Tensor, axes: Sequence[int]) -> tuple[list[float], tu
             0 < float(factor) < 1e6, f"scale is {factor}, expected more than 0 and less than 10**6"
         )
         scales[axis] = float(factor)
-        shape[axis] = math.floor(x.shape[axis] * float(factor))
+        shape[axis] = math.floor(np.float32(x.shape[axis]) * np.float32(factor))
     return scales, tuple(shape)
 
 
-def _origins(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
-    """The input coordinate of each output element along an axis."""
+def _origins(node: Node, extent: int, size: int, factor: float, where: str) -> Array:
+    """The input coordinate of each output element along an axis.
+
+    It is computed in float32, as onnxruntime does: with scale 0.6 the middle of three elements is that of five.
+    """
     node.graph.budget.spend(64 * size)
-    at = np.arange(size, dtype=np.float64)
+    at, scale = np.arange(size, dtype=np.float32), np.float32(factor)
+    half = np.float32(0.5)
     if where == "half_pixel":
-        return (at + 0.5) / scale - 0.5
+        return (at + half) / scale - half
     if where == "asymmetric":
         return at / scale
     if where == "align_corners":
-        return at * ((extent - 1) / (size - 1)) if size > 1 else at * 0
+        return at * np.float32(extent - 1) / np.float32(size - 1) if size > 1 else at * 0
     if where == "pytorch_half_pixel":
-        return (at + 0.5) / scale - 0.5 if size > 1 else at * 0
+        return (at + half) / scale - half if size > 1 else at * 0
     if where == "half_pixel_symmetric":
-        adjusted = size / (extent * scale)
-        return extent / 2 * (1 - adjusted) + (at + 0.5) / scale - 0.5
+        adjusted = np.float32(size) / (np.float32(extent) * scale)
+        return np.float32(extent / 2) * (1 - adjusted) + (at + half) / scale - half
     node.require(False, f"coordinate_transformation_mode is {where}, which is not supported")
     return at
 
 
 def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
     """The input element of each output element along an axis."""
-    at = _origins(node, extent, size, scale, where)
-    how = node.string("nearest_mode", "floor" if _is_old(node) else "round_prefer_floor")
+    at = _origins(node, extent, size, scale, where).astype(np.float64)
+    old = "ceil" if scale < 1 else "floor"  # what opset 10's node tests have, which says nothing of it
+    how = node.string("nearest_mode", old if _is_old(node) else "round_prefer_floor")
     rounded = {
         "floor": np.floor(at),
         "ceil": np.ceil(at),
-        "round_prefer_floor": np.ceil(at - 0.5),
-        "round_prefer_ceil": np.floor(at + 0.5),
+        "round_prefer_floor": np.ceil(at - _HALF),
+        "round_prefer_ceil": np.floor(at + _HALF),
     }.get(how)
     node.require(rounded is not None, f"nearest_mode is {how}, which is not supported")
     assert rounded is not None
@@ -362,7 +372,10 @@ def _interpolated(
     """Interpolate by RESIZE_BILINEAR if its coordinates equal the file's; else by weighted sums."""
     is_linear = node.string("mode") == "linear"
     spatial = x.rank in (3, 4) and shape[:2] == x.shape[:2]
-    exact = all(abs(x.shape[axis] * scales[axis] - shape[axis]) < 1e-6 for axis in range(x.rank))
+    exact = all(
+        np.float32(extent) * np.float32(scale) == size
+        for extent, scale, size in zip(x.shape, scales, shape, strict=True)
+    )
     ends = {
         "asymmetric": (False, False),
         "align_corners": (True, False),
