@@ -66,3 +66,23 @@ def test_indices_of_a_large_window_are_refused_with_their_bound() -> None:
     made = pool_with_indices((1, 1, 12, 12), (1, 1, 4, 4), kernel_shape=[9, 9])
     with pytest.raises(InvalidArgument, match="expected at most 64 elements"):
         nnburst.load(made.SerializeToString(), as_graph=False)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"auto_pad": "SAME_UPPER", "strides": [1], "dilations": [2], "kernel_shape": [3]},
+        {"auto_pad": "SAME_LOWER", "strides": [3], "kernel_shape": [1]},
+        {"auto_pad": "VALID", "strides": [2], "ceil_mode": 1, "kernel_shape": [3]},
+    ],
+)
+def test_pools_on_which_onnxruntime_and_the_standard_differ_become_a_graph(
+    how: dict[str, Any],
+) -> None:
+    made = model(
+        [node("MaxPool", "x", "y", **how)],
+        [value("x", "f4", (1, 1, 6))],
+        [value("y", "f4", None)],
+    )
+    with pytest.raises(InvalidArgument, match="auto_pad is"):
+        nnburst.load(made.SerializeToString(), as_graph=False)

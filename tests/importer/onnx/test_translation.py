@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nnburst
-from importer.onnx.graphs import Array, helper, model, node, normal, value
+from importer.onnx.graphs import TYPES, Array, helper, model, node, normal, value
 from importer.tflite.running import Runner
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import InvalidArgument
@@ -391,3 +391,13 @@ def test_a_constant_that_is_masked_is_refused_by_its_name() -> None:
     masked = np.ma.array([1, 2], np.float32, mask=[True, False])
     with pytest.raises(InvalidArgument, match=r"constants\['c'\] is a masked array"):
         nnburst.load(made.SerializeToString(), constants={"c": masked}, as_graph=False)
+
+
+def test_a_cast_of_small_integers_to_truth_values_is_whether_they_are_not_0() -> None:
+    made = model(
+        [node("Cast", "x", "y", to=TYPES["?"])],
+        [value("x", "u1", (4,))],
+        [value("y", "?", (4,))],
+    )
+    (found,) = Runner(nnburst.load(made.SerializeToString())).run([np.array([0, 1, 7, 255])])
+    np.testing.assert_array_equal(found, [0, 1, 1, 1])

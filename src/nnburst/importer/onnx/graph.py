@@ -254,7 +254,8 @@ class OnnxGraph(SubgraphWriter):
     def truth(self, value: Value) -> Value:
         """Whether each number is not 0."""
         kind = TensorType(_T.TENSOR_BOOL8, value.type.dimensions)
-        return self.emit(_O.NOT_EQUAL, [value, self.filled(0, value.type)], kind)
+        zero = constant_of(replace(value.type, dimensions=(1,)), [value.type.zero_point])
+        return self.emit(_O.NOT_EQUAL, [value, zero], kind)
 
     def cast(self, value: Value, kind: OperandType) -> Value:
         """Numbers in another type; truth values as 1 and 0."""

@@ -47,6 +47,7 @@ def pooled(node: Node, x: Tensor, into: Quantization | None) -> None:
     size = node.integer_list("kernel_shape") or []
     window = sliding(node, x.shape[2:], size)
     image = as_image(x)
+    _require_agreed(node, image, window)
     shape = (*image.shape[:2], *window.output)
     if window.dilations != (1, 1):
         value = _dilated(node, image, window)
@@ -57,6 +58,27 @@ def pooled(node: Node, x: Tensor, into: Quantization | None) -> None:
     if node.is_used(1):
         places = _places(node, node.graph.real(image), node.graph.real(found), window)
         node.put(_as_signal(places) if x.rank == 3 else places, 1)
+
+
+def _require_agreed(node: Node, image: Tensor, window: Window) -> None:
+    """Refuse a pool by `auto_pad` that onnxruntime computes in another way than ONNX's text has it."""
+    auto = node.string("auto_pad", "NOTSET")
+    if auto == "NOTSET":
+        return
+    is_valid = auto == "VALID"
+    for extent, (before, behind) in zip(image.shape[2:], _reach(image, window), strict=True):
+        unread = -(before + behind)
+        node.require(
+            unread < 1 or not is_valid or not node.integer("ceil_mode"),
+            f"auto_pad is VALID with ceil_mode, and windows leave {unread} of {extent} elements out",
+        )
+        node.require(
+            unread < 2 or is_valid,
+            f"auto_pad is {auto}, and windows leave {unread} of {extent} elements out, expected one at most",
+        )
+    node.require(
+        is_valid or window.dilations == (1, 1), f"auto_pad is {auto} with dilations, expected pads"
+    )
 
 
 def _as_signal(image: Tensor) -> Tensor:
@@ -310,7 +332,7 @@ def _target(node: Node, x: Tensor, axes: Sequence[int]) -> tuple[list[float], tu
 def _origins(node: Node, extent: int, size: int, factor: float, where: str) -> Array:
     """The input coordinate of each output element along an axis.
 
-    It is computed in float32, as onnxruntime does: with scale 0.6 the middle of three elements is that of five.
+    It is computed in float32, as by onnxruntime: with scale 0.6 the middle of three elements is that of five.
     """
     node.graph.budget.spend(64 * size)
     at, scale = np.arange(size, dtype=np.float32), np.float32(factor)
@@ -333,7 +355,9 @@ def _origins(node: Node, extent: int, size: int, factor: float, where: str) -> A
 def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
     """The input element of each output element along an axis."""
     at = _origins(node, extent, size, scale, where).astype(np.float64)
-    old = "ceil" if scale < 1 else "floor"  # what opset 10's node tests have, which says nothing of it
+    old = (
+        "ceil" if scale < 1 else "floor"
+    )  # what opset 10's node tests have, which says nothing of it
     how = node.string("nearest_mode", old if _is_old(node) else "round_prefer_floor")
     rounded = {
         "floor": np.floor(at),

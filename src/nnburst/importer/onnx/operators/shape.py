@@ -102,7 +102,7 @@ def _dropout(node: Node) -> None:
     node.put(x)
     if node.is_used(1):
         node.graph.budget.spend(x.elements)
-        node.put_known(np.ones(x.shape, np.bool_), 1)
+        node.put_known(np.full(x.shape, node.version >= 12), 1)  # onnxruntime's before: zeros
 
 
 @operator("Transpose")
