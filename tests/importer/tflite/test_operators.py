@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -153,3 +155,69 @@ def test_select_v2_broadcasts_what_is_smaller(
         for runner in runners:
             (found,) = runner.run(values)
             assert found.tobytes() == expected.tobytes()
+
+
+def constant(b: TfliteBuilder, *values: object) -> int:
+    return b.constant("INT32", np.array(values[0] if len(values) == 1 else values, "<i4"))
+
+
+def gather_of_a_single_index(b: TfliteBuilder) -> None:
+    x, y = b.input("FLOAT32", (2, 3, 4)), b.output("FLOAT32", (2, 4))
+    b.operator("GATHER", [x, constant(b, 2)], [y], "GatherOptions", axis=-2)
+
+
+def transposed_by_axes_from_the_end(b: TfliteBuilder) -> None:
+    x, y = b.input("FLOAT32", (2, 3, 4)), b.output("FLOAT32", (4, 2, 3))
+    b.operator("TRANSPOSE", [x, constant(b, -1, -3, -2)], [y])
+
+
+def pack_of_single_numbers(b: TfliteBuilder) -> None:
+    x = [b.input("INT32", ()) for _ in range(3)]
+    b.operator("PACK", x, [b.output("INT32", (3,))], "PackOptions", axis=-1, valuesCount=3)
+
+
+def fully_connected_vector(b: TfliteBuilder) -> None:
+    x, y = b.input("FLOAT32", (4,)), b.output("FLOAT32", (3,))
+    w = b.constant("FLOAT32", np.arange(12, dtype="<f4").reshape(3, 4))
+    b.operator("FULLY_CONNECTED", [x, w, -1], [y], "FullyConnectedOptions", keepNumDims=True)
+
+
+def strided_slice_of_the_first_axes(b: TfliteBuilder) -> None:
+    x, y = b.input("FLOAT32", (4, 3, 2)), b.output("FLOAT32", (2, 3, 2))
+    bounds = [constant(b, [n]) for n in (3, -5, -2)]
+    b.operator("STRIDED_SLICE", [x, *bounds], [y], "StridedSliceOptions")
+
+
+def largest_of_equal_numbers(b: TfliteBuilder) -> None:
+    x = b.tensor("INT32", (2, 6))
+    b.operator("MINIMUM", [b.input("INT32", (2, 6)), constant(b, 2)], [x])
+    b.operator(
+        "TOPK_V2", [x, constant(b, 4)], [b.output("INT32", (2, 4)), b.output("INT32", (2, 4))]
+    )
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        gather_of_a_single_index,
+        transposed_by_axes_from_the_end,
+        pack_of_single_numbers,
+        fully_connected_vector,
+        strided_slice_of_the_first_axes,
+        largest_of_equal_numbers,
+    ],
+)
+def test_form_that_nnapi_writes_otherwise_runs_by_operations(
+    build: Callable[[TfliteBuilder], None],
+) -> None:
+    b = TfliteBuilder()
+    build(b)
+    content, random = b.finish(), np.random.default_rng(5)
+    imported, peer = nnburst.load(content, as_graph=False), Peer(content)
+    for runner in (Runner(imported), Runner(imported, litert())):
+        for _ in range(5):
+            values = [random_values(array, random) for array in runner.inputs]
+            for found, expected in zip(runner.run(values), peer.run(values), strict=True):
+                np.testing.assert_allclose(
+                    found, expected.reshape(found.shape), rtol=1e-6, atol=1e-5
+                )

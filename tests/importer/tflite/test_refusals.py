@@ -77,6 +77,40 @@ def slice_with(mask: str) -> Add:
     return add
 
 
+def integers(operator: str, options: str = "", **fields: object) -> Add:
+    """An operator on two tensors of integers."""
+    return binary(operator, "INT32", "INT32", options, **fields)
+
+
+def mean_with_another_step(b: TfliteBuilder) -> None:
+    x, axes = b.input("INT8", (2, 4), **Q), b.constant("INT32", np.array([1], "<i4"))
+    b.operator("MEAN", [x, axes], [b.output("INT8", (2,), scale=0.25)], "ReducerOptions")
+
+
+def comparison_of_two_steps(b: TfliteBuilder) -> None:
+    x, y = b.input("INT8", (2, 4), **Q), b.input("INT8", (2, 4), scale=0.25)
+    b.operator("EQUAL", [x, y], [b.output("BOOL", (2, 4))])
+
+
+def products_of_one_matrix(b: TfliteBuilder) -> None:
+    x, y = b.input("FLOAT32", (3, 2, 4)), b.input("FLOAT32", (1, 4, 5))
+    b.operator("BATCH_MATMUL", [x, y], [b.output("FLOAT32", (3, 2, 5))], "BatchMatMulOptions")
+
+
+def larger_transposed_convolution(b: TfliteBuilder) -> None:
+    shape, x = b.constant("INT32", np.array([1, 6, 6, 2], "<i4")), b.input("FLOAT32", (1, 2, 2, 1))
+    w, y = b.constant("FLOAT32", np.ones((2, 2, 2, 1), "<f4")), b.output("FLOAT32", (1, 6, 6, 2))
+    b.operator(
+        "TRANSPOSE_CONV",
+        [shape, w, x],
+        [y],
+        "TransposeConvOptions",
+        padding=1,
+        strideH=3,
+        strideW=3,
+    )
+
+
 REFUSED: dict[str, tuple[Add, str]] = {
     "no operation": (unary("CEIL"), r"operator 0 \(CEIL\) cannot be imported: NNAPI has no"),
     "custom": (unary("TFLite_Thing"), r"operator 0 \(CUSTOM 'TFLite_Thing'\)"),
@@ -90,6 +124,16 @@ REFUSED: dict[str, tuple[Add, str]] = {
     "two types": (binary("ADD", "INT8", "UINT8", "AddOptions"), "input 1 is TENSOR_QUANT8_ASYMM,"),
     "wrong options": (binary("ADD", "FLOAT32", "FLOAT32", "MulOptions"), "options are MulOptions"),
     "product of scales": (binary("MUL", "INT8", "INT8", "MulOptions"), "does not exceed"),
+    "activation of integers": (
+        integers("ADD", "AddOptions", fusedActivationFunction=1),
+        "an activation of integers is fused",
+    ),
+    "quotient of integers": (integers("DIV", "DivOptions"), "input 0 is TENSOR_INT32"),
+    "cast to 8 bits": (unary("CAST", "INT32", "UINT8", "CastOptions"), "int32 to 8 bits"),
+    "mean with another step": (mean_with_another_step, "differ in their quantisation"),
+    "comparison of two steps": (comparison_of_two_steps, "differ in their quantisation"),
+    "products of one matrix": (products_of_one_matrix, r"batches \(\(3,\), \(1,\)\) differ"),
+    "larger transposed convolution": (larger_transposed_convolution, "an extent of 6, expected 5"),
     "batched gather": (gather_in_batches, "1 batch dimensions"),
     "computed permutation": (computed_permutation, r"input 1 \(permutation\) is computed"),
     "new axis": (slice_with("newAxisMask"), "new_axis_mask is set"),

@@ -141,6 +141,12 @@ def _transpose_conv(op: Operator) -> None:
     options = op.options("TransposeConvOptions")
     bias = bias_input(op, 3, x, weights, weights.type.dimensions[0])
     window = [op.padding(options), options.StrideW(), options.StrideH(), op.activation(options)]
+    if window[0] == PaddingScheme.VALID:
+        strides = options.StrideH(), options.StrideW()
+        for axis, stride in enumerate(strides, start=1):
+            computed = (x.type.dimensions[axis] - 1) * stride + weights.type.dimensions[axis]
+            wanted = op.output_type().dimensions[axis]
+            op.require(wanted == computed, f"an extent of {wanted}, expected {computed}")
     op.emit(OperationType.TRANSPOSE_CONV_2D, [x, weights, bias, shape, *window, False])
 
 
@@ -165,6 +171,10 @@ def _fully_connected(op: Operator) -> None:
     if weights.type.type == _T.TENSOR_QUANT8_SYMM_PER_CHANNEL:
         _as_convolution(op, x, weights, bias, op.activation(options))
         return
+    if len(x.type.dimensions) == 1:
+        row = op.temporary(x.type.reshaped(batch, size))
+        op.emit(OperationType.RESHAPE, [x, integers(row.type.dimensions)], [row])
+        x = row
     operands = [x, weights, bias]
     kind = op.output_type()
     flat = kind.reshaped(batch, units)
@@ -212,5 +222,7 @@ def _batch_matmul(op: Operator) -> None:
     op.require_type(y, frozenset({x.type.type}), "input 1")
     ranks = len(x.type.dimensions), len(y.type.dimensions)
     op.require(ranks[0] == ranks[1], f"ranks {ranks} differ")
+    batches = x.type.dimensions[:-2], y.type.dimensions[:-2]
+    op.require(batches[0] == batches[1], f"batches {batches} differ")
     options = op.options("BatchMatMulOptions")
     op.emit(OperationType.BATCH_MATMUL, [x, y, bool(options.AdjX()), bool(options.AdjY())])

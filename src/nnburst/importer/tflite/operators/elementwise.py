@@ -16,7 +16,6 @@ from nnburst.importer.tflite.operator import (
     FLOAT,
     INT32,
     QUANT8,
-    SIGNED,
     TABLE,
     Operator,
     Translate,
@@ -105,7 +104,9 @@ _BINARY: Final = {
     "ADD": _Kind(_O.ADD, _EVERY, "AddOptions"),
     "SUB": _Kind(_O.SUB, _EVERY, "SubOptions"),
     "MUL": _Kind(_O.MUL, _EVERY, "MulOptions"),
-    "DIV": _Kind(_O.DIV, FLOAT | INT32 | SIGNED, "DivOptions"),
+    "DIV": _Kind(
+        _O.DIV, FLOAT, "DivOptions"
+    ),  # of integers NNAPI rounds down, the file toward zero
     "MAXIMUM": _Kind(_O.MAXIMUM, _EVERY),
     "MINIMUM": _Kind(_O.MINIMUM, _EVERY),
     "POW": _Kind(_O.POW, FLOAT),
@@ -119,6 +120,7 @@ _BINARY: Final = {
     "LOGICAL_OR": _Kind(_O.LOGICAL_OR, BOOL8),
     "PRELU": _Kind(_O.PRELU, FLOAT | QUANT8),
 }
+_COMPARISONS: Final = {_O.EQUAL, _O.NOT_EQUAL, _O.GREATER, _O.GREATER_EQUAL, _O.LESS, _O.LESS_EQUAL}
 _RELU: Final = {"RELU": _O.RELU, "RELU_N1_TO_1": _O.RELU1, "RELU6": _O.RELU6}
 
 
@@ -138,6 +140,12 @@ def _binary(kind: _Kind) -> Translate:
         if kind.operation == _O.MUL and x.type.is_quantized:
             _require_mul_scale(op, x, y)
         activation = [op.activation(op.options(kind.options))] if kind.options else []
+        if x.type.type in INT32:
+            op.require(not any(activation), "an activation of integers is fused, expected NONE")
+        if (
+            kind.operation in _COMPARISONS
+        ):  # else the engines round differently, and equal is not equal
+            op.require(x.type.same_quantization(y.type), "the inputs differ in their quantisation")
         op.emit(kind.operation, [x, y, *activation])
 
     return translate
@@ -288,6 +296,10 @@ def _cast(op: Operator) -> None:
         (x.type.type in plain and kind.type in plain) or x.type.type == kind.type,
         f"{x.type.type.name} to {kind.type.name} is not a conversion of NNAPI",
     )
+    # NNAPI clamps, the file keeps the lowest bits.
+    op.require(
+        x.type.type not in INT32 or not kind.is_quantized, "int32 to 8 bits, expected to keep 32"
+    )
     op.emit(_O.CAST, [x])
 
 
@@ -308,6 +320,9 @@ def _reduce(op: Operator) -> None:
     kind, types = _REDUCTIONS[op.name]
     x = op.input(0)
     op.require_type(x, types, "input")
+    op.require(
+        op.output_type().same_quantization(x.type), "input and output differ in their quantisation"
+    )
     axes = [op.axis(axis, len(x.type.dimensions)) for axis in op.integers(1, "axes")]
     keep = bool(op.options("ReducerOptions").KeepDims())
     flag = int(keep) if kind == OperationType.MEAN else keep  # NNAPI: INT32 for MEAN only
@@ -325,8 +340,17 @@ def _position(op: Operator) -> None:
 
 @operator("TOPK_V2")
 def _top_k(op: Operator) -> None:
-    op.require_type(op.input(0), FLOAT | QUANT8 | INT32, "input")
-    op.emit(OperationType.TOPK_V2, [op.input(0), op.integer(1, "k")])
+    """Translate with the last axis reversed: of equal elements NNAPI takes the last, the file the first."""
+    x = op.input(0)
+    op.require_type(x, FLOAT | QUANT8 | INT32, "input")
+    last = len(x.type.dimensions) - 1
+    turned = op.temporary(x.type)
+    op.emit(OperationType.REVERSE, [x, integers([last])], [turned])
+    places = op.temporary(op.output_type(1))
+    values = op.output(0)
+    op.emit(OperationType.TOPK_V2, [turned, op.integer(1, "k")], [values, places])
+    end = integers([x.type.dimensions[last] - 1])
+    op.emit(OperationType.SUB, [end, places, 0], [op.output(1)])
 
 
 @operator("SOFTMAX")

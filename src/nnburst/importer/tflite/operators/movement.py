@@ -18,8 +18,17 @@ def _gather(op: Operator) -> None:
     op.require_type(indexes, INT32, "indexes")
     options = op.options("GatherOptions")
     op.require(options.BatchDims() == 0, f"{options.BatchDims()} batch dimensions")
-    axis = op.axis(options.Axis(), len(x.type.dimensions))
-    op.emit(OperationType.GATHER, [x, axis, indexes])
+    dims = x.type.dimensions
+    axis = op.axis(options.Axis(), len(dims))
+    kind = op.output_type()
+    found = (*dims[:axis], *indexes.type.dimensions, *dims[axis + 1 :])
+    if found == kind.dimensions:
+        op.emit(OperationType.GATHER, [x, axis, indexes])
+        return
+    # A single index drops the axis in the file; NNAPI has no operand of rank 0.
+    places = op.temporary(kind.reshaped(*found))
+    op.emit(OperationType.GATHER, [x, axis, indexes], [places])
+    reshape(op, places, kind.dimensions)
 
 
 @operator("EMBEDDING_LOOKUP")
@@ -62,7 +71,9 @@ def reshape(op: Operator, x: Value, dimensions: tuple[int, ...], position: int =
 @operator("TRANSPOSE")
 def _transpose(op: Operator) -> None:
     op.require_type(op.input(), FLOAT | QUANT8, "input")
-    permutation = op.integers(1, "permutation")
+    rank = len(op.input().type.dimensions)
+    permutation = [op.axis(axis, rank) for axis in op.integers(1, "permutation")]
+    op.require(sorted(permutation) == list(range(rank)), f"{permutation} permutes no {rank} axes")
     op.emit(OperationType.TRANSPOSE, [op.input(), integers(permutation)])
 
 
@@ -115,8 +126,15 @@ def _pack(op: Operator) -> None:
     values = op.inputs()
     op.require(bool(values), "it has 0 inputs, expected at least one")
     op.require_type(values[0], _TYPES, "input 0")
-    axis = op.axis(op.options("PackOptions").Axis(), len(op.output_type().dimensions))
-    op.emit(OperationType.PACK, [axis, *values])
+    kind = op.output_type()
+    axis = op.axis(op.options("PackOptions").Axis(), len(kind.dimensions))
+    if len(values[0].type.dimensions) < len(kind.dimensions):
+        op.emit(OperationType.PACK, [axis, *values])
+        return
+    # Single numbers, which are vectors of one element in NNAPI.
+    rows = op.temporary(kind.reshaped(len(values), 1))
+    op.emit(OperationType.PACK, [0, *values], [rows])
+    reshape(op, rows, kind.dimensions)
 
 
 @operator("UNPACK")
@@ -200,13 +218,21 @@ def _strided_slice(op: Operator) -> None:
     op.require(not options.EllipsisMask(), "ellipsis_mask is set, expected 0")
     op.require(not options.NewAxisMask(), "new_axis_mask is set, expected 0")
     begin, end = list(op.integers(1, "begin")), list(op.integers(2, "end"))
-    strides = op.integers(3, "strides")
-    op.require(len(begin) == len(end), f"{len(begin)} begins and {len(end)} ends")
+    strides = list(op.integers(3, "strides"))
+    dims = x.type.dimensions
+    counts = [len(begin), len(end), len(strides)]
+    op.require(
+        len({*counts}) == 1 and counts[0] <= len(dims), f"{counts} bounds of {len(dims)} axes"
+    )
     if options.Offset():
         end = [first + length for first, length in zip(begin, end, strict=True)]
     shrunk = options.ShrinkAxisMask()
-    for axis, extent in enumerate(x.type.dimensions[: min(len(begin), len(strides))]):
-        if shrunk >> axis & 1:
+    for axis, extent in enumerate(dims):
+        if axis >= len(begin):  # axes without bounds are taken whole
+            begin.append(0)
+            end.append(extent)
+            strides.append(1)
+        elif shrunk >> axis & 1:
             op.require(strides[axis] > 0, f"dimension {axis} taken backwards and dropped")
             begin[axis] = _element(op, axis, extent, begin[axis])
             end[axis] = begin[axis] + 1
