@@ -400,6 +400,18 @@ static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,
                      call->message);
 }
 
+/* Has output `at` copied from the input that it is, if there is one, since the engine writes no such output. */
+static void copy_if_input(struct nnb_onnx_call *call, uint32_t at, const struct nnb_onnx_argument *inputs,
+                          const struct nnb_onnx_argument *output) {
+    struct nnb_onnx_session *made = call->session;
+    for (uint32_t i = 0; i < made->counts[0]; i++) {
+        const uint8_t *from = call->staging[i] ? call->staging[i] : inputs[i].memory;
+        if (from && inputs[i].bytes == output->bytes && strcmp(made->names[0][i], made->names[1][at]) == 0) {
+            call->after[call->after_count++] = (struct nnb_copy){output->memory, from, output->bytes, 0};
+        }
+    }
+}
+
 /* Makes an object with everything bound, if all outputs have memory: the fastest way to run. */
 static bool make_binding(struct nnb_onnx_call *call) {
     struct nnb_onnx_session *made = call->session;
@@ -444,7 +456,10 @@ struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *made, const struct 
     for (uint32_t i = 0; done && i < made->counts[1]; i++) {
         call->rooms[i] = outputs[i];
         call->finds = call->finds || outputs[i].place == NNB_ONNX_ROOM;
-        done = outputs[i].place != NNB_ONNX_WHOLE || bind_argument(call, 1, i, &outputs[i]);
+        if (outputs[i].place == NNB_ONNX_WHOLE) {
+            done = bind_argument(call, 1, i, &outputs[i]);
+            copy_if_input(call, i, inputs, &outputs[i]);
+        }
     }
     if (!done || !make_binding(call)) {
         memcpy(message, call->message, sizeof call->message);

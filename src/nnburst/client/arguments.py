@@ -183,12 +183,14 @@ class Parameter:
         Raises:
             GeneralFailure: the driver did not report the shape, or reported an impossible one.
         """
-        shape = (reported.dimensions if reported else ()) or self.dimensions
+        found = reported.dimensions if reported else ()
+        shape = found or self.dimensions
+        least = 0 if found else 1  # a driver reports 0 for no elements: boxes of no object
         ranks_differ = bool(self.dimensions) and len(shape) != len(self.dimensions)
         if (
             ranks_differ
             or (not self.scalar and not shape)
-            or any(extent <= 0 for extent in shape)
+            or any(extent < least for extent in shape)
             or any(d not in (0, s) for d, s in zip(self.dimensions, shape, strict=False))
         ):
             raise GeneralFailure(

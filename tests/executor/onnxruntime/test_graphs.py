@@ -90,6 +90,51 @@ def argument(array: Array) -> Argument:
     return Argument(array.reshape(-1).view(np.uint8), array.shape)
 
 
+def by_every_way(made: Any, *requests: list[Array]) -> None:
+    """Compares the socket, a thread's own burst and a burst with the engine in process."""
+    imported = nnburst.load(made.SerializeToString(), as_graph=True)
+    with (
+        connect_to("onnxruntime") as device,
+        device.prepare(imported) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        for run in (prepared.execute, prepared.execute, burst.execute):
+            for values in requests:
+                found = run(values, timeout=10).outputs
+                for array, expected in zip(found, in_process(made, *values), strict=True):
+                    assert array.dtype == expected.dtype
+                    np.testing.assert_array_equal(array, expected, strict=True)
+
+
+@pytest.mark.parametrize("extent", [3, "n"])
+def test_an_output_that_is_an_input_has_its_elements(extent: int | str) -> None:
+    shared = [value("i", "i8", (extent,)), value("b", "?", (extent,))]
+    made = model([node("Relu", "x", "y")], [value("x", "f4", (3,)), *shared], [*shared])
+    made.graph.output.insert(1, value("y", "f4", (3,)))
+    by_every_way(made, [normal(3), np.array([1, 2, 2**40]), np.array([True, False, True])])
+
+
+def test_ranks_that_a_file_leaves_open_come_with_each_request() -> None:
+    made = model(
+        [node("Reshape", "x extents", "y"), node("Relu", "x", "z")],
+        [value("x", "f4", None), value("extents", "i8", ("rank",))],
+        [value("y", "f4", None), value("z", "f4", None)],
+    )
+    requests = [(6, (2, 3)), ((2, 4), (8,)), ((2, 2, 2), (1, 2, 4)), (1, (1, 1))]
+    by_every_way(made, *([normal(*np.atleast_1d(of)), np.array(to)] for of, to in requests))
+
+
+def test_an_output_without_elements_is_an_empty_array() -> None:
+    made = model(
+        [node("NonZero", "x", "n"), node("Compress", "x c", "y", axis=1)],
+        [value("x", "f4", (2, "n")), value("c", "?", ("n",))],
+        [value("n", "i8", (2, "found")), value("y", "f4", (2, "kept"))],
+    )
+    some, none = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)
+    all_of, no_one = np.ones(4, np.bool_), np.zeros(4, np.bool_)
+    by_every_way(made, [none, no_one], [some, all_of], [none, all_of], [some, no_one])
+
+
 def test_too_little_room_is_an_error_with_what_is_needed() -> None:
     imported = nnburst.load(small().SerializeToString(), as_graph=True)
     prepared = onnxruntime().prepare(imported.model, list(imported.pools))

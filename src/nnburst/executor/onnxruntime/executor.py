@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -252,7 +253,7 @@ class SessionPrepared(Prepared):
             if not room.is_state
         ]
         shapes = None
-        if all(min(border.extents, default=1) >= 0 for border, _ in mine):
+        if all(border.has_rank and min(border.extents, default=1) >= 0 for border, _ in mine):
             shapes = tuple(
                 OutputShape(border.extents or self.of_rank_0, not room.is_found)
                 for border, room in mine
@@ -288,6 +289,7 @@ class GraphPrepared(SessionPrepared):
                 f"{ONNX}: a file has no states of its own, expected names of some"
             )
         session = Session(graph.content, graph.files, num_threads, provider)
+        _mark_open_ranks(session, graph.content)
         super().__init__(session, num_threads, takes_turns=provider is not None)
         self._model, self._graph = model, graph
         states = graph.params.states
@@ -366,17 +368,32 @@ def _slot_word(argument: Argument) -> Bytes:
     return argument.buffer[:SLOT_BYTES]
 
 
+def _mark_open_ranks(session: Session, content: bytes) -> None:
+    """Mark inputs and outputs whose rank the file leaves open; the engine describes them as of rank 0."""
+    if all(border.extents for border in (*session.inputs, *session.outputs)):
+        return
+    graph = read_model(content).graph
+    open_ones = {info.name for info in (*graph.inputs, *graph.outputs) if info.shape is None}
+    session.inputs, session.outputs = (
+        tuple(
+            replace(border, has_rank=bool(border.extents) or border.name not in open_ones)
+            for border in borders
+        )
+        for borders in (session.inputs, session.outputs)
+    )
+
+
 def _known(side: str, border: Border) -> GraphTensor:
     element = BY_NUMBER.get(border.element)
     if element is None:
         raise InvalidArgument(
             f"{side} {border.name!r} is of ONNX's type {border.element}, which {ONNX} does not take"
         )
-    return GraphTensor(border.name, element, border.extents)
+    return GraphTensor(border.name, element, border.extents if border.has_rank else None)
 
 
 def _extents(argument: Argument, border: Border) -> tuple[int, ...]:
-    if not border.extents and math.prod(argument.dimensions) == 1:
+    if border.has_rank and not border.extents and math.prod(argument.dimensions) == 1:
         return ()
     return argument.dimensions
 
@@ -388,7 +405,7 @@ def _input(argument: Argument, border: Border) -> Room:
     fits = len(extents) == len(border.extents) and all(
         want in (-1, have) for want, have in zip(border.extents, extents, strict=True)
     )
-    if not fits:
+    if border.has_rank and not fits:
         raise InvalidArgument(
             f"input {border.name!r} has extents {argument.dimensions}, the graph {border.extents}"
         )
@@ -404,13 +421,15 @@ def _input(argument: Argument, border: Border) -> Room:
 
 def _output(argument: Argument, border: Border) -> Room:
     """Room for an output: the bytes that it needs; the whole buffer if its extents are open or do not fit."""
+    found = Room(argument.buffer, border.element, (), Apart.IN_ITS_PLACE, is_found=True)
+    if not border.has_rank:
+        return found
     wanted = border.extents or (1,)
     if len(argument.dimensions) == len(wanted) and any(
         0 not in (have, max(want, 0)) and have != want
         for want, have in zip(wanted, argument.dimensions, strict=True)
     ):
         raise GeneralFailure(f"output {border.name!r} is {wanted}, not {argument.dimensions}")
-    found = Room(argument.buffer, border.element, (), Apart.IN_ITS_PLACE, is_found=True)
     if min(border.extents, default=1) < 0:
         return found
     size = math.prod(border.extents) * BY_NUMBER[border.element].size

@@ -92,11 +92,13 @@ class Border:
         name: the tensor's name in the graph.
         element: ONNX's number of the element type; 0 if the value is not a tensor.
         extents: -1 stands for an open one.
+        has_rank: whether the rank is known; if it is not, `extents` is empty.
     """
 
     name: str
     element: int
     extents: tuple[int, ...]
+    has_rank: bool = True
 
 
 @dataclass(frozen=True, slots=True)
