@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import threading
@@ -89,6 +90,30 @@ def test_waits_end_at_the_timeout_and_with_the_queue() -> None:
         queue.get()
 
 
+def test_object_of_which_a_part_was_sent_is_dropped() -> None:
+    queue: Queue[Any] = Queue(256)
+    with pytest.raises(MissedDeadline):
+        queue.put(b"x" * 1000, timeout=0.01)
+    with pytest.raises(MissedDeadline):
+        queue.get(timeout=0.01)
+    queue.put("next")
+    assert queue.get(timeout=20) == "next"
+    queue.close()
+
+
+def test_object_whose_last_part_comes_after_a_timeout_is_whole() -> None:
+    queue: Queue[Any] = Queue(256)
+    writer = threading.Thread(target=queue.put, args=(b"x" * 1000, 20))
+    writer.start()
+    got = None
+    while got is None:
+        with contextlib.suppress(MissedDeadline):
+            got = queue.get(timeout=1e-9)
+    writer.join(20)
+    assert got == b"x" * 1000
+    queue.close()
+
+
 DYING = """
 import multiprocessing, os, signal
 from nnburst.fmq import Queue
@@ -110,8 +135,8 @@ def test_wait_without_a_timeout_ends_with_the_other_process() -> None:
     assert run_program(DYING) == "last\ndead\n"
 
 
-@pytest.mark.parametrize("capacity", [0, 63, -1, 2**33])
-def test_capacity_is_checked(capacity: int) -> None:
+@pytest.mark.parametrize("capacity", [0, 63, -1, 2**33, "64", None, float("nan")])
+def test_capacity_is_checked(capacity: Any) -> None:
     with pytest.raises(InvalidArgument):
         Queue(capacity)
 

@@ -10,6 +10,7 @@ Only one process may put, and only one may get.
 from __future__ import annotations
 
 import pickle
+import struct
 import time
 from typing import Any, Final, Generic, SupportsIndex, TypeVar
 
@@ -25,6 +26,9 @@ _Item = TypeVar("_Item")
 _CAPACITY: Final = 1 << 20
 #: Number of parts that fit into the ring, so that both sides can copy a large object at the same time.
 _PARTS: Final = 4
+#: The end of each part: its place in its object, and the object's number of parts. pickle ignores what
+#: follows an object.
+_PLACE: Final = struct.Struct("<II")
 
 
 class Queue(Closing, Generic[_Item]):
@@ -43,13 +47,15 @@ class Queue(Closing, Generic[_Item]):
         Raises:
             InvalidArgument: fewer than 64, or more than 4 GiB.
         """
-        if not capacity >= 64:
+        messages = MessageQueue.create(bytes, capacity)
+        if capacity < 64:
             raise InvalidArgument(f"capacity is {capacity!r}, expected at least 64 bytes")
-        self._use(MessageQueue.create(bytes, capacity))
+        self._use(messages)
 
     def _use(self, messages: MessageQueue) -> None:
         self._messages = messages
-        self._part = messages.capacity // _PARTS
+        self._part = messages.capacity // _PARTS - _PLACE.size
+        self._parts: list[bytes] = []  # of the object that is coming
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:  # noqa: ANN401 - what pickle takes
         """Pickle for a child of `multiprocessing`, as `MessageQueue` does."""
@@ -63,15 +69,16 @@ class Queue(Closing, Generic[_Item]):
             timeout: seconds to wait; None to wait while the other process is alive, as SimpleQueue does.
 
         Raises:
-            MissedDeadline: the ring stayed full. The queue is unusable then if a part was sent.
+            MissedDeadline: the ring stayed full; the consumer drops the parts that were sent.
             Closed, DeadObject: the consumer has closed the queue, or its process has died.
             BadState: another process is the producer.
         """
         data = memoryview(pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
         deadline = _deadline(timeout)
-        # A part that is shorter than others is the last one; it may be empty.
-        for at in range(0, len(data) + 1, self._part):
-            part = bytes(data[at : at + self._part])
+        count = -(-len(data) // self._part)
+        for at in range(count):
+            piece = data[at * self._part : (at + 1) * self._part]
+            part = b"".join((piece, _PLACE.pack(at, count)))
             while not self._messages.send(part, _left(deadline)):
                 _check(deadline, timeout)
 
@@ -82,20 +89,29 @@ class Queue(Closing, Generic[_Item]):
             timeout: seconds to wait; None to wait while the other process is alive, as SimpleQueue does.
 
         Raises:
-            MissedDeadline: no object came. The queue is unusable then if a part of one has come.
+            MissedDeadline: no whole object came; a later call goes on with the parts that have come.
             Closed, DeadObject: nothing is left, and the producer has closed the queue or died.
             BadState: another process is the consumer.
         """
-        deadline, parts = _deadline(timeout), []
+        deadline = _deadline(timeout)
         while True:
             found = self._messages.receive(_left(deadline))
             if found is None:
                 _check(deadline, timeout)
                 continue
-            parts.append(found)
-            if len(found) < self._part:
+            at, count = _PLACE.unpack_from(found, len(found) - _PLACE.size)
+            if at != len(
+                self._parts
+            ):  # a `put` ended before its last part, or an interrupted `get` lost one
+                self._parts.clear()
+            if at == len(self._parts):
+                self._parts.append(found)
+            if len(self._parts) == count:
+                parts, self._parts = self._parts, []
+                if count > 1:
+                    found = b"".join(memoryview(part)[: -_PLACE.size] for part in parts)
                 # TRUST: both processes are one program, as for SimpleQueue: unpickling can run any code.
-                item: _Item = pickle.loads(parts[0] if len(parts) == 1 else b"".join(parts))  # noqa: S301
+                item: _Item = pickle.loads(found)  # noqa: S301
                 return item
 
     def empty(self) -> bool:
