@@ -40,6 +40,7 @@ struct bound_object {
     PyObject_HEAD
     struct end_object *owner;
     PyObject *array; /* what a receiver returns */
+    PyObject *queue; /* kept, since the end is closed with it */
     Py_buffer memory;
     uint64_t count;
     uint64_t timeout_ns;
@@ -209,6 +210,19 @@ static bool take_timeout(struct end_object *self, PyObject *seconds, uint64_t *t
     return true;
 }
 
+/* Converts a number of elements; false with an exception if it is not an integer of 64 bits without sign. */
+static bool take_count(struct end_object *self, PyObject *wanted, uint64_t *count) {
+    PyObject *number = PyNumber_Index(wanted);
+    *count = number == NULL ? 0 : PyLong_AsUnsignedLongLong(number);
+    Py_XDECREF(number);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        (void)fail_with(self, NNB_END_BAD_COUNT, wanted);
+        return false;
+    }
+    return true;
+}
+
 static bool has_arguments(Py_ssize_t given, Py_ssize_t wanted) {
     if (given != wanted) {
         PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
@@ -314,19 +328,13 @@ static PyObject *end_write(PyObject *object, PyObject *const *args, Py_ssize_t g
 static PyObject *end_read(PyObject *object, PyObject *const *args, Py_ssize_t given, PyObject *names) {
     struct end_object *self = (struct end_object *)object;
     PyObject *wanted;
-    uint64_t timeout_ns;
-    if (!take_arguments(self, "count", args, given, names, &wanted, &timeout_ns)) {
+    uint64_t timeout_ns, count;
+    if (!take_arguments(self, "count", args, given, names, &wanted, &timeout_ns) ||
+        !take_count(self, wanted, &count)) {
         return NULL;
     }
-    PyObject *number = PyNumber_Index(wanted);
-    uint64_t count = number == NULL ? 0 : PyLong_AsUnsignedLongLong(number);
-    Py_XDECREF(number);
-    if (PyErr_Occurred()) {
-        PyErr_Clear();
-        return fail_with(self, NNB_END_BAD_COUNT, wanted);
-    }
     if (count > self->end.ring->capacity_bytes / self->quantum) {
-        Py_RETURN_NONE;
+        return none_unless_failed(self, nnb_end_check(&self->end));
     }
     /* Made before the wait, so that it does not delay the result. */
     PyObject *array = PyObject_CallFunction(self->empty, "KO", (unsigned long long)count, self->dtype);
@@ -413,12 +421,9 @@ static PyObject *end_receive(PyObject *object, PyObject *const *args, Py_ssize_t
 /* Addresses and sizes of both parts of a claim; None if not now. */
 static PyObject *end_begin(PyObject *object, PyObject *const *args, Py_ssize_t given) {
     struct end_object *self = (struct end_object *)object;
-    uint64_t timeout_ns;
-    if (!has_arguments(given, 2) || !take_timeout(self, args[1], &timeout_ns)) {
-        return NULL;
-    }
-    uint64_t count = PyLong_AsUnsignedLongLong(args[0]);
-    if (PyErr_Occurred()) {
+    uint64_t timeout_ns, count;
+    if (!has_arguments(given, 2) || !take_count(self, args[0], &count) ||
+        !take_timeout(self, args[1], &timeout_ns)) {
         return NULL;
     }
     struct nnb_ring_regions regions;
@@ -434,8 +439,8 @@ static PyObject *end_begin(PyObject *object, PyObject *const *args, Py_ssize_t g
 
 static PyObject *end_commit(PyObject *object, PyObject *number) {
     struct end_object *self = (struct end_object *)object;
-    uint64_t count = PyLong_AsUnsignedLongLong(number);
-    if (PyErr_Occurred()) {
+    uint64_t count;
+    if (!take_count(self, number, &count)) {
         return NULL;
     }
     int status = nnb_end_check(&self->end);
@@ -474,8 +479,8 @@ static PyObject *end_watch(PyObject *object, PyObject *unused) {
  * */
 static PyObject *end_arm(PyObject *object, PyObject *number) {
     struct end_object *self = (struct end_object *)object;
-    uint64_t count = PyLong_AsUnsignedLongLong(number);
-    if (PyErr_Occurred()) {
+    uint64_t count;
+    if (!take_count(self, number, &count)) {
         return NULL;
     }
     int status = self->end.watched > 0 ? nnb_end_check(&self->end) : NNB_END_CLOSED;
@@ -537,11 +542,11 @@ static PyObject *bound_receive(PyObject *object, PyObject *unused) {
 static PyMethodDef send_definition = {"send", bound_send, METH_NOARGS, NULL};
 static PyMethodDef receive_definition = {"receive", bound_receive, METH_NOARGS, NULL};
 
-/* (array, its bytes, timeout): a builtin that sends the array, or fills it and returns it. */
+/* (array, its bytes, timeout, queue): a builtin that sends the array, or fills it and returns it. */
 static PyObject *end_bind(PyObject *object, PyObject *const *args, Py_ssize_t given) {
     struct end_object *self = (struct end_object *)object;
     uint64_t timeout_ns;
-    if (!has_arguments(given, 3) || !take_timeout(self, args[2], &timeout_ns)) {
+    if (!has_arguments(given, 4) || !take_timeout(self, args[2], &timeout_ns)) {
         return NULL;
     }
     struct bound_object *bound = PyObject_New(struct bound_object, bound_type);
@@ -550,6 +555,7 @@ static PyObject *end_bind(PyObject *object, PyObject *const *args, Py_ssize_t gi
     }
     bound->owner = NULL;
     bound->array = NULL;
+    bound->queue = NULL;
     if (PyObject_GetBuffer(args[1], &bound->memory, self->end.writes ? PyBUF_SIMPLE : PyBUF_WRITABLE) != 0) {
         bound->memory.obj = NULL;
         Py_DECREF(bound);
@@ -557,8 +563,10 @@ static PyObject *end_bind(PyObject *object, PyObject *const *args, Py_ssize_t gi
     }
     Py_INCREF(object);
     Py_INCREF(args[0]);
+    Py_INCREF(args[3]);
     bound->owner = self;
     bound->array = args[0];
+    bound->queue = args[3];
     bound->count = (uint64_t)bound->memory.len / self->quantum;
     bound->timeout_ns = timeout_ns;
     PyObject *builtin = PyCFunction_NewEx(self->end.writes ? &send_definition : &receive_definition,
@@ -575,6 +583,7 @@ static void bound_dealloc(PyObject *object) {
     }
     Py_XDECREF((PyObject *)bound->owner);
     Py_XDECREF(bound->array);
+    Py_XDECREF(bound->queue);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -74,7 +75,8 @@ def test_blocking_read_of_more_than_the_capacity_fails_at_once() -> None:
 
 
 def test_longest_waits_are_taken_and_nonsense_is_refused() -> None:
-    assert timeout_ns(float("inf")) == timeout_ns(1e300) == 2**62
+    assert timeout_ns(float("inf")) == timeout_ns(1e300) == timeout_ns(10**400) == 2**62
+    assert timeout_ns(np.float16(3)) == timeout_ns(np.int8(3)) == 3 * 10**9  # type: ignore[arg-type]
     for nonsense in ("1", None):
         with pytest.raises(InvalidArgument, match="timeout"):
             timeout_ns(nonsense)  # type: ignore[arg-type]
@@ -122,6 +124,9 @@ def test_count_that_is_not_a_u64_is_refused_everywhere(count: Any) -> None:
         queue.commit_read,
         queue.commit_write,
         lambda n: queue.read(n, timeout=1),
+        lambda n: queue.writing(n).__enter__(),
+        lambda n: queue.reading(n).__enter__(),
+        lambda n: asyncio.run(queue.read_async(n)),
     )
     for call in calls:
         with pytest.raises(InvalidArgument, match="count"):
@@ -129,9 +134,18 @@ def test_count_that_is_not_a_u64_is_refused_everywhere(count: Any) -> None:
 
 
 def test_numpy_counts_are_counts() -> None:
-    queue = create(4)
-    queue.write(numbers(0, 3))
-    assert queue.read(np.int64(3)) is not None  # type: ignore[arg-type]
+    queue = MessageQueue.create(ELEMENT, 4)
+    one: Any = np.int64(1)
+    with queue.writing(one) as place:
+        place[:] = 7
+    assert queue.begin_write(one) is not None
+    assert queue.commit_write(one)
+    assert asyncio.run(queue.read_async(one)) is not None
+    assert queue.begin_read(one) is not None
+    assert queue.commit_read(one)
+    assert queue.read(one) is None
+    queue.fileno()
+    assert queue.read(one) is None
 
 
 # --- regions and quotas ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import threading
 from typing import Any
@@ -307,6 +308,26 @@ def test_raw_elements_of_another_size_are_refused() -> None:
     assert raw.write(np.zeros(2, "V24"))
 
 
+def test_records_of_other_fields_and_the_same_size_are_refused() -> None:
+    record, other = np.dtype([("a", "<u4"), ("b", "<f4")]), np.dtype([("b", "<f4"), ("a", "<u4")])
+    queue = MessageQueue.create(record, 4)
+    for elements in (np.zeros(1, other), np.zeros(1, np.float64)):
+        for call in (queue.write, queue.read_into, queue.sender, queue.receiver):
+            with pytest.raises(InvalidArgument, match="dtype"):
+                call(elements)  # type: ignore[operator]
+    with pytest.raises(InvalidArgument, match="dtype"):
+        MessageQueue.create(np.float64, 4).write(np.zeros(1, record))
+    assert queue.write(np.zeros(1, record))
+    assert queue.write(np.zeros(1, "V8"))
+
+
+def test_function_that_sends_or_receives_keeps_its_queue_open() -> None:
+    numbers = np.arange(1, dtype=ELEMENT)
+    send = MessageQueue.create(ELEMENT, 4).sender(numbers)
+    gc.collect()
+    assert send()
+
+
 def test_matrix_is_written_row_by_row() -> None:
     queue = create(8)
     assert queue.write(numbers(0, 6).reshape(2, 3))
@@ -342,18 +363,22 @@ def test_impossible_sizes_are_refused(capacity: int, dtype: np.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "dtype", "words"),
+    ("capacity", "dtype", "flavor", "words"),
     [
-        (4.0, ELEMENT, "capacity is 4.0"),
-        ("4", ELEMENT, "capacity is '4'"),
-        (4, "nonsense", "dtype is 'nonsense'"),
+        (4.0, ELEMENT, 1, "capacity is 4.0"),
+        ("4", ELEMENT, 1, "capacity is '4'"),
+        (4, "nonsense", 1, "dtype is 'nonsense'"),
+        (4, ("<f4", (3,)), 1, "expected a record"),
+        (4, ELEMENT, 3, "flavor is 3"),
+        (4, ELEMENT, "x", "flavor is 'x'"),
+        (4, ELEMENT, None, "flavor is None"),
     ],
 )
-def test_capacities_that_are_no_integers_and_unknown_types_are_refused(
-    capacity: Any, dtype: Any, words: str
+def test_capacities_types_and_flavours_of_wrong_kinds_are_refused(
+    capacity: Any, dtype: Any, flavor: Any, words: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=words):
-        MessageQueue.create(dtype, capacity)
+        MessageQueue.create(dtype, capacity, flavor)
 
 
 def test_closed_queue_refuses_everything_and_leaves_the_other_end_alone() -> None:

@@ -303,10 +303,29 @@ def test_element_of_another_size_is_refused(name: str) -> None:
         open_named_queue(name, np.uint64, timeout=1)
 
 
-@pytest.mark.parametrize("bad", ["", "/", "queue", "/a/b", "/" + "x" * 255, "/a\0b"])
-def test_names_without_the_form_of_a_name_are_refused(bad: str) -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *(
+            "",
+            "/",
+            "queue",
+            "/a/b",
+            "/" + "x" * 255,
+            "/a\0b",
+            "/.",
+            "/..",
+            "/" + "ü" * 128,
+            "/\udc80",
+        ),
+        *(None, 7, b"/queue"),
+    ],
+)
+def test_names_without_the_form_of_a_name_are_refused(bad: Any) -> None:
     with pytest.raises(InvalidArgument, match="name is"):
         create_named_queue(bad, ELEMENT, 8)
+    with pytest.raises(InvalidArgument, match="name is"):
+        open_named_queue(bad, ELEMENT, timeout=1)
 
 
 def test_refused_regions_leave_no_descriptor(name: str) -> None:

@@ -8,6 +8,7 @@ import errno
 import multiprocessing
 import os
 import selectors
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -121,11 +122,105 @@ def test_wait_in_a_loop_ends_at_its_timeout(elements: tuple[MessageQueue, Messag
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), "1", None])
-def test_timeout_that_is_no_time_is_refused(
+def test_call_with_a_timeout_that_is_no_time_is_refused_and_moves_nothing(
     elements: tuple[MessageQueue, MessageQueue], timeout: Any
 ) -> None:
+    writer, reader = elements
+    writer.write(np.zeros(1, ELEMENT))
     with pytest.raises(InvalidArgument, match="timeout"):
-        asyncio.run(elements[1].read_async(1, timeout=timeout))
+        asyncio.run(reader.read_async(1, timeout=timeout))
+    with pytest.raises(InvalidArgument, match="timeout"):
+        asyncio.run(writer.write_async(np.zeros(1, ELEMENT), timeout=timeout))
+    assert reader.available_to_read() == 1
+
+
+@pytest.mark.parametrize("timeout", [np.float32(20), np.int64(20), np.float16(20), 10**400])
+def test_timeouts_of_any_type_of_number_are_taken(
+    elements: tuple[MessageQueue, MessageQueue], timeout: Any
+) -> None:
+    writer, reader = elements
+
+    async def read() -> Any:
+        task = asyncio.ensure_future(reader.read_async(1, timeout=timeout))
+        await asyncio.sleep(0)
+        writer.write(np.array([7], ELEMENT))
+        return await task
+
+    assert asyncio.run(read()).tolist() == [7]
+
+
+def test_call_for_more_than_the_queue_has_does_not_wait(
+    elements: tuple[MessageQueue, MessageQueue], messages: tuple[MessageQueue, MessageQueue]
+) -> None:
+    writer, reader = elements
+    assert not asyncio.run(writer.write_async(np.zeros(5, ELEMENT), timeout=10**6))
+    assert asyncio.run(reader.read_async(np.int64(5), timeout=10**6)) is None
+    reader.fileno()
+    writer.write(np.zeros(4, ELEMENT))
+    assert not reader.read_into(np.zeros(5, ELEMENT))
+    assert reader.read(5) is None
+
+
+def test_objects_that_are_neither_elements_nor_messages_are_refused_in_event_loops(
+    elements: tuple[MessageQueue, MessageQueue], messages: tuple[MessageQueue, MessageQueue]
+) -> None:
+    for found in ([1, 2], 3, None, "text"):
+        with pytest.raises(InvalidArgument, match="of type"):
+            asyncio.run(elements[0].write_async(found))  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="of type"):
+            asyncio.run(messages[0].send_async(found))  # type: ignore[arg-type]
+
+
+def test_cancelled_reader_of_a_queue_that_is_never_empty_loses_nothing(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+    got: list[int] = []
+
+    async def read() -> None:
+        while True:
+            found = await reader.read_async(1, timeout=20)
+            assert found is not None
+            got.append(int(found[0]))
+            writer.write(np.array([got[-1] + 4], ELEMENT))
+
+    async def cancel() -> None:
+        for _ in range(20):
+            task = asyncio.ensure_future(read())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    writer.write(np.arange(4, dtype=ELEMENT))
+    asyncio.run(cancel())
+    assert got == list(range(len(got)))
+
+
+def test_file_that_gets_the_number_of_a_closed_queue_is_watched_by_its_own_reader(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    reader = elements[1]
+
+    async def close() -> bytes:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(reader.read_async(1, timeout=20))
+        await asyncio.sleep(0)
+        number = reader.fileno()
+        mine, other = socket.socketpair()
+        with mine, other:
+            mine.setblocking(False)
+            reader.close()
+            os.dup2(mine.fileno(), number)
+            with socket.socket(fileno=number) as same:
+                receiving = asyncio.ensure_future(loop.sock_recv(same, 1))
+                with pytest.raises(Closed):
+                    await task
+                other.send(b"x")
+                return await asyncio.wait_for(receiving, 20)
+
+    assert asyncio.run(close()) == b"x"
 
 
 def test_cancelled_wait_takes_nothing_and_the_next_one_goes_on(

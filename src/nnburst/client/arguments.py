@@ -21,6 +21,7 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model, refuse_masked
 from nnburst.hal.signature import type_name
 from nnburst.hal.types import OutputShape, RequestArgument, Timing
+from nnburst.hal.utils import as_float, is_number
 from nnburst.hal.whole_graph import ElementTypes
 
 if TYPE_CHECKING:
@@ -250,11 +251,11 @@ def check_timeout(timeout: float) -> float:
     Raises:
         InvalidArgument: it is not.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+    if isinstance(timeout, bool) or not is_number(timeout):
         raise InvalidArgument(f"timeout: {timeout!r}, expected a number of seconds")
     if not 0 < timeout < math.inf:
         raise InvalidArgument(f"timeout: {timeout} s, expected more than 0 and finite")
-    return float(min(timeout, _LONGEST))
+    return min(as_float(timeout), _LONGEST)
 
 
 def check_member(kind: type[E], value: int, name: str) -> E:

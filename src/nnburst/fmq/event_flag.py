@@ -13,6 +13,7 @@ from typing import Any, Final
 from nnburst._native import ffi, lib
 from nnburst.fmq.shared_memory import Bytes, address_of
 from nnburst.hal.errors import Closed, InvalidArgument
+from nnburst.hal.utils import as_float, is_number
 
 
 class EventFlagBits(IntFlag):
@@ -26,15 +27,19 @@ class EventFlagBits(IntFlag):
     WRITER_ASYNC = 0x20
 
 
+#: Longest wait in seconds, about 146 years.
+LONGEST: Final = 2**62 * 1e-9
+
+
 def timeout_ns(timeout: float) -> int:
     """Convert a timeout from seconds to nanoseconds.
 
     Raises:
         InvalidArgument: it is not a positive number.
     """
-    if not isinstance(timeout, int | float) or not timeout > 0:
+    if not is_number(timeout) or not timeout > 0:
         raise InvalidArgument(f"timeout is {timeout!r}, expected a positive number of seconds")
-    return int(min(timeout * 1e9, 2**62))
+    return int(min(as_float(timeout), LONGEST) * 1e9)
 
 
 #: From this bit on, the word of an unsynchronized queue counts the looks of its readers.

@@ -12,7 +12,6 @@ impossible counter is not repaired, but makes the queue `QueueCorrupted` for goo
 
 from __future__ import annotations
 
-import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -357,7 +356,8 @@ class MessageQueue(InEventLoops):
         """Make a function that writes the current elements of `array` at each call, by one C call.
 
         Args:
-            array: contiguous, of this queue's dtype; or a buffer of whole elements. The function keeps it.
+            array: contiguous, of this queue's dtype; or a buffer of whole elements. The function keeps it
+                and the queue.
             timeout: seconds that a call waits for room; 0 does not wait.
 
         Returns:
@@ -374,7 +374,8 @@ class MessageQueue(InEventLoops):
         """Make a function that fills `array` with elements at each call, by one C call.
 
         Args:
-            array: contiguous, writable, of this queue's dtype; or a writable buffer of whole elements.
+            array: contiguous, writable, of this queue's dtype; or a writable buffer of whole elements. The
+                function keeps it and the queue.
             timeout: seconds that a call waits for elements; 0 does not wait.
 
         Returns:
@@ -492,7 +493,6 @@ class MessageQueue(InEventLoops):
         Raises:
             BadState: fewer are claimed, or this object has written or claimed others since.
         """
-        self._check_count(count)
         return self._opened(writes=True).commit(count)
 
     def begin_read(self, count: int) -> Claim | None:
@@ -508,7 +508,6 @@ class MessageQueue(InEventLoops):
         Raises:
             BadState: fewer are claimed, or this object has read or claimed others since.
         """
-        self._check_count(count)
         return self._opened(writes=False).commit(count)
 
     def statistics(self) -> QueueStatistics:
@@ -606,22 +605,13 @@ class MessageQueue(InEventLoops):
                 f"array has {memory.size} bytes, the queue {self.capacity} elements of"
                 f" {self.descriptor.quantum}"
             )
-        return end.bind(array, memory, timeout)
-
-    def _check_count(self, count: int) -> None:
-        try:
-            fits = 0 <= operator.index(count) < 2**64
-        except TypeError:
-            fits = False
-        if not fits:
-            raise InvalidArgument(f"count is {count!r}, expected at least 0 and below 2**64")
+        return end.bind(array, memory, timeout, self)
 
     def _check_corruption(self) -> None:
         if self.ring.corrupted:
             raise QueueCorrupted("the peer's counter contradicts the queue's size")
 
     def _claim(self, count: int, timeout: float, *, writes: bool) -> Claim | None:
-        self._check_count(count)
         if not self.dtype.itemsize:
             _refuse_elements()
         regions = self._opened(writes=writes).begin(count, timeout)
@@ -631,9 +621,9 @@ class MessageQueue(InEventLoops):
         return Claim(self._view(first, first_bytes), self._view(second, second_bytes))
 
     def _in_time(self, count: int, timeout: float, *, writes: bool) -> Claim:
-        if count > self.capacity:
-            raise InvalidArgument(f"count is {count}, the queue has {self.capacity} elements")
         claim = self._claim(count, timeout, writes=writes)
+        if claim is None and count > self.capacity:
+            raise InvalidArgument(f"count is {count}, the queue has {self.capacity} elements")
         if claim is None:
             what = "no room for" if writes else "there are not"
             raise MissedDeadline(f"{what} {count} elements within {timeout} s")
@@ -706,8 +696,8 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """The dtype of a queue's elements; one without size for messages of any length.
 
     Raises:
-        InvalidArgument: numpy knows no such type; or elements have no size and are not `bytes`, or contain
-            Python objects.
+        InvalidArgument: numpy knows no such type; or elements have no size and are not `bytes`, contain
+            Python objects, or are arrays, which numpy takes apart.
     """
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
@@ -715,6 +705,8 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
         raise InvalidArgument(f"dtype is {dtype!r}: {error}") from None
     if kind.hasobject:
         raise InvalidArgument(f"dtype is {kind}, expected one without objects of Python's")
+    if kind.subdtype is not None:
+        raise InvalidArgument(f"dtype is {kind}, expected a record with it as a field")
     if not kind.itemsize and kind.kind != "S":
         raise InvalidArgument(f"dtype is {kind}, which has no size; `bytes` is for messages")
     return kind

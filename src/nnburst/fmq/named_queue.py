@@ -118,7 +118,7 @@ def create_named_queue(
     exists.
 
     Args:
-        name: "/" and 1 to 254 characters without another "/".
+        name: "/" and 1 to 254 bytes of UTF-8 without another "/"; not "/." or "/..".
         dtype: element type; its item size is the quantum. `bytes` for messages of any length.
         capacity: number of elements; bytes for messages.
         flavor: synchronized or not.
@@ -321,8 +321,18 @@ def _posix_ipc() -> Any:  # noqa: ANN401 - a module without types
 
 
 def _checked(name: str) -> str:
-    if not name.startswith("/") or "/" in name[1:] or not 1 < len(name) < 256 or "\0" in name:
-        raise InvalidArgument(f"name is {name!r}, expected '/' and 1 to 254 other characters")
+    try:
+        rest = name.encode()[1:]
+    except (AttributeError, UnicodeEncodeError):
+        rest = b""
+    if (
+        not 0 < len(rest) < 255
+        or rest in (b".", b"..")
+        or b"/" in rest
+        or b"\0" in rest
+        or name[0] != "/"
+    ):
+        raise InvalidArgument(f"name is {name!r}, expected '/' and 1 to 254 other bytes of UTF-8")
     return name
 
 

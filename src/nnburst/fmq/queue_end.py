@@ -24,6 +24,7 @@ from nnburst.hal.errors import (
     ResourceExhausted,
 )
 from nnburst.hal.model import refuse_masked
+from nnburst.hal.utils import is_number
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -89,9 +90,14 @@ def checked_spin_window(spin_window: float) -> float:
     Raises:
         InvalidArgument: it is not from 0 to 1.
     """
-    if not isinstance(spin_window, int | float) or not 0 <= spin_window <= _LONGEST_WINDOW:
+    if not is_number(spin_window) or not 0 <= spin_window <= _LONGEST_WINDOW:
         raise InvalidArgument(f"spin_window is {spin_window!r}, expected 0 to 1 second")
-    return spin_window
+    return float(spin_window)
+
+
+def _is_raw(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype gives its elements a size and no meaning: not a record, or a type of an extension."""
+    return dtype.type is np.void and dtype.names is None
 
 
 class Rules:
@@ -142,8 +148,9 @@ class Rules:
         return self.elements(array, not self.writes)
 
     def _array(self, found: Any, writable: bool) -> npt.NDArray[np.uint8]:  # noqa: ANN401 - an array
-        raw = "V" in (found.dtype.kind, self.dtype.kind)
-        same = found.dtype.itemsize == self.dtype.itemsize if raw else found.dtype == self.dtype
+        same = found.dtype == self.dtype
+        if not same and (_is_raw(found.dtype) or _is_raw(self.dtype)):
+            same = found.dtype.itemsize == self.dtype.itemsize
         if not same:
             raise InvalidArgument(f"elements have dtype {found.dtype}, expected {self.dtype}")
         if writable and not found.flags.c_contiguous:

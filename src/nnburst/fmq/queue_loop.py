@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nnburst._native import lib
+from nnburst.fmq.event_flag import LONGEST
 from nnburst.fmq.shared_memory import MQDescriptor
 from nnburst.hal import late_numpy as np
-from nnburst.hal.errors import BadState, Closed, InvalidArgument
-from nnburst.hal.utils import Closing
+from nnburst.hal.errors import BadState, Closed, InvalidArgument, ResourceExhausted
+from nnburst.hal.utils import Closing, as_float, is_number
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,10 +41,10 @@ class LoopWait:
     network or process namespace, where neither bytes nor pidfds work.
     """
 
-    __slots__ = ("_end", "_turn_due_ns", "_waits")
+    __slots__ = ("_capacity", "_end", "_turn_due_ns", "_waits")
 
-    def __init__(self, end: QueueEnd) -> None:
-        self._end = end
+    def __init__(self, end: QueueEnd, capacity: int) -> None:
+        self._end, self._capacity = end, capacity
         self._turn_due_ns = 0
         self._waits = False
 
@@ -52,31 +53,33 @@ class LoopWait:
 
         Args:
             attempt: reads or writes at once.
-            count: number of elements that it needs.
+            count: number of elements that it needs; no wait for more than the capacity.
             timeout: seconds to wait.
 
         Raises:
             BadState: another task is waiting with this end.
             InvalidArgument: the queue has no words of its ends, or no event flag; or `timeout` is invalid.
         """
-        found = attempt()
-        if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
+        if not is_number(timeout) or not 0 <= timeout < float("inf"):
             raise InvalidArgument(
                 f"timeout is {timeout!r}, expected a finite number of seconds, at least 0"
             )
-        if not _is_not_now(found) or not timeout:
-            if (
-                time.monotonic_ns() > self._turn_due_ns
-            ):  # other tasks get a turn even if the queue is always ready
-                await self._take_turn()
+        # Other tasks get a turn even if the queue is always ready; before the attempt, since a cancellation
+        # would lose what it has read.
+        now = time.monotonic_ns()
+        if self._turn_due_ns and now > self._turn_due_ns:
+            await self._take_turn()
+        found = attempt()
+        if not _is_not_now(found) or not timeout or count > self._capacity:
+            self._turn_due_ns = self._turn_due_ns or now + _TURN_NS
             return found
         if self._waits:
             raise BadState("another task is waiting with this end of the queue")
         self._waits = True
         try:
-            return await self._wait(attempt, count, timeout)
+            return await self._wait(attempt, count, min(as_float(timeout), LONGEST))
         finally:
-            self._waits = False
+            self._waits, self._turn_due_ns = False, 0
 
     async def _take_turn(self) -> None:
         import asyncio
@@ -91,7 +94,7 @@ class LoopWait:
         deadline = loop.time() + timeout
         woken = asyncio.Event()
         with contextlib.ExitStack() as stack:
-            _watch(loop, stack, self._end.watch(), woken)
+            _watch(loop, stack, _duplicate(stack, self._end.watch()), woken)
             if (peer := self._end.peer()) and (process := _process(stack, peer)) is not None:
                 _watch(loop, stack, process, woken)
             while True:
@@ -109,6 +112,19 @@ class LoopWait:
 
 def _is_not_now(found: object) -> bool:
     return found is None or found is False
+
+
+def _duplicate(stack: contextlib.ExitStack, fd: int) -> int:
+    """Duplicate the descriptor of an end, which may be closed in the wait.
+
+    Its number could belong to another file then, which the loop would take for the one that it watches.
+    """
+    try:
+        own = os.dup(fd)
+    except OSError as error:
+        raise ResourceExhausted(f"cannot wait for the queue: {error.strerror}") from error
+    stack.callback(os.close, own)
+    return own
 
 
 def _process(stack: contextlib.ExitStack, pid: int) -> int | None:
@@ -161,9 +177,6 @@ class InEventLoops(Closing):
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
         """
         wait = self._loop_wait(writes=False)
-        self._check_count(count)
-        if count > self.descriptor.capacity:
-            return None
         found: Elements | None = await wait.until(lambda: self.read(count), count, timeout)
         return found
 
@@ -177,7 +190,8 @@ class InEventLoops(Closing):
         Raises:
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write_async`.
         """
-        wait, count = self._loop_wait(writes=True), len(message) + lib.NNB_MESSAGE_HEADER
+        wait, count = self._loop_wait(writes=True), self._count_of(message)
+        count += lib.NNB_MESSAGE_HEADER
         done: bool = await wait.until(lambda: self.send(message), count, timeout)
         return done
 
@@ -259,18 +273,18 @@ class InEventLoops(Closing):
     def _loop_wait(self, *, writes: bool) -> LoopWait:
         waits: dict[bool, LoopWait] = vars(self).setdefault("_loop_waits", {})
         if (found := waits.get(writes)) is None:
-            found = waits[writes] = LoopWait(self._opened(writes=writes))
+            found = waits[writes] = LoopWait(self._opened(writes=writes), self.descriptor.capacity)
         return found
 
     def _count_of(self, elements: object) -> int:
-        """The number of elements in an array or a buffer."""
-        size = elements.nbytes if isinstance(elements, np.ndarray) else memoryview(elements).nbytes  # type: ignore[arg-type]
-        return min(size // self.descriptor.quantum, self.descriptor.capacity)
+        """The number of elements in an array or a buffer; 0 for other objects, which `write` refuses."""
+        try:
+            array = elements if isinstance(elements, np.ndarray) else memoryview(elements)  # type: ignore[arg-type]
+        except TypeError:
+            return 0
+        return array.nbytes // self.descriptor.quantum
 
     def _opened(self, *, writes: bool) -> QueueEnd:
-        raise NotImplementedError
-
-    def _check_count(self, count: int) -> None:
         raise NotImplementedError
 
     def write(self, elements: npt.ArrayLike, timeout: float = 0.0) -> bool:

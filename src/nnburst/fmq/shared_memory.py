@@ -352,12 +352,15 @@ def layout(
         flag_start: offset of the event flag if it lies in another region.
 
     Raises:
-        InvalidArgument: a size is no integer or not positive, or their product exceeds 4 GiB.
+        InvalidArgument: a size is no integer or not positive, their product exceeds 4 GiB, or `flavor` is not
+            a member.
     """
     try:
         capacity = operator.index(capacity)
     except TypeError:
         raise InvalidArgument(f"capacity is {capacity!r}, expected an integer") from None
+    if flavor not in tuple(Flavor):
+        raise InvalidArgument(f"flavor is {flavor!r}, expected a member of Flavor")
     if quantum < 1 or capacity < 1 or quantum * capacity > _MAX_DATA_BYTES:
         raise InvalidArgument(
             f"queue of {capacity} elements of {quantum} bytes: expected positive sizes, at most 4 GiB in all"

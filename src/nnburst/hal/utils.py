@@ -26,6 +26,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import (
@@ -178,6 +179,19 @@ def polled(poller: select.poll, milliseconds: float | None) -> list[tuple[int, i
             raise
         time.sleep(_SCARCE_PAUSE)
         return []
+
+
+def is_number(found: object) -> bool:
+    """Whether an object is a real number of any type, such as numpy's."""
+    return isinstance(found, Real)
+
+
+def as_float(number: float) -> float:
+    """Convert a number of any type to a float; the largest one for an integer beyond that."""
+    try:
+        return float(number)
+    except OverflowError:
+        return sys.float_info.max
 
 
 class _Closes(Protocol):
