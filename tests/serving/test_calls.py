@@ -244,6 +244,46 @@ def test_deadline_of_the_call_is_the_executions(served: Served, client: Any) -> 
     assert client.infer("add", tensors(a=A, b=B)).as_numpy("y").tolist() == (A + B).tolist()
 
 
+def named(model: str = "add", version: str = "") -> Any:
+    """A request of (2, 3) ones."""
+    request = service_pb2.ModelInferRequest(model_name=model, model_version=version)
+    for name in "ab":
+        request.inputs.add(name=name, datatype="FP32", shape=[2, 3])
+        request.raw_input_contents.append(np.ones(6, np.float32).tobytes())
+    return request
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        {"double_param": 1.5},
+        {"double_param": float("nan")},
+        {"string_param": "5"},
+        {"bool_param": True},
+        {},
+    ],
+)
+def test_timeout_that_is_no_integer_is_refused(served: Served, word: dict[str, Any]) -> None:
+    request = named()
+    request.parameters["timeout"].CopyFrom(service_pb2.InferParameter(**word))
+    with grpc.insecure_channel(served.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with pytest.raises(grpc.RpcError, match=r"timeout: .*expected an integer") as error:
+            stub.ModelInfer(request)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_unsigned_timeout_is_the_executions_too(served: Served) -> None:
+    request = named()
+    request.raw_input_contents[:] = [np.full(6, SLEEP, np.float32).tobytes()] * 2
+    request.parameters["timeout"].uint64_param = 100_000
+    with grpc.insecure_channel(served.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as error:
+            stub.ModelInfer(request)
+    assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 def test_statistics_count_what_was_answered_and_what_was_refused(client: Any) -> None:
     def counted() -> tuple[int, int]:
         (found,) = client.get_inference_statistics("quantised").model_stats

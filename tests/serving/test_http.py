@@ -249,6 +249,9 @@ def test_metrics_are_there_if_they_are_asked_for(served: Served) -> None:
         ("POST", "/v2/repository/models/nothing/load", {}, 404),
         ("POST", "/v2/repository/models/add/load", {"parameters": {"config": "{}"}}, 400),
         ("POST", "/v2/repository/index", b"3", 400),
+        ("POST", "/v2/models/add/infer", addition(parameters={"timeout": "5"}), 400),
+        ("POST", "/v2/models/add/infer", addition(parameters={"timeout": 5.5}), 400),
+        ("POST", "/v2/models/add/infer", addition(parameters={"binary_data_output": 1}), 400),
         ("POST", "/v2/models/add/infer", bytes(200_000), 429),
     ],
 )
@@ -604,3 +607,33 @@ def test_bfloat16_is_rounded_to_the_nearest(value: float) -> None:
     bits = np.frombuffer(rest._to_bfloat16(np.float32([value])), "<u2")
     found = (bits.astype("<u4") << 16).view("<f4")[0]
     assert found == pytest.approx(value, rel=2**-8)
+
+
+def read_data(kind: str, data: Any) -> bytes:
+    given = {"name": "x", "datatype": kind, "shape": [len(data)], "data": data}
+    body = json.dumps({"inputs": [given]}).encode()
+    message, _ = rest.read_request(body, len(body), "m", "")
+    return bytes(message.raw_input_contents[0])
+
+
+def test_strings_among_numbers_are_refused_before_they_become_an_array() -> None:
+    words = ["a" * 8_000_000] + [""] * 1_500_000
+    for kind in ("FP32", "INT8", "BOOL", "BF16"):
+        with pytest.raises(InvalidArgument, match=f"values that are not of {kind}"):
+            read_data(kind, words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"), [("INT32", [True, 2]), ("FP32", [True, 2.5]), ("BOOL", [True, 1])]
+)
+def test_truth_values_and_numbers_are_not_mixed(kind: str, data: list[Any]) -> None:
+    with pytest.raises(InvalidArgument, match=f"^input 'x' has values that are not of {kind}"):
+        read_data(kind, data)
+
+
+def test_whole_number_beyond_64_bits_is_a_real_number() -> None:
+    assert np.frombuffer(read_data("FP64", [10**20, -(2**64)]), "<f8").tolist() == [
+        1e20,
+        -(2.0**64),
+    ]
+    assert np.frombuffer(read_data("FP32", [2**64, 1e39]), "<f4").tolist() == [2.0**64, np.inf]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.serving.callers import user_of_caller
 from nnburst.serving.regions import Regions
 from nnburst.serving.service import UnknownModel, status_of
-from nnburst.serving.tensors import Tensor, data_type, read_inputs, wanted_outputs
+from nnburst.serving.tensors import Tensor, Wanted, data_type, read_inputs, wanted_outputs
 
 KINDS = ["?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4"]
 TENSORS = [
@@ -97,6 +98,50 @@ def test_typed_contents_are_the_same_values_as_raw_ones(dtype: str) -> None:
     raw = request(t=(kind.name, [4], values.tobytes()))
     (same,) = read_inputs(raw, [tensor], None)
     assert found.tolist() == same.tolist() == values.tolist()
+
+
+def placed(**words: dict[str, Any]) -> Any:
+    """A request whose only input and output lie in shared memory, with these parameters."""
+    message = service_pb2.ModelInferRequest()
+    for tensor in (
+        message.inputs.add(name="t", datatype="FP32", shape=[2]),
+        message.outputs.add(name="t"),
+    ):
+        tensor.parameters["shared_memory_region"].string_param = "r"
+        for name, word in words.items():
+            tensor.parameters[f"shared_memory_{name}"].CopyFrom(service_pb2.InferParameter(**word))
+    return message
+
+
+def test_offset_and_size_in_shared_memory_are_integers_of_either_kind() -> None:
+    tensor = Tensor("t", data_type(np.dtype("<f4")), (2,))
+    key = f"nnburst_offsets_{os.getpid()}"
+    file = Path("/dev/shm", key)
+    file.write_bytes(np.arange(8, dtype="<f4").tobytes())
+    try:
+        regions = Regions().of(os.geteuid())
+        assert regions is not None
+        regions.register("r", key, 0, 32)
+        for field in ("int64_param", "uint64_param"):
+            message = placed(offset={field: 8}, byte_size={field: 8})
+            assert read_inputs(message, [tensor], regions)[0].tolist() == [2, 3]
+            assert wanted_outputs(message, [tensor], regions) == [Wanted(0, "r", 8, 8)]
+        for word in ({"double_param": 8.0}, {"string_param": "8"}, {"bool_param": True}, {}):
+            for message in (
+                placed(offset=word, byte_size={"int64_param": 8}),
+                placed(byte_size=word),
+            ):
+                with pytest.raises(
+                    InvalidArgument, match=r"'t': shared_memory_.*expected an integer"
+                ):
+                    read_inputs(message, [tensor], regions)
+                with pytest.raises(
+                    InvalidArgument, match=r"'t': shared_memory_.*expected an integer"
+                ):
+                    wanted_outputs(message, [tensor], regions)
+        regions.unregister("")
+    finally:
+        file.unlink()
 
 
 def test_value_that_the_type_has_not_is_refused() -> None:

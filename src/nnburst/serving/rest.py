@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from types import GenericAlias
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,8 @@ Word = bool | int | float | str
 #: Returns whether an output is to be sent as bytes.
 IsBinary = Callable[[str], bool]
 _BFLOAT16: Final = "BF16"
+#: Greatest depth of nested arrays: numpy's greatest rank.
+_DEEPEST: Final = 64
 
 
 class _Input(msgspec.Struct):
@@ -27,7 +30,7 @@ class _Input(msgspec.Struct):
     shape: list[int]
     datatype: str
     parameters: dict[str, Word] = {}
-    data: Any = None
+    data: msgspec.Raw = msgspec.Raw()
 
 
 class _Output(msgspec.Struct):
@@ -42,7 +45,23 @@ class _Request(msgspec.Struct):
     outputs: list[_Output] = []
 
 
+def _nested(kind: type) -> GenericAlias:
+    """The type of lists of values of one type, flat or nested as deep as numpy permits."""
+    found = GenericAlias(list, kind)
+    for _ in range(_DEEPEST - 1):
+        found = GenericAlias(list, kind | found)
+    return found
+
+
 _decode: Final = msgspec.json.Decoder(_Request).decode
+#: Decoders of `data` by the kind of its dtype. Without them one long string among many short ones would take
+#: that length for each, when they become an array.
+_decode_data: Final[dict[str, Callable[[msgspec.Raw], list[Any]]]] = {
+    "b": msgspec.json.Decoder(_nested(bool)).decode,
+    "i": msgspec.json.Decoder(_nested(int)).decode,
+    "u": msgspec.json.Decoder(_nested(int)).decode,
+    "f": msgspec.json.Decoder(_nested(float)).decode,
+}
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -65,6 +84,8 @@ def read_request(body: bytes, head_size: int, model: str, version: str) -> tuple
     try:
         found = _decode(body[:head_size])
         return _message(found, memoryview(body)[head_size:], model, version), _binary(found)
+    except InvalidArgument:
+        raise
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"the request is not what the protocol has: {error}") from None
     except (
@@ -92,7 +113,7 @@ def _message(found: _Request, rest: memoryview, model: str, version: str) -> Mes
                 raise InvalidArgument(
                     f"input {given.name!r}: binary_data_size: {size}, {len(rest) - at} bytes are left"
                 )
-            if given.data is not None:
+            if _has_data(given):
                 raise InvalidArgument(f"input {given.name!r} has data and binary_data_size")
             message.raw_input_contents.append(bytes(rest[at : at + size]))
             at += size
@@ -107,11 +128,18 @@ def _message(found: _Request, rest: memoryview, model: str, version: str) -> Mes
 
 
 def _binary(found: _Request) -> IsBinary:
-    usual = found.parameters.get("binary_data_output", False) is True
+    usual = _truth(found.parameters, "binary_data_output", usual=False)
     chosen = {
-        each.name: each.parameters.get("binary_data", usual) is True for each in found.outputs
+        each.name: _truth(each.parameters, "binary_data", usual=usual) for each in found.outputs
     }
     return lambda name: chosen.get(name, usual)
+
+
+def _truth(words: dict[str, Word], name: str, *, usual: bool) -> bool:
+    word = words.get(name, usual)
+    if not isinstance(word, bool):
+        raise InvalidArgument(f"{name}: {word!r}, expected a boolean")
+    return word
 
 
 def _set_words(message: Message, words: dict[str, Word], ours: Iterable[str]) -> None:
@@ -132,6 +160,10 @@ def _set_words(message: Message, words: dict[str, Word], ours: Iterable[str]) ->
             parameter.string_param = word
 
 
+def _has_data(given: _Input) -> bool:
+    return bytes(given.data) not in (b"", b"null")
+
+
 def _bytes(given: _Input) -> bytes:
     """Convert JSON's numbers, flat or nested by shape, to the raw bytes of a tensor."""
     kind = DATA_TYPES.get(given.datatype)
@@ -139,34 +171,23 @@ def _bytes(given: _Input) -> bytes:
         raise InvalidArgument(
             f"input {given.name!r} has datatype {given.datatype!r}, expected one of {list(DATA_TYPES)}"
         )
-    if not isinstance(given.data, list):
-        raise InvalidArgument(f"input {given.name!r}: data is missing, or not an array")
+    if not _has_data(given):
+        raise InvalidArgument(f"input {given.name!r}: data is missing")
     try:
-        wide = np.array(given.data)
+        values = _decode_data[kind.kind](given.data)
+        with np.errstate(over="ignore"):  # too large real numbers become infinite
+            array = np.array(values, kind)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise InvalidArgument(
+            f"input {given.name!r} has values that are not of {given.datatype}: {error}"
+        ) from None
     except ValueError:
         raise InvalidArgument(f"input {given.name!r}: data is not as wide everywhere") from None
-    if wide.ndim > 1 and list(wide.shape) != given.shape:
+    if array.ndim > 1 and list(array.shape) != given.shape:
         raise InvalidArgument(
-            f"input {given.name!r}: data has shape {list(wide.shape)}, expected {given.shape}"
+            f"input {given.name!r}: data has shape {list(array.shape)}, expected {given.shape}"
         )
-    if kind.kind == "u" and wide.dtype.kind == "f":
-        wide = _large_integers(given.data, wide)
-    fits = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[kind.kind if wide.size else "f"]
-    is_kind = not wide.size or wide.dtype.kind in fits
-    array = wide.astype(kind) if is_kind else wide
-    if not is_kind or (kind.kind in "iu" and not np.array_equal(array, wide)):
-        raise InvalidArgument(f"input {given.name!r} has values that are not of {given.datatype}")
-    if given.datatype == _BFLOAT16:
-        return _to_bfloat16(array)
-    return array.tobytes()
-
-
-def _large_integers(data: list[Any], otherwise: Array) -> Array:
-    """Convert unsigned integers if some exceed 63 bits, which numpy would convert to floats."""
-    objects = np.array(data, object)
-    if all(type(each) is int and 0 <= each < 2**64 for each in objects.flat):
-        return objects.astype(np.uint64)
-    return otherwise
+    return _to_bfloat16(array) if given.datatype == _BFLOAT16 else array.tobytes()
 
 
 def _to_bfloat16(array: Array) -> bytes:

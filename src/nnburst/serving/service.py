@@ -45,6 +45,7 @@ from nnburst.serving.tensors import (
     Wanted,
     read_inputs,
     wanted_outputs,
+    whole_number,
 )
 
 logger = logging.getLogger(__name__)
@@ -695,11 +696,10 @@ def _loading_time(caller: Caller) -> float:
 def _timeout(request: Message, remaining: float | None) -> float:
     """Seconds that a request has: by the RPC's deadline, its own `timeout` (microseconds), or the default."""
     seconds = LONGEST if remaining is None else min(remaining, LONGEST)
-    if "timeout" in request.parameters:
-        wanted = request.parameters["timeout"].int64_param
-        if wanted < 0:
-            raise InvalidArgument(f"timeout: {wanted} microseconds, expected 0 (none) or more")
-        seconds = min(seconds, wanted / 1e6) if wanted else seconds
+    wanted = whole_number(request.parameters, "timeout")
+    if wanted < 0:
+        raise InvalidArgument(f"timeout: {wanted} microseconds, expected 0 (none) or more")
+    seconds = min(seconds, wanted / 1e6) if wanted else seconds
     if seconds <= 0:
         raise MissedDeadline("timeout: the deadline has passed")
     return seconds
@@ -707,15 +707,10 @@ def _timeout(request: Message, remaining: float | None) -> float:
 
 def _priority(request: Message) -> int:
     """The priority by KServe: 1 is served first; 0 or none is the default."""
-    if "priority" not in request.parameters:
-        return DEFAULT_PRIORITY
-    word = request.parameters["priority"]
-    kind = word.WhichOneof("parameter_choice")
-    if kind not in ("int64_param", "uint64_param") or getattr(word, kind) < 0:
-        raise InvalidArgument(
-            f"priority: {word}, expected an integer of 0 or more".replace("\n", "")
-        )
-    return int(getattr(word, kind)) or DEFAULT_PRIORITY
+    wanted = whole_number(request.parameters, "priority")
+    if wanted < 0:
+        raise InvalidArgument(f"priority: {wanted}, expected an integer of 0 or more")
+    return wanted or DEFAULT_PRIORITY
 
 
 def _sequence(request: Message) -> SequenceWord | None:

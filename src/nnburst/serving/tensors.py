@@ -300,13 +300,29 @@ def _place(given: Message, regions: UserRegions | None) -> tuple[str, int, int] 
         return None
     required(regions, given.name)
     parameters = given.parameters
-    # Reading a missing key of a map of messages adds it, so its presence is checked first.
-    offset = (
-        parameters["shared_memory_offset"].int64_param
-        if "shared_memory_offset" in parameters
-        else 0
-    )
     if "shared_memory_byte_size" not in parameters:
         raise InvalidArgument(f"{given.name!r}: shared_memory_byte_size is missing")
-    size = parameters["shared_memory_byte_size"].int64_param
+    offset = whole_number(parameters, "shared_memory_offset", given.name)
+    size = whole_number(parameters, "shared_memory_byte_size", given.name)
     return parameters["shared_memory_region"].string_param, offset, size
+
+
+def whole_number(parameters: Message, name: str, tensor: str = "") -> int:
+    """The integer of a parameter; 0 without the parameter.
+
+    Args:
+        parameters: the parameters of a request or of a tensor.
+        name: name of the parameter.
+        tensor: name of the tensor, for the message; empty for parameters of a request.
+
+    Raises:
+        InvalidArgument: the parameter is not an integer.
+    """
+    if name not in parameters:  # reading a missing key would add it
+        return 0
+    kind = parameters[name].WhichOneof("parameter_choice")
+    word: Any = getattr(parameters[name], kind) if kind else None
+    if kind not in ("int64_param", "uint64_param"):
+        where = f"{tensor!r}: " if tensor else ""
+        raise InvalidArgument(f"{where}{name}: {word!r}, expected an integer")
+    return int(word)
