@@ -361,6 +361,44 @@ def test_model_that_never_was_good_is_there_with_its_reason(
     assert answer(client, "bad", 5) == 6
 
 
+@pytest.mark.parametrize("kind", ["folder", "link to itself", "pipe"])
+@pytest.mark.parametrize("place", ["config.pbtxt", "1/model.onnx"])
+def test_what_is_no_file_fails_at_once_with_its_reason(
+    client: Any, shared_folder: Path, place: str, kind: str
+) -> None:
+    version(shared_folder, "odd", 1, 1)
+    client.load_model("odd")
+    spoilt = shared_folder / "odd" / place
+    spoilt.unlink(missing_ok=True)
+    make = {"folder": spoilt.mkdir, "pipe": lambda: os.mkfifo(spoilt)}
+    make.get(kind, lambda: spoilt.symlink_to(spoilt.name))()
+    with pytest.raises(InferenceServerException, match="odd") as refused:
+        client.load_model("odd", client_timeout=PATIENCE)
+    assert "INVALID_ARGUMENT" in str(refused.value.status())
+    assert answer(client, "odd", 5) == 6
+    shutil.rmtree(shared_folder / "odd")
+    client.unload_model("odd")
+
+
+def test_folder_that_is_gone_is_named_and_what_was_served_still_is(
+    client: Any, shared_folder: Path
+) -> None:
+    away = shared_folder.with_name("away")
+    shared_folder.rename(away)
+    try:
+        for call in (client.get_model_repository_index, lambda: client.load_model("one")):
+            with pytest.raises(InferenceServerException, match=str(shared_folder)) as refused:
+                call()
+            assert str(refused.value.status()).rpartition(".")[2] in (
+                "UNAVAILABLE",
+                "INVALID_ARGUMENT",
+            )
+        assert answer(client, "one", 5) == 6
+    finally:
+        away.rename(shared_folder)
+    assert index(client)["one", "1"][0] == "READY"
+
+
 def test_override_of_a_configuration_is_refused_by_name(client: Any) -> None:
     with pytest.raises(InferenceServerException, match=r"parameters: .*config"):
         client.load_model("one", config="{}")

@@ -142,12 +142,15 @@ class Models(Closing):
             self._followed[name] = self._look_at(name)
             try:
                 self._put(name, self._planned(name))
-            except (NnburstError, OSError) as error:
+            except NnburstError as error:
                 self._put(name, ServedModel({}, str(error)))
 
     def names(self) -> list[str]:
         """Names of all models in the sources, served or not."""
-        return list(dict.fromkeys(name for each in self._sources for name in each.names()))
+        try:
+            return list(dict.fromkeys(name for each in self._sources for name in each.names()))
+        except OSError as error:
+            raise DeviceUnavailable(f"--repository: {error}") from None
 
     def start(self) -> None:
         """Begin to prepare the models; the driver may start later, or die meanwhile."""
@@ -236,9 +239,12 @@ class Models(Closing):
         self._stopped.set()
 
     def _versions(self, name: str) -> dict[int, Source]:
-        for each in self._sources:
-            if name in each.names():
-                return each.versions(name)
+        try:
+            for each in self._sources:
+                if name in each.names():
+                    return each.versions(name)
+        except OSError as error:
+            raise InvalidArgument(f"model {name!r} cannot be read: {error}") from None
         raise UnknownModel(f"model {name!r} is not there")
 
     def _planned(self, name: str) -> ServedModel:
@@ -307,7 +313,7 @@ class Models(Closing):
             for network in planned.versions.values():
                 if not network.is_served:
                     _prepare(network)
-        except (NnburstError, OSError) as error:
+        except NnburstError as error:
             self._note_failure(name, planned, error)
             raise
         with self._lock:
@@ -356,14 +362,14 @@ class Models(Closing):
             self._followed[name] = found
             try:
                 self._load(name)
-            except (NnburstError, OSError) as error:
+            except NnburstError as error:
                 logger.error("model %s is not loaded: %s", name, error)  # noqa: TRY400
 
     def _look_at(self, name: str) -> object:
         """The sources of a model, or the reason why it has none, for comparisons by `follow`."""
         try:
             return self._versions(name)
-        except (NnburstError, OSError) as error:
+        except NnburstError as error:
             return str(error)
 
     def _put(self, name: str, model: ServedModel | None) -> None:

@@ -127,11 +127,10 @@ class Repository:
         from tritonclient.grpc import model_config_pb2
 
         config = model_config_pb2.ModelConfig()
-        try:
-            with (folder / _CONFIG).open("rb") as file:
-                text = file.read(_MAX_CONFIG)
-        except FileNotFoundError:
+        if not (folder / _CONFIG).exists():
             return config
+        with _regular(folder / _CONFIG).open("rb") as file:
+            text = file.read(_MAX_CONFIG)
         try:
             text_format.Parse(text, config)
         except (text_format.ParseError, UnicodeDecodeError) as error:
@@ -174,10 +173,10 @@ def _model_file(folder: Path, config: Any) -> Path:  # noqa: ANN401
     if name:
         if "/" in name or name in (".", ".."):
             raise InvalidArgument(f"default_model_filename: {name!r}, expected a name without '/'")
-        return folder / str(name)
+        return _regular(folder / str(name))
     found = [folder / f"model{suffix}" for suffix in _SUFFIXES]
     there = [file for file in found if file.is_file()] or [
-        file for file in sorted(folder.iterdir()) if file.suffix in _SUFFIXES
+        file for file in sorted(folder.iterdir()) if file.suffix in _SUFFIXES and file.is_file()
     ]
     if len(there) != 1:
         raise InvalidArgument(
@@ -185,6 +184,13 @@ def _model_file(folder: Path, config: Any) -> Path:  # noqa: ANN401
             " default_model_filename names"
         )
     return there[0]
+
+
+def _regular(file: Path) -> Path:
+    """Refuse what is no file: to open a pipe would wait for its other end."""
+    if not file.is_file():
+        raise InvalidArgument(f"{file}: not a file, or not there")
+    return file
 
 
 def _source(network: NamedSource) -> Source:
