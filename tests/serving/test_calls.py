@@ -253,6 +253,38 @@ def named(model: str = "add", version: str = "") -> Any:
     return request
 
 
+@pytest.mark.parametrize("version", ["9" * 5000, "01", "\N{ARABIC-INDIC DIGIT ONE}", "x"])
+def test_version_is_not_found_unless_it_is_written_as_it_is_served(
+    served: Served, version: str
+) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for call, request in (
+            (stub.ModelInfer, named(version=version)),
+            (stub.ModelReady, service_pb2.ModelReadyRequest(name="add", version=version)),
+        ):
+            with pytest.raises(grpc.RpcError) as error:
+                call(request)
+            assert error.value.code() is grpc.StatusCode.NOT_FOUND
+        answers = list(stub.ModelStreamInfer(iter([named(version=version), named()])))
+        assert answers[0].error_message.startswith("[NOT_FOUND] ")
+        assert answers[1].infer_response.raw_output_contents, "the stream goes on"
+
+
+@pytest.mark.parametrize("name", ["m" * 20_000, "\N{GREEK SMALL LETTER MU}" * 5_000])
+def test_status_of_a_call_with_a_long_name_arrives(served: Served, name: str) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for call, request in (
+            (stub.ModelInfer, named(name)),
+            (stub.ModelMetadata, service_pb2.ModelMetadataRequest(name=name)),
+        ):
+            with pytest.raises(grpc.RpcError) as error:
+                call(request)
+            assert error.value.code() is grpc.StatusCode.NOT_FOUND
+            assert f"model '{name[:500]}" in error.value.details()
+
+
 @pytest.mark.parametrize(
     "word",
     [

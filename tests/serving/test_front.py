@@ -109,6 +109,13 @@ def test_model_that_cannot_be_read_fails_alone_with_its_reason(tmp_path: Path) -
                         break
                     assert time.monotonic() < deadline
                 assert reason in error.value.details()
+                for call, kind in (
+                    (stub.ModelMetadata, service_pb2.ModelMetadataRequest),
+                    (stub.ModelConfig, service_pb2.ModelConfigRequest),
+                ):
+                    with pytest.raises(grpc.RpcError, match=reason) as error:
+                        call(kind(name=name), timeout=PATIENCE)
+                    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
                 answer = health.Check(health_pb2.HealthCheckRequest(service=name))
                 assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
     finally:

@@ -33,9 +33,10 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from nnburst.hal.environment import KILLS
 from nnburst.hal.errors import InvalidArgument
-from nnburst.serving import http_server, rest
+from nnburst.serving import http_server, rest, service
 from nnburst.serving.credentials import NotAuthenticated, Tokens
 from nnburst.serving.http_server import HttpServer
+from nnburst.serving.service import InferenceService
 from serving.networks import SLEEP
 from serving.served import MODELS, PATIENCE, Served, region_key
 from waiting import wait_for
@@ -237,6 +238,8 @@ def test_metrics_are_there_if_they_are_asked_for(served: Served) -> None:
         ("GET", "/v2/models/nothing", None, 404),
         ("POST", "/v2/models/nothing/infer", addition(), 404),
         ("POST", "/v2/models/add/versions/2/infer", addition(), 404),
+        ("POST", f"/v2/models/add/versions/{'9' * 5000}/infer", addition(), 404),
+        ("GET", f"/v2/models/add/versions/{'9' * 5000}", None, 404),
         ("GET", "/v2/trace/setting", None, 501),
         ("GET", "/v2/logging", None, 501),
         ("POST", "/v2/models/add/infer", b"", 400),
@@ -246,12 +249,13 @@ def test_metrics_are_there_if_they_are_asked_for(served: Served) -> None:
         ("POST", "/v2/models/add/infer", {"inputs": []}, 400),
         ("POST", "/v2/models/add/infer", addition(parameters={"priority": -1}), 400),
         ("POST", "/v2/models/add/infer", addition(SLEEP, parameters={"timeout": 100_000}), 504),
-        ("POST", "/v2/repository/models/nothing/load", {}, 404),
-        ("POST", "/v2/repository/models/add/load", {"parameters": {"config": "{}"}}, 400),
-        ("POST", "/v2/repository/index", b"3", 400),
         ("POST", "/v2/models/add/infer", addition(parameters={"timeout": "5"}), 400),
         ("POST", "/v2/models/add/infer", addition(parameters={"timeout": 5.5}), 400),
         ("POST", "/v2/models/add/infer", addition(parameters={"binary_data_output": 1}), 400),
+        ("POST", "/v2/repository/models/nothing/load", {}, 404),
+        ("POST", "/v2/repository/models/add/load", {"parameters": 5}, 400),
+        ("POST", "/v2/repository/models/add/load", {"parameters": {"config": "{}"}}, 400),
+        ("POST", "/v2/repository/index", b"3", 400),
         ("POST", "/v2/models/add/infer", bytes(200_000), 429),
     ],
 )
@@ -355,7 +359,7 @@ def test_token_is_asked_for_and_read_again(tmp_path: Path) -> None:
             return send(served.http, "GET", path, None, headers)[0]
 
         assert status("/v2/health/live") == 200
-        for path in ("/v2", "/v2/models/add", "/metrics"):
+        for path in ("/v2", "/v2/models/stats", "/metrics"):
             assert [status(path), status(path, "wrong"), status(path, first)] == [401, 401, 200]
         file.write_text(second + "\n")
         assert [status("/v2", first), status("/v2", second)] == [401, 200]
@@ -393,14 +397,12 @@ def test_file_of_tokens_that_is_gone_lets_no_caller_in_until_it_is_back(tmp_path
 
 
 @pytest.fixture
-def impatient_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
-    """A server in this process that waits for callers 0.2 s, with a model `differing`."""
+def lone_server() -> Iterator[HttpServer]:
+    """A server in this process, with a model `differing`."""
     from nnburst.serving.options import Options
     from nnburst.serving.server import Readers, make_threads
     from serving.test_known_requests import Differing, serving
 
-    monkeypatch.setattr(http_server, "READING", 0.2)
-    monkeypatch.setattr(http_server, "_PERIOD", 0.05)
     options = Options("", {}, "", http="127.0.0.1:0", max_connections=3)
     threads = make_threads(options, Readers())
     server = HttpServer(options, serving(Differing()), threads)
@@ -409,6 +411,42 @@ def impatient_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     server.close(1)
     for each in threads:
         each.shutdown()
+
+
+def test_request_is_answered_although_the_server_has_a_defect(
+    lone_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defective(*_: Any) -> Any:
+        raise ZeroDivisionError("of a defect")
+
+    given = {"datatype": "FP32", "shape": [1], "data": [1]}
+    body = {"inputs": [{"name": name, **given} for name in "ab"]}
+    address, infer, one = lone_server.address, "/v2/models/differing/infer", "/v2/models/differing"
+    for owner, name, call in (
+        (service, "read_inputs", ("POST", infer, body)),
+        (http_server, "read_request", ("POST", infer, body)),
+        (http_server, "write_response", ("POST", infer, body)),
+        (InferenceService, "ModelMetadata", ("GET", one)),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, defective)
+            status, answer = send(address, *call)
+        assert status == 500, name
+        assert answer["error"] == "the server failed: ZeroDivisionError: of a defect"
+        assert send(address, *call)[0] == 200, "the next one is right"
+
+
+@pytest.fixture
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has servers wait for callers 0.2 s."""
+    monkeypatch.setattr(http_server, "READING", 0.2)
+    monkeypatch.setattr(http_server, "_PERIOD", 0.05)
+
+
+@pytest.fixture
+def impatient_server(impatience: None, lone_server: HttpServer) -> HttpServer:
+    """A server in this process that waits for callers 0.2 s, with a model `differing`."""
+    return lone_server
 
 
 @pytest.fixture
@@ -576,6 +614,36 @@ def test_integers_arrive_as_they_are_or_are_refused(kind: str, values: list[int]
             rest.read_request(body, len(body), "m", "")
 
 
+def read_data(kind: str, data: Any) -> bytes:
+    given = {"name": "x", "datatype": kind, "shape": [len(data)], "data": data}
+    body = json.dumps({"inputs": [given]}).encode()
+    message, _ = rest.read_request(body, len(body), "m", "")
+    return bytes(message.raw_input_contents[0])
+
+
+def test_strings_among_numbers_are_refused_before_they_become_an_array() -> None:
+    words = ["a" * 8_000_000] + [""] * 1_500_000
+    for kind in ("FP32", "INT8", "BOOL", "BF16"):
+        with pytest.raises(InvalidArgument, match=f"values that are not of {kind}"):
+            read_data(kind, words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"), [("INT32", [True, 2]), ("FP32", [True, 2.5]), ("BOOL", [True, 1])]
+)
+def test_truth_values_and_numbers_are_not_mixed(kind: str, data: list[Any]) -> None:
+    with pytest.raises(InvalidArgument, match=f"^input 'x' has values that are not of {kind}"):
+        read_data(kind, data)
+
+
+def test_whole_number_beyond_64_bits_is_a_real_number() -> None:
+    assert np.frombuffer(read_data("FP64", [10**20, -(2**64)]), "<f8").tolist() == [
+        1e20,
+        -(2.0**64),
+    ]
+    assert np.frombuffer(read_data("FP32", [2**64, 1e39]), "<f4").tolist() == [2.0**64, np.inf]
+
+
 @given_by(st.binary(max_size=80), st.integers(-5, 100))
 def test_any_bytes_are_read_or_refused(body: bytes, head_size: int) -> None:
     with contextlib.suppress(InvalidArgument):
@@ -607,33 +675,3 @@ def test_bfloat16_is_rounded_to_the_nearest(value: float) -> None:
     bits = np.frombuffer(rest._to_bfloat16(np.float32([value])), "<u2")
     found = (bits.astype("<u4") << 16).view("<f4")[0]
     assert found == pytest.approx(value, rel=2**-8)
-
-
-def read_data(kind: str, data: Any) -> bytes:
-    given = {"name": "x", "datatype": kind, "shape": [len(data)], "data": data}
-    body = json.dumps({"inputs": [given]}).encode()
-    message, _ = rest.read_request(body, len(body), "m", "")
-    return bytes(message.raw_input_contents[0])
-
-
-def test_strings_among_numbers_are_refused_before_they_become_an_array() -> None:
-    words = ["a" * 8_000_000] + [""] * 1_500_000
-    for kind in ("FP32", "INT8", "BOOL", "BF16"):
-        with pytest.raises(InvalidArgument, match=f"values that are not of {kind}"):
-            read_data(kind, words)
-
-
-@pytest.mark.parametrize(
-    ("kind", "data"), [("INT32", [True, 2]), ("FP32", [True, 2.5]), ("BOOL", [True, 1])]
-)
-def test_truth_values_and_numbers_are_not_mixed(kind: str, data: list[Any]) -> None:
-    with pytest.raises(InvalidArgument, match=f"^input 'x' has values that are not of {kind}"):
-        read_data(kind, data)
-
-
-def test_whole_number_beyond_64_bits_is_a_real_number() -> None:
-    assert np.frombuffer(read_data("FP64", [10**20, -(2**64)]), "<f8").tolist() == [
-        1e20,
-        -(2.0**64),
-    ]
-    assert np.frombuffer(read_data("FP32", [2**64, 1e39]), "<f4").tolist() == [2.0**64, np.inf]

@@ -14,7 +14,7 @@ pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.importer.named_sources import NamedSource
 from nnburst.serving import cached_requests
 from nnburst.serving import service as service_module
@@ -243,6 +243,28 @@ def test_calls_are_answered_with_and_without_the_librarys_single_step(
     finally:
         server.begin_end(0)
         server.close()
+
+
+def test_answer_beyond_the_size_of_messages_is_refused_and_counted(
+    service: InferenceService, network: Differing
+) -> None:
+    network.max_message = 100
+    long = {"a": [3.0] * 20, "b": [1.0] * 20}
+    refusals: list[NnburstError] = []
+
+    class Refused(Answer):
+        def fail(self, error: NnburstError) -> None:
+            refusals.append(error)
+
+    for _ in range(2):
+        job = service.read(request(long), None, None, Refused())
+        assert job is not None
+        job.submit()
+        error = refusals.pop()
+        assert isinstance(error, ResourceExhausted)
+        assert str(error) == "outputs: 160 bytes, expected at most 100 (--max-message)"
+        assert answered(service, request(long, ["back"]))[1] == {"back": [-2] * 20}
+    assert network.statistics.statuses == {"RESOURCE_EXHAUSTED": 2, "OK": 2}
 
 
 def test_request_finds_the_model_that_has_taken_the_place_of_a_retired_one() -> None:

@@ -25,6 +25,7 @@ from nnburst.hal.utils import start_thread
 from nnburst.serving.addresses import listen
 from nnburst.serving.callers import HttpCaller
 from nnburst.serving.credentials import Tokens, server_context
+from nnburst.serving.network import failure_of
 from nnburst.serving.options import Options
 from nnburst.serving.rest import IsBinary, as_json, error_json, read_request, write_response
 from nnburst.serving.service import READING, InferenceService, InferRequest, Threads, status_of
@@ -86,8 +87,8 @@ class _Infer:
         """Read the request and execute or queue it, on a thread that may wait."""
         try:
             request, self._is_binary = self._read()
-        except NnburstError as error:
-            self.fail(error)
+        except Exception as error:
+            self.fail(failure_of(error, "reading a request"))
             return
         self._job = job = self._service.read(request, None, self._caller, self)
         if job is not None:
@@ -103,7 +104,11 @@ class _Infer:
 
     def succeed(self, response: Message) -> None:
         """See `Reply`."""
-        head, behind = write_response(response, self._is_binary)
+        try:
+            head, behind = write_response(response, self._is_binary)
+        except Exception as error:
+            self.fail(failure_of(error, "writing an answer"))
+            return
         if behind:
             self._answer((200, _BYTES, {_HEAD: str(len(head))}, head + behind))
         else:
@@ -242,13 +247,15 @@ class HttpServer:
         try:
             try:
                 status, kind, headers, body = await self._answer(request)
-            except NnburstError as error:
-                status, kind, headers, body = _refusal(error)
-                closes = closes or not request.content.is_eof()
             except TimeoutError:
                 closes = True
                 text = f"the body has not come after {READING:g} s"
                 status, kind, headers, body = 408, _JSON, {}, error_json(text)
+            except ConnectionError:  # the caller has gone
+                raise
+            except Exception as error:
+                status, kind, headers, body = _refusal(failure_of(error, request.path))
+                closes = closes or not request.content.is_eof()
             response = web.Response(
                 status=status, body=body, headers={"Content-Type": kind, **headers}
             )
@@ -410,7 +417,10 @@ def _posted(
             return "RepositoryIndex", service_pb2.RepositoryIndexRequest(ready=ready), _index
         case ["repository", "models", name, "load"]:
             message = service_pb2.RepositoryModelLoadRequest(model_name=name)
-            for word in _words(body).get("parameters") or {}:
+            given = _words(body).get("parameters") or {}
+            if not isinstance(given, dict):
+                raise InvalidArgument(f"parameters: a {type(given).__name__}, expected an object")
+            for word in given:
                 message.parameters[str(word)].string_param = ""  # each call is refused by its name
             return "RepositoryModelLoad", message, _nothing
         case ["repository", "models", name, "unload"]:

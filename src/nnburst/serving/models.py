@@ -79,10 +79,12 @@ class Served:
         found = self.models.get(name)
         if found is not None and found.failure:
             raise DeviceUnavailable(f"model {name!r} is not ready: {found.failure}")
-        if found is not None and not version:
-            return found.versions[max(found.versions)]
-        if found is not None and version.isdecimal() and int(version) in found.versions:
-            return found.versions[int(version)]
+        versions = found.versions if found is not None else {}
+        if versions and not version:
+            return versions[max(versions)]
+        for number, network in versions.items():
+            if str(number) == version:
+                return network
         raise UnknownModel(f"model {name!r} of version {version or 'any'} is not served")
 
     def networks(self) -> list[Network]:

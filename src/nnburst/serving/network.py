@@ -51,6 +51,19 @@ _LOOK_NS: Final = 100_000_000
 _PAUSE: Final = 0.2
 
 
+def failure_of(error: Exception, what: str) -> NnburstError:
+    """The error to answer with: `error` itself, or for a defect, which is logged, that the server failed.
+
+    Args:
+        error: the error of a call.
+        what: what has failed, for the log.
+    """
+    if isinstance(error, NnburstError):
+        return error
+    logger.error("%s failed for a reason that is not its caller's", what, exc_info=error)
+    return GeneralFailure(f"the server failed: {type(error).__name__}: {error}")
+
+
 class Inference(Job):
     """A request for one execution, whose tensors have been read.
 
@@ -87,12 +100,8 @@ class Inference(Job):
         self.queue_ns = began_ns - self._came_ns
         try:
             values = lane.execute(self)
-        except NnburstError as error:
-            self.refuse(error)
-            return
         except Exception as error:
-            logger.exception("an execution failed for a reason that is not the driver's")
-            self.refuse(GeneralFailure(f"the server failed: {type(error).__name__}: {error}"))
+            self.refuse(failure_of(error, "an execution"))
             return
         self.inference_ns = time.monotonic_ns() - began_ns
         if values is not None:
@@ -154,6 +163,7 @@ class Network(Closing):
         statistics: statistics of the requests.
         failure: reason why it is not served; empty while it is served or being prepared.
         queue: queue of the requests.
+        max_message: greatest number of bytes of the outputs in an answer.
         on_change: called when `is_ready` may have changed.
     """
 
@@ -188,6 +198,7 @@ class Network(Closing):
         self.inputs: Sequence[Tensor] = ()
         self.outputs: Sequence[Tensor] = ()
         self.watchdog = options.watchdog
+        self.max_message = options.max_message
         self._source = source
         self._max_batch = options.max_batch
         self._model: ImportedModel | None = None

@@ -33,6 +33,9 @@ _LOADING: Final = 2
 PARTING: Final = 0.2
 #: Number of threads that refuse streams beyond the limit.
 _REFUSING: Final = 2
+#: Greatest size of what an answer has beside its outputs' bytes, which the service limits itself: the library
+#: would refuse an answer that was counted as sent.
+_MOST_BESIDE: Final = 1 << 20
 #: Greatest number of calls that wait for a thread; grpcio refuses more before it reads their messages.
 _MOST_CALLS: Final = 20_000
 
@@ -119,7 +122,7 @@ class Server:
             maximum_concurrent_rpcs=_MOST_CALLS,
             options=[
                 ("grpc.max_receive_message_length", options.max_message),
-                ("grpc.max_send_message_length", options.max_message),
+                ("grpc.max_send_message_length", options.max_message + _MOST_BESIDE),
                 ("grpc.max_allowed_incoming_connections", options.max_connections),
                 # A model's queue refuses excess requests with a reason; the library would drop the call.
                 ("grpc.server.max_pending_requests", _MOST_CALLS),

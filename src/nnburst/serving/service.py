@@ -31,7 +31,7 @@ from nnburst.serving.cached_requests import KnownRequest, KnownRequests, respons
 from nnburst.serving.callers import Caller, Context, GrpcCaller
 from nnburst.serving.credentials import NotAuthenticated, Tokens
 from nnburst.serving.models import Models
-from nnburst.serving.network import Inference, Network
+from nnburst.serving.network import Inference, Network, failure_of
 from nnburst.serving.queue import DEFAULT_PRIORITY
 from nnburst.serving.regions import Regions, UserRegions, required
 from nnburst.serving.sequences import SequenceWord
@@ -55,6 +55,8 @@ NAME: Final = "inference.GRPCInferenceService"
 LONGEST: Final = 30.0
 #: Greatest number of seconds that the call to load a model takes.
 _LONGEST_LOADING: Final = 3600.0
+#: Greatest size of the text of an error in a gRPC status, in bytes.
+_MOST_DETAILS: Final = 2000
 #: Seconds within which a call's message must arrive.
 READING: Final = 30.0
 #: Greatest difference between the caller's clock and this one's at a common deadline.
@@ -89,6 +91,20 @@ def status_of(error: NnburstError) -> grpc.StatusCode:
     if isinstance(error, Closed):  # callers close nothing: a dead object was replaced meanwhile
         return grpc.StatusCode.UNAVAILABLE
     return _STATUSES.get(error.status, grpc.StatusCode.INTERNAL)
+
+
+def _details(error: NnburstError) -> str:
+    """The error's text for a gRPC status, cut off if it is longer than what clients accept in a header.
+
+    Texts have names that callers choose. Three bytes are sent for each byte that is not ASCII, and clients
+    that get a header of 8 KiB or more report another status instead.
+    """
+    data = str(error).encode(errors="replace")
+    return (
+        str(error)
+        if len(data) <= _MOST_DETAILS
+        else data[:_MOST_DETAILS].decode(errors="ignore") + "…"
+    )
 
 
 class Reply(Protocol):
@@ -213,8 +229,9 @@ class InferenceService:
                 )
             try:
                 return behaviour(request, self.caller(context))  # type: ignore[misc] # abort does not return
-            except NnburstError as error:
-                context.abort(status_of(error), str(error))
+            except Exception as error:
+                failure = failure_of(error, name)
+                context.abort(status_of(failure), _details(failure))
 
         return call
 
@@ -240,7 +257,7 @@ class InferenceService:
                 finally:
                     self._streams.release()
             except NnburstError as error:
-                context.abort(status_of(error), str(error))
+                context.abort(status_of(error), _details(error))
 
         return _with(call, threads)
 
@@ -307,11 +324,14 @@ class InferenceService:
         """Names, types and shapes of a model's inputs and outputs."""
         served = self._models.served
         network = served.find(request.name, request.version)
+        network.check_served()
         return descriptions.metadata(network, list(served.models[request.name].versions))
 
     def ModelConfig(self, request: Message, _caller: Caller) -> Message:  # noqa: N802
         """The configuration of a model in Triton's form."""
-        return descriptions.config(self._models.served.find(request.name, request.version))
+        network = self._models.served.find(request.name, request.version)
+        network.check_served()
+        return descriptions.config(network)
 
     def ModelStatistics(self, request: Message, _caller: Caller) -> Message:  # noqa: N802
         """Counts and durations of one model, or of all if no name is given."""
@@ -470,13 +490,11 @@ class InferenceService:
                 sequence = _sequence(request) if network.has_state else None
                 priority = _priority(request)
                 requests.add(key, request, network, arrays, wanted)
-        except NnburstError as error:
-            _count(network, span, status_of(error).name, began)
-            reply.fail(error)
+        except Exception as error:
+            failure = failure_of(error, "reading a request")
+            _count(network, span, status_of(failure).name, began)
+            reply.fail(failure)
             return None
-        except BaseException:
-            _count(network, span, "UNKNOWN", began)
-            raise
         found = InferRequest(
             arrays, wanted, sequence, began + int(timeout * 1e9), priority, network, reply
         )
@@ -563,18 +581,15 @@ class InferRequest(Inference):
     def succeed(self, values: dict[int, Value]) -> None:
         """Answer with outputs; see `Inference`."""
         try:
+            self._check_size(values)
             if self.known is not None:
                 response = self.known.answer(self.identity, values)
             else:
                 response = response_for(
                     self._network, self.identity, self._outputs, values, self.regions
                 )
-        except NnburstError as error:
-            self._fail(error)
-            return
         except Exception as error:
-            logger.exception("an answer could not be made")
-            self._fail(GeneralFailure(f"the server failed: {type(error).__name__}: {error}"))
+            self._fail(failure_of(error, "making an answer"))
             return
         network, total = self._network, time.monotonic_ns() - self.began_ns
         if not self._reply.is_wanted:
@@ -596,6 +611,13 @@ class InferRequest(Inference):
             self._network.queue.abandon(self)
             self._count(self._abandoned())
             self._reply.fail(Closed("the caller is gone"))
+
+    def _check_size(self, values: dict[int, Value]) -> None:
+        size = sum(len(values[each.index][1]) for each in self._outputs if not each.region)
+        if size > self._network.max_message:
+            raise ResourceExhausted(
+                f"outputs: {size} bytes, expected at most {self._network.max_message} (--max-message)"
+            )
 
     def _fail(self, error: NnburstError) -> None:
         self._count(status_of(error).name)
@@ -632,7 +654,7 @@ class _Call:
 
     def fail(self, error: NnburstError) -> None:
         self._context.set_code(status_of(error))
-        self._context.set_details(str(error))
+        self._context.set_details(_details(error))
         self._send(None)
 
 
