@@ -64,6 +64,11 @@ class ImportedModel:
         description: the file's description.
         operators: for each operation of the main subgraph, the operator that it comes from
             ("3 CONV_2D").
+        output_shapes: for each output the shape that the file declares, where `model` has none; 0 is an open
+            extent, and all is open without a shape. A file may be wrong about outputs whose extents depend
+            on data, so no result is compared with it. Empty if `model` says it all.
+        row_dimension: the file's name for the first dimension of all inputs and outputs; empty if they have
+            no common name.
         refusal: why the file is one operation without `as_graph=True`; empty for any other model.
     """
 
@@ -76,6 +81,8 @@ class ImportedModel:
     metadata: Mapping[str, bytes] = field(default_factory=dict)
     description: str = ""
     operators: tuple[str, ...] = ()
+    output_shapes: tuple[tuple[int, ...], ...] = ()
+    row_dimension: str = ""
     refusal: str = ""
 
     def __repr__(self) -> str:

@@ -34,10 +34,12 @@ def config(network: Network) -> Message:
     found = model_config_pb2.ModelConfig(name=network.name, platform=PLATFORM, backend=PLATFORM)
     found.max_batch_size = network.max_batch
     for tensor in network.inputs:
-        found.input.add(name=tensor.name, data_type=_type(tensor), dims=tensor.shape[first:] or [1])
+        found.input.add(
+            name=tensor.name, data_type=_type(tensor), dims=tensor.described[first:] or [1]
+        )
     for tensor in network.outputs:
         found.output.add(
-            name=tensor.name, data_type=_type(tensor), dims=tensor.shape[first:] or [1]
+            name=tensor.name, data_type=_type(tensor), dims=tensor.described[first:] or [1]
         )
     for tensor in (*network.inputs, *network.outputs):
         if tensor.scale:
@@ -69,7 +71,7 @@ def statistics(networks: Sequence[Network]) -> Message:
 def _described(tensors: Sequence[Tensor]) -> list[Message]:
     kind = service_pb2.ModelMetadataResponse.TensorMetadata
     return [
-        kind(name=tensor.name, datatype=tensor.kind.name, shape=tensor.shape or [1])
+        kind(name=tensor.name, datatype=tensor.kind.name, shape=tensor.described)
         for tensor in tensors
     ]
 

@@ -234,8 +234,15 @@ class Network(Closing):
     def max_batch(self) -> int:
         """Greatest number of rows of a batch; 0 if the model has no batches."""
         tensors = (*self.inputs, *self.outputs)
-        joins = self._max_batch > 1 and not self.has_state and bool(tensors)
-        return self._max_batch if joins and all(each.shape[:1] == (-1,) for each in tensors) else 0
+        joins = self._max_batch > 1 and not self.has_state and self._has_rows and bool(tensors)
+        shapes = (each.shape or () for each in tensors)
+        return self._max_batch if joins and all(each[:1] == (-1,) for each in shapes) else 0
+
+    @property
+    def _has_rows(self) -> bool:
+        """Whether the first dimension counts the same in all tensors, as far as is known."""
+        model = self._model
+        return model is not None and not (model.output_shapes and not model.row_dimension)
 
     def form(self, arrays: Sequence[Array]) -> tuple[Hashable, int]:
         """The form that requests of a batch share (None if this one runs alone), and the number of rows."""
@@ -372,7 +379,9 @@ class Network(Closing):
         """Note that the worker has just executed, so that it does not count as stopped."""
         self._stopped_ns = 0
 
-    def explain(self, error: GeneralFailure, arrays: Sequence[Array]) -> NnburstError:
+    def explain(
+        self, error: GeneralFailure | InvalidArgument, arrays: Sequence[Array]
+    ) -> NnburstError:
         """Find the reason why a request with its own shapes failed; results of bursts have only a status.
 
         The driver is asked once more, over its socket, whose answers have a reason. One that begins with an
@@ -488,7 +497,7 @@ class _Lane:
             if self._bound is None:
                 try:
                     result = self._burst.execute(request.arrays, timeout=seconds, copy=False)
-                except GeneralFailure as error:
+                except (GeneralFailure, InvalidArgument) as error:
                     raise self._network.explain(error, request.arrays) from None
             else:
                 for view, array in zip(self._bound.inputs, request.arrays, strict=True):
@@ -578,17 +587,19 @@ def _tensors(
     names = model.input_names if kind == "input" else model.output_names
     main = model.model.main
     operands = main.input_indexes if kind == "input" else main.output_indexes
+    declared = model.output_shapes if kind == "output" else ()
     found = []
     for index, parameter in enumerate(parameters):
         if index in states:
             continue
+        dimensions = parameter.dimensions or (declared[index] if declared else ())
         name = names[index] if index < len(names) and names.count(names[index]) == 1 else ""
         operand = main.operands[operands[index]]
         found.append(
             Tensor(
                 name or f"{kind}_{index}",
                 data_type(parameter.dtype, parameter.element),
-                tuple(extent or -1 for extent in parameter.dimensions),
+                tuple(e or -1 for e in dimensions) if dimensions or parameter.scalar else None,
                 0.0 if math.isclose(operand.scale, 0) else operand.scale,
                 operand.zero_point,
             )

@@ -88,16 +88,27 @@ class Tensor:
     Attributes:
         name: name in requests.
         kind: data type.
-        shape: extents; -1 is open. Empty is a scalar, for which requests have shape [] or [1].
+        shape: extents; -1 is open. Empty is a scalar, for which requests have shape [] or [1]; None is any
+            shape.
         scale: scale of quantised tensors; 0 for others.
         zero_point: zero point of quantised tensors; 0 for others.
     """
 
     name: str
     kind: DataType
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     scale: float = 0.0
     zero_point: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests choose extents."""
+        return self.shape is None or -1 in self.shape
+
+    @property
+    def described(self) -> list[int]:
+        """The shape for descriptions: a scalar has [1], a tensor of any shape [-1]."""
+        return [-1] if self.shape is None else list(self.shape) or [1]
 
     def check_shape(self, given: Sequence[int]) -> tuple[int, ...]:
         """The shape of the array for a tensor that is sent with shape `given`.
@@ -106,14 +117,15 @@ class Tensor:
             InvalidArgument: the shape does not fit this tensor.
         """
         shape = tuple(given)
-        if not self.shape and shape in ((), (1,)):
+        if self.shape == () and shape in ((), (1,)):
             return ()
-        if len(shape) != len(self.shape) or any(
-            extent <= 0 or wanted not in (-1, extent)
-            for extent, wanted in zip(shape, self.shape, strict=False)
+        wanted = (-1,) * max(1, len(shape)) if self.shape is None else self.shape
+        if len(shape) != len(wanted) or any(
+            extent <= 0 or each not in (-1, extent)
+            for extent, each in zip(shape, wanted, strict=True)
         ):
             raise InvalidArgument(
-                f"input {self.name!r} has shape {list(shape)}, expected {list(self.shape)}"
+                f"input {self.name!r} has shape {list(shape)}, expected {list(wanted)}"
             )
         return shape
 
@@ -221,7 +233,7 @@ def read_inputs(
         if placed is not None and regions is not None:
             # Before memory of that size is filled: a region may be sparse and of any size.
             tensor.check_size(shape, placed[2])
-            if -1 in tensor.shape:
+            if tensor.is_open:
                 regions.check_open_size(placed[2])
             arrays[given.name] = tensor.array(shape, regions.read(*placed))
         elif has_raw:

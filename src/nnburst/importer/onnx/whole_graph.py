@@ -102,7 +102,16 @@ def whole_graph(
         metadata={key: value.encode() for key, value in file.metadata.items()},
         description=file.description,
         operators=("the whole graph",),
+        output_shapes=tuple(_dimensions(info, None) for info in outputs_of),
+        row_dimension=_row_dimension((*inputs, *outputs_of)),
     )
+
+
+def _row_dimension(tensors: Sequence[ValueInfo]) -> str:
+    """The name of the first dimension that these tensors have in common; empty without one."""
+    names = {info.shape[0] if info.shape else None for info in tensors}
+    name = names.pop() if len(names) == 1 else None
+    return name if isinstance(name, str) else ""
 
 
 def _states(

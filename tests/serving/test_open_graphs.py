@@ -1,0 +1,92 @@
+"""Whole graphs whose files leave extents open: their descriptions, requests of any shape, and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
+pytest.importorskip("onnxruntime", reason="the engine")
+
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from importer.onnx.graphs import model, node, value
+from serving.served import PATIENCE, Served
+
+WEIGHTS = np.float32([[1, 2], [3, 4], [5, 6]])
+CLIENTS = 12
+
+
+def write(file: Path, inputs: Sequence[int | str] | None, outputs: Sequence[int | str]) -> str:
+    """y = x · WEIGHTS, of these shapes."""
+    made = model(
+        [node("MatMul", "x w", "y")],
+        [value("x", "f4", inputs)],
+        [value("y", "f4", outputs)],
+        {"w": WEIGHTS},
+    )
+    file.write_bytes(made.SerializeToString())
+    return f"{file.stem}={file}"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("networks")
+    words = ["--max-batch", "8", "--max-delay-us", "20000", "--lanes", "1"]
+    words += ["--model", write(folder / "rows.onnx", ("batch", 3), ("batch", 2))]
+    words += ["--model", write(folder / "other.onnx", ("batch", 3), ("found", 2))]
+    words += ["--model", write(folder / "any.onnx", None, ("batch", 2))]
+    with Served(*words, executor="onnxruntime", models=()) as found:
+        yield found
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[Any]:
+    with served.client() as client:
+        yield client
+
+
+def answer(client: Any, name: str, x: np.ndarray[Any, Any]) -> Any:
+    given = triton.InferInput("x", list(x.shape), "FP32")
+    given.set_data_from_numpy(x)
+    return client.infer(name, [given], client_timeout=PATIENCE).as_numpy("y")
+
+
+def test_outputs_are_described_as_the_file_declares_them(client: Any) -> None:
+    for name, shape in (("rows", [-1, 3]), ("other", [-1, 3]), ("any", [-1])):
+        found = client.get_model_metadata(name)
+        assert [list(each.shape) for each in (*found.inputs, *found.outputs)] == [shape, [-1, 2]]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 3)])
+def test_shape_that_the_driver_refuses_is_refused_with_its_reason(
+    client: Any, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(InferenceServerException, match="'x' has extents") as refused:
+        answer(client, "any", np.zeros(shape, np.float32))
+    assert "INVALID_ARGUMENT" in str(refused.value.status())
+
+
+def test_requests_are_joined_if_rows_have_one_name_in_the_file(client: Any) -> None:
+    sizes = {}
+    for name in ("rows", "other", "any"):
+        sizes[name] = client.get_model_config(name).config.max_batch_size
+    assert sizes == {"rows": 8, "other": 0, "any": 0}
+
+    def ask(number: int) -> None:
+        for turn in range(8):
+            x = np.full((1 + number % 3, 3), number + turn, np.float32)
+            assert answer(client, "rows", x).tolist() == (x @ WEIGHTS).tolist()
+
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        for future in [threads.submit(ask, number) for number in range(CLIENTS)]:
+            future.result(PATIENCE)
+    (found,) = client.get_inference_statistics("rows").model_stats
+    assert found.inference_count == 8 * CLIENTS
+    assert found.execution_count < found.inference_count / 2
