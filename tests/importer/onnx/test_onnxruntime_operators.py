@@ -90,8 +90,10 @@ def test_average_pool_is_at_most_a_step_from_onnxruntimes(kind: str, step: str) 
 
 
 @pytest.mark.parametrize("kind", ["u1", "i1"])
-def test_global_average_pool_is_at_most_a_step_from_onnxruntimes(kind: str) -> None:
-    network = made("QLinearGlobalAveragePool", "x xs xz xs xz", (IMAGE, (1, 4, 1, 1)), kind)
+@pytest.mark.parametrize("step", ["xs xz", "ps pz"], ids=["the same step", "a smaller step"])
+def test_global_average_pool_is_at_most_a_step_from_onnxruntimes(kind: str, step: str) -> None:
+    inputs, smaller = f"x xs xz {step}", quantization("p", kind, 0.002, KINDS[kind][1])
+    network = made("QLinearGlobalAveragePool", inputs, (IMAGE, (1, 4, 1, 1)), kind, smaller)
     assert steps_apart(network, random_integers(kind, IMAGE)) <= 1
 
 
@@ -135,6 +137,11 @@ def test_concatenation_is_at_most_a_step_from_onnxruntimes() -> None:
     assert steps_apart(network, random_integers("u1", (2, 8))) <= 1
 
 
+def test_concatenation_of_one_tensor_takes_the_step_of_the_result() -> None:
+    network = made("QLinearConcat", "ys yz x xs xz", ((2, 8), (2, 8)), "u1", axis=1)
+    assert steps_apart(network, random_integers("u1", (2, 8))) <= 1
+
+
 @pytest.mark.parametrize("turned", [0, 1])
 @pytest.mark.parametrize("bias", [True, False])
 def test_matrix_product_is_at_most_a_step_from_onnxruntimes(bias: bool, turned: int) -> None:
@@ -170,4 +177,18 @@ def test_channels_behind_the_axes_are_refused_with_the_reason() -> None:
         "QLinearGlobalAveragePool", "x xs xz xs xz", (IMAGE, (1, 1, 1, 6)), channels_last=1
     )
     with pytest.raises(InvalidArgument, match=r"channels behind the image's axes.*as_graph=True"):
+        nnburst.load(network.SerializeToString(), as_graph=False)
+
+
+def test_pool_that_counts_more_than_its_padding_is_refused_with_the_reason() -> None:
+    network = made(
+        "QLinearAveragePool",
+        "x xs xz xs xz",
+        (IMAGE, (1, 4, 2, 2)),
+        kernel_shape=[3, 3],
+        strides=[4, 4],
+        ceil_mode=1,
+        count_include_pad=1,
+    )
+    with pytest.raises(InvalidArgument, match="ceil_mode and count_include_pad are 1"):
         nnburst.load(network.SerializeToString(), as_graph=False)

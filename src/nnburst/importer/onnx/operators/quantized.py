@@ -110,12 +110,12 @@ def _qlinear_binary(node: Node) -> None:
 
 
 def _put_integers(node: Node, found: Tensor, into: Quantization) -> None:
-    """Set the output to a result's integers; a result that is not yet quantised is quantised."""
-    if found.is_quantized_real:
+    """Set the output to a result's integers; a result that is not quantised so is quantised."""
+    if found.is_quantized_real and into.matches(found.computed().type):
         node.put(found)
         as_integers(node, into)
     else:
-        _put_quantized(node, found, into)
+        _put_quantized(node, node.graph.real(found), into)
 
 
 def _put_quantized(node: Node, real: Tensor, into: Quantization) -> None:
@@ -173,6 +173,10 @@ def _qlinear_as_real(node: Node) -> None:
     node.require(
         not node.integer("channels_last"),
         "channels_last is 1, expected 0: no channels behind the image's axes",
+    )
+    node.require(
+        not (node.integer("ceil_mode") and node.integer("count_include_pad")),
+        "ceil_mode and count_include_pad are 1: onnxruntime counts more than the padding",
     )
     into = parameters(node, 3, 4)
     version = node.integer("opset", 11)  # of Softmax, which before 13 joins axes

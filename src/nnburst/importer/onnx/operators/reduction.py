@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.onnx.node import Node, operator, quantized_type
+from nnburst.importer.onnx.node import Node, operator
 from nnburst.importer.onnx.operators.activation import add, div, mul, sub
 from nnburst.importer.onnx.operators.elementwise import broadcast, filled, require_plain, unary
 from nnburst.importer.onnx.operators.shape import along, seen
 from nnburst.importer.onnx.operators.slicing import gathered
 from nnburst.importer.onnx.tensor import Tensor, constant, identity, removed
-from nnburst.importer.subgraph import MOST_AXES, Value
+from nnburst.importer.subgraph import MOST_AXES
 from nnburst.importer.tensors import TensorType, integers
 
 _O = OperationType
@@ -135,26 +135,14 @@ def _global_pool(node: Node) -> None:
     node.require_kind(x, "f")
     axes = list(range(2, x.rank))
     mean = node.kind == "GlobalAveragePool"
-    if x.is_quantized_real and mean and node.quantization is not None and not x.is_known:
-        value = x.computed()
-        if value.type.type == node.quantization.type:
-            pooled = reduced(node, _O.MEAN, x, axes, keep=True)
-            made = pooled.computed()
-            node.put(replace(pooled, value=_requantized(node, made)))
-            return
-    x = node.graph.real(x)
-    node.put(reduced(node, _O.MEAN if mean else _O.REDUCE_MAX, x, axes, keep=True))
-
-
-def _requantized(node: Node, value: Value) -> Value:
-    """Requantise integers to the output's step: NNAPI's MEAN keeps the step of its input."""
     into = node.quantization
-    assert into is not None
-    wanted = quantized_type(into, value.type.dimensions)
-    if (wanted.scale, wanted.zero_point) == (value.type.scale, value.type.zero_point):
-        return value
-    real = node.emit(_O.DEQUANTIZE, [value], TensorType(_T.TENSOR_FLOAT32, value.type.dimensions))
-    return node.emit(_O.QUANTIZE, [real], wanted)
+    if not (
+        x.is_quantized_real and mean and into is not None and not x.is_known
+    ) or not into.matches(
+        x.computed().type
+    ):  # NNAPI's MEAN keeps the step of its input, which would round twice
+        x = node.graph.real(x)
+    node.put(reduced(node, _O.MEAN if mean else _O.REDUCE_MAX, x, axes, keep=True))
 
 
 @operator("ArgMax", "ArgMin")
