@@ -320,9 +320,11 @@ int32_t nnb_hosted_run(nnbx_execution *execution, const struct nnbx_run *run,
     struct nnb_hosted *hosted = (struct nnb_hosted *)(void *)execution;
     /* TRUST: arguments are shared with the client; an executor reads them by the header's rules. */
     nnb_copy_all(hosted->before, hosted->before_count);
+    char *message = outcome->message;
     outcome->shapes = hosted->shapes;
     int32_t status = hosted->executor->run(hosted->execution, run, outcome);
-    outcome->shapes = hosted->shapes;
+    outcome->shapes = hosted->shapes; /* a library may have put others there: `message = "too hot"` */
+    outcome->message = message;
     status = check(hosted, status, outcome);
     if (status == NNBX_NONE) {
         nnb_copy_all(hosted->after, hosted->after_count);

@@ -447,8 +447,12 @@ def _performance(name: str, info: Any) -> PerformanceInfo:  # noqa: ANN401 - a c
 
 def _extensions(said: Any) -> tuple[Extension, ...]:  # noqa: ANN401 - a cffi struct
     found = []
+    if said.extension_count and said.extensions == ffi.NULL:
+        raise ValueError(f"extension_count is {said.extension_count}, and extensions is NULL")
     for at in range(said.extension_count):
         entry = said.extensions[at]
+        if entry.name == ffi.NULL or (entry.type_count and entry.types == ffi.NULL):
+            raise ValueError(f"extensions: the name or the types of number {at} are NULL")
         types = tuple(
             ExtensionOperandTypeInformation(
                 int(entry.types[n].type),

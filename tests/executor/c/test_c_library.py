@@ -128,6 +128,17 @@ def test_description_of_a_library_is_what_its_device_reports(build: Build) -> No
             "description->extensions=e;description->extension_count=1",
             "'no dot'",
         ),
+        ("description->extension_count=2", "extension_count is 2, and extensions is NULL"),
+        (
+            "static const struct nnbx_extension e[]={{0,0,0}};"
+            "description->extensions=e;description->extension_count=1",
+            "extensions: the name or the types of number 0 are NULL",
+        ),
+        (
+            'static const struct nnbx_extension e[]={{"com.example.npu",0,3}};'
+            "description->extensions=e;description->extension_count=1",
+            "extensions: the name or the types of number 0 are NULL",
+        ),
         ("return 77", "describe: status 77 does not exist"),
     ],
 )
@@ -368,6 +379,12 @@ def test_insufficient_size_of_outputs_that_all_fit_is_a_general_failure(build: B
 def test_pointer_that_a_library_overwrites_is_not_followed(build: Build) -> None:
     report = "outcome->shapes=(struct nnbx_output_shape *)8;outcome->shape_count=1"
     assert run(load(build(REPORT=report))).status is ErrorStatus.GENERAL_FAILURE
+
+
+def test_message_that_a_library_puts_elsewhere_is_not_written_to(build: Build) -> None:
+    report = 'outcome->message=(char *)"too hot"'
+    outcome = run(load(build(REPORT=report, RUN_STATUS="2")))
+    assert (outcome.status, outcome.message) == (ErrorStatus.GENERAL_FAILURE, "")
 
 
 def test_message_without_an_end_is_cut(build: Build) -> None:
