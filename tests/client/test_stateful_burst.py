@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nnburst
 from client.burst_helpers import SUM, State, accumulating
+from nnburst.hal.enums import OperandType, OperationType
 from shared_drivers import connect_to
 
 
@@ -33,6 +35,23 @@ def test_execution_finds_what_the_last_one_left(burst: nnburst.Burst) -> None:
         found.append(stateful.outputs[0].tolist())
     assert found == [[22, 42], [26, 46], [32, 52], [40, 60]]
     assert stateful.states["sum"].tolist() == [20, 30]
+
+
+def test_a_state_may_be_a_truth_value() -> None:
+    builder = nnburst.ModelBuilder()
+    kind = OperandType.TENSOR_BOOL8
+    x, before = builder.input(kind, (2,)), builder.input(kind, (2,))
+    builder.operation(OperationType.NOT_EQUAL, [x, before], [builder.output(kind, (2,))])
+    state = State("parity", 1, 0, np.zeros(2, np.uint8))  # as the importer makes it
+    with (
+        connect_to("reference") as device,
+        device.prepare(builder.build()) as prepared,
+        prepared.open_burst(states=[state]) as burst,
+    ):
+        stateful = burst.bind()
+        stateful.inputs[0][...] = [True, False]
+        found = [stateful.run().outputs or stateful.states["parity"].tolist() for _ in range(3)]
+    assert found == [[True, False], [False, False], [True, False]]
 
 
 def test_state_can_be_reset_and_set(burst: nnburst.Burst) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from importer.onnx.graphs import model, node, value
 from shared_drivers import connect_to
 
 pytest.importorskip("onnxruntime", reason="the engine")
@@ -194,6 +195,21 @@ def test_a_stream_of_speech_goes_on_from_what_it_has_heard(device: nnburst.Devic
             frames = random.standard_normal((1, length, BANDS)).astype(np.float32)
             (found,) = burst.execute([frames]).outputs
             assert found.tobytes() == engine.run(frames=frames)["hidden"].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("states", "side"), [({"last": "x"}, "an input"), ({"sum": "next"}, "an output")]
+)
+def test_a_state_that_no_node_writes_or_that_is_an_output_is_refused(
+    device: nnburst.Device, states: dict[str, str], side: str
+) -> None:
+    every = [value(name, "f4", (2,)) for name in ("x", "last", "sum", "next")]
+    nodes = [node("Add", "sum x", "next"), node("Mul", "last x", "y")]
+    made = model(nodes, every[:3], [value("y", "f4", (2,)), *every[0:1], *every[2:]])
+    content = made.SerializeToString()
+    imported = nnburst.load(content, as_graph=True, states=states, resident=True)
+    with pytest.raises(InvalidArgument, match=f"is {side} of the graph, too"):
+        device.prepare(imported)
 
 
 def test_states_beside_those_that_stay_in_the_driver_are_refused_before_a_burst_is_opened(

@@ -56,7 +56,7 @@ class _Roles:
                 before.known and after.known and before.dimensions != after.dimensions
             ):
                 raise InvalidArgument(f"states: {state.name!r} differs as input and as output")
-            if before.dtype != initial.dtype:
+            if not before._takes(initial.dtype):
                 raise InvalidArgument(
                     f"states: {state.name!r} begins with an array of {initial.dtype},"
                     f" expected {before.dtype}"

@@ -469,6 +469,11 @@ def _pair(session: Session, file: OnnxFile, state: GraphState) -> _Pair:
     for side, name, names in (("input", state.input, inputs), ("output", state.output, outputs)):
         if name not in names:
             raise InvalidArgument(f"states: {name!r} is not an {side} of the graph, it has {names}")
+    for side, name, others in (("output", state.input, outputs), ("input", state.output, inputs)):
+        if name in others:  # the engine writes no such output, and its value is the input itself
+            raise InvalidArgument(
+                f"states: {name!r} is an {side} of the graph, too; expected an Identity between"
+            )
     before = session.inputs[inputs.index(state.input)]
     after = session.outputs[outputs.index(state.output)]
     what = f"states: {state.input!r}"
