@@ -10,7 +10,7 @@ import pytest
 import nnburst.executor.reference.operations  # noqa: F401 - fills the registry
 from nnburst.executor.graph.operation import REGISTRY
 from nnburst.hal.enums import OperationType
-from nnburst.hal.signature import REQUIRED, Signature
+from nnburst.hal.signature import REQUIRED, Signature, may_omit_inputs
 from operation_docs import page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +30,15 @@ def test_every_operation_is_registered() -> None:
     assert len(OPERATIONS) == 106
     assert names(OPERATIONS - set(REGISTRY)) == []
     assert names(set(REGISTRY) - OPERATIONS) == []
+
+
+def test_clients_omit_inputs_of_operations_with_optional_operands_alone() -> None:
+    optional = {
+        kind
+        for kind, definition in REGISTRY.items()
+        if any(slot.nullable for form in definition.signature.forms for slot in form.inputs)
+    }
+    assert {kind for kind in OPERATIONS if may_omit_inputs(kind)} == optional
 
 
 def test_every_operation_is_tested() -> None:

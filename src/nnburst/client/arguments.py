@@ -19,10 +19,10 @@ import numpy.typing as npt
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model, refuse_masked
-from nnburst.hal.signature import type_name
+from nnburst.hal.signature import may_omit_inputs, type_name
 from nnburst.hal.types import OutputShape, RequestArgument, Timing
 from nnburst.hal.utils import as_float, is_number
-from nnburst.hal.whole_graph import ElementTypes
+from nnburst.hal.whole_graph import ElementTypes, engine_of
 
 if TYPE_CHECKING:
     from nnburst.compat.timing import ExecutionTiming
@@ -72,6 +72,7 @@ class Parameter:
         dimensions: the model's dimensions; 0 is unknown.
         scalar: whether it is a scalar, whose arrays have rank 0.
         element: the type of the elements if numpy has no name for it, "bfloat16"; else empty.
+        omissible: whether an operation may do without it; the driver decides then.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Parameter:
     dimensions: tuple[int, ...]
     scalar: bool
     element: str = ""
+    omissible: bool = True
 
     @property
     def known(self) -> bool:
@@ -112,6 +114,15 @@ class Parameter:
         array = self._check_array(value)
         self._check_shape(array.shape)
         return array
+
+    def check_omitted(self) -> None:
+        """Check that this input may be None.
+
+        Raises:
+            InvalidArgument: no operation can do without it.
+        """
+        if not self.omissible:
+            raise InvalidArgument(f"{self.name} is None, expected an array of {self._wanted()}")
 
     def check_output(self, value: object) -> Array:
         """Check that `value` can hold this output, and return it.
@@ -228,7 +239,12 @@ def _parameter(model: Model, types: ElementTypes, name: str, index: int) -> Para
         raise InvalidArgument(f"model: {name} is operand {index}, which is not defined")
     operand = model.main.operands[index]
     dtype, scalar, element = types.of(operand.type)
-    return Parameter(name, operand.type, dtype, operand.dimensions, scalar, element)
+    is_whole = engine_of(model) is not None
+    needed = any(
+        index in operation.inputs and (is_whole or not may_omit_inputs(operation.type))
+        for operation in model.main.operations
+    )
+    return Parameter(name, operand.type, dtype, operand.dimensions, scalar, element, not needed)
 
 
 def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter]) -> None:

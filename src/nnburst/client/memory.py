@@ -461,6 +461,42 @@ def find_memory(array: Array) -> tuple[Memory, int] | None:
     return base, int(array.__array_interface__["data"][0]) - base._address
 
 
+def refuse_overlap(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Refuse an output in a pool that shares bytes with an input or another output.
+
+    An executor writes it in place, and may read the other one later.
+
+    Raises:
+        InvalidArgument: two of them overlap.
+    """
+    extents = _extents("outputs", outputs)
+    if not extents:
+        return
+    extents = sorted([*extents, *_extents("inputs", inputs)])
+    end, last, output_end, last_output = 0, "", 0, ""
+    for start, stop, name, is_output in extents:
+        other = last if is_output and start < end else last_output if start < output_end else ""
+        if other:
+            raise InvalidArgument(
+                f"{name} overlaps {other} in a pool, expected outputs with places of their own"
+            )
+        if stop > end:
+            end, last = stop, name
+        if is_output:
+            output_end, last_output = stop, name
+
+
+def _extents(kind: str, arrays: Sequence[Any]) -> list[tuple[int, int, str, bool]]:
+    """First address, end, name and whether it is an output, for each array in a pool."""
+    return [
+        (start := int(array.__array_interface__["data"][0]), start + array.nbytes, name, is_output)
+        for name, array, is_output in (
+            (f"{kind}[{n}]", array, kind == "outputs") for n, array in enumerate(arrays)
+        )
+        if isinstance(array, np.ndarray) and find_memory(array) is not None
+    ]
+
+
 def pool_over(shared: SharedMemory, *, writable: bool) -> Memory:
     """A pool that takes over a sealed region; see `Memory._adopt`."""
     return Memory._adopt(shared, writable=writable)

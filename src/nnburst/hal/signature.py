@@ -14,7 +14,7 @@ import msgspec
 
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.model import Operand
+from nnburst.hal.model import Operand, is_extension
 
 
 class Role(Enum):
@@ -216,6 +216,33 @@ def _check_ranks(operation: OperationType, slots: Sequence[tuple[Slot, Operand]]
                 f"validation:P4: {operation.name}: operand '{slot.name}' has rank {rank},"
                 f" expected {' or '.join(map(str, slot.rank))}"
             )
+
+
+#: NNAPI: operations with an operand that may be given without a value. An extension's may have some, too.
+_WITH_OPTIONAL_OPERANDS: Final = frozenset(
+    {
+        OperationType.BIDIRECTIONAL_SEQUENCE_LSTM,
+        OperationType.BIDIRECTIONAL_SEQUENCE_RNN,
+        OperationType.IF,
+        OperationType.LSH_PROJECTION,
+        OperationType.LSTM,
+        OperationType.QUANTIZED_LSTM,
+        OperationType.SQUEEZE,
+        OperationType.SVDF,
+        OperationType.TRANSPOSE,
+        OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM,
+        OperationType.WHILE,
+    }
+)
+
+
+def may_omit_inputs(operation: int) -> bool:
+    """Whether an operation may have an operand without a value; True for those that only vendors define."""
+    return (
+        operation in _WITH_OPTIONAL_OPERANDS
+        or operation == OperationType.OEM_OPERATION
+        or is_extension(operation)
+    )
 
 
 def type_name(kind: int) -> str:

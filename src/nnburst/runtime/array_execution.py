@@ -20,6 +20,7 @@ from nnburst.client.arguments import (
     seconds_until,
     settle_truth,
 )
+from nnburst.client.memory import refuse_overlap
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.types import OutputShape
@@ -84,6 +85,7 @@ def execute_arrays(
     check_count("outputs", given, gives)
     arguments = [_input(p, a) for p, a in zip(takes, inputs, strict=True)]
     rooms = [_room(p, a) for p, a in zip(gives, given, strict=True)]
+    refuse_overlap(inputs, rooms)
     options = Options(measure, call.deadline_ns, is_final=True)
     while True:
         places = [
@@ -113,6 +115,7 @@ def arguments_of(
         InvalidArgument: an array does not fit the model.
     """
     rooms = [_room(parameter, array) for parameter, array in zip(gives, outputs, strict=True)]
+    refuse_overlap(inputs, rooms)
     return (
         [_input(parameter, array) for parameter, array in zip(takes, inputs, strict=True)],
         [Argument(as_bytes(room), p.dimensions) for p, room in zip(gives, rooms, strict=True)],
@@ -132,6 +135,7 @@ def result_of(
 
 def _input(parameter: Parameter, value: Array | None) -> Argument:
     if value is None:
+        parameter.check_omitted()
         return Argument(None, parameter.dimensions)
     array = parameter.check_input(value)
     return Argument(as_bytes(array), array.shape)

@@ -383,11 +383,11 @@ class CompiledBurst(RuntimeObject, Burst):
         by step.
         """
         self._check_open()
-        given = [*([None] * len(self.inputs) if inputs is None else inputs)]
-        taken = [*([None] * len(self.outputs) if outputs is None else outputs)]
+        given = [None] * len(self.inputs) if inputs is None else inputs
+        taken = [None] * len(self.outputs) if outputs is None else outputs
         check_count("inputs", given, self.inputs)
         check_count("outputs", taken, self.outputs)
-        rooms = [*([None] * len(self.outputs) if output_bytes is None else output_bytes)]
+        rooms = [None] * len(self.outputs) if output_bytes is None else output_bytes
         check_count("output_bytes", rooms, self.outputs)
         new = [p for p, a in zip(self.inputs, given, strict=True) if a is None and inputs is None]
         wanted = [_fixed(parameter) for parameter in new]

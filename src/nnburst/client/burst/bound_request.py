@@ -33,7 +33,7 @@ from nnburst.client.burst.core import (
 from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.burst.interface import BoundRequest, SubmittedRequest
 from nnburst.client.execution.socket_request import execute_synchronously
-from nnburst.client.memory import Memory
+from nnburst.client.memory import Memory, refuse_overlap
 from nnburst.client.session.gate import entries, leave
 from nnburst.client.staging import RequestPools
 from nnburst.control.connection import Connection
@@ -251,6 +251,7 @@ class RingRequest(BoundRequest):
             tuple(places.input(p, a) for p, a in zip(core.inputs, inputs, strict=True)),
             tuple(places.output(p, a) for p, a in zip(core.outputs, outputs, strict=True)),
         )
+        refuse_overlap(inputs, outputs)
         self.inputs = cast("tuple[Array, ...]", tuple(inputs))
         self.outputs = cast("tuple[Array, ...]", tuple(outputs))
         self.in_flight = False
@@ -602,6 +603,7 @@ class _Places:
     def input(self, parameter: Parameter, array: Array | None) -> RequestArgument:
         """Check an input, and return the request's argument for it."""
         if array is None:
+            parameter.check_omitted()
             return OMITTED
         parameter.check_input(array)
         return self._argument(parameter, array, parameter.extents(array))

@@ -29,7 +29,7 @@ from nnburst.client.execution.prepared import (
     request_key,
 )
 from nnburst.client.execution.sync_fence import SyncFence
-from nnburst.client.memory import Memory, find_memory
+from nnburst.client.memory import Memory, find_memory, refuse_overlap
 from nnburst.client.session.upcalls import Interrupted
 from nnburst.client.staging import Layout, PrivatePool, RequestPools
 from nnburst.control.channel import Fds
@@ -102,6 +102,7 @@ class SocketArguments:
             _output_place(parameter, value)
             for parameter, value in zip(prepared.outputs, given, strict=True)
         ]
+        refuse_overlap(inputs, given)
         for place in (*self.inputs, *self.outputs):
             if isinstance(place.memory, Buffer):
                 place.memory._check_session(prepared.session, place.parameter.name)
@@ -142,6 +143,7 @@ class SocketArguments:
 
 def _input_place(parameter: Parameter, value: Array | Buffer | None) -> ArgumentPlace:
     if value is None:
+        parameter.check_omitted()
         return ArgumentPlace(parameter, None, 0, omitted=True)
     if isinstance(value, Buffer):
         return ArgumentPlace(parameter, None, 0, value, dimensions=value._input_extents(parameter))

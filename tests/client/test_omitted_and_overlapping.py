@@ -1,0 +1,109 @@
+"""Inputs that are None and outputs that lie on an input are refused alike on every road."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import nnburst
+from client.burst_helpers import F32
+from nnburst import Device, InvalidArgument, ModelBuilder, OperationType, PreparedModel
+from nnburst.client.hal import create_reusable_execution, execute_fenced
+
+SHAPE: Final = (3, 3)
+X: Final = np.arange(9, dtype=np.float32).reshape(SHAPE)
+Road = Callable[[PreparedModel, list[Any], list[Any] | None], object]
+
+
+def transposing() -> nnburst.Model:
+    """The second input may be None: TRANSPOSE reverses the axes then."""
+    builder = ModelBuilder()
+    x = builder.input(F32, SHAPE)
+    axes = builder.input(nnburst.OperandType.TENSOR_INT32, (2,))
+    y = builder.output(F32, SHAPE)
+    builder.operation(OperationType.TRANSPOSE, [x, axes], [y])
+    return builder.build()
+
+
+def adding() -> nnburst.Model:
+    builder = ModelBuilder()
+    a, b = (builder.input(F32, SHAPE) for _ in range(2))
+    y = builder.output(F32, SHAPE)
+    builder.operation(OperationType.ADD, [a, b, builder.scalar(0)], [y])
+    return builder.build()
+
+
+def burst(prepared: PreparedModel, use: Callable[[Any], object]) -> object:
+    with prepared.open_burst() as opened:
+        return use(opened)
+
+
+def plan(use: Callable[[Any], object], model: nnburst.Model) -> object:
+    with nnburst.compile(model, ["nnapi-reference"]) as compiled:
+        return use(compiled)
+
+
+def plan_burst(use: Callable[[Any], object], model: nnburst.Model) -> object:
+    def opened(compiled: Any) -> object:
+        with compiled.open_burst() as found:
+            return use(found)
+
+    return plan(opened, model)
+
+
+ROADS: dict[str, Road] = {
+    "execute": lambda p, i, o: p.execute(i, o),
+    "execute_async": lambda p, i, o: p.execute_async(i, o),
+    "execute_fenced": lambda p, i, o: execute_fenced(p, i, o),
+    "reusable execution": lambda p, i, o: create_reusable_execution(p, i, o),
+    "burst": lambda p, i, o: burst(p, lambda b: b.execute(i, o)),
+    "bind": lambda p, i, o: burst(p, lambda b: b.bind(i, o)),
+    "plan": lambda p, i, o: plan(lambda c: c.execute(i, o), p.model),
+    "burst of a plan": lambda p, i, o: plan_burst(lambda b: b.execute(i, o), p.model),
+    "bind of a plan": lambda p, i, o: plan_burst(lambda b: b.bind(i, o).run(), p.model),
+}
+
+
+@pytest.fixture(scope="module")
+def adder(device: Device) -> Iterator[PreparedModel]:
+    with device.prepare(adding()) as prepared:
+        yield prepared
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_input_that_no_operation_can_do_without_is_refused(adder: PreparedModel, road: str) -> None:
+    x = nnburst.Memory(64).array(np.float32, SHAPE, 0)
+    with pytest.raises(InvalidArgument, match=r"inputs\[1\] is None"):
+        ROADS[road](adder, [x, None], None)
+
+
+def test_input_of_an_operation_that_can_do_without_may_be_none(device: Device) -> None:
+    with device.prepare(transposing()) as prepared, prepared.open_burst() as opened:
+        for _ in range(3):
+            assert np.array_equal(prepared.execute([X, None]).outputs[0], X.T)
+            assert np.array_equal(opened.execute([X, None]).outputs[0], X.T)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 32])
+@pytest.mark.parametrize("road", ROADS)
+def test_output_in_a_pool_that_lies_on_an_input_is_refused(
+    adder: PreparedModel, road: str, offset: int
+) -> None:
+    pool = nnburst.Memory(256)
+    a, b = (pool.array(np.float32, SHAPE, at) for at in (0, 128))
+    y = pool.array(np.float32, SHAPE, offset)
+    with pytest.raises(InvalidArgument, match=r"overlaps"):
+        ROADS[road](adder, [a, b], [y])
+    ROADS[road](adder, [a, a], [pool.array(np.float32, SHAPE, 36)])
+
+
+def test_private_output_may_be_an_input(adder: PreparedModel) -> None:
+    x = X.copy()
+    with adder.open_burst() as opened:
+        opened.execute([x, X], outputs=[x])
+    assert np.array_equal(x, X + X)
+    adder.execute([x, X], outputs=[x])
+    assert np.array_equal(x, X + X + X)
