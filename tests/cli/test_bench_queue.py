@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nnburst.bench.queues import PairPeer
 from nnburst.cli import bench_queue, main
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -26,3 +27,10 @@ def test_parts_are_measured_and_written(
     assert [each["readers"] for each in figures["readers"]] == [2]
     assert "cases" not in figures
     assert "written a second" in capsys.readouterr().out
+
+
+def test_peer_that_waits_for_messages_is_ended_with_the_benchmark() -> None:
+    peer = PairPeer(max(os.sched_getaffinity(0)))
+    peer.begin("queue_bound", 10)
+    peer.close()
+    assert peer._process.exitcode is not None

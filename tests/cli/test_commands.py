@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -119,3 +120,29 @@ def test_command_without_stdout_runs(
     )
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["probe", "--count", "7"]) == 7
+
+
+def _all_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for nested in action.choices.values():
+                yield from _all_parsers(nested)
+
+
+def test_help_of_every_command_fits_into_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    pages = {parser.prog: parser.format_help() for parser in _all_parsers(nnburst.cli.parser())}
+    assert len(pages) > 30
+    assert {
+        prog: [line for line in text.splitlines() if len(line) > 80] for prog, text in pages.items()
+    } == {prog: [] for prog in pages}
+
+
+def test_trace_without_a_file_names_its_three_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "file.json"]) == 1
+    error = capsys.readouterr().err
+    assert "report FILE" in error
+    assert "\\n" not in error

@@ -335,8 +335,10 @@ class PairPeer(Closing):
             raise ConnectionError("the benchmark's peer has ended")
 
     def close(self) -> None:
-        """End the other program."""
+        """End the other program, which after an interruption may wait for messages that will not come."""
         self._socket.close()
+        self._process.join(1)
+        self._process.terminate()
         self._process.join(10)
 
 

@@ -251,7 +251,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--suite",
         default="all",
         choices=(*SUITES, PARTITIONING, "all"),
-        help="vectors: only this kind (default: all)",
+        metavar="SUITE",
+        help=f"vectors: only this kind, of {', '.join((*SUITES, PARTITIONING))} (default: all)",
     )
     parser.add_argument(
         "--filter", type=pattern, default="", metavar="REGEX", help="only tests whose names match"

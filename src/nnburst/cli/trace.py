@@ -195,9 +195,9 @@ def run_view(words: Sequence[str]) -> int:
 #: The kernel's file for marks, used if tracefs is mounted and this user may write to the file.
 _MARKER: Final = Path("/sys/kernel/tracing/trace_marker")
 _USAGE = """\
-nnburst trace -o FILE -- COMMAND ...   records COMMAND and all drivers that it starts
-nnburst trace report FILE              reports where the time went (more by --help)
-nnburst trace view FILE                shows it in a browser, from this machine alone"""
+nnburst trace -o FILE -- COMMAND ...  records COMMAND and its drivers
+nnburst trace report FILE             reports where the time went (see --help)
+nnburst trace view FILE               shows it in a browser of this machine"""
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -241,7 +241,10 @@ def run(args: argparse.Namespace) -> int:
         return run_view(words[1:])
     command = words[1:] if words[:1] == ["--"] else words
     if not command or args.output is None:
-        raise InvalidArgument(f"trace: a file and a command are needed\n{_USAGE}")
+        raise InvalidArgument(
+            "trace: a file and a command are needed, as in `nnburst trace -o FILE -- COMMAND`;"
+            " or `report FILE`, or `view FILE`"
+        )
     return record(command, args.output, args.marker)
 
 
