@@ -145,7 +145,7 @@ def found_out() -> bytes:
 def test_an_output_has_the_extents_that_a_run_finds_out() -> None:
     imported = nnburst.load(found_out())
     with connect_to("litert") as device, device.prepare(imported) as prepared:
-        for given in ([0, 1, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0], [1] * 6):
+        for given in ([0, 1, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0], [0] * 6, [1] * 6):
             x = np.array(given, np.uint8)
             [found] = prepared.execute([x]).outputs
             assert found.tolist() == np.argwhere(x).tolist()

@@ -296,9 +296,19 @@ class GraphInterpreter:
                     # TRUST: copied here; the engine reads its own copy alone
                     self._interpreter.set_tensor(index, _values(tensor, memory).reshape(shape))
                 self._interpreter.invoke()
-                return [self._interpreter.get_tensor(index) for index, _ in self._outputs]
+                return [self._copy_of(index) for index, _ in self._outputs]
             except (RuntimeError, ValueError, MemoryError) as error:
                 return str(error) or type(error).__name__
+
+    def _copy_of(self, index: int) -> Array:
+        """A copy of an output. The engine has none of a tensor without elements."""
+        try:
+            return np.asarray(self._interpreter.get_tensor(index))
+        except ValueError:
+            for details in self._interpreter.get_output_details():
+                if details["index"] == index and 0 in details["shape"]:
+                    return np.zeros(details["shape"], details["dtype"])
+            raise
 
     def _resize(self, extents: tuple[tuple[int, ...], ...]) -> None:
         self._extents = None
