@@ -409,6 +409,26 @@ def test_loop_that_is_given_up_leaves_the_burst_usable(still: Device, wide: Burs
     assert first.run().outputs[0].tolist() == [0, 0]
 
 
+def test_task_of_a_closed_loop_keeps_no_other_loop_from_waiting(still: Device, wide: Burst) -> None:
+    first, second = numbered_requests(wide, 2)
+    loop = asyncio.new_event_loop()
+
+    async def main() -> list[float]:
+        with standing_still(still):
+            running = await started(second.run_async())
+        return (await running).outputs[0].tolist()  # type: ignore[attr-defined, no-any-return]
+
+    with standing_still(still):
+        task = loop.create_task(first.run_async())
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        loop.close()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    assert asyncio.run(main()) == [1, 1]
+    task.get_coro().close()  # type: ignore[union-attr]
+    assert asyncio.run(main()) == [1, 1]
+
+
 def test_other_tasks_get_their_turn_beside_results_that_come_at_once(burst: Burst) -> None:
     (bound,) = numbered_requests(burst, 1)
     turns = 0

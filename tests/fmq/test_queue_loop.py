@@ -240,6 +240,28 @@ def test_cancelled_wait_takes_nothing_and_the_next_one_goes_on(
     assert asyncio.run(cancel()).tolist() == [3]
 
 
+def test_task_of_a_closed_loop_keeps_no_other_loop_from_waiting(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+    loop = asyncio.new_event_loop()
+    kept = loop.create_task(reader.read_async(1, timeout=20))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    kept._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def read() -> Any:
+        task = asyncio.ensure_future(reader.read_async(1, timeout=20))
+        await asyncio.sleep(0)
+        writer.write(np.array([3], ELEMENT))
+        return await task
+
+    assert asyncio.run(read()).tolist() == [3]
+    kept.get_coro().close()  # type: ignore[union-attr]
+    assert asyncio.run(read()).tolist() == [3]
+
+
 def test_second_task_is_refused_while_one_waits(
     elements: tuple[MessageQueue, MessageQueue],
 ) -> None:

@@ -20,6 +20,8 @@ from nnburst.hal.errors import BadState, Closed, InvalidArgument, ResourceExhaus
 from nnburst.hal.utils import Closing, as_float, is_number
 
 if TYPE_CHECKING:
+    import asyncio  # a program with an event loop has imported it; others need not
+
     import numpy.typing as npt
 
     from nnburst._native import QueueEnd
@@ -41,12 +43,12 @@ class LoopWait:
     network or process namespace, where neither bytes nor pidfds work.
     """
 
-    __slots__ = ("_capacity", "_end", "_turn_due_ns", "_waits")
+    __slots__ = ("_capacity", "_end", "_loop", "_turn_due_ns")
 
     def __init__(self, end: QueueEnd, capacity: int) -> None:
         self._end, self._capacity = end, capacity
         self._turn_due_ns = 0
-        self._waits = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the task that waits
 
     async def until(self, attempt: Callable[[], Any], count: int, timeout: float) -> Any:  # noqa: ANN401, ASYNC109
         """Return the first result of `attempt` that is neither None nor False, or the last one in time.
@@ -73,13 +75,18 @@ class LoopWait:
         if not _is_not_now(found) or not timeout or count > self._capacity:
             self._turn_due_ns = self._turn_due_ns or now + _TURN_NS
             return found
-        if self._waits:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and not self._loop.is_closed():
             raise BadState("another task is waiting with this end of the queue")
-        self._waits = True
+        self._loop = loop
         try:
             return await self._wait(attempt, count, min(as_float(timeout), LONGEST))
         finally:
-            self._waits, self._turn_due_ns = False, 0
+            self._turn_due_ns = 0
+            if self._loop is loop:  # else it was closed, and a task of another loop waits
+                self._loop = None
 
     async def _take_turn(self) -> None:
         import asyncio
@@ -104,8 +111,11 @@ class LoopWait:
                 if not _is_not_now(found) or loop.time() >= deadline:
                     return found
                 if armed:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(woken.wait(), min(deadline - loop.time(), _LOOK))
+                    look = loop.call_later(min(deadline - loop.time(), _LOOK), woken.set)
+                    try:
+                        await woken.wait()
+                    finally:
+                        look.cancel()
                 else:
                     await asyncio.sleep(0)
 

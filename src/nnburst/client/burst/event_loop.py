@@ -175,6 +175,9 @@ class ResultWaiter:
             self._core.raise_failed("the burst has ended: the driver has closed its socket")
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting and self._loop is not None and self._loop.is_closed():
+            self._waiting.clear()  # its tasks wait for ever
+            self._unwatch()
         if self._waiting and self._loop is not loop:
             raise BurstBusy("another event loop is using this burst: one thread at a time")
         if not self._waiting:
