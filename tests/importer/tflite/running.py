@@ -82,6 +82,11 @@ class Peer:
         self._inputs = [i["index"] for i in self._interpreter.get_input_details()]
         self._outputs = [o["index"] for o in self._interpreter.get_output_details()]
 
+    @property
+    def output_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes that the engine computes, whatever the file declares."""
+        return [tuple(self._interpreter.get_tensor(index).shape) for index in self._outputs]
+
     def run(self, values: Sequence[Array]) -> list[Array]:
         for index, value in zip(self._inputs, values, strict=True):
             shape = self._interpreter.get_tensor(index).shape
