@@ -79,6 +79,7 @@ uint32_t nnb_end_peer(const struct nnb_end *end) {
 }
 
 static inline void notify(struct nnb_end *end, uint32_t bits);
+static void call_loop(struct nnb_end *end);
 
 /* Takes this end's word, even from a process that has gone, if the queue allows it. */
 static int take_end(struct nnb_end *end) {
@@ -103,6 +104,7 @@ static int take_end(struct nnb_end *end) {
     if (end->holder != NULL) {
         /* SYNC POINT G: publishes only the number. */
         nnb_store_release_u32(&end->mine->pid, (uint32_t)getpid());
+        call_loop(end); /* so that a loop that waits for the first element watches this process, too */
         return NNB_RING_OK;
     }
     if (failed != EBUSY) {

@@ -207,7 +207,7 @@ def test_file_that_gets_the_number_of_a_closed_queue_is_watched_by_its_own_reade
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(reader.read_async(1, timeout=20))
         await asyncio.sleep(0)
-        number = reader.fileno()
+        number = reader._opened(writes=False).watch()
         mine, other = socket.socketpair()
         with mine, other:
             mine.setblocking(False)
@@ -328,6 +328,36 @@ def test_close_of_the_writer_makes_the_descriptor_readable(
         assert len(selector.select(20)) == 1
         with pytest.raises(Closed):
             reader.receive()
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_death_of_the_writers_process_makes_the_descriptor_readable(written: int) -> None:
+    program = f"""
+writes = queue._opened(writes=True)
+for number in range({written}):
+    queue.write(np.full(1, 7, "<u4"))
+print(flush=True)
+input()
+"""
+    with (
+        MessageQueue.create(ELEMENT, 4, reopen=True) as queue,
+        selectors.DefaultSelector() as selector,
+    ):
+        selector.register(queue, selectors.EVENT_READ)
+        for _ in range(2):
+            with start(queue, program) as peer:
+                assert peer.stdout is not None
+                peer.stdout.readline()
+                assert len(selector.select(20)) == 1
+                for _ in range(written):
+                    assert queue.read(1) is not None
+                assert queue.read(1) is None
+                assert selector.select(0) == []
+                peer.kill()
+                assert len(selector.select(20)) == 1
+                peer.wait(20)
+            with pytest.raises(DeadObject):
+                queue.read(1)
 
 
 def test_queues_without_words_of_their_ends_have_no_event_loop() -> None:

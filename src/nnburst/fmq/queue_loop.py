@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -152,6 +154,37 @@ def _watch(loop: Any, stack: contextlib.ExitStack, fd: int, woken: Any) -> None:
     stack.callback(loop.remove_reader, fd)
 
 
+class Readable:
+    """A descriptor that is readable by a byte of the other end, or after the end of its process."""
+
+    def __init__(self, end: QueueEnd) -> None:
+        """Watch the socket of an end, and the process at the other end."""
+        self._end = end
+        self._peer, self._process = 0, contextlib.ExitStack()
+        try:
+            self._epoll = select.epoll()
+            self._epoll.register(end.watch(), select.EPOLLIN)
+        except OSError as error:
+            raise ResourceExhausted(f"cannot watch the queue: {error.strerror}") from error
+        self.fileno: Final = self._epoll.fileno
+        self.close: Final = weakref.finalize(self, _close_all, self._epoll, self._process)
+
+    def arm(self, count: int) -> bool:
+        """Do `QueueEnd.arm`, and watch another process if the other end has changed."""
+        peer = self._end.peer()
+        if peer != self._peer:
+            self._peer = peer
+            self._process.close()  # a closed descriptor is watched no longer
+            if peer and (process := _process(self._process, peer)) is not None:
+                self._epoll.register(process, select.EPOLLIN)
+        return self._end.arm(count)
+
+
+def _close_all(epoll: select.epoll, process: contextlib.ExitStack) -> None:
+    epoll.close()
+    process.close()
+
+
 class InEventLoops(Closing):
     """The methods of a message queue for event loops, over its two ends."""
 
@@ -159,6 +192,7 @@ class InEventLoops(Closing):
     dtype: np.dtype[Any]
     _open: bool
     _ends: dict[bool, QueueEnd]
+    _watched: Readable
 
     async def write_async(
         self,
@@ -244,8 +278,8 @@ class InEventLoops(Closing):
         """A descriptor for `selectors` that is readable while there may be something to read.
 
         From this call on, the first write after a `read`, `read_into` or `receive` that found too little
-        makes the descriptor readable: so read until nothing is left, then select. The queue owns the
-        descriptor; do not read from it or close it.
+        makes the descriptor readable, and so does the end of the writer's process: so read until nothing is
+        left, then select. The queue owns the descriptor; do not read from it or close it.
 
         Raises:
             InvalidArgument: the queue has no event flag, or was made without `ends`.
@@ -253,32 +287,31 @@ class InEventLoops(Closing):
             BadState, Closed: as for `read`.
         """
         end = self._opened(writes=False)
-        fd = end.watch()
+        end.watch()  # refuses a queue that was closed
         if "_watched" not in vars(self):
-            self._watched = True
+            arm = (watched := Readable(end)).arm
+            self._watched = watched
             read, read_into, receive = self.read, self.read_into, self.receive
 
             def read_or_arm(count: int, timeout: float = 0.0) -> Elements | None:
-                while (found := read(count, timeout)) is None and not end.arm(count):
+                while (found := read(count, timeout)) is None and not arm(count):
                     pass
                 return found
 
             def read_into_or_arm(array: Elements, timeout: float = 0.0) -> bool:
-                while not (done := read_into(array, timeout)) and not end.arm(
-                    self._count_of(array)
-                ):
+                while not (done := read_into(array, timeout)) and not arm(self._count_of(array)):
                     pass
                 return done
 
             def receive_or_arm(timeout: float = 0.0) -> bytes | None:
-                while (found := receive(timeout)) is None and not end.arm(1):
+                while (found := receive(timeout)) is None and not arm(1):
                     pass
                 return found
 
             vars(self).update(read=read_or_arm, read_into=read_into_or_arm, receive=receive_or_arm)
-            if not end.arm(1):
+            if not arm(1):
                 end.wake_self()
-        return fd
+        return self._watched.fileno()
 
     def _loop_wait(self, *, writes: bool) -> LoopWait:
         waits: dict[bool, LoopWait] = vars(self).setdefault("_loop_waits", {})
