@@ -31,6 +31,7 @@ from nnburst.client.session.process import DriverProcess
 from nnburst.client.session.recovery import Recovery, check_same
 from nnburst.client.staging import CarriesPools, unpacked
 from nnburst.control.channel import Fds
+from nnburst.control.connection import RemoteObject
 from nnburst.control.messages import (
     Allocate,
     Allocated,
@@ -94,8 +95,9 @@ def allocate_buffer(
         read,
         written,
     )
-    allocated, _ = session.connection.call(message, Allocated, timeout=seconds)
-    return Buffer(session, allocated, operand)
+    remote = RemoteObject(session.connection)
+    allocated, _ = session.connection.call(message, Allocated, timeout=seconds, remote=remote)
+    return Buffer(session, allocated.token, remote, operand)
 
 
 def _check_uses(kind: str, uses: Sequence[Use]) -> None:

@@ -38,6 +38,7 @@ from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.control.channel import Fds
+from nnburst.control.connection import RemoteObject
 from nnburst.control.fences import FenceStatus
 from nnburst.control.messages import (
     CreateReusableExecution,
@@ -92,10 +93,8 @@ class ReusableExecution(Closing):
         message = CreateReusableExecution(
             prepared.handle, self._placed.request, measure, hints=hints
         )
-        opened, _ = self._placed.call(message, Opened, timeout)
-        self._handle = opened.handle
-        self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
-        self._finalizer.atexit = False
+        self._remote = RemoteObject(self._connection)
+        self._placed.call(message, Opened, timeout, remote=self._remote)
 
     def run(self, timeout: float = 30.0) -> ExecutionResult:
         """Execute once and wait for the result.
@@ -121,7 +120,7 @@ class ReusableExecution(Closing):
                 self._staged.stage(self._inputs)
             else:
                 self._placed.stage()
-            message = ExecuteReusable(self._handle, boottime_deadline_ns(seconds))
+            message = ExecuteReusable(self._remote.number, boottime_deadline_ns(seconds))
             try:
                 executed, _ = self._connection.call(message, Executed, timeout=seconds)
             except NnburstError as error:
@@ -165,18 +164,21 @@ class ReusableExecution(Closing):
         def execute_fenced() -> FencedExecution:
             self._placed.stage()
             message = ExecuteReusableFenced(
-                self._handle, len(fences), boottime_deadline_ns(seconds), duration_ns
+                self._remote.number, len(fences), boottime_deadline_ns(seconds), duration_ns
             )
             with Fds.duplicates(fences) as fds:
-                answer = self._connection.call(message, Fenced, list(fds), timeout=seconds)
-            fenced = FencedExecution(self._session, self._placed, answer)
+                remote = RemoteObject(self._connection)
+                answer = self._connection.call(
+                    message, Fenced, list(fds), timeout=seconds, remote=remote
+                )
+            fenced = FencedExecution(self._session, self._placed, answer, remote)
             self._fenced = SyncFence(fenced.fence.duplicate()), weakref.ref(fenced)
             return fenced
 
         return self._alone(execute_fenced)
 
     def _alone(self, work: Callable[[], T]) -> T:
-        if not self._finalizer.alive:
+        if not self._remote.is_open:
             raise Closed("the reusable execution is closed")
         self._session.check_open()  # a forked child has not mapped the memory
         me = next(entries)
@@ -202,12 +204,10 @@ class ReusableExecution(Closing):
 
     def close(self) -> None:
         """Release the request in the driver; a run under way finishes. Twice is fine, as is a dead driver."""
-        if self._finalizer.detach() is None:
-            return
-        self._connection.release(self._handle)
+        self._remote.release()
 
     def __repr__(self) -> str:
-        state = "open" if self._finalizer.alive else "closed"
+        state = "open" if self._remote.is_open else "closed"
         return f"<nnburst.hal.ReusableExecution: {state}>"
 
 

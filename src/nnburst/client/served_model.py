@@ -12,6 +12,7 @@ from nnburst.client.execution.prepared import Prepared
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Fds
+from nnburst.control.connection import RemoteObject
 from nnburst.control.messages import (
     GetServedModels,
     OpenedServedModel,
@@ -113,10 +114,11 @@ def served_models(session: Session, timeout: float) -> list[ServedName]:
 def open_served_model(session: Session, name: str, version: int, timeout: float) -> ServedModel:
     """Open a network of a service; see `Device.model`."""
     message = OpenServedModel(name, version)
-    opened, fds = session.connection.call(message, OpenedServedModel, timeout=timeout)
+    remote = RemoteObject(session.connection)
+    opened, fds = session.connection.call(
+        message, OpenedServedModel, timeout=timeout, remote=remote
+    )
     with fds:
-        try:
-            return ServedModel(session, opened, fds)
-        except BaseException:
-            session.connection.release_later(opened.handle)
-            raise
+        model = ServedModel(session, opened, fds)
+    remote.is_open = False  # it is the model's
+    return model

@@ -150,30 +150,40 @@ class RemoteObject:
     `Connection.call` fills it, so that a signal handler that raises behind the answer leaves no object.
 
     Attributes:
-        number: the peer's number for the object; 0 before the answer and after the release.
+        number: the peer's number for the object; 0 before the answer.
+        is_open: whether the object is there, and not released.
     """
 
-    __slots__ = ("_connection", "number")
+    __slots__ = ("_connection", "is_open", "number")
 
     def __init__(self, connection: Connection) -> None:
         """Own nothing yet; the object will be one of the peer of `connection`."""
         self.number = 0
+        self.is_open = False
         self._connection = connection
 
     def release(self) -> None:
         """Release the object, and wait for that; see `Connection.release`. Twice is fine."""
-        if self.number:
-            self._connection.release(self.number)
-            self.number = 0
+        self._release_by(self._connection.release)
+
+    def post_release(self) -> None:
+        """Release the object now, without waiting for that. Twice is fine."""
+        self._release_by(lambda number: self._connection.post(Release(number)))
 
     def release_later(self) -> None:
         """Release the object just before the next call; see `Connection.release_later`. Twice is fine."""
-        if self.number:
-            self._connection.release_later(self.number)  # if interrupted, it is done twice: no harm
-            self.number = 0
+        self._release_by(self._connection.release_later)
+
+    def _release_by(self, release: Callable[[int], None]) -> None:
+        if self.is_open:
+            release(self.number)
+            self.is_open = (
+                False  # only now: a second release does no harm, and an interruption loses none
+            )
 
     def __del__(self) -> None:
-        self.release_later()
+        if self.is_open:
+            self._connection.release_later(self.number)
 
 
 # -- connection ------------------------------------------------------------------------------------
@@ -416,7 +426,8 @@ class Connection:
             self._register(call, pending)
             answer = self._exchange(call, pending, message, fds, deadline)
             if remote is not None and answer is not None:
-                remote.number = getattr(answer.reply.result, "handle", 0)
+                number = getattr(answer.reply.result, "handle", 0)
+                remote.number, remote.is_open = number, number > 0
         except _NotSent as error:
             self._pending.pop(call, None)  # no answer will come
             if error.__cause__ is not None:

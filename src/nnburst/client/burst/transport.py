@@ -15,8 +15,8 @@ import msgspec
 from nnburst._native import lib
 from nnburst.client.execution.prepared import Prepared
 from nnburst.client.session.upcalls import BurstCallback
-from nnburst.control.connection import Connection
-from nnburst.control.messages import FreeMemory, Message, Nothing, OpenBurst, Opened, Release
+from nnburst.control.connection import Connection, RemoteObject
+from nnburst.control.messages import FreeMemory, Message, Nothing, OpenBurst, Opened
 from nnburst.fmq.cores import allowed_cores
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.hal.enums import ExecutionPreference
@@ -153,6 +153,7 @@ class BurstChannels:
         # Refuse a released model and a closed device first, while there is nothing to release yet.
         handle = prepared.handle
         self._connection = prepared.session.connection
+        self._remote = RemoteObject(self._connection)
         self._upcalls = prepared.session.upcalls
         with ExitStack() as undo:
             self.requests = undo.enter_context(
@@ -189,7 +190,9 @@ class BurstChannels:
             self.wakeup_socket.their_fd,
         ]
         with trace(Layer.IPC, Phase.COMPILATION, "configureExecutionBurst"):
-            opened, _ = self._connection.call(message, Opened, fds, timeout=_TIMEOUT)
+            opened, _ = self._connection.call(
+                message, Opened, fds, timeout=_TIMEOUT, remote=self._remote
+            )
         return opened
 
     def call(self, message: Message) -> None:
@@ -202,13 +205,13 @@ class BurstChannels:
 
     def abandon(self) -> None:
         """Like `close`, without waiting for the driver."""
-        self._connection.post(Release(self.handle))
+        self._remote.post_release()
         self._release()
 
     def close(self) -> None:
         """Release the burst in the driver and here; fine with a dead driver."""
         try:
-            self._connection.release(self.handle)
+            self._remote.release()
         finally:
             self._release()
 

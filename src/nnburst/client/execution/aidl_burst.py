@@ -27,7 +27,7 @@ from nnburst.client.memory import Memory
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.compat.timing import ExecutionTiming, to_hal
 from nnburst.control.channel import Fds
-from nnburst.control.connection import Connection
+from nnburst.control.connection import Connection, RemoteObject
 from nnburst.control.messages import (
     BurstExecute,
     Executed,
@@ -151,14 +151,12 @@ class AidlBurst(Closing):
         """
         self._prepared = prepared
         self._connection = prepared.session.connection
+        self._remote = RemoteObject(self._connection)
         opened, _ = self._connection.call(
-            OpenAidlBurst(prepared.handle), Opened, timeout=_CALL_TIMEOUT
+            OpenAidlBurst(prepared.handle), Opened, timeout=_CALL_TIMEOUT, remote=self._remote
         )
-        self._handle = opened.handle
         self._identities = _Identities(self._connection, opened.handle)
         self._under_way = Gate("the burst has an execution in flight: one at a time")
-        self._finalizer = weakref.finalize(self, self._connection.release_later, opened.handle)
-        self._finalizer.atexit = False
 
     def execute(
         self,
@@ -205,7 +203,7 @@ class AidlBurst(Closing):
         left = time_left(deadline)
         request, identifiers, unknown = self._identified(placed)
         message = BurstExecute(
-            self._handle,
+            self._remote.number,
             request,
             measure,
             boottime_deadline_ns(left),
@@ -252,20 +250,18 @@ class AidlBurst(Closing):
         found = self._identities.release(memory)
         if found is None:
             return
-        message = ReleaseMemoryResource(self._handle, found)
+        message = ReleaseMemoryResource(self._remote.number, found)
         self._connection.call(message, Nothing, timeout=_CALL_TIMEOUT)
 
     def _check_open(self) -> None:
-        if not self._finalizer.alive:
+        if not self._remote.is_open:
             raise Closed("the burst is closed")
 
     def close(self) -> None:
         """End the burst; twice is fine, and so is a dead driver."""
-        if self._finalizer.detach() is None:
-            return
         self._identities.close()
-        self._connection.release(self._handle)
+        self._remote.release()
 
     def __repr__(self) -> str:
-        state = "open" if self._finalizer.alive else "closed"
+        state = "open" if self._remote.is_open else "closed"
         return f"<nnburst.hal.AidlBurst on {self._prepared.session.name}: {state}>"

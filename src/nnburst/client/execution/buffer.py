@@ -11,9 +11,6 @@ a request over the socket.
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import weakref
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -23,7 +20,8 @@ from nnburst.client.arguments import Array, Parameter, check_timeout, settle_tru
 from nnburst.client.memory import Memory, find_memory
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Fds
-from nnburst.control.messages import Allocated, CopyFrom, CopyTo, Nothing
+from nnburst.control.connection import RemoteObject
+from nnburst.control.messages import CopyFrom, CopyTo, Nothing
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import (
     Closed,
@@ -42,19 +40,19 @@ class Buffer(Closing):
     afterwards, as for any memory.
     """
 
-    def __init__(self, session: Session, allocated: Allocated, operand: Operand) -> None:
+    def __init__(
+        self, session: Session, token: int, remote: RemoteObject, operand: Operand
+    ) -> None:
         """Use `Device.allocate_buffer`."""
         self._session = session
         kind = OperandType(operand.type)
         self._parameter: Final = Parameter(
             "array", kind, array_dtype(kind), operand.dimensions, kind in SCALARS
         )
-        self._token: Final = allocated.token
-        self._handle: Final = allocated.handle
+        self._token: Final = token
+        self._remote: Final = remote
         self._closed = False
-        self._lock = threading.Lock()
         self._dimensions = operand.dimensions
-        self._finalizer = weakref.finalize(self, session.connection.release_later, allocated.handle)
 
     def _check_session(self, session: Session, name: str) -> None:
         """Refuse a buffer of another device: drivers share no buffers.
@@ -86,7 +84,7 @@ class Buffer(Closing):
         """
         if self._closed:
             raise Closed("the buffer is closed")
-        return self._handle
+        return self._remote.number
 
     def _input_extents(self, parameter: Parameter) -> tuple[int, ...]:
         """The dimensions that a request states for an input that is this buffer.
@@ -104,8 +102,7 @@ class Buffer(Closing):
 
     def _holds(self, dimensions: tuple[int, ...] | None) -> None:
         """Note the dimensions that an execution has written; None if the execution has failed."""
-        with self._lock:
-            self._dimensions = self._parameter.dimensions if dimensions is None else dimensions
+        self._dimensions = self._parameter.dimensions if dimensions is None else dimensions
 
     def copy_from(self, array: Array, *, timeout: float = 30.0) -> None:
         """Fill the buffer (NNAPI: IBuffer::copyFrom). If that fails, the buffer is empty.
@@ -123,8 +120,7 @@ class Buffer(Closing):
         handle = self._open_handle
         source = self._parameter.check_input(array)
         dimensions = self._parameter.extents(source)
-        with self._lock:
-            self._dimensions = self._parameter.dimensions
+        self._dimensions = self._parameter.dimensions
         with _Shared(self._session, source) as shared:
             shared.fill()
             message = CopyFrom(handle, source.nbytes, dimensions)
@@ -176,13 +172,8 @@ class Buffer(Closing):
 
     def close(self) -> None:
         """Release the buffer; executions under way finish first. Twice is fine, and so is a dead driver."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._finalizer.detach()
-        with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
-            self._session.connection.release(self._handle)
+        self._closed = True
+        self._remote.release()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -251,4 +242,4 @@ def token_of(buffer: Buffer) -> int:
 
 def handle_of(buffer: Buffer) -> int:
     """The number by which messages name a buffer to its driver."""
-    return buffer._handle
+    return buffer._remote.number

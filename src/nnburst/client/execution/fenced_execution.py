@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 
 import msgspec
@@ -23,8 +22,9 @@ from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.session.handshake import Session
 from nnburst.compat.timing import ExecutionTiming
 from nnburst.control.channel import Fds
+from nnburst.control.connection import RemoteObject
 from nnburst.control.fences import FenceStatus
-from nnburst.control.messages import Executed, ExecuteFenced, Fenced, GetExecutionInfo, Release
+from nnburst.control.messages import Executed, ExecuteFenced, Fenced, GetExecutionInfo
 from nnburst.control.messages import ExecutionInfo as InfoMessage
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
@@ -69,6 +69,7 @@ class FencedExecution(Closing):
         session: Session,
         placed: SocketRequest,
         answered: tuple[Fenced, Fds],
+        remote: RemoteObject,
     ) -> None:
         """Own the descriptors of the driver's answer.
 
@@ -76,11 +77,12 @@ class FencedExecution(Closing):
             session: the session of the driver.
             placed: the request; released when the driver no longer uses its memory.
             answered: the driver's answer.
+            remote: the execution in the driver.
         """
         answer, fds = answered
         self._session = session
         self._connection = session.connection
-        self._handle = answer.handle
+        self._remote = remote
         self._placed = placed
         self._lock = threading.Lock()
         self._info: ExecutionInfo | None = None
@@ -89,13 +91,10 @@ class FencedExecution(Closing):
             with fds:
                 self.fence = _signalled() if answer.is_done else SyncFence(fds.take(0))
         except InvalidArgument as error:
-            self._connection.post(Release(self._handle))
             raise GeneralFailure(f"the driver answered with {error}") from error
         # When the driver dies, the fence fails at once: the kernel closes a driver's descriptors only after
         # it has freed all its memory.
         self._connection.on_end_weakly(self.fence._fail)
-        self._finalizer = weakref.finalize(self, self._connection.release_later, self._handle)
-        self._finalizer.atexit = False
 
     def done(self) -> bool:
         """Whether `result` returns, or raises, at once."""
@@ -119,10 +118,10 @@ class FencedExecution(Closing):
         """
         self._session.check_process()
         if self._info is None:
-            if not self._finalizer.alive:
+            if not self._remote.is_open:
                 raise Closed("the fenced execution is closed")
             seconds = check_timeout(timeout)
-            message = GetExecutionInfo(self._handle)
+            message = GetExecutionInfo(self._remote.number)
             found, _ = self._connection.call(message, InfoMessage, timeout=seconds)
             self._info = ExecutionInfo(
                 found.status, precise(*found.launched), precise(*found.fenced), found.reason
@@ -144,7 +143,7 @@ class FencedExecution(Closing):
         deadline = time.monotonic() + check_timeout(timeout)
         self._session.check_process()
         if self._result is None:  # without the lock: each thread waits as long as it likes
-            if self._info is None and self._finalizer.alive:
+            if self._info is None and self._remote.is_open:
                 self.fence.wait(timeout)
             info = self.info(wait_left(deadline))
             with self._lock:
@@ -165,12 +164,11 @@ class FencedExecution(Closing):
 
     def close(self) -> None:
         """Close the fence and release the driver's handle; the execution goes on. Twice is fine."""
-        self._finalizer()
+        self._remote.release_later()
         self.fence.close()
 
     def __repr__(self) -> str:
-        alive = self._finalizer.alive
-        state = "closed" if not alive else "done" if self.done() else "under way"
+        state = "closed" if not self._remote.is_open else "done" if self.done() else "under way"
         return f"<nnburst.hal.FencedExecution: {state}>"
 
 
@@ -196,12 +194,13 @@ def execute_fenced(
         wait_for=len(wait_for),
         duration_ns=duration_ns,
     )
+    remote = RemoteObject(prepared.session.connection)
     try:
-        answer = placed.call(message, Fenced, timeout, wait_for)
+        answer = placed.call(message, Fenced, timeout, wait_for, remote)
     except BaseException as error:
         placed.fail(error)
         raise
-    return FencedExecution(prepared.session, placed, answer)
+    return FencedExecution(prepared.session, placed, answer, remote)
 
 
 def check_fences(wait_for: Sequence[SyncFence]) -> list[SyncFence]:
