@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -28,6 +29,17 @@ def interrupted_at(number: int, call: Callable[[], object]) -> bool:
     The places are the starts of nnburst's functions, and after their calls of C. An interruption in a
     callback from C ends there.
     """
+
+    def interrupt() -> None:
+        raise Interruption
+
+    with contextlib.suppress(Interruption):
+        return handled_at(number, call, interrupt)
+    return True
+
+
+def handled_at(number: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
+    """Whether `call` got to the `number`-th place, as above, where `handler` was called."""
     seen = 0
 
     def look(frame: FrameType, event: str, _argument: object) -> None:
@@ -39,13 +51,11 @@ def interrupted_at(number: int, call: Callable[[], object]) -> bool:
             seen += 1
             if seen == number:
                 sys.setprofile(None)
-                raise Interruption
+                handler()
 
     sys.setprofile(look)
     try:
         call()
-    except Interruption:
-        pass
     finally:
         sys.setprofile(None)
     return seen >= number

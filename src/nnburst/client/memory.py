@@ -215,19 +215,25 @@ class _State:
 
     def __init__(self, shared: SharedMemory) -> None:
         self.shared = shared
-        self.lock = threading.Lock()
+        # Reentrant: a signal handler of the program may use the pool while its thread is in here.
+        self.lock = threading.RLock()
         self.closed = False
         self.callbacks: list[Callable[[int], None]] = []
 
     def close(self, number: int) -> None:
         with self.lock:
-            if self.closed:
-                return
             self.closed = True
-            callbacks, self.callbacks = self.callbacks, []
             self.shared.close()
-        for callback in callbacks:
-            callback(number)
+        callbacks, self.callbacks = (
+            self.callbacks,
+            [],
+        )  # without a call: this thread alone calls them
+        try:
+            while callbacks:
+                callbacks[0](number)
+                del callbacks[0]
+        finally:  # the next call goes on with what an interruption has left
+            self.callbacks += callbacks
 
 
 class Memory(Closing):
@@ -413,7 +419,7 @@ class Memory(Closing):
                 ) from error
 
     def _on_close(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(number)` once when the pool is closed or garbage-collected.
+        """Call `callback(number)` once when the pool is closed or collected; again if that is interrupted.
 
         Raises:
             Closed: the pool is closed.

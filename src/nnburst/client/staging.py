@@ -68,7 +68,7 @@ class StagingPools:
     def __init__(self, allocate: Callable[[int], Memory]) -> None:
         """`allocate(size)` makes a pool."""
         self._allocate = allocate
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may execute while its thread is in here
         self._free: list[Memory] = []
         self._closed = False
 

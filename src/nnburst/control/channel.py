@@ -281,7 +281,8 @@ class Channel(Closing):
         """Own `connected` from here on."""
         self._socket = connected
         self._peer_process = -1
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler of the program may send while its thread is in here.
+        self._lock = threading.RLock()
 
     @property
     def peer(self) -> PeerCredentials:

@@ -357,6 +357,7 @@ class Connection:
             raise
         self._name = name
         self._dead = dead or (lambda: DeadObject(f"{name} is gone"))
+        # No call is made while this is held, so that no signal handler runs, which may call, too.
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
@@ -484,9 +485,10 @@ class Connection:
 
     def _broken(self, error: ProtocolError) -> NnburstError:
         """End the connection to a peer that broke the rules; the reader thread ends the other calls."""
+        dead, now = _again(error), time.monotonic_ns()
         with self._lock:
             if not self._ended_ns:
-                self._dead, self._ended_ns = _again(error), time.monotonic_ns()
+                self._dead, self._ended_ns = dead, now
         self._on_end.ended = True
         self._channel.shutdown()
         return self._dead()
@@ -617,8 +619,9 @@ class Connection:
         A caller that gets this error must find the peer dead everywhere, even before the reader thread has
         noticed; the reader thread does the rest.
         """
+        now = time.monotonic_ns()
         with self._lock:
-            self._ended_ns = self._ended_ns or time.monotonic_ns()
+            self._ended_ns = self._ended_ns or now
         self._on_end.ended = True
         self._channel.shutdown()
         return self._dead()
@@ -651,13 +654,14 @@ class Connection:
 
     def _expect_no_more(self, call: int) -> bool:
         """Give up a call; returns whether its answer may still come, to be released then."""
+        newest = max(self._abandoned) if len(self._abandoned) >= _MOST_ABANDONED else 0
         with self._lock:
-            waits = self._pending.pop(call, None) is not None and not self._ended_ns
+            waits = call in self._pending and not self._ended_ns
             if waits:
-                self._abandoned.add(call)
-            if len(self._abandoned) > _MOST_ABANDONED:
-                self._abandoned_once = max(self._abandoned)
-                self._abandoned.clear()
+                del self._pending[call]
+                self._abandoned |= {call}
+            if newest:
+                self._abandoned_once, self._abandoned = newest, {call}
         return waits
 
     def _release_answer(self, answer: ReceivedReply) -> None:

@@ -209,7 +209,7 @@ class TypeRegistry:
 
     def __init__(self) -> None:
         """Start without extensions."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may compile while its thread is in here
         self._extensions: dict[str, tuple[Extension, str]] = {}
         self._disabled: set[str] = set()
         self._prefix_of: dict[str, int] = {}
@@ -252,13 +252,14 @@ class TypeRegistry:
             if name not in self._extensions:
                 why = "was disabled" if name in self._disabled else "no device has it"
                 raise InvalidArgument(f"extension: {name!r} cannot be used: {why}")
-            if name not in self._prefix_of:
+            while name not in self._prefix_of:
                 prefix = len(self._prefix_of) + 1
                 if prefix > _LARGEST_PREFIX:
                     raise ResourceExhausted(
                         f"extension: {name!r} would be number {prefix}, expected at most {_LARGEST_PREFIX}"
                     )
-                self._prefix_of[name], self._name_of[prefix] = prefix, name
+                if prefix not in self._name_of:  # else a signal handler has just taken it
+                    self._prefix_of[name], self._name_of[prefix] = prefix, name
             return self._prefix_of[name]
 
     def code(self, name: str, number: int) -> int:

@@ -79,7 +79,8 @@ class _SharedBurst:
         self._prepared = prepared
         #: Memory for the next order; None while an order runs, or if one was not seen to end.
         self._word: Array | None = None
-        self._ordering = threading.Lock()
+        # Reentrant: a signal handler may open or close a slot while its thread is in here.
+        self._ordering = threading.RLock()
         # Placeholders: an execution that opens or closes a slot reads only its word.
         self._nothing = in_new_pool(
             [(p.dtype, tuple(extent or 1 for extent in p.dimensions) or (1,)) for p in self.inputs]

@@ -48,7 +48,7 @@ class WakeupSocket:
         # If a burst is never closed, the garbage collector closes these descriptors with its channels.
         for end in (self._socket, self._theirs):
             weakref.finalize(self, end.close).atexit = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close it while its thread is in here
         self._closed = False
         self._in_use = False
 

@@ -31,6 +31,7 @@ from nnburst.hal.errors import (
     Closed,
     GeneralFailure,
     InvalidArgument,
+    MissedDeadline,
     error_for,
 )
 from nnburst.hal.extensions import ExtensionAttribute
@@ -84,7 +85,9 @@ class FencedExecution(Closing):
         self._connection = session.connection
         self._remote = remote
         self._placed = placed
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may ask for the result while its thread is in here.
+        self._lock = threading.RLock()
+        self._is_taking = False
         self._info: ExecutionInfo | None = None
         self._result: ExecutionResult | None = None
         try:
@@ -147,8 +150,15 @@ class FencedExecution(Closing):
                 self.fence.wait(timeout)
             info = self.info(wait_left(deadline))
             with self._lock:
+                if self._is_taking:
+                    what = "it interrupts the call that takes the result"
+                    raise MissedDeadline(f"a signal handler cannot wait for the execution: {what}")
                 if self._result is None:
-                    self._result = self._take(info)
+                    self._is_taking = True
+                    try:
+                        self._result = self._take(info)
+                    finally:
+                        self._is_taking = False
         return self._result
 
     def _take(self, info: ExecutionInfo) -> ExecutionResult:

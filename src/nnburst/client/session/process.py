@@ -194,7 +194,8 @@ class Child:
         """Start no process yet."""
         self._spawn: Any = None
         self._code: int | None = None
-        self._reaping: Final = threading.Lock()
+        # Reentrant: a signal handler may close the device while its thread is in here.
+        self._reaping: Final = threading.RLock()
 
     @property
     def pid(self) -> int:

@@ -93,7 +93,8 @@ class EngineDevice:
         self.name: Final = name
         self.executor: Final = executor
         self._level: Final = feature_level
-        self._lock: Final = threading.Lock()
+        # Reentrant: a signal handler may compute while its thread is in here.
+        self._lock: Final = threading.RLock()
         self._started: DriverDevice | None = None
         self._closed = False
         self._facts = _load(name, executor) or self._learn(self.driver)
@@ -110,12 +111,16 @@ class EngineDevice:
             if self._closed:
                 raise Closed(f"device {self.name} is closed")
             if self._started is None:
-                self._started = DriverDevice(
+                started = DriverDevice(
                     lambda: launch(self.executor, name=self.name),
                     name=self.name,
                     feature_level=self._level,
                 )
-                self._learn(self._started)
+                self._started = self._started or started
+                if self._started is started:
+                    self._learn(started)
+                else:  # a signal handler has started one meanwhile
+                    started.close()
             return self._started
 
     @property

@@ -97,7 +97,8 @@ class Manager(RuntimeObject):
     """
 
     _one: ClassVar[Manager | None] = None
-    _one_lock: ClassVar[threading.Lock] = threading.Lock()
+    # Reentrant: a signal handler of the program may compile while its thread is in here.
+    _one_lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(
         self, devices: Sequence[Device] | None = None, *, settings: Settings | None = None
@@ -122,7 +123,7 @@ class Manager(RuntimeObject):
             if settings.cpu_driver
             else CpuDevice(level, inline=settings.cpu_inline)
         )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # likewise
         self._drivers: list[Device] = []
         self._further: dict[str, EngineDevice] = {}
         if devices is None:
@@ -139,9 +140,19 @@ class Manager(RuntimeObject):
             InvalidArgument: the value of an environment variable is not valid.
         """
         with cls._one_lock:
-            if cls._one is None or cls._one.closed or cls._one._process != os.getpid():
-                cls._one = cls()
-            return cls._one
+            if (one := cls._usable_one()) is None:
+                one = cls()
+                if (others := cls._usable_one()) is None:
+                    cls._one = one
+                else:  # a signal handler has made one meanwhile
+                    one.close()
+                    one = others
+            return one
+
+    @classmethod
+    def _usable_one(cls) -> Manager | None:
+        one = cls._one
+        return None if one is None or one.closed or one._process != os.getpid() else one
 
     @property
     def records(self) -> Records:
@@ -202,7 +213,10 @@ class Manager(RuntimeObject):
         except NnburstError as error:
             logger.warning("device %s is left out: %s", name, error)
             return
-        self._take(device)
+        if any(name == known.name for known in self._drivers):
+            device.close()  # a signal handler has added it meanwhile
+        else:
+            self._take(device)
 
     def _take(self, device: Device) -> None:
         if device.name == CPU_NAME or any(device.name == known.name for known in self._drivers):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Final
 
@@ -61,9 +60,10 @@ class Background:
 
     def __init__(self) -> None:
         """Begin without errands."""
-        self._lock: Final = threading.Lock()
-        self._waiting: Final[deque[tuple[Hashable, Errand]]] = deque()
+        #: Errands by key, the one under way first. It is changed in single steps, without a lock: a signal
+        #: handler may begin an errand and wait for it wherever it interrupts a call.
         self._known: Final[dict[Hashable, Errand]] = {}
+        self._turn: Final = threading.Lock()  # only for the threads that serve
         self._serves = False
 
     def begin(self, key: Hashable, what: str, work: Callable[[], None]) -> Errand:
@@ -77,30 +77,20 @@ class Background:
         Raises:
             ResourceExhausted: the process may have no more threads.
         """
-        with self._lock:
-            known = self._known.get(key)
-            if known is not None:
-                return known
-            errand = self._known[key] = Errand(what, work)
-            self._waiting.append((key, errand))
-            if self._serves:
-                return errand
-            try:
-                self._serves = True
-                DaemonThread(self._serve)
-            except BaseException:  # of a signal handler, too: two threads may serve then
-                self._serves = False
-                raise
-            return errand
+        errand = self._known.setdefault(key, Errand(what, work))
+        if not self._serves:
+            DaemonThread(
+                self._serve
+            )  # one too many, if two callers come at once, finds nothing to do
+        return errand
 
     def _serve(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._serves = False
-                    return
-                key, errand = self._waiting.popleft()
-            errand.run()
-            with self._lock:
-                self._known.pop(key, None)
-            errand.settle()
+        with self._turn:
+            while self._known:
+                self._serves = True
+                key, errand = next(iter(self._known.items()))
+                errand.run()
+                del self._known[key]
+                errand.settle()
+                if not self._known:
+                    self._serves = False  # before the last look

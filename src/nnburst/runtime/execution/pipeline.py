@@ -123,7 +123,9 @@ class Pipeline:
         #: The threads of each step; more than one if a signal handler has raised in a start.
         self._threads: Final[list[list[threading.Thread]]] = [[] for _ in bursts.of_parts]
         self._is_served: Final = [False] * len(self._inboxes)
-        self._lock: Final = threading.Lock()
+        # Reentrant: a signal handler may call while its thread is in here; its submission is refused.
+        self._lock: Final = threading.RLock()
+        self._is_admitting = False
         self._entry = 0
         self._under_way: Final[set[PlanInFlight]] = set()
 
@@ -142,8 +144,6 @@ class Pipeline:
         try:
             with self._lock:
                 self._admit(request)
-                if not all(self._is_served):
-                    self._start()
             request.bound.copy_in()
             self._inboxes[0].put(request)
         except BaseException:  # of a signal handler, too: a thread may run it by now
@@ -152,12 +152,24 @@ class Pipeline:
             raise
 
     def _admit(self, request: PlanInFlight) -> None:
+        if self._is_admitting:
+            raise BurstBusy("a signal handler cannot submit: it interrupts a submission")
+        self._is_admitting = True
+        try:
+            self._enter(request)
+            if not all(self._is_served):
+                self._start()
+        finally:
+            self._is_admitting = False
+
+    def _enter(self, request: PlanInFlight) -> None:
         if len(self._under_way) >= self._most:
             raise BurstBusy(f"{self._most} requests are under way, as many as agreed")
-        if not self._under_way:
+        is_first = not self._under_way
+        self._under_way.add(request)  # first: `_release` undoes both
+        if is_first:
             self._entry = next(entries)
             self._bursts.gate.enter(self._entry)
-        self._under_way.add(request)
 
     def _start(self) -> None:
         """Start the threads that are missing: all, or those that an earlier call could not start."""
@@ -198,6 +210,8 @@ class Pipeline:
     def _release(self, request: PlanInFlight) -> None:
         """Remove a request from those under way, if it is one of them."""
         with self._lock:
+            if request not in self._under_way:
+                return
             self._under_way.discard(request)
             if not self._under_way:
                 leave(self._bursts.gate.struct, self._entry)

@@ -389,7 +389,8 @@ class CompoundMemory(Closing):
         self.models: Final = SourceModels(plan, source.model)
         self._source: Final = source
         self._layout: Final = TemporaryLayout(plan, self.models)
-        self._lock: Final = threading.Lock()
+        # Reentrant: a signal handler may compute while its thread is in here.
+        self._lock: Final = threading.RLock()
         self._free: list[Temporaries] = []
         self._closed = False
 

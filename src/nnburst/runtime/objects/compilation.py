@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -117,7 +116,6 @@ class Compilation(RuntimeObject):
         self._attributes: Final = AttributeList()
         self._placement_report: PlacementReport | None = None
         self._executable: Executable | None = None
-        self._lock = threading.Lock()
 
     # -- settings --------------------------------------------------------------------------------------------
 

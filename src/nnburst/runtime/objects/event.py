@@ -10,7 +10,7 @@ from nnburst.client.arguments import seconds_until
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.fences import FenceStatus
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
+from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError
 from nnburst.hal.utils import start_thread
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.execution.fences import import_fence
@@ -60,7 +60,8 @@ class Event(RuntimeObject):
         self._outcome = outcome
         self._deadline_ns = deadline_ns
         self._finish: Callable[[], Outcome] | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may wait while its thread is in here
+        self._is_finishing = False
         self._thread: threading.Thread | None = None
         if work is not None and fence is None and outcome is None:
             self._thread = threading.Thread(
@@ -146,8 +147,15 @@ class Event(RuntimeObject):
         with self._lock:
             if self._outcome is not None:
                 return
+            if self._is_finishing:
+                what = "it interrupts the call that takes the outcome"
+                raise MissedDeadline(f"a signal handler cannot wait for the event: {what}")
             if self._finish is not None:
-                self._outcome = self._finish()
+                self._is_finishing = True
+                try:
+                    self._outcome = self._finish()
+                finally:
+                    self._is_finishing = False
             elif status == FenceStatus.SIGNALLED:
                 self._outcome = Outcome()
             else:

@@ -70,7 +70,7 @@ class Execution(ExecutionSettings):
         super().__init__(executable)
         self._inputs: Final = ArgumentList(executable, Direction.INPUT, self._check_preparation)
         self._outputs: Final = ArgumentList(executable, Direction.OUTPUT, self._check_preparation)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call while its thread is in here
         self._mode, self._began_ns = ExecutionMode.SYNC, 0
         self._entry = 0  # identifies the call that has begun the computation under way
         self._outcome = Outcome()

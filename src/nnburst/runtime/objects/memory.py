@@ -320,7 +320,7 @@ class Memory(RuntimeObject):
         self._store = store
         self._roles = roles
         self._buffer = buffer
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may compute while its thread is in here
         self._initialized = roles is None
         self._dimensions: tuple[int, ...] = roles.operand.dimensions if roles else ()
 
