@@ -7,6 +7,7 @@ the forking process reads a pipe from it, and the front ends with the forking pr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import subprocess
@@ -181,7 +182,12 @@ class _SideSupervisor(ABC):
     def start(self, fork: Fork) -> None:
         """Fork the process by `fork`."""
         self._started = time.monotonic()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            logger.warning("a process beside the workers cannot be started yet: %s", error)
+            self._due = self._started + self._pause
+            return
 
         def become() -> NoReturn:
             ours.close()
@@ -202,19 +208,21 @@ class _SideSupervisor(ABC):
         """Make a worker's socket, and send its other end to the process with `words`; None if that fails."""
         if self._pair is None:
             return None
-        theirs, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with contextlib.ExitStack() as undo:
             try:
-                socket.send_fds(
-                    self._pair,
-                    [words],
-                    [theirs.fileno()],
-                    socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,
-                )
+                theirs, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                undo.enter_context(workers)
+                with theirs:
+                    socket.send_fds(
+                        self._pair,
+                        [words],
+                        [theirs.fileno()],
+                        socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,
+                    )
             except OSError as error:
                 logger.info("a worker has to do without the process beside it: %s", error)
-                workers.close()
                 return None
+            undo.pop_all()
         return workers
 
     def abandon_in_child(self) -> None:
@@ -287,8 +295,12 @@ class OwnerSupervisor(_SideSupervisor):
     def start(self, fork: Fork) -> None:
         """Fork the process by `fork`; if that fails, schedule the next attempt."""
         self._started = time.monotonic()
-        with self._theirs.dup() as theirs:
-            pid = fork(lambda: self._become(theirs))
+        pid = None
+        try:
+            with self._theirs.dup() as theirs:
+                pid = fork(lambda: self._become(theirs))
+        except OSError as error:
+            logger.warning("the device's process cannot be started yet: %s", error)
         if pid is None:
             self._due = self._started + self._pause
         else:

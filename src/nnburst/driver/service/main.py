@@ -284,7 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before it serves
         listener.close()
         interrupted = True
-    except NnburstError as error:  # a network cannot be read
+    except (NnburstError, OSError) as error:  # a network cannot be read, descriptors are lacking
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - likewise
         listener.close()
         return 1

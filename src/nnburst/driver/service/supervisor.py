@@ -44,6 +44,7 @@ from nnburst.driver.service.worker import Admission, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED
 from nnburst.hal.errors import NnburstError, ResourceExhausted
+from nnburst.hal.utils import polled
 
 # -- spare workers ---------------------------------------------------------------------------------
 
@@ -278,7 +279,7 @@ class Supervisor:
             if self._front is not None:
                 self._front.tend()
             calm = self._calm()
-            events = self._poller.poll(self._longest_wait() if calm is None else calm)
+            events = polled(self._poller, self._longest_wait() if calm is None else calm)
             for fd, event in events:
                 if fd == self._receiver.fileno():
                     self._drain()
@@ -346,8 +347,8 @@ class Supervisor:
     def _drain(self) -> None:
         try:
             self._receiver.recv(4096)
-        except BlockingIOError:
-            pass  # the loop looks at everything anyway
+        except OSError:
+            pass  # nothing is there, or memory is short: the loop looks at everything anyway
 
     def _accept(self) -> None:
         try:
@@ -392,7 +393,7 @@ class Supervisor:
         """Wait up to `seconds` for a signal, such as that of a worker's end."""
         poller = select.poll()
         poller.register(self._receiver, select.POLLIN)
-        poller.poll(seconds * 1000)
+        polled(poller, seconds * 1000)
 
     def _calm(self) -> float | None:
         """Milliseconds without an event after which the next spare is forked; None if none is to be forked.
@@ -410,7 +411,12 @@ class Supervisor:
 
     def _fork_spare(self) -> None:
         """Fork a spare worker, for a later client."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            _warn_of_no_worker(error)
+            self._spare_failed = True
+            return
         with theirs, contextlib.ExitStack() as cleanup:
             weights: socket.socket | None = None
             if (

@@ -1,0 +1,78 @@
+"""A supervisor to which the kernel refuses sockets or memory serves on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from nnburst.control.address import Listener
+from nnburst.driver.service.child_supervisors import OwnerSupervisor, WeightsSupervisor
+from nnburst.driver.service.supervisor import Supervisor
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    listener = Listener.claim(tmp_path / "driver", any_user=False)
+    yield Supervisor(listener, "null", "scarce")
+    listener.close()
+
+
+@pytest.fixture
+def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socketpair", refuse)
+    monkeypatch.setattr(socket.socket, "dup", refuse)
+
+
+class Refusing:
+    """A socket for which the kernel lacks memory."""
+
+    def recv(self, _size: int) -> NoReturn:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_spare_worker_for_which_there_is_no_socket_waits_for_the_next_client(
+    supervisor: Supervisor,
+) -> None:
+    supervisor._fork_spare()
+    assert supervisor._calm() is None  # no attempt after the other
+    assert supervisor._spares == []
+
+
+def test_wake_up_that_cannot_be_read_is_left_for_the_next_turn(supervisor: Supervisor) -> None:
+    refusing: Any = Refusing()
+    supervisor._receiver = refusing
+    supervisor._drain()
+
+
+def test_client_for_which_there_is_no_further_socket_does_without_the_process_beside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weights = WeightsSupervisor("litert")
+    weights._pair, theirs = socket.socketpair()
+    with theirs, monkeypatch.context() as context:
+        context.setattr(socket, "socketpair", lambda *_: os.open("/nowhere", 0))
+        assert weights.admit(os.geteuid()) is None
+    weights.close()
+
+
+@pytest.mark.parametrize("kind", [WeightsSupervisor, OwnerSupervisor])
+def test_process_beside_for_which_there_is_no_socket_is_started_later(
+    request: pytest.FixtureRequest, kind: type[WeightsSupervisor | OwnerSupervisor]
+) -> None:
+    side = kind("litert")
+    assert side.patience is None
+    request.getfixturevalue("no_sockets")
+    side.start(lambda _become: 7)
+    assert side.patience is not None
+    assert side.pid == 0
+    side.abandon_in_child()  # closes all ends
