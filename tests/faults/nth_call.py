@@ -57,6 +57,8 @@ T = TypeVar("T")
 _GUARD = 120
 #: Seconds until all must be given back, and until one thing that an interruption left is taken to stay.
 _PATIENCE, _LITTLE = 20, 2
+#: Names of threads of a front's pools, which stay for later calls.
+_POOLED = ("inference_", "loading_", "control_", "stream_")
 #: Most failures of one call on one road.
 _MOST = 200
 
@@ -182,7 +184,7 @@ def _held() -> Footprint:
     """
     gc.collect()
     found = footprint(os.getpid())
-    pooled = sum(name.startswith("inference_") for name in _threads())
+    pooled = sum(name.startswith(_POOLED) for name in _threads())
     children = frozenset(range(len(found.children)))
     return replace(found, children=children, threads=found.threads - pooled)
 

@@ -243,6 +243,20 @@ def serving() -> Iterator[Road]:
         yield road
 
 
+def reloading() -> Iterator[Road]:
+    """A model that a running front unloads, loads again and executes, by both of its protocols."""
+    notes = Notes()
+    logging.getLogger("nnburst").addHandler(notes)
+    with front() as addresses, contextlib.closing(Client()) as client:
+
+        def road(_keep: Kept) -> None:
+            client.ask_until_right(addresses, "unload", "load")
+            if notes.found:
+                raise NotTyped(notes.found.pop())
+
+        yield road
+
+
 def queueing() -> Iterator[Road]:
     """A message queue with both ends in this process."""
 
@@ -263,5 +277,8 @@ ROADS = {
     "fence": fencing,
     "c": calling_c,
     "serve": serving,
+    "front": reloading,
     "queue": queueing,
 }
+#: Roads whose calls are on the main thread, where signal handlers run.
+INTERRUPTIBLE = [road for road in ROADS if road not in ("serve", "front")]

@@ -2,10 +2,12 @@
 
     python -m faults.serving_road client
     python -m faults.serving_road front CALL NUMBER FILE WORDS...
+    python -m faults.serving_road supervisor CALL NUMBER FILE WORDS...
 
-The client reads lines `PROTOCOL ADDRESS NUMBER`, requests NUMBER + 1 and writes a line: empty for the right
-result, else the status and the message of the error. The front runs as usual, except that one call fails; it
-writes the number of calls so far to a file.
+The client reads lines `PROTOCOL ADDRESS WHAT`: "load", "unload", or a number, for which it requests that
+number + 1. It writes a line: empty for the right result, else the status and the message of the error. The
+front, or the supervisor with its front and its workers, runs as usual, except that one call of the process
+fails; it writes the number of calls so far to a file.
 """
 
 from __future__ import annotations
@@ -49,28 +51,33 @@ class Client:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def ask(self, protocol: str, address: str, number: int) -> str:
+    def ask(self, protocol: str, address: str, what: int | str) -> str:
         """The status and message of an error; empty for the right result."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{protocol} {address} {number}\n")
+        self._process.stdin.write(f"{protocol} {address} {what}\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the client has ended"
         return line.strip()
 
-    def ask_until_right(self, addresses: dict[str, str]) -> None:
-        """Send a request by each protocol, and again after an error of nnburst's.
+    def ask_until_right(self, addresses: dict[str, str], *loading: str) -> None:
+        """Send requests by each protocol, and each again after an error of nnburst's.
+
+        Args:
+            addresses: the address of each protocol.
+            loading: "load" or "unload", before the request for an inference.
 
         Raises:
             NotTyped: an error is not one of nnburst's, or the errors do not end.
         """
         deadline = time.monotonic() + _PATIENCE
         for number, (protocol, address) in enumerate(addresses.items()):
-            while found := self.ask(protocol, address, number):
-                if found.split()[0] not in _TYPED or time.monotonic() > deadline:
-                    raise NotTyped(f"{protocol}: {found}")
-                time.sleep(0.02)  # the protocols have no other way to wait
+            for what in (*loading, number):
+                while found := self.ask(protocol, address, what):
+                    if found.split()[0] not in _TYPED or time.monotonic() > deadline:
+                        raise NotTyped(f"{protocol} {what}: {found}")
+                    time.sleep(0.02)  # the protocols have no other way to wait
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -107,14 +114,17 @@ def driver() -> Iterator[str]:
             process.wait(LONGEST)
 
 
-def words(address: str) -> list[str]:
-    """Options of a front of the driver at `address`.
+#: Options of a front. It has one lane, since two requests at a time would first use another lane, which maps
+#: memory for good.
+FRONT = [
+    *("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--lanes", "1"),
+    *("--model", "add=serving.networks:add", "--model-control", "explicit"),
+]
 
-    The front has one lane, since two requests at a time would first use another lane, which maps memory for
-    good.
-    """
-    places = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--lanes", "1"]
-    return ["--connect", address, *places, "--model", "add=serving.networks:add"]
+
+def words(address: str) -> list[str]:
+    """Options of a front of the driver at `address`."""
+    return ["--connect", address, *FRONT]
 
 
 @contextmanager
@@ -146,59 +156,81 @@ def front() -> Iterator[dict[str, str]]:
 _channels: dict[str, Any] = {}
 
 
-def by_grpc(address: str, number: int) -> str:
+def by_grpc(address: str, what: str) -> str:
     """See the module."""
     import grpc
     from tritonclient.grpc import service_pb2, service_pb2_grpc
 
     if address not in _channels:
         _channels[address] = grpc.insecure_channel(address)
-    infer = service_pb2_grpc.GRPCInferenceServiceStub(_channels[address]).ModelInfer
+    stub = service_pb2_grpc.GRPCInferenceServiceStub(_channels[address])
+    try:
+        if what == "load":
+            message = service_pb2.RepositoryModelLoadRequest(model_name="add")
+            stub.RepositoryModelLoad(message, timeout=LONGEST)
+            return ""
+        if what == "unload":
+            message = service_pb2.RepositoryModelUnloadRequest(model_name="add")
+            stub.RepositoryModelUnload(message, timeout=LONGEST)
+            return ""
+        return _infer_by_grpc(stub, int(what))
+    except grpc.RpcError as error:
+        if what == "unload" and error.code() == grpc.StatusCode.NOT_FOUND:
+            return ""  # the answer to an earlier request was lost
+        _channels.pop(address).close()  # the next one connects at once
+        return f"{error.code().name} {error.details()}"
+
+
+def _infer_by_grpc(stub: Any, number: int) -> str:
+    from tritonclient.grpc import service_pb2
+
     request = service_pb2.ModelInferRequest(model_name="add")
     for name, value in (("a", number), ("b", 1)):
         request.inputs.add(name=name, datatype="FP32", shape=[2, 3])
         request.raw_input_contents.append(np.full(6, value, "<f4").tobytes())
-    try:
-        answer = infer(request, timeout=LONGEST)
-    except grpc.RpcError as error:
-        _channels.pop(address).close()  # the next one connects at once
-        return f"{error.code().name} {error.details()}"
+    answer = stub.ModelInfer(request, timeout=LONGEST)
     found = np.frombuffer(answer.raw_output_contents[0], "<f4").tolist()
     return "" if found == [number + 1] * 6 else f"wrong {found}"
 
 
-def by_http(address: str, number: int) -> str:
+def by_http(address: str, what: str) -> str:
     """See the module."""
-    inputs = [
-        {"name": name, "datatype": "FP32", "shape": [2, 3], "data": [value] * 6}
-        for name, value in (("a", number), ("b", 1))
-    ]
+    if what in ("load", "unload"):
+        path, body = f"repository/models/add/{what}", "{}"
+    else:
+        inputs = [
+            {"name": name, "datatype": "FP32", "shape": [2, 3], "data": [value] * 6}
+            for name, value in (("a", int(what)), ("b", 1))
+        ]
+        path, body = "models/add/infer", json.dumps({"inputs": inputs})
     connection = http.client.HTTPConnection(address, timeout=LONGEST)
     try:
-        connection.request("POST", "/v2/models/add/infer", json.dumps({"inputs": inputs}))
+        connection.request("POST", f"/v2/{path}", body)
         answer = connection.getresponse()
-        body = answer.read()
+        read = answer.read()
     except TimeoutError:
         return f"stuck for {LONGEST} s"
     except (OSError, http.client.HTTPException) as error:
         return f"lost {type(error).__name__}"
     finally:
         connection.close()
+    if what in ("load", "unload") and answer.status in (200, 404 if what == "unload" else 200):
+        return ""  # 404: the answer to an earlier request was lost
     if answer.getheader("Content-Type", "") != "application/json":
-        return f"foreign {answer.status} {body!r}"
-    found = json.loads(body)
+        return f"foreign {answer.status} {read!r}"
+    found = json.loads(read)
     if answer.status != 200:
         return f"{answer.status} {found['error']}"
     values = found["outputs"][0]["data"]
-    return "" if values == [number + 1] * 6 else f"wrong {values}"
+    return "" if values == [int(what) + 1] * 6 else f"wrong {values}"
 
 
 def be_client() -> None:
     """See the module."""
     ask = {"gRPC": by_grpc, "HTTP": by_http}
     for line in sys.stdin:
-        protocol, address, number = line.split()
-        print(ask[protocol](address, int(number)).replace("\n", " "), flush=True)
+        protocol, address, what = line.split()
+        print(ask[protocol](address, what).replace("\n", " "), flush=True)
 
 
 def be_front(call: str, number: str, place: str, *options: str) -> None:
@@ -215,5 +247,20 @@ def be_front(call: str, number: str, place: str, *options: str) -> None:
     sys.exit(code)
 
 
+def be_supervisor(call: str, number: str, place: str, *options: str) -> None:
+    """See the module."""
+    from faults.nth_call import FailingCall, name_code
+    from nnburst.driver.service import main
+
+    name_code()
+    failure = FailingCall(call, int(number))
+    os.register_at_fork(after_in_child=lambda: failure.__exit__())
+    with failure:
+        code = main.main(options)
+    Path(place).write_text(str(failure.seen))
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    {"client": be_client, "front": be_front}[sys.argv[1]](*sys.argv[2:])
+    roles = {"client": be_client, "front": be_front, "supervisor": be_supervisor}
+    roles[sys.argv[1]](*sys.argv[2:])

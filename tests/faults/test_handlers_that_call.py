@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 import nnburst
-from faults.roads import ROADS
+from faults.roads import INTERRUPTIBLE
 from interrupting import handled_at, interrupted_at
 from nnburst import Device, MissedDeadline
 from nnburst.client.hal import execute_fenced
@@ -20,11 +20,9 @@ from nnburst.runtime.execution.background import Background
 from nnburst.testing.faults.activities import check_sum, sum_model, summands
 from programs import environ_of_tests
 
-IN_PROCESS = [road for road in ROADS if road != "serve"]  # whose calls are on other threads
-
 
 @pytest.mark.every_day("prepare", "plan")
-@pytest.mark.parametrize("road", IN_PROCESS)
+@pytest.mark.parametrize("road", INTERRUPTIBLE)
 def test_no_plain_lock_is_held_where_a_signal_handler_may_run(road: str) -> None:
     command = [sys.executable, "-m", "faults.held_locks", road]
     done = subprocess.run(

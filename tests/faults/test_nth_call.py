@@ -12,7 +12,7 @@ import pytest
 
 from capi.interface import Addition
 from faults.nth_call import CALLS
-from faults.roads import ROADS, Kept
+from faults.roads import INTERRUPTIBLE, ROADS, Kept
 from interrupting import Interruption
 from nnburst.capi.marshalling import HANDLES
 from nnburst.capi.native_executions import NATIVE_EXECUTIONS
@@ -108,6 +108,6 @@ def test_a_road_survives_every_failing_call(road: str, failing_calls: Path) -> N
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("road", [road for road in ROADS if road != "serve"])  # on other threads
+@pytest.mark.parametrize("road", INTERRUPTIBLE)
 def test_a_road_survives_every_interruption(road: str) -> None:
     assert tried(road, "interrupts", PLACES)["wrong"] == []
