@@ -228,7 +228,7 @@ def test_calls_are_answered_with_and_without_the_librarys_single_step(
     assert service_module._send_at_once is not None, "this version of grpcio has it"
     if not at_once:
         monkeypatch.setattr(service_module, "_send_at_once", None)
-    options = Options("", {}, "127.0.0.1:0")
+    options = Options("", {}, "127.0.0.1:0", max_message=2**31 - 1)
     server = Server(options, serving(network), make_threads(options, Readers()))
     server.start()
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.limits import INT32_MAX
 from nnburst.importer.named_sources import NamedSource, named_sources
 from nnburst.serving.regions import KEY
 
@@ -323,8 +324,10 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
     seconds = {name: getattr(args, name) for name in _SECONDS}
     for name, number in numbers.items():
         least = 0 if name == "max_delay_us" else 1
-        if number < least:
-            raise InvalidArgument(f"{_option(name)}: {number}, expected {least} or more")
+        if not least <= number <= INT32_MAX:
+            raise InvalidArgument(
+                f"{_option(name)}: {number}, expected {least} or more and at most {INT32_MAX}"
+            )
     for name, number in seconds.items():
         if not 0 < number <= _LONGEST:
             raise InvalidArgument(
@@ -420,7 +423,7 @@ def _address(option: str, text: str) -> str:
             raise InvalidArgument(f"{option}: {text!r}, expected unix: and a path from the root on")
         return text
     host, colon, port = text.rpartition(":")
-    if not host or not colon or not port.isdecimal() or int(port) > 65535:
+    if not host or not colon or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
         raise InvalidArgument(f"{option}: {text!r}, expected HOST:PORT")
     return text
 

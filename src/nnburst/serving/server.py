@@ -13,6 +13,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from nnburst.hal.errors import DeviceUnavailable, ResourceExhausted
+from nnburst.hal.limits import INT32_MAX
 from nnburst.serving.addresses import PathLock, open_to, unix_path
 from nnburst.serving.callers import Caller, Context
 from nnburst.serving.credentials import server_credentials
@@ -122,7 +123,10 @@ class Server:
             maximum_concurrent_rpcs=_MOST_CALLS,
             options=[
                 ("grpc.max_receive_message_length", options.max_message),
-                ("grpc.max_send_message_length", options.max_message + _MOST_BESIDE),
+                (
+                    "grpc.max_send_message_length",
+                    min(options.max_message + _MOST_BESIDE, INT32_MAX),
+                ),
                 ("grpc.max_allowed_incoming_connections", options.max_connections),
                 # A model's queue refuses excess requests with a reason; the library would drop the call.
                 ("grpc.server.max_pending_requests", _MOST_CALLS),
