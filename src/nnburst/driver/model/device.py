@@ -54,6 +54,7 @@ from nnburst.hal.types import (
 )
 from nnburst.hal.validation import validate_model
 from nnburst.hal.validation.values import validate_capabilities
+from nnburst.hal.whole_graph import engine_of
 from nnburst.tracing.slices import Layer, Phase, trace
 
 _AS_THE_REFERENCE: Final = PerformanceInfo(1.0, 1.0)
@@ -282,8 +283,10 @@ class Device:
         for index, supported in enumerate(self._supported(model, lambda: views)):
             if not supported:
                 kind = _kind(model, model.main.operations[index].type)
+                engine = engine_of(model)
+                hint = f"; the executor {engine} runs such whole graphs" if engine else ""
                 raise InvalidArgument(
-                    f"device:P8: operation {index} ({kind}) is not supported by {self.name}"
+                    f"device:P8: operation {index} ({kind}) is not supported by {self.name}{hint}"
                 )
 
     def prepare(
