@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,8 +25,9 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 from nnburst.hal.environment import KILLS
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.importer.named_sources import NamedSource
+from nnburst.serving import front
 from nnburst.serving.sources import GivenModels, Repository, UnknownModel
 from nnburst.testing.faults.footprint import is_running
 from serving.served import PATIENCE, Served
@@ -397,6 +398,30 @@ def test_folder_that_is_gone_is_named_and_what_was_served_still_is(
     finally:
         away.rename(shared_folder)
     assert index(client)["one", "1"][0] == "READY"
+
+
+def test_folder_that_is_gone_is_logged_once_while_it_is_followed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcomes = iter(["gone", "gone", "", "gone", "other"])
+    stopped = threading.Event()
+
+    class Followed:
+        def follow(self) -> None:
+            outcome = next(outcomes, None)
+            if outcome is None:
+                stopped.set()
+            elif outcome:
+                raise DeviceUnavailable(outcome)
+
+    monkeypatch.setattr(front, "_POLL", 0)
+    front._follow(cast("Any", Followed()), stopped)
+    assert [each.getMessage().partition(";")[0] for each in caplog.records] == [
+        "gone",
+        "gone",
+        "other",
+    ]
+    assert not any(each.exc_info for each in caplog.records)
 
 
 def test_override_of_a_configuration_is_refused_by_name(client: Any) -> None:

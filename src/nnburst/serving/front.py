@@ -128,9 +128,15 @@ def _import_servers(options: Options) -> Callable[..., Front]:
 
 
 def _follow(models: Models, stopped: threading.Event) -> None:
-    """Scan the folder of models again and again."""
+    """Scan the folder of models again and again; a folder that cannot be read is logged once."""
+    reason = ""
     while not stopped.wait(_POLL):
         try:
             models.follow()
+            reason = ""
+        except NnburstError as error:
+            if str(error) != reason:
+                reason = str(error)
+                logger.error("%s; it is tried again each second", reason)  # noqa: TRY400
         except Exception:
             logger.exception("the repository could not be looked at, it is tried again")
