@@ -379,9 +379,7 @@ class Network(Closing):
         """Note that the worker has just executed, so that it does not count as stopped."""
         self._stopped_ns = 0
 
-    def explain(
-        self, error: GeneralFailure | InvalidArgument, arrays: Sequence[Array]
-    ) -> NnburstError:
+    def explain(self, error: GeneralFailure, arrays: Sequence[Array]) -> NnburstError:
         """Find the reason why a request with its own shapes failed; results of bursts have only a status.
 
         The driver is asked once more, over its socket, whose answers have a reason. One that begins with an
@@ -497,7 +495,7 @@ class _Lane:
             if self._bound is None:
                 try:
                     result = self._burst.execute(request.arrays, timeout=seconds, copy=False)
-                except (GeneralFailure, InvalidArgument) as error:
+                except GeneralFailure as error:
                     raise self._network.explain(error, request.arrays) from None
             else:
                 for view, array in zip(self._bound.inputs, request.arrays, strict=True):
