@@ -362,6 +362,7 @@ class Connection:
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
         self._abandoned: set[int] = set()
+        self._newest_abandoned = 0
         self._abandoned_once = 0  # the last call of those that were too many
         self._later: collections.deque[Message] = collections.deque()
         self._ended_ns = 0
@@ -654,14 +655,17 @@ class Connection:
 
     def _expect_no_more(self, call: int) -> bool:
         """Give up a call; returns whether its answer may still come, to be released then."""
-        newest = max(self._abandoned) if len(self._abandoned) >= _MOST_ABANDONED else 0
-        with self._lock:
+        added, is_full = {call}, len(self._abandoned) >= _MOST_ABANDONED
+        with self._lock:  # no allocation in here: a finalizer could run and need the lock
             waits = call in self._pending and not self._ended_ns
             if waits:
                 del self._pending[call]
-                self._abandoned |= {call}
-            if newest:
-                self._abandoned_once, self._abandoned = newest, {call}
+                if is_full:
+                    self._abandoned_once, self._abandoned = self._newest_abandoned, added
+                else:
+                    self._abandoned |= added
+                if call > self._newest_abandoned:
+                    self._newest_abandoned = call
         return waits
 
     def _release_answer(self, answer: ReceivedReply) -> None:
