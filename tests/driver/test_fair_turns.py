@@ -119,3 +119,33 @@ def test_free_device_is_given_whatever_the_deadline() -> None:
 
 def now_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+@pytest.mark.parametrize("why", ["its client is gone", "its deadline has passed"])
+def test_execution_that_never_ends_is_reported_by_those_who_wait(why: str) -> None:
+    stuck = threading.Event()
+    turns = FairTurns(stuck=stuck.set, patience=0.01)
+    holder, other = turns.join(1), turns.join(2)
+    holder.is_gone = lambda: why == "its client is gone"
+    soon = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 10**9
+    with holder.turn(MEDIUM, None if holder.is_gone() else soon):
+        waiting = threading.Thread(target=lambda: other.turn(MEDIUM).__enter__())
+        waiting.start()
+        assert stuck.wait(30)
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+
+def test_long_execution_of_a_client_that_waits_for_it_is_not_reported() -> None:
+    looked = threading.Event()
+    reported: list[None] = []
+    turns = FairTurns(stuck=lambda: reported.append(None), patience=0.01)
+    holder, other = turns.join(1), turns.join(2)
+    looks = iter(range(20))
+    holder.is_gone = lambda: bool(next(looks, None) is None and looked.set())
+    with holder.turn(MEDIUM):
+        waiting = threading.Thread(target=lambda: other.turn(MEDIUM).__enter__())
+        waiting.start()
+        assert looked.wait(30)
+    waiting.join(30)
+    assert not reported

@@ -435,6 +435,15 @@ class Channel(Closing):
         if ready and all(fd == self._peer_process for fd, _ in ready):
             raise Disconnected("the peer's process has ended")
 
+    def peer_has_ended(self) -> bool:
+        """Whether the other end is closed, without reading what it sent before."""
+        poller = select.poll()
+        try:
+            poller.register(self._socket.fileno(), select.POLLRDHUP)
+        except ValueError:
+            return True  # closed by this side
+        return bool(poller.poll(0))
+
     def shutdown(self) -> None:
         """End the connection for both ends; a waiting receiver returns."""
         try:

@@ -92,6 +92,8 @@ _BUDGET: Final = Cost(1024, 128, MAX_CALL_BYTES)
 #: Seconds for which an owner that cannot open the device answers with the reason; then it ends, and the next
 #: owner tries.
 _REFUSING: Final = 2.0
+#: Seconds that an execution may keep the device from others after its deadline, or after its client's end.
+_PATIENCE: Final = 10.0
 
 
 class _Share:
@@ -137,20 +139,29 @@ class _User(_Share):
 class _Waiter:
     """A thread that waits for its turn, and the lock that it sleeps on (`bell`)."""
 
-    def __init__(self, client: TurnTaker, priority: Priority) -> None:
+    def __init__(self, client: TurnTaker, priority: Priority, deadline_ns: int | None) -> None:
         self.client = client
         self.priority = priority
+        self.deadline_ns = deadline_ns
+        self.overdue_since: float | None = None
         self.bell = threading.Lock()
         self.bell.acquire()
 
 
 class TurnTaker(_Share):
-    """One client among those that share a device. Made by `FairTurns.join`."""
+    """One client among those that share a device. Made by `FairTurns.join`.
+
+    Attributes:
+        is_gone: returns whether the client has ended, so that its results are no longer wanted.
+    """
+
+    is_gone: Callable[[], bool]
 
     def __init__(self, turns: FairTurns, user: _User) -> None:
         """Use `FairTurns.join`."""
         super().__init__()
         self.user: Final = user
+        self.is_gone = lambda: False
         self._turns = turns
 
     @property
@@ -180,23 +191,34 @@ class TurnTaker(_Share):
 class FairTurns:
     """Lets one execution at a time use a device, in fair turns. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        stuck: Callable[[], None] = lambda: None,
+        patience: float = _PATIENCE,
+    ) -> None:
         """Create turns without clients.
 
         Args:
             clock: returns seconds; measures the use of the device.
+            stuck: called by a thread that waits while an execution that should have ended keeps the device:
+                its client is gone, or its deadline has passed.
+            patience: seconds until such an execution counts as stuck.
         """
         self._clock = clock
+        self._stuck: Final = stuck
+        self._patience: Final = patience
         self._lock = threading.Lock()
         self._users: dict[int, _User] = {}
         self._waiters: list[_Waiter] = []
-        self._busy = False
+        self._holder: _Waiter | None = None
         self._now = 0.0
 
     @property
     def is_busy(self) -> bool:
         """Whether a client is using the device."""
-        return self._busy
+        return self._holder is not None
 
     @property
     def waiting(self) -> int:
@@ -221,15 +243,14 @@ class FairTurns:
         self, client: TurnTaker, priority: Priority, deadline_ns: int | None
     ) -> Iterator[None]:
         """Implement `TurnTaker.turn`."""
-        waiter = _Waiter(client, priority)
+        waiter = _Waiter(client, priority, deadline_ns)
         with self._lock:
             self._waiters.append(waiter)
             client.user.begin_waiting(self._now)
             client.begin_waiting(client.user.now)
-            if not self._busy:
+            if self._holder is None:
                 self._pass_on()
-        if not waiter.bell.acquire(timeout=_seconds_until(deadline_ns)):
-            self._miss(waiter)
+        self._wait(waiter)
         began = self._clock()
         try:
             yield
@@ -239,6 +260,31 @@ class FairTurns:
                 client.charge(took)
                 client.user.charge(took)
                 self._pass_on()
+
+    def _wait(self, waiter: _Waiter) -> None:
+        """Wait for a turn; MissedDeadline as for `_miss`."""
+        while True:
+            left = _seconds_until(waiter.deadline_ns)
+            glance = self._patience / 10
+            if waiter.bell.acquire(timeout=glance if left < 0 else min(left, glance)):
+                return
+            self._look_at_holder()
+            if 0 <= left <= glance:
+                self._miss(waiter)
+                return
+
+    def _look_at_holder(self) -> None:
+        """Report an execution that should have ended a while ago, and has the device that others wait for."""
+        holder = self._holder
+        if holder is None or not (
+            holder.client.is_gone() or _seconds_until(holder.deadline_ns) == 0.0
+        ):
+            return
+        now = time.monotonic()
+        if holder.overdue_since is None:
+            holder.overdue_since = now
+        elif now - holder.overdue_since > self._patience:
+            self._stuck()
 
     def _miss(self, waiter: _Waiter) -> None:
         """End a wait at its deadline, unless the waiter's turn has come meanwhile.
@@ -259,7 +305,7 @@ class FairTurns:
 
     def _pass_on(self) -> None:
         """Give the device to the next waiter, if any; the lock is held."""
-        self._busy = bool(self._waiters)
+        self._holder = None
         if not self._waiters:
             return
         user = min((w.client.user for w in self._waiters), key=lambda share: share.tag)
@@ -268,6 +314,7 @@ class FairTurns:
         # Of equal tags `min` takes the first, which is the waiter that came first.
         chosen = min((w for w in of_user if w.priority == highest), key=lambda w: w.client.tag)
         self._waiters.remove(chosen)
+        self._holder = chosen
         client = chosen.client
         user.waiting -= 1
         client.waiting -= 1
@@ -330,9 +377,18 @@ def _opened(executor: str) -> Device:
     return Device(made.name, made)
 
 
+def _end_stuck() -> NoReturn:
+    logger.error(
+        "an execution has not ended %g s after its deadline or its client's end: the device is opened anew,"
+        " and the clients prepare again",
+        _PATIENCE,
+    )
+    os._exit(70)
+
+
 def _serve_all(supervisor: socket.socket, device: Device | NnburstError) -> None:
     """Serve each worker whose socket arrives, on threads of its own, until the supervisor has ended."""
-    turns = FairTurns()
+    turns = FairTurns(stuck=_end_stuck)
     while True:
         try:
             data, fds, _, _ = socket.recv_fds(supervisor, USER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
@@ -361,6 +417,7 @@ class OwnedWorker:
         self._channel = Channel(connected)
         self._refusal = device if isinstance(device, NnburstError) else None
         self._taker = taker
+        taker.is_gone = self._channel.peer_has_ended
         self._queues: dict[Priority | None, SimpleQueue[Job | None]] = {}
         self._threads: list[threading.Thread] = []
         self._ended = False
