@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
@@ -9,10 +10,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from client.burst_helpers import copy_model
 from nnburst import Buffer, Closed, Device, PreparedModel
 from nnburst.client.device import allocate_buffer
 from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
 from nnburst.hal import SyncFence
+from shared_drivers import connect_to
 
 
 def refused_in_child(use: Callable[[], object]) -> bool:
@@ -96,3 +99,23 @@ def test_forked_child_may_not_await_what_its_parent_launched(
 
     assert refused_in_child(lambda: next(pending.__await__()))
     pending.result()
+
+
+def test_forked_child_makes_no_driver_of_its_own_for_a_device_that_recovers() -> None:
+    with connect_to("reference", recover=True) as device, device.prepare(copy_model()) as prepared:
+        x = np.ones(2, np.float32)
+        burst = prepared.open_burst()
+        bound = burst.bind()
+        bound.inputs[0][...] = x
+        bound.run()
+        ways: list[Callable[[], object]] = [
+            bound.run,
+            lambda: asyncio.run(bound.run_async()),
+            lambda: prepared.execute([x]),
+            lambda: burst.execute([x]),
+            prepared.open_burst,
+            lambda: device.prepare(copy_model()),
+        ]
+        for way in ways:
+            assert refused_in_child(way)
+        assert bound.run().outputs[0].tolist() == [1, 1]

@@ -11,6 +11,7 @@ cannot run is not restarted over and over.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import weakref
@@ -75,6 +76,7 @@ class Recovery:
         """Begin with a live connection; `add` its device first."""
         self.count = 0
         self.waits: Final = waits
+        self._owner: Final = os.getpid()
         self._changed: Final = threading.Condition()
         self._mortals: list[weakref.ref[Mortal]] = []
         self._is_running = False
@@ -93,6 +95,8 @@ class Recovery:
 
     def connection_ended(self) -> None:
         """Start a recovery after the driver's death, unless it ran only briefly. Does not block."""
+        if os.getpid() != self._owner:
+            return
         with self._changed:
             soon = time.monotonic() - self._began < _LIFE
             final = self._is_closed or isinstance(self._error, InvalidDevice)
@@ -117,8 +121,9 @@ class Recovery:
             MissedDeadline: the object is still being made; the recovery goes on.
             DeadObject: the call does not wait, or the object could not be made; the next call tries again.
             InvalidDevice: the restarted device has other facts; no later call tries again.
-            Closed: the device was closed.
+            Closed: the device was closed, or this is a forked process.
         """
+        self._check_process()
         with self._changed:
             attempts = self._attempts
             while not self._is_there(mortal, attempts, waits):
@@ -155,6 +160,7 @@ class Recovery:
         """Do `reach` without blocking the event loop."""
         import asyncio
 
+        self._check_process()
         loop = asyncio.get_running_loop()
         attempts = self._attempts
         while True:
@@ -188,6 +194,11 @@ class Recovery:
         with self._changed:
             self._is_closed = True
             self._tell()
+
+    def _check_process(self) -> None:
+        """Raise Closed in a forked process: arrays in pools are not mapped there, and a lock may be held."""
+        if os.getpid() != self._owner:
+            raise Closed(f"the device belongs to process {self._owner}, which forked")
 
     def _is_there(self, mortal: Mortal, attempts: int, waits: bool | None) -> bool:
         """Whether an object is alive; if not, start a recovery unless one is running. With the lock held.
