@@ -227,8 +227,7 @@ def test_nearest_neighbours_are_the_very_same(
 ) -> None:
     builder = ModelBuilder()
     x, y = builder.input(F32, (1, size, size, 2)), builder.output(F32, (1, target, target, 2))
-    scalars = (target, target, False, align, half_pixel)
-    operands = [x, *(builder.scalar(value) for value in scalars)]
+    operands = [x, *map(builder.scalar, (target, target, False, align, half_pixel))]
     builder.operation(OperationType.RESIZE_NEAREST_NEIGHBOR, operands, [y])
     model = builder.build()
     given = np.arange(size * size * 2, dtype=np.float32).reshape(1, size, size, 2)
