@@ -220,19 +220,12 @@ def _check_ranks(operation: OperationType, slots: Sequence[tuple[Slot, Operand]]
 
 #: NNAPI: operations with an operand that may be given without a value. An extension's may have some, too.
 _WITH_OPTIONAL_OPERANDS: Final = frozenset(
-    {
-        OperationType.BIDIRECTIONAL_SEQUENCE_LSTM,
-        OperationType.BIDIRECTIONAL_SEQUENCE_RNN,
-        OperationType.IF,
-        OperationType.LSH_PROJECTION,
-        OperationType.LSTM,
-        OperationType.QUANTIZED_LSTM,
-        OperationType.SQUEEZE,
-        OperationType.SVDF,
-        OperationType.TRANSPOSE,
-        OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM,
-        OperationType.WHILE,
-    }
+    OperationType[name]
+    for name in (
+        *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "IF", "LSH_PROJECTION"),
+        *("LSTM", "QUANTIZED_LSTM", "SQUEEZE", "SVDF", "TRANSPOSE", "WHILE"),
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    )
 )
 
 
