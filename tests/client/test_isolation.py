@@ -100,9 +100,8 @@ def served() -> Iterator[Served]:
             assert driver.stdout is not None
             driver.stdout.readline()
             with ExitStack() as stack:
-                secret = SECRET.view(np.int32)
-                first, second = client(stack, secret), client(stack, np.zeros(16, np.int32))
-                yield Served(driver.pid, first, second)
+                values = SECRET.view(np.int32), np.zeros(16, np.int32)
+                yield Served(driver.pid, *(client(stack, each) for each in values))
         finally:
             driver.kill()
             driver.communicate(timeout=10)
