@@ -154,12 +154,11 @@ class RemoteObject:
         is_open: whether the object is there, and not released.
     """
 
-    __slots__ = ("_connection", "is_open", "number")
+    number = 0
+    is_open = False
 
     def __init__(self, connection: Connection) -> None:
         """Own nothing yet; the object will be one of the peer of `connection`."""
-        self.number = 0
-        self.is_open = False
         self._connection = connection
 
     def release(self) -> None:

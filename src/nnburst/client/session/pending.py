@@ -78,7 +78,6 @@ T = TypeVar("T")
 
 #: Longest single wait of `result` in seconds: every wait has a deadline.
 _LONG: Final = 3600.0
-_INTERRUPTS: Final = "it interrupts the call that takes the result"
 
 
 class Pending(NotPicklable, Generic[T]):
@@ -100,9 +99,7 @@ class Pending(NotPicklable, Generic[T]):
         self._result: T | None = None
         self._error: NnburstError | None = None
         self._finish: Callable[[Any], T] | None = None
-        # Reentrant: a signal handler may ask for the result while its thread is in here.
-        self._finishing = threading.RLock()
-        self._is_finishing = False
+        self._finishing = threading.RLock()  # a signal handler may ask while its thread is in here
         self._wakers: list[Callable[[], None]] = []
 
     def done(self) -> bool:
@@ -211,23 +208,19 @@ class Pending(NotPicklable, Generic[T]):
         return True
 
     def _outcome(self) -> T:
+        taking = MissedDeadline(f"a signal handler interrupts taking {self._what}")
         with self._finishing:
-            if self._is_finishing:
-                raise MissedDeadline(
-                    f"a signal handler cannot wait for {self._what}: {_INTERRUPTS}"
-                )
             if self._finish is not None:
-                finish, self._finish, self._is_finishing = self._finish, None, True
+                finish, self._finish, self._error = self._finish, None, taking
                 try:
                     self._result = finish(self)
+                    self._error = None
                 except NnburstError as error:
                     self._error = _again(error)
                     raise
                 except BaseException as error:  # such as Ctrl-C, which is raised once
                     self._error = GeneralFailure(f"an interruption lost the result: {error!r}")
                     raise
-                finally:
-                    self._is_finishing = False
         if self._error is not None:
             raise _again(self._error)
         return self._result  # type: ignore[return-value]  # done, and not with an error
