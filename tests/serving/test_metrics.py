@@ -140,9 +140,11 @@ def test_other_paths_are_not_found(served: Served) -> None:
         urllib.request.urlopen(f"http://{served.metrics}/secrets")
 
 
-def test_top_shows_each_model(served: Served, tmp_path: Path) -> None:
+def test_top_shows_each_model_and_prints_each_look_into_a_pipe(
+    served: Served, tmp_path: Path
+) -> None:
     file = tmp_path / "top.json"
-    command = [sys.executable, "-m", "nnburst", "top", served.metrics, "--times", "1"]
+    command = [sys.executable, "-m", "nnburst", "top", served.metrics, "--times", "2"]
     done = subprocess.run(
         [*command, "--json", str(file)],
         capture_output=True,
@@ -152,6 +154,7 @@ def test_top_shows_each_model(served: Served, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "quantised" in done.stdout
+    assert done.stdout.count("requests/s") == 2
     assert {each["model"] for each in json.loads(file.read_text())["models"]} >= {"add", "both"}
 
 

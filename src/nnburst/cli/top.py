@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
+from contextlib import nullcontext
 from typing import Any, Final
 
 from nnburst.cli.options import Subparsers, at_least_one
@@ -33,11 +34,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show a table that changes every second."""
+    """Show a table that changes every second; in a pipe, print one every second."""
+    from rich.console import Console
     from rich.live import Live
 
     before, rows, service = read(args.address), [], {}
-    with Live(refresh_per_second=4) as live:
+    console = Console()
+    with Live(console=console) if console.is_terminal else nullcontext() as live:
+        show = live.update if live else console.print
         try:
             for _ in range(args.times) if args.times else iter(int, 1):
                 time.sleep(1)
@@ -46,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
                     row(model, before.get(model, {}), now[model]) for model in sorted(now) if model
                 ]
                 service = {name.removeprefix("nnburst_"): int(n) for name, n in now[""].items()}
-                live.update(tables(rows, service))
+                show(tables(rows, service))
                 before = now
         finally:  # after Ctrl-C, too
             if args.json:

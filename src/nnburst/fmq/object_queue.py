@@ -49,6 +49,7 @@ class Queue(Closing, Generic[_Item]):
         """
         messages = MessageQueue.create(bytes, capacity)
         if capacity < 64:
+            messages.close()
             raise InvalidArgument(f"capacity is {capacity!r}, expected at least 64 bytes")
         self._use(messages)
 
