@@ -267,6 +267,8 @@ def check_timeout(timeout: float) -> float:
     Raises:
         InvalidArgument: it is not.
     """
+    if type(timeout) is float and 0 < timeout <= _LONGEST:
+        return timeout  # nearly always, and each execution comes here
     if isinstance(timeout, bool) or not is_number(timeout):
         raise InvalidArgument(f"timeout: {timeout!r}, expected a number of seconds")
     if not 0 < timeout < math.inf:

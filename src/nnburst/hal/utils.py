@@ -183,7 +183,8 @@ def polled(poller: select.poll, milliseconds: float | None) -> list[tuple[int, i
 
 def is_number(found: object) -> bool:
     """Whether an object is a real number of any type, such as numpy's."""
-    return isinstance(found, Real)
+    # The types of nearly all numbers first: the look for others takes 0.4 µs.
+    return type(found) is float or type(found) is int or isinstance(found, Real)
 
 
 def as_float(number: float) -> float:
