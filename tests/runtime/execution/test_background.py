@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -99,3 +100,27 @@ def test_an_error_that_is_not_ours_is_a_general_failure_and_the_next_errand_is_d
     with pytest.raises(GeneralFailure, match="KeyError"):
         first.wait(None)
     second.wait(None)
+
+
+def test_errands_that_begin_while_others_end_are_all_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    background, failed = Background(), list[str]()
+    monkeypatch.setattr(threading, "excepthook", lambda args: failed.append(str(args.exc_value)))
+
+    def begin(first: int) -> None:
+        for number in range(2_000):
+            errand = background.begin((first, number), "work", lambda: None)
+            if number % 20 == 19:
+                errand.wait(moment(PATIENCE))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=begin, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+    finally:
+        sys.setswitchinterval(interval)
+    assert failed == []
+    assert not any(thread.is_alive() for thread in threads)

@@ -79,16 +79,15 @@ class Background:
         """
         errand = self._known.setdefault(key, Errand(what, work))
         if not self._serves:
-            DaemonThread(
-                self._serve
-            )  # one too many, if two callers come at once, finds nothing to do
+            # If two callers come at once, one thread too many starts, which finds nothing to do.
+            DaemonThread(self._serve)
         return errand
 
     def _serve(self) -> None:
         with self._turn:
             while self._known:
                 self._serves = True
-                key, errand = next(iter(self._known.items()))
+                key, errand = [*self._known.items()][0]  # noqa: RUF015 - one step: callers add meanwhile
                 errand.run()
                 del self._known[key]
                 errand.settle()
