@@ -323,7 +323,7 @@ int32_t nnb_hosted_run(nnbx_execution *execution, const struct nnbx_run *run,
     char *message = outcome->message;
     outcome->shapes = hosted->shapes;
     int32_t status = hosted->executor->run(hosted->execution, run, outcome);
-    outcome->shapes = hosted->shapes; /* a library may have put others there: `message = "too hot"` */
+    outcome->shapes = hosted->shapes; /* a library may have replaced both pointers */
     outcome->message = message;
     status = check(hosted, status, outcome);
     if (status == NNBX_NONE) {

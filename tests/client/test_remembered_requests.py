@@ -372,8 +372,6 @@ def test_model_whose_execution_was_interrupted_anywhere_leaves_the_driver_when_i
         was_interrupted = interrupted_at(places, lambda: getattr(prepared, way)(arrays))  # noqa: B023 - called at once
         prepared.close()
         del prepared
-        scripted.device.supported_operations(
-            make_model()
-        )  # what is released later goes with this call
+        scripted.device.supported_operations(make_model())  # with it goes what is released later
         assert scripted.script.closed.acquire(timeout=HANG), places
     assert places > 10

@@ -227,24 +227,26 @@ def parameters(
         InvalidArgument: the model lists an input or output that is no operand of it.
     """
     types = ElementTypes(model, extensions)
-    main = model.main
+    main, is_whole = model.main, engine_of(model) is not None
+    needed = {
+        index
+        for operation in main.operations
+        if is_whole or not may_omit_inputs(operation.type)
+        for index in operation.inputs
+    }
+
+    def parameter(name: str, index: int) -> Parameter:
+        if not 0 <= index < len(main.operands):
+            raise InvalidArgument(f"model: {name} is operand {index}, which is not defined")
+        operand = main.operands[index]
+        dtype, scalar, element = types.of(operand.type)
+        omissible = index not in needed
+        return Parameter(name, operand.type, dtype, operand.dimensions, scalar, element, omissible)
+
     return (
-        [_parameter(model, types, f"inputs[{n}]", i) for n, i in enumerate(main.input_indexes)],
-        [_parameter(model, types, f"outputs[{n}]", i) for n, i in enumerate(main.output_indexes)],
+        [parameter(f"inputs[{n}]", index) for n, index in enumerate(main.input_indexes)],
+        [parameter(f"outputs[{n}]", index) for n, index in enumerate(main.output_indexes)],
     )
-
-
-def _parameter(model: Model, types: ElementTypes, name: str, index: int) -> Parameter:
-    if not 0 <= index < len(model.main.operands):
-        raise InvalidArgument(f"model: {name} is operand {index}, which is not defined")
-    operand = model.main.operands[index]
-    dtype, scalar, element = types.of(operand.type)
-    is_whole = engine_of(model) is not None
-    needed = any(
-        index in operation.inputs and (is_whole or not may_omit_inputs(operation.type))
-        for operation in model.main.operations
-    )
-    return Parameter(name, operand.type, dtype, operand.dimensions, scalar, element, not needed)
 
 
 def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter]) -> None:

@@ -224,10 +224,8 @@ class _State:
         with self.lock:
             self.closed = True
             self.shared.close()
-        callbacks, self.callbacks = (
-            self.callbacks,
-            [],
-        )  # without a call: this thread alone calls them
+        # In one step, so that this thread alone calls them.
+        callbacks, self.callbacks = self.callbacks, []
         try:
             while callbacks:
                 callbacks[0](number)

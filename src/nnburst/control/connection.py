@@ -176,9 +176,8 @@ class RemoteObject:
     def _release_by(self, release: Callable[[int], None]) -> None:
         if self.is_open:
             release(self.number)
-            self.is_open = (
-                False  # only now: a second release does no harm, and an interruption loses none
-            )
+            # Only now: a second release does no harm, and so an interruption loses none.
+            self.is_open = False
 
     def __del__(self) -> None:
         if self.is_open:

@@ -101,10 +101,8 @@ class Queue(Closing, Generic[_Item]):
                 _check(deadline, timeout)
                 continue
             at, count = _PLACE.unpack_from(found, len(found) - _PLACE.size)
-            if at != len(
-                self._parts
-            ):  # a `put` ended before its last part, or an interrupted `get` lost one
-                self._parts.clear()
+            if at != len(self._parts):
+                self._parts.clear()  # a `put` ended before its last part, or an interrupted `get` lost one
             if at == len(self._parts):
                 self._parts.append(found)
             if len(self._parts) == count:

@@ -49,7 +49,7 @@ def test_a_scale_that_keeps_the_extent_still_moves_the_elements(mode: str) -> No
 
 
 def by_onnxruntime(made: Any, x: Array) -> Array:
-    """What onnxruntime computes, whose coordinates are float32."""
+    """The result of onnxruntime, whose coordinates are float32."""
     ort = pytest.importorskip("onnxruntime")
     session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, {"x": x})[0])

@@ -5,7 +5,6 @@ The driver binds a request over arrays of the same shapes once, and keeps its pr
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, TypeAlias
@@ -269,8 +268,7 @@ class Prepared:
         self.remembered.close()
         self.staging.close()
         if self._is_unused():  # if not, the last execution releases it
-            with contextlib.suppress(Closed):  # the device is closed, and with it all that it had
-                self.session.connection.release(self._handle)
+            self._connection.release(self._handle)
             self._finalizer.detach()  # last: if a signal handler raises before, it does the rest
 
 

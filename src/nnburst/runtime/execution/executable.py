@@ -67,9 +67,8 @@ class ExecutionCounts:
 
     def __init__(self) -> None:
         """Count from 0."""
-        self._lock: Final = (
-            threading.RLock()
-        )  # a signal handler may compute while its thread is in here
+        # Reentrant: a signal handler may compute while its thread is in here.
+        self._lock: Final = threading.RLock()
         self._by_device: Final[Counter[str]] = Counter()
         self._supported = 0
         self._on_drivers = 0

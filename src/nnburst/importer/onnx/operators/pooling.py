@@ -355,9 +355,8 @@ def _origins(node: Node, extent: int, size: int, factor: float, where: str) -> A
 def _nearest(node: Node, extent: int, size: int, scale: float, where: str) -> Array:
     """The input element of each output element along an axis."""
     at = _origins(node, extent, size, scale, where).astype(np.float64)
-    old = (
-        "ceil" if scale < 1 else "floor"
-    )  # what opset 10's node tests have, which says nothing of it
+    # Opset 10 does not say how it rounds; its node tests have this.
+    old = "ceil" if scale < 1 else "floor"
     how = node.string("nearest_mode", old if _is_old(node) else "round_prefer_floor")
     rounded = {
         "floor": np.floor(at),
