@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -108,11 +107,17 @@ def test_a_request_that_was_given_up_does_not_write_over_the_next_one(
     with prepared.open_burst() as burst:
         long, short = ids_of(512), ids_of(3)
         burst.execute([long, np.ones_like(long)])
-        for timeout in itertools.repeat(1e-4, 5):
-            with pytest.raises(MissedDeadline):
-                burst.execute([long, np.ones_like(long)], timeout=timeout)
+        given_up = 0
+        for _ in range(1_000):
+            try:  # a busy machine may keep this process waiting until the result is there
+                burst.execute([long, np.ones_like(long)], timeout=1e-4)
+            except MissedDeadline:
+                given_up += 1
             (found,) = burst.execute([short, np.ones_like(short)]).outputs
             assert found.tobytes() == in_process(short).tobytes()
+            if given_up == 5:
+                break
+        assert given_up == 5
 
 
 def test_inputs_that_do_not_fit_each_other_are_refused_and_the_burst_goes_on(
