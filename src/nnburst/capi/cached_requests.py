@@ -136,7 +136,7 @@ class OwnBursts:
             self._bursts.add(mine)
             self._threads[thread] = mine
             if len(self._threads) > _REMEMBERED:
-                for known, each in [*self._threads.items()]:
+                for known, each in self._threads.copy().items():
                     if each is not mine and each.burst is None and not each.is_wanted:
                         self._threads.pop(known, None)
         return mine

@@ -280,7 +280,7 @@ class NativeExecutions:
             self._is_publishing = True
             try:
                 while self._unpublished:
-                    [burst, call], *_ = [*self._unpublished.items()]
+                    [burst, call], *_ = self._unpublished.copy().items()
                     self._publish_now(burst)
                     if self._unpublished[burst] is call:
                         del self._unpublished[burst]
@@ -368,7 +368,7 @@ class NativeExecutions:
         with self._lock:
             caches = {
                 handle: cache
-                for handle, cache in [*self._caches.items()]
+                for handle, cache in self._caches.copy().items()
                 if cached in cache.gone or cached in cache.requests.values()
             }
             for cache in caches.values():
@@ -389,7 +389,7 @@ class NativeExecutions:
             if sizes is not None:
                 self._ended |= {sizes}
             bound = self._bound_to.get(handle, set())
-            bursts = {burst: each for burst, each in [*self._caches.items()] if burst in bound}
+            bursts = {burst: each for burst, each in self._caches.copy().items() if burst in bound}
             for each in bursts.values():
                 each.requests.release(partial(_has_memory, handle))
         if sizes is not None:

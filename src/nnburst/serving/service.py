@@ -432,7 +432,7 @@ class InferenceService:
     def look(self, _now_ns: int) -> float:
         """End calls whose message does not arrive; return the time of the next check."""
         oldest = time.monotonic() - READING
-        for context, since in list(self._reading.items()):
+        for context, since in self._reading.copy().items():
             if since < oldest:
                 context.cancel()
         return float("inf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -106,14 +107,19 @@ def test_errands_that_begin_while_others_end_are_all_done(monkeypatch: pytest.Mo
     background, failed = Background(), list[str]()
     monkeypatch.setattr(threading, "excepthook", lambda args: failed.append(str(args.exc_value)))
 
+    def take_turns(_phase: str, _info: dict[str, int]) -> None:  # amid each collection of garbage
+        time.sleep(0)
+
     def begin(first: int) -> None:
-        for number in range(2_000):
+        for number in range(500):
             errand = background.begin((first, number), "work", lambda: None)
             if number % 20 == 19:
                 errand.wait(moment(PATIENCE))
 
-    interval = sys.getswitchinterval()
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)
+    gc.set_threshold(1)
+    gc.callbacks.append(take_turns)
     try:
         threads = [threading.Thread(target=begin, args=(first,)) for first in range(4)]
         for thread in threads:
@@ -121,6 +127,8 @@ def test_errands_that_begin_while_others_end_are_all_done(monkeypatch: pytest.Mo
         for thread in threads:
             thread.join(PATIENCE)
     finally:
+        gc.callbacks.remove(take_turns)
+        gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)
     assert failed == []
     assert not any(thread.is_alive() for thread in threads)

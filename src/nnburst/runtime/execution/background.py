@@ -87,7 +87,10 @@ class Background:
         with self._turn:
             while self._known:
                 self._serves = True
-                key, errand = [*self._known.items()][0]  # noqa: RUF015 - one step: callers add meanwhile
+                # `list` of the keys is one step. A view of the pairs makes tuples, so the garbage collector,
+                # and with it another thread, may run amid it.
+                key = list(self._known)[0]  # noqa: RUF015
+                errand = self._known[key]
                 errand.run()
                 del self._known[key]
                 errand.settle()
