@@ -88,11 +88,8 @@ def read_request(body: bytes, head_size: int, model: str, version: str) -> tuple
         raise
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"the request is not what the protocol has: {error}") from None
-    except (
-        ValueError,
-        OverflowError,
-        TypeError,
-    ) as error:  # for numbers outside of protobuf's range
+    except (ValueError, OverflowError, TypeError) as error:
+        # Protobuf has no room for a number of the request.
         raise InvalidArgument(f"the request has a value that does not fit: {error}") from None
 
 

@@ -37,12 +37,7 @@ def pooled(node: Node, x: Tensor, into: Quantization | None) -> None:
     """Translate a pool: on integers if the output has the same step, as in NNAPI, else on real numbers."""
     node.require_kind(x, "fu" if node.kind == "MaxPool" else "f")
     if x.is_quantized_real and not x.is_known:
-        kind = x.computed().type
-        same = into is not None and (kind.type, np.float32(kind.scale), kind.zero_point) == (
-            into.type,
-            np.float32(into.scale),
-            into.zero_point,
-        )
+        same = into is not None and into.matches(x.computed().type)
         x = x if same or (node.kind == "MaxPool" and into is None) else node.graph.real(x)
     size = node.integer_list("kernel_shape") or []
     window = sliding(node, x.shape[2:], size)

@@ -136,11 +136,9 @@ def _global_pool(node: Node) -> None:
     axes = list(range(2, x.rank))
     mean = node.kind == "GlobalAveragePool"
     into = node.quantization
-    if not (
-        x.is_quantized_real and mean and into is not None and not x.is_known
-    ) or not into.matches(
-        x.computed().type
-    ):  # NNAPI's MEAN keeps the step of its input, which would round twice
+    # NNAPI's MEAN keeps the step of its input. If the output has another one, that would round twice.
+    is_stored = mean and x.is_quantized_real and not x.is_known
+    if not is_stored or into is None or not into.matches(x.computed().type):
         x = node.graph.real(x)
     node.put(reduced(node, _O.MEAN if mean else _O.REDUCE_MAX, x, axes, keep=True))
 
