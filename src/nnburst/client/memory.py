@@ -224,8 +224,9 @@ class _State:
         with self.lock:
             self.closed = True
             self.shared.close()
-        # In one step, so that this thread alone calls them.
-        callbacks, self.callbacks = self.callbacks, []
+        # Taken in one step, so that this thread alone calls them: making a list may let other threads run.
+        none: list[Callable[[int], None]] = []
+        callbacks, self.callbacks = self.callbacks, none
         try:
             while callbacks:
                 callbacks[0](number)

@@ -43,7 +43,7 @@ def load(
     exact: bool | None = None,
     extensions: Sequence[ClaimsOperators | str] = (),
 ) -> ImportedModel:
-    """Read a network from a .tflite or .onnx file; the format is recognised by its first bytes.
+    """Read a network from a .tflite or .onnx file; its first bytes, or its name, tell the format.
 
     The network becomes operations of NNAPI, for every driver that supports them. If a part cannot be
     translated, the whole file becomes one operation of the extension dev.nnburst.tflite or dev.nnburst.onnx,
@@ -218,7 +218,8 @@ def _load(
     content: bytes, directory: Path | None, options: _Options, further: _Further
 ) -> ImportedModel:
     """Import as operations or as one operation, as `as_graph` demands; by default the first that works."""
-    load_one = _load_onnx if is_onnx(content) else _load_tflite
+    is_named_so = further.name.endswith(".onnx") and content[4:8] != IDENTIFIER
+    load_one = _load_onnx if is_named_so or is_onnx(content) else _load_tflite
     if options.as_graph is not None:
         return load_one(content, directory, options, further)
     try:

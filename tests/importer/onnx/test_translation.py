@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,15 @@ def test_an_input_that_never_changes_decides_a_branch() -> None:
 def test_options_of_onnx_files_are_refused_for_others() -> None:
     with pytest.raises(InvalidArgument, match=r"constants, states: for \.onnx files"):
         nnburst.load(b"\x1c\0\0\0TFL3", constants={"x": 1})
+
+
+@pytest.mark.parametrize("content", [b"no network", b""])
+def test_a_broken_file_is_refused_in_the_format_of_its_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=r"model\.onnx") as refused:
+        nnburst.load(path)
+    assert ".tflite" not in str(refused.value)
 
 
 def test_a_number_beyond_float16_is_infinite_in_a_network_of_float16() -> None:
