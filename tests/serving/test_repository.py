@@ -26,6 +26,7 @@ from tritonclient.utils import InferenceServerException
 
 from nnburst.hal.environment import KILLS
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.importer.load import load_named
 from nnburst.importer.named_sources import NamedSource
 from nnburst.serving import front
 from nnburst.serving.sources import GivenModels, Repository, UnknownModel
@@ -179,6 +180,33 @@ def test_whole_dimensions_of_the_configuration_are_those_of_inputs(
 ) -> None:
     (folder / "two/config.pbtxt").write_text(config)
     assert Repository(folder).versions("two")[3].network.shapes == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ('input { name: "x" dims: 5 }', r"config.pbtxt: dims of 'x': \[5\], the file declares"),
+        ('input { name: "z" dims: 5 }', r"config.pbtxt: dims of 'z': not an input"),
+        (
+            'sequence_batching { state { input_name: "z" output_name: "y" } }',
+            r"config.pbtxt: sequence_batching.state: 'z' is not an input",
+        ),
+    ],
+)
+def test_configuration_that_does_not_fit_the_file_is_named_as_it_is_written(
+    folder: Path, config: str, message: str
+) -> None:
+    (folder / "two/config.pbtxt").write_text(config)
+    with pytest.raises(InvalidArgument, match=message):
+        load_named(Repository(folder).versions("two")[3].network)
+
+
+def test_open_dimensions_are_asked_for_as_the_configuration_spells_them(folder: Path) -> None:
+    write_network(folder / "two/3/model.onnx", 1, extent="n")
+    (folder / "two/config.pbtxt").write_text("")
+    imported = load_named(Repository(folder).versions("two")[3].network)
+    assert imported.refusal is not None
+    assert "give dims: […] of 'x' in config.pbtxt" in imported.refusal
 
 
 @pytest.mark.parametrize(

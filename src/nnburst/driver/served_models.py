@@ -22,7 +22,7 @@ from nnburst.driver.weights_client import seal
 from nnburst.executor.base import DEFAULT_OPTIONS, memory_file
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal import late_numpy as np
-from nnburst.hal.errors import InvalidArgument, NnburstError, as_options
+from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import MemoryPool, Operand
 from nnburst.hal.whole_graph import ElementTypes, engine_of, has_slots
@@ -102,8 +102,7 @@ def read_networks(
     networks = []
     for source in named_sources(options):
         try:
-            with as_options():
-                networks.append(ServedNetwork(source))
+            networks.append(ServedNetwork(source))
         except (NnburstError, OSError) as error:
             if with_front:
                 logger.error("%s is not served: %s", source.name, error)  # noqa: TRY400

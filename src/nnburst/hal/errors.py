@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from nnburst.hal.enums import ErrorStatus, ResultCode
 
@@ -222,36 +222,60 @@ def error_for_code(
     return error_for(status, message, output_shapes)
 
 
-_IS_COMMAND: Final[ContextVar[bool]] = ContextVar("is_command", default=False)
+#: Names in messages: of arguments, of options of a command, or of settings of a model's config.pbtxt.
+_NAMES: Final[ContextVar[Literal["arguments", "options", "settings"]]] = ContextVar(
+    "names", default="arguments"
+)
+_SETTINGS: Final = {"shapes": "dims", "states": "sequence_batching.state"}
 
 
 @contextmanager
-def as_options() -> Iterator[None]:
-    """A context in which messages made by this thread name arguments as options of a command."""
-    token = _IS_COMMAND.set(True)
+def as_options(*, in_config: bool = False) -> Iterator[None]:
+    """A context in which messages made by this thread name arguments as options of a command.
+
+    Args:
+        in_config: whether they are settings of config.pbtxt instead, if it has such a setting.
+    """
+    token = _NAMES.set("settings" if in_config else "options")
     try:
         yield
     finally:
-        _IS_COMMAND.reset(token)
+        _NAMES.reset(token)
 
 
 def spelt(name: str, key: str | None = None) -> str:
-    """An argument's name: `shapes`, or for one key `shapes['x']`; in a command `--shape` or `--shape x`."""
-    if _IS_COMMAND.get():
+    """An argument's name, or that of one key.
+
+    `shapes` or `shapes['x']`, in a command `--shape` or `--shape x`, in a configuration `config.pbtxt: dims`
+    or `config.pbtxt: dims of 'x'`.
+    """
+    if _is_setting(name):
+        return f"config.pbtxt: {_SETTINGS[name]}" + (f" of {key!r}" if key is not None else "")
+    if _NAMES.get() != "arguments":
         return _option(name) + (f" {key}" if key is not None else "")
     return name + (f"[{key!r}]" if key is not None else "")
 
 
 def keyed_value(name: str, key: str, value: str) -> str:
-    """An argument with one key and value: `shapes={'x': (1, 3)}`, in a command `--shape x=1,3`."""
-    if _IS_COMMAND.get():
+    """An argument with one key and value.
+
+    `shapes={'x': (1, 3)}`, in a command `--shape x=1,3`, in a configuration `dims: [1, 3] of 'x' in
+    config.pbtxt`.
+    """
+    if _is_setting(name):
+        return f"{_SETTINGS[name]}: [{value}] of {key!r} in config.pbtxt"
+    if _NAMES.get() != "arguments":
         return f"{_option(name)} {key}={value.replace(', ', ',')}"
     return f"{name}={{{key!r}: ({value})}}"
 
 
 def flag(function: str, name: str) -> str:
     """A call that switches an argument on: `nnburst.load(…, as_graph=True)`, in a command `--as-graph`."""
-    return _option(name) if _IS_COMMAND.get() else f"{function}(…, {name}=True)"
+    return _option(name) if _NAMES.get() != "arguments" else f"{function}(…, {name}=True)"
+
+
+def _is_setting(name: str) -> bool:
+    return _NAMES.get() == "settings" and name in _SETTINGS
 
 
 def _option(name: str) -> str:

@@ -16,7 +16,7 @@ from nnburst.formats.onnx_model import read_model
 from nnburst.formats.onnx_tensor import ExternalData
 from nnburst.formats.tflite_graph import read_graph
 from nnburst.formats.tflite_reader import IDENTIFIER
-from nnburst.hal.errors import InvalidArgument, spelt
+from nnburst.hal.errors import InvalidArgument, as_options, spelt
 from nnburst.hal.extensions import ClaimsOperators
 from nnburst.hal.model import Model
 from nnburst.importer.imported_model import Extensions, ImportedModel
@@ -158,8 +158,9 @@ def load_from(
 
 
 def load_named(source: NamedSource) -> ImportedModel:
-    """Read the network that a `--model` option names; see `load_from`."""
-    return load_from(source.source, source.shapes, source.states, source.largest)
+    """Read a named network; see `load_from`. Messages name options or settings instead of arguments."""
+    with as_options(in_config=source.in_config):
+        return load_from(source.source, source.shapes, source.states, source.largest)
 
 
 def load_graph(content: bytes, files: Mapping[str, memoryview]) -> ImportedModel:

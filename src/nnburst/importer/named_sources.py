@@ -13,7 +13,7 @@ OF_MODEL: Final = ("--shape", "--state", "--largest")
 
 
 class NamedSource(NamedTuple):
-    """A network that a `--model NAME[@VERSION]=FILE` option names.
+    """A network that a `--model NAME[@VERSION]=FILE` option or a folder of a repository names.
 
     Attributes:
         name: name under which it is served.
@@ -23,6 +23,7 @@ class NamedSource(NamedTuple):
             `--model`.
         states: outputs that stay in the driver as inputs of the next request, by names of these inputs.
         largest: outputs that are replaced with the index of the largest element.
+        in_config: whether shapes and states come from the model's config.pbtxt, not from options.
     """
 
     name: str
@@ -31,6 +32,7 @@ class NamedSource(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]] = {}
     states: Mapping[str, str] = {}
     largest: tuple[str, ...] = ()
+    in_config: bool = False
 
     def words(self) -> list[str]:
         """The command-line options that name it."""

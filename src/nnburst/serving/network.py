@@ -27,7 +27,6 @@ from nnburst.hal.errors import (
     InvalidArgument,
     MissedDeadline,
     NnburstError,
-    as_options,
 )
 from nnburst.hal.utils import Closing, start_thread
 from nnburst.hal.whole_graph import has_slots
@@ -287,8 +286,7 @@ class Network(Closing):
                 refuses it or is not there.
         """
         if self._model is None:
-            with as_options():
-                self._model = load_named(self._source)
+            self._model = load_named(self._source)
             self._has_slots = has_slots(self._model.model)
         prepared = self.worker.device.prepare(self._model)
         states = self._model.states

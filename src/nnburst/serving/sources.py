@@ -112,7 +112,12 @@ class Repository:
         return {
             version: Source(
                 NamedSource(
-                    name, version, str(_model_file(found[version], config)), shapes, states
+                    name,
+                    version,
+                    str(_model_file(found[version], config)),
+                    shapes,
+                    states,
+                    in_config=True,
                 ),
                 (
                     *settings,

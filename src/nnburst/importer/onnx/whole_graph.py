@@ -126,10 +126,12 @@ def _states(
     for before, after in states.items():
         if before not in inputs or after not in outputs:
             side, name = ("input", before) if before not in inputs else ("output", after)
-            raise InvalidArgument(f"states: {name!r} is not an {side} of the graph")
+            raise InvalidArgument(f"{spelt('states')}: {name!r} is not an {side} of the graph")
         info = inputs[before]
         if info.shape is None and before not in shapes:
-            raise InvalidArgument(f"states: the rank of {before!r} is open, expected it in shapes")
+            raise InvalidArgument(
+                f"{spelt('states')}: the rank of {before!r} is open, expected it in {spelt('shapes')}"
+            )
         extents = shapes.get(before)
         if extents is None:
             extents = _known_extents(info.shape or ())
