@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import select
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -158,6 +164,27 @@ def test_checker_counts_any_error_as_a_failure_and_goes_on(monkeypatch: pytest.M
         assert all(tried.acquire(timeout=30) for _ in range(2))
     assert checking.counts["failure"] >= 2
     assert "a defect of the test itself" in checking.messages[0]
+
+
+def test_driver_ends_with_the_program_that_started_it_and_is_killed() -> None:
+    text = (
+        "from nnburst.testing.driver_under_test import DriverUnderTest\n"
+        "driver = DriverUnderTest.start('null')\n"
+        "print(driver.pid, flush=True)\n"
+        "input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        driver = os.pidfd_open(int(program.stdout.readline()))
+        program.kill()
+    try:
+        assert select.select([driver], [], [], 60)[0], "the driver goes on"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(driver, signal.SIGTERM)
+        os.close(driver)
 
 
 def test_unknown_profile_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

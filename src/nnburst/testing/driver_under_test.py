@@ -27,6 +27,8 @@ _STEP: Final = 0.01
 class DriverUnderTest(Closing):
     """A driver's address, and its process if it was started here. A context manager.
 
+    A driver that was started here ends with this process, even if that is killed.
+
     Attributes:
         name: the given name.
         address: address for `nnburst.connect`.
@@ -73,8 +75,17 @@ class DriverUnderTest(Closing):
         command = [sys.executable, "-m", "nnburst.driver"]
         given = [word for option in options for word in ("--option", option)]
         process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
-            [*command, "--executor", name, "--serve", str(address), *given, *words],
-            stdin=subprocess.DEVNULL,
+            [
+                *command,
+                "--executor",
+                name,
+                "--serve",
+                str(address),
+                "--until-stdin-ends",
+                *given,
+                *words,
+            ],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env=_environment(paths),
             process_group=0,  # Ctrl-C interrupts the command, which ends the driver
@@ -106,6 +117,8 @@ class DriverUnderTest(Closing):
         if self._process is None:
             return
         self._process.terminate()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         try:
             self._process.wait(_END)
         except subprocess.TimeoutExpired:
