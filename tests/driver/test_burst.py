@@ -286,9 +286,11 @@ def test_command_is_served_between_the_requests_of_a_client_that_never_pauses() 
 
         client = threading.Thread(target=hammer)
         client.start()
-        for _ in range(20):
-            burst.context.free_memory(0)
-        stop.set()
+        try:
+            for _ in range(20):
+                burst.context.free_memory(0)
+        finally:
+            stop.set()
         client.join(20)
 
 

@@ -168,14 +168,16 @@ def test_worker_that_is_killed_amid_requests_gives_typed_errors_and_no_wrong_res
     threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
-    for _ in range(TIMES):
+    try:
+        for _ in range(TIMES):
+            seen = len(right)
+            until(lambda seen=seen: len(right) > seen + 20)  # type: ignore[misc]
+            for pid in served.workers():
+                os.kill(pid, signal.SIGKILL)
         seen = len(right)
-        until(lambda seen=seen: len(right) > seen + 20)  # type: ignore[misc]
-        for pid in served.workers():
-            os.kill(pid, signal.SIGKILL)
-    seen = len(right)
-    until(lambda: len(right) > seen + 20)
-    stopped.set()
+        until(lambda: len(right) > seen + 20)
+    finally:  # or a failure would wait for the threads for ever
+        stopped.set()
     for thread in threads:
         thread.join(PATIENCE)
     assert wrong == []

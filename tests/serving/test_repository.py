@@ -511,13 +511,15 @@ def test_reloads_under_load_lose_no_request_and_give_their_memory_back(
         for thread in threads:
             thread.start()
         sizes = []
-        for turn in range(1, TIMES + 1):
-            for name in names:
-                version(tmp_path, name, 1, turn, weights=250_000)
-                control.load_model(name, client_timeout=PATIENCE)
-                assert answer(control, name, 0) == turn
-            sizes.append(resident(served.front()))
-        ended.set()
+        try:
+            for turn in range(1, TIMES + 1):
+                for name in names:
+                    version(tmp_path, name, 1, turn, weights=250_000)
+                    control.load_model(name, client_timeout=PATIENCE)
+                    assert answer(control, name, 0) == turn
+                sizes.append(resident(served.front()))
+        finally:  # or a failure would wait for them for ever
+            ended.set()
         for thread in threads:
             thread.join(PATIENCE)
         before = len(served.workers())
