@@ -165,3 +165,13 @@ def test_child_whose_program_does_not_exist_is_refused_and_leaves_nothing() -> N
     with pytest.raises(FileNotFoundError):
         Child().start(["/nowhere/python"], {0: 0}, {})
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_child_that_someone_else_has_reaped_is_closed_without_a_signal_to_its_number() -> None:
+    read, write = os.pipe()
+    started = child("", write=write)
+    os.close(write)
+    os.waitpid(started.pid, 0)  # as an interruption behind it would leave it
+    started.close()
+    assert started.poll() == 0
+    os.close(read)

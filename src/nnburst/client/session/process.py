@@ -277,7 +277,7 @@ class Child:
     def send_signal(self, number: int) -> None:
         """Send a signal to the process, unless it has ended."""
         with self._reaping:
-            if self._code is None:
+            if self.poll() is None:  # asked anew: its number may belong to another process by now
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
