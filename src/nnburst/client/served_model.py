@@ -120,5 +120,5 @@ def open_served_model(session: Session, name: str, version: int, timeout: float)
     )
     with fds:
         model = ServedModel(session, opened, fds)
-    remote.is_open = False  # it is the model's
+    remote.detach()  # it is the model's
     return model

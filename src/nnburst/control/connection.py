@@ -173,6 +173,10 @@ class RemoteObject:
         """Release the object just before the next call; see `Connection.release_later`. Twice is fine."""
         self._release_by(self._connection.release_later)
 
+    def detach(self) -> None:
+        """Leave the release of the object to another owner."""
+        self.is_open = False
+
     def _release_by(self, release: Callable[[int], None]) -> None:
         if self.is_open:
             release(self.number)
