@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, final
 
 import msgspec
@@ -423,8 +423,7 @@ class MessageQueue(InEventLoops):
             self._open_end(writes=False)
         return self.receive(timeout)
 
-    @contextmanager
-    def writing(self, count: int, timeout: float = 0.0) -> Iterator[Elements]:
+    def writing(self, count: int, timeout: float = 0.0) -> AbstractContextManager[Elements]:
         """Claim `count` elements to write in place; the end of the block publishes them.
 
             with queue.writing(512, timeout=1.0) as elements:
@@ -437,24 +436,18 @@ class MessageQueue(InEventLoops):
             count: elements, 1 to the capacity.
             timeout: seconds to wait for room; 0 does not wait.
 
-        Yields:
-            An array of `count` elements, whose content is undefined; not to be used after the block.
+        Returns:
+            A block for `with`. It gets an array of `count` elements, whose content is undefined, not to be
+            used after the block.
 
         Raises:
             MissedDeadline: there was no room in time.
             BadState: at the end of the block, if this object has written or claimed others within it.
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `write`.
         """
-        claim = self._in_time(count, timeout, writes=True)
-        whole = np.empty(count, self.dtype) if len(claim.second) else claim.first
-        yield whole
-        if len(claim.second):
-            claim.first[:] = whole[: len(claim.first)]
-            claim.second[:] = whole[len(claim.first) :]
-        self.commit_write(count)
+        return _Writing(self, count, timeout)
 
-    @contextmanager
-    def reading(self, count: int, timeout: float = 0.0) -> Iterator[Elements]:
+    def reading(self, count: int, timeout: float = 0.0) -> AbstractContextManager[Elements]:
         """Claim `count` elements to read in place; the end of the block frees them.
 
         If the block raises, they stay unread. If the claim crosses the end of the ring, the array is a copy.
@@ -463,9 +456,9 @@ class MessageQueue(InEventLoops):
             count: elements, 1 to the capacity.
             timeout: seconds to wait for them; 0 does not wait.
 
-        Yields:
-            A read-only array of `count` elements, which a hostile writer may change; not to be used after
-            the block.
+        Returns:
+            A block for `with`. It gets a read-only array of `count` elements, which a hostile writer may
+            change, not to be used after the block.
 
         Raises:
             MissedDeadline: there were not enough elements in time.
@@ -473,12 +466,7 @@ class MessageQueue(InEventLoops):
                 claimed others within the block.
             InvalidArgument, BadState, Closed, DeadObject, QueueCorrupted: as for `read`.
         """
-        claim = self._in_time(count, timeout, writes=False)
-        whole = np.concatenate((claim.first, claim.second)) if len(claim.second) else claim.first
-        whole.flags.writeable = False
-        yield whole
-        if not self.commit_read(count):
-            raise BadState("the writer has overwritten the elements meanwhile")
+        return _Reading(self, count, timeout)
 
     def begin_write(self, count: int) -> Claim | None:
         """Claim `count` elements to write in place; None if there is no room.
@@ -568,7 +556,7 @@ class MessageQueue(InEventLoops):
 
     def _open_end(self, *, writes: bool) -> QueueEnd:
         grantors = self.descriptor.grantors
-        words, ring = 0, self._ring()
+        words, ring, has_size = 0, self._ring(), self.dtype.itemsize != 0
         if writes and _is_read_only(self._views[grantors[1].fd_index]):
             raise BadState("this object maps the queue read-only: only its maker can write")
         if len(grantors) == 5:
@@ -584,8 +572,12 @@ class MessageQueue(InEventLoops):
             keep=(self.ring, self._views),
         )
         self._ends[writes] = end
+        if has_size:
+            region, start, size = grantors[2].fd_index, grantors[2].offset, grantors[2].extent
+            self._data_at = self._address(region, start)
+            bytes_of_ring = np.frombuffer(self._views[region], np.uint8, size, start)
+            self._elements: Elements = bytes_of_ring.view(self.dtype)
         weakref.finalize(self, end.close)  # also at exit, so that the other end notices
-        has_size = self.dtype.itemsize != 0
         # From now on each of these is a C function; methods that a program has bound before still work.
         for name in ("write",) if writes else ("read", "read_into"):
             vars(self)[name] = getattr(end, name) if has_size else _refuse_elements
@@ -632,10 +624,53 @@ class MessageQueue(InEventLoops):
         return claim
 
     def _view(self, address: int, size: int) -> Elements:
-        region = self._views[self.descriptor.grantors[2].fd_index]
-        start = address - address_of(region)
-        elements: Elements = np.frombuffer(region[start : start + size], np.uint8).view(self.dtype)
-        return elements
+        quantum = self.descriptor.quantum
+        start = (address - self._data_at) // quantum
+        return self._elements[start : start + size // quantum]
+
+
+class _Writing:
+    """The block of `MessageQueue.writing`. A class costs a third of what a generator costs."""
+
+    __slots__ = ("_claim", "_count", "_queue", "_timeout", "_whole")
+
+    def __init__(self, queue: MessageQueue, count: int, timeout: float) -> None:
+        self._queue, self._count, self._timeout = queue, count, timeout
+
+    def __enter__(self) -> Elements:
+        claim = self._claim = self._queue._in_time(self._count, self._timeout, writes=True)
+        wraps = len(claim.second)
+        self._whole = np.empty(self._count, self._queue.dtype) if wraps else claim.first
+        return self._whole
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            return
+        first, second, whole = self._claim.first, self._claim.second, self._whole
+        if len(second):
+            first[:] = whole[: len(first)]
+            second[:] = whole[len(first) :]
+        self._queue.commit_write(self._count)
+
+
+class _Reading:
+    """The block of `MessageQueue.reading`."""
+
+    __slots__ = ("_count", "_queue", "_timeout")
+
+    def __init__(self, queue: MessageQueue, count: int, timeout: float) -> None:
+        self._queue, self._count, self._timeout = queue, count, timeout
+
+    def __enter__(self) -> Elements:
+        claim = self._queue._in_time(self._count, self._timeout, writes=False)
+        first, second = claim.first, claim.second
+        whole: Elements = np.concatenate((first, second)) if len(second) else first
+        whole.flags.writeable = False
+        return whole
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and not self._queue.commit_read(self._count):
+            raise BadState("the writer has overwritten the elements meanwhile")
 
 
 #: Queues that a forked child may use.
