@@ -67,6 +67,20 @@ ROADS: dict[str, Road] = {
 }
 
 
+def doubling_and_squaring() -> nnburst.Model:
+    builder = ModelBuilder()
+    x = builder.input(F32, SHAPE)
+    for operation in (OperationType.ADD, OperationType.MUL):
+        builder.operation(operation, [x, x, builder.scalar(0)], [builder.output(F32, SHAPE)])
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def two_outputs(device: Device) -> Iterator[PreparedModel]:
+    with device.prepare(doubling_and_squaring()) as prepared:
+        yield prepared
+
+
 @pytest.fixture(scope="module")
 def adder(device: Device) -> Iterator[PreparedModel]:
     with device.prepare(adding()) as prepared:
@@ -107,3 +121,54 @@ def test_private_output_may_be_an_input(adder: PreparedModel) -> None:
     assert np.array_equal(x, X + X)
     adder.execute([x, X], outputs=[x])
     assert np.array_equal(x, X + X + X)
+
+
+def _once_more(array: Any) -> Any:
+    return array
+
+
+def _view(array: Any) -> Any:
+    return array[:]
+
+
+def _shifted(array: Any) -> Any:
+    return array.base[4:13].reshape(SHAPE)
+
+
+@pytest.mark.parametrize("other", [_once_more, _view, _shifted])
+@pytest.mark.parametrize("road", [road for road in ROADS if road != "bind"])
+def test_private_outputs_that_overlap_are_refused(
+    two_outputs: PreparedModel, road: str, other: Callable[[Any], Any]
+) -> None:
+    y = np.zeros(13, np.float32)[:9].reshape(SHAPE)
+    with pytest.raises(InvalidArgument, match=r"outputs\[1\] overlaps outputs\[0\]"):
+        ROADS[road](two_outputs, [X], [y, other(y)])
+    ROADS[road](two_outputs, [X], [y, np.zeros(SHAPE, np.float32)])
+
+
+@pytest.mark.parametrize("road", ["prepared", "socket", "burst", "plan", "burst of a plan"])
+def test_one_array_for_two_outputs_is_refused_after_executions_on_two(
+    device: Device, two_outputs: PreparedModel, road: str
+) -> None:
+    y, z = np.zeros((2, *SHAPE), np.float32)
+    with (
+        device.prepare(two_outputs.model, bursts=False) as socket,
+        two_outputs.open_burst() as opened,
+        nnburst.compile(two_outputs.model, ["nnapi-reference"]) as compiled,
+        compiled.open_burst() as compiled_burst,
+    ):
+        execute: Callable[..., nnburst.ExecutionResult] = {
+            "prepared": two_outputs.execute,
+            "socket": socket.execute,
+            "burst": opened.execute,
+            "plan": compiled.execute,
+            "burst of a plan": compiled_burst.execute,
+        }[road]
+        for _ in range(4):
+            execute([X], [y, z])
+            with pytest.raises(InvalidArgument, match=r"outputs\[1\] overlaps outputs\[0\]"):
+                execute([X], [y, y])
+            execute([X], [y, None])
+            execute([X], [None, None])
+        assert np.array_equal(y, X + X)
+        assert np.array_equal(z, X * X)

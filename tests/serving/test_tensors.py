@@ -21,7 +21,14 @@ from nnburst.hal.errors import InvalidArgument
 from nnburst.serving.callers import user_of_caller
 from nnburst.serving.regions import Regions
 from nnburst.serving.service import UnknownModel, status_of
-from nnburst.serving.tensors import Tensor, Wanted, data_type, read_inputs, wanted_outputs
+from nnburst.serving.tensors import (
+    Tensor,
+    Wanted,
+    data_type,
+    read_inputs,
+    wanted_outputs,
+    write_outputs,
+)
 
 KINDS = ["?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4"]
 TENSORS = [
@@ -139,6 +146,32 @@ def test_offset_and_size_in_shared_memory_are_integers_of_either_kind() -> None:
                     InvalidArgument, match=r"'t': shared_memory_.*expected an integer"
                 ):
                     wanted_outputs(message, [tensor], regions)
+        regions.unregister("")
+    finally:
+        file.unlink()
+
+
+def test_outputs_that_overlap_in_shared_memory_are_refused_and_none_is_written() -> None:
+    tensors = [Tensor(name, data_type(np.dtype("<f4")), (2,)) for name in ("t", "u")]
+    values = {n: ((2,), np.float32([n + 1, n + 1]).tobytes()) for n in range(2)}
+    key = f"nnburst_outputs_{os.getpid()}"
+    file = Path("/dev/shm", key)
+    file.write_bytes(bytes(16))
+    try:
+        regions = Regions().of(os.geteuid())
+        assert regions is not None
+        regions.register("r", key, 0, 16)
+
+        def write(*offsets: int) -> None:
+            wanted = [Wanted(index, "r", offset, 8) for index, offset in enumerate(offsets)]
+            write_outputs(service_pb2.ModelInferResponse(), wanted, tensors, values, regions)
+
+        for offsets in ((0, 0), (0, 4), (8, 4)):
+            with pytest.raises(InvalidArgument, match=r"'[tu]' and '[tu]' overlap in 'r'"):
+                write(*offsets)
+            assert file.read_bytes() == bytes(16)
+        write(8, 0)
+        assert np.frombuffer(file.read_bytes(), "<f4").tolist() == [2, 2, 1, 1]
         regions.unregister("")
     finally:
         file.unlink()

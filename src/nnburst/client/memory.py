@@ -27,7 +27,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -467,23 +467,26 @@ def find_memory(array: Array) -> tuple[Memory, int] | None:
 
 
 def refuse_overlap(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Refuse an output in a pool that shares bytes with an input or another output.
+    """Refuse an output that shares bytes with another output or, in a pool, with an input.
 
-    An executor writes it in place, and may read the other one later.
+    An executor writes an output in a pool in place, and may read the input later. Outputs in no pool are
+    copied one after the other, so only one of them would last; inputs in no pool are copied before the
+    execution.
 
     Raises:
         InvalidArgument: two of them overlap.
     """
     extents = _extents("outputs", outputs)
-    if not extents:
+    if len(extents) < 2 and not any(extent.is_pool for extent in extents):
         return
     extents = sorted([*extents, *_extents("inputs", inputs)])
     end, last, output_end, last_output = 0, "", 0, ""
-    for start, stop, name, is_output in extents:
+    for start, stop, name, is_output, is_pool in extents:
         other = last if is_output and start < end else last_output if start < output_end else ""
         if other:
+            where = " in a pool" if is_pool else ""
             raise InvalidArgument(
-                f"{name} overlaps {other} in a pool, expected outputs with places of their own"
+                f"{name} overlaps {other}{where}, expected outputs with places of their own"
             )
         if stop > end:
             end, last = stop, name
@@ -491,15 +494,34 @@ def refuse_overlap(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             output_end, last_output = stop, name
 
 
-def _extents(kind: str, arrays: Sequence[Any]) -> list[tuple[int, int, str, bool]]:
-    """First address, end, name and whether it is an output, for each array in a pool."""
+class _Extent(NamedTuple):
+    """First address, end and name of an array, whether it is an output, and whether it lies in a pool."""
+
+    start: int
+    stop: int
+    name: str
+    is_output: bool
+    is_pool: bool
+
+
+def _extents(kind: str, arrays: Sequence[Any]) -> list[_Extent]:
+    """The extents of all outputs, or of the inputs in pools."""
+    is_output = kind == "outputs"
     return [
-        (start := int(array.__array_interface__["data"][0]), start + array.nbytes, name, is_output)
-        for name, array, is_output in (
-            (f"{kind}[{n}]", array, kind == "outputs") for n, array in enumerate(arrays)
-        )
-        if isinstance(array, np.ndarray) and find_memory(array) is not None
+        _Extent(start, start + array.nbytes, f"{kind}[{number}]", is_output, is_pool)
+        for number, array in enumerate(arrays)
+        if isinstance(array, np.ndarray)
+        and ((is_pool := find_memory(array) is not None) or is_output)
+        and (start := int(array.__array_interface__["data"][0]))
     ]
+
+
+def has_repeats(arrays: Sequence[Any]) -> bool:
+    """Whether an object occurs more than once, None apart: what each execution can afford to look for."""
+    if len(arrays) < 3:
+        return len(arrays) == 2 and arrays[0] is arrays[1] is not None
+    numbers = [id(array) for array in arrays if array is not None]
+    return len(set(numbers)) < len(numbers)
 
 
 def pool_over(shared: SharedMemory, *, writable: bool) -> Memory:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -285,8 +286,23 @@ def write_outputs(
     """Add outputs to a response, by value or into their regions.
 
     Raises:
-        InvalidArgument: a region has not enough room.
+        InvalidArgument: a region has not enough room, or two outputs have the same bytes of one.
     """
+    written = sorted(
+        (
+            each.region,
+            each.offset,
+            each.offset + len(values[each.index][1]),
+            tensors[each.index].name,
+        )
+        for each in wanted
+        if each.region
+    )
+    for (region, _, end, name), (other, start, _, next_name) in pairwise(written):
+        if region == other and start < end:
+            raise InvalidArgument(
+                f"outputs {name!r} and {next_name!r} overlap in {region!r}, expected places of their own"
+            )
     for each in wanted:
         shape, data = values[each.index]
         output = response.outputs.add()

@@ -29,7 +29,7 @@ from nnburst.client.burst.core import BurstCore
 from nnburst.client.burst.interface import DEFAULT_TIMEOUT
 from nnburst.client.execution.buffer import Buffer, refuse_buffers
 from nnburst.client.execution.socket_request import execute_synchronously
-from nnburst.client.memory import Memory, find_memory
+from nnburst.client.memory import Memory, find_memory, has_repeats, refuse_overlap
 from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.client.staging import Layout
@@ -213,7 +213,7 @@ def _copied_in(places: Sequence[_ArrayPlace], arrays: object) -> bool:
 
 
 def _all_fit(places: Sequence[_ArrayPlace], arrays: object) -> bool:
-    """Whether each output array is its place itself, or matches it, lies in no pool and is writable."""
+    """Whether each output array is its place itself, or another one that matches it, in no pool, writable."""
     if type(arrays) not in (list, tuple) or len(arrays) != len(places):  # type: ignore[arg-type]
         return False
     for (view, dtype, shape), array in zip(places, arrays, strict=True):  # type: ignore[call-overload]
@@ -227,7 +227,7 @@ def _all_fit(places: Sequence[_ArrayPlace], arrays: object) -> bool:
             or (array.base is not None and find_memory(array) is not None)
         ):
             return False
-    return True
+    return not has_repeats(arrays)  # type: ignore[arg-type]
 
 
 # -- binding arrays --------------------------------------------------------------------------------
@@ -479,7 +479,7 @@ class ArrayExecutor:
         """The cached request for arrays of these types, shapes and places, or a new one.
 
         The key has everything that decides whether an array fits, so arrays whose key is cached need no
-        check.
+        check, but that none is given for two outputs.
 
         Raises:
             _NotForBursts: an argument is a buffer; requests with buffers are never cached.
@@ -488,7 +488,8 @@ class ArrayExecutor:
         if last is not None and last._is_of(inputs, outputs, measure):
             return last
         key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
-        bound = self._remembered.find(key) if sizes is None else None
+        is_new = sizes is not None or has_repeats(outputs)
+        bound = None if is_new else self._remembered.find(key)
         if bound is None or bound.closed:
             if any(isinstance(array, Buffer) for array in (*inputs, *outputs)):
                 raise _NotForBursts
@@ -498,6 +499,7 @@ class ArrayExecutor:
             if sizes is None:
                 triples = zip(self._core.outputs, outputs, self._shapes.rooms, strict=True)
                 sizes = [_room(*each) for each in triples]
+                refuse_overlap(inputs, outputs)
             bound = bind_with_private(
                 self._core,
                 inputs,

@@ -398,7 +398,8 @@ class Burst(Closing, ABC):
 
         Args:
             inputs: one for each input; None if the operation allows to omit it.
-            outputs: arrays to write to; None to return new arrays, or views of the burst's own memory.
+            outputs: arrays to write to, each in a place of its own; None to return new arrays, or views of
+                the burst's own memory.
             measure: whether to time the execution.
             timeout: seconds that the call may take, a recovery included.
             copy: with `outputs` None: whether results are copies, or views that the next `execute` without

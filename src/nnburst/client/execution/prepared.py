@@ -19,7 +19,7 @@ from nnburst.client.arguments import (
     parameters,
     settle_truth,
 )
-from nnburst.client.memory import find_memory
+from nnburst.client.memory import find_memory, has_repeats
 from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.own_bursts import PriorityNote
@@ -141,11 +141,13 @@ def _release(request: RememberedRequest) -> None:
 
 
 def request_key(inputs: object, outputs: object, measure: bool) -> Hashable | None:
-    """The key of a request over arrays that lie in no pool; None for any other request.
+    """The key of a request over arrays that lie in no pool; None for any other request, or an invalid one.
 
     The key has everything that decides whether an array fits, so arrays whose key is cached need no check.
     """
     if type(inputs) not in (list, tuple) or type(outputs) not in (list, tuple, type(None)):
+        return None
+    if has_repeats(outputs or ()):  # type: ignore[arg-type]
         return None
     key: list[object] = [bool(measure)]
     for array in (*inputs, len(inputs), *(outputs or ())):  # type: ignore[misc, arg-type]
