@@ -18,8 +18,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -40,10 +38,10 @@ from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.client.hal import create_reusable_execution, open_aidl_burst
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.hal.errors import DeviceUnavailable
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.utils import Closing
+from nnburst.testing.driver_under_test import DriverUnderTest
 
 #: Bytes of a request and of its answer, about those of an execution with one input and one output.
 _CALL: Final = bytes(96)
@@ -271,7 +269,11 @@ def _unix_socket(core: int) -> Iterator[Callable[[], object]]:
 
 
 _ZMQ_SERVER: Final = """
-import os, sys, zmq
+import os, sys, threading, zmq
+def end():
+    sys.stdin.read()
+    os._exit(0)
+threading.Thread(target=end, daemon=True).start()
 os.sched_setaffinity(0, {int(sys.argv[2])})
 s = zmq.Context().socket(zmq.REP)
 s.bind(sys.argv[1])
@@ -287,7 +289,11 @@ def _pyzmq(core: int) -> Iterator[Callable[[], object]]:
 
     address = f"ipc://@nnburst-bench-{os.getpid()}"
     command = [sys.executable, "-c", _ZMQ_SERVER, address, str(core)]
-    process = subprocess.Popen(command, process_group=0)  # noqa: S603 - our own text
+    process = subprocess.Popen(  # noqa: S603 - our own text
+        command,
+        stdin=subprocess.PIPE,  # whose end ends it, even if this process is killed
+        process_group=0,
+    )
     context = zmq.Context()
     client = context.socket(zmq.REQ)
     client.setsockopt(zmq.RCVTIMEO, 10_000)
@@ -303,7 +309,7 @@ def _pyzmq(core: int) -> Iterator[Callable[[], object]]:
         client.send(b"")
         client.recv()
         context.destroy(0)
-        process.wait(5)
+        process.communicate(timeout=5)
 
 
 def open_rivals(stack: ExitStack, core: int) -> list[Contestant]:
@@ -319,45 +325,14 @@ def open_rivals(stack: ExitStack, core: int) -> list[Contestant]:
 
 #: Number of float32 weights of a network of 54 kB.
 _WEIGHTS: Final = 13_500
-#: Seconds within which any driver answers.
-_DRIVER_PATIENCE: Final = 30.0
-_STEP: Final = 0.01
 #: Seconds between a client's end and the next client.
 _CLIENT_REST: Final = 0.03
 
 
-@contextmanager
-def served_driver(core: int) -> Iterator[Path]:
-    """Start a driver with the null executor on one core; the context's value is its address."""
-    with TemporaryDirectory(prefix="nnburst-bench-") as folder:
-        address = Path(folder, "bench.sock")
-        words = ["--executor", "null", "--serve", str(address), "--cpus", str(core)]
-        command = [sys.executable, "-m", "nnburst.driver", *words]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603 - our own driver
-        try:
-            _until_served(address)
-            yield address
-        finally:
-            process.terminate()
-            process.wait(_DRIVER_PATIENCE)
-
-
-def _until_served(address: Path) -> None:
-    deadline = time.monotonic() + _DRIVER_PATIENCE
-    while True:
-        try:
-            connect(address).close()
-        except DeviceUnavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_STEP)
-        else:
-            return
-
-
 def opening_cases(stack: ExitStack, core: int) -> Sequence[Contestant]:
     """Cases of connecting, preparing and opening, each closed again, beside a fork."""
-    address = stack.enter_context(served_driver(core))
+    driver = DriverUnderTest.start("null", words=["--cpus", str(core)])
+    address = stack.enter_context(driver).address
     device = stack.enter_context(connect(address))
     model = _model_with_weights()
     prepared = stack.enter_context(device.prepare(model))
