@@ -15,12 +15,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from nnburst.client.launch import launch
 from nnburst.executor.litert import native
 from nnburst.executor.litert.network import Network
+from nnburst.hal.own_folder import OwnFolder
 from nnburst.importer.load import load
 
 #: Timeout in seconds, longer than every successful start.
@@ -81,7 +81,8 @@ def _driver(path: Path) -> dict[str, float]:
 def _cached(path: Path) -> dict[str, float]:
     imported = load(path)
     found: dict[str, float] = {}
-    with TemporaryDirectory() as folder:
+    with OwnFolder() as own:
+        folder = str(own.path)
         for step in ("prepare and save", "from cache"):
             with launch("litert", env={"XDG_STATE_HOME": folder}) as device:
                 watch = _Watch()

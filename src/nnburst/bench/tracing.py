@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from nnburst.bench.cases import Looped, Samples, adding_model, open_bound, pinne
 from nnburst.bench.rounds import run_rounds
 from nnburst.client.launch import launch
 from nnburst.hal.environment import TRACE
+from nnburst.hal.own_folder import OwnFolder
 from nnburst.tracing.recording import record_if_asked, stop
 
 _OFF: Final = "recording off"
@@ -127,10 +127,10 @@ def measure(rounds: int, here: int, there: int) -> TraceCost:
 def _unread() -> Iterator[Path]:
     """The address of a collector that only keeps the descriptors it gets."""
     with (
-        tempfile.TemporaryDirectory(prefix="nnburst-bench-") as folder,
+        OwnFolder() as own,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as collector,
     ):
-        address = Path(folder, "collector")
+        address = own.path / "collector"
         collector.bind(str(address))
         collector.listen()
         yield address

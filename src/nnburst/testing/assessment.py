@@ -13,7 +13,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.hal.enums import FeatureLevel, OperationType
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
+from nnburst.hal.own_folder import OwnFolder
 from nnburst.testing.conformance.runners import BurstRunner
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.models.small_models import branches, loop
@@ -353,7 +353,8 @@ def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Iterator[C
         reason = f"{' and '.join(absent)} not installed: pip install nnburst[test]"
         yield CheckResult("suites", "all of them", SKIPPED, reason)
         return
-    with tempfile.TemporaryDirectory(prefix="nnburst-") as folder:
+    with OwnFolder() as own:
+        folder = own.path
         command = [
             *(sys.executable, "-m", "pytest", "-v", "-o", "console_output_style=count"),
             *("-p", "nnburst.testing.plugin", "-p", "no:cacheprovider"),
@@ -365,7 +366,7 @@ def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Iterator[C
         ]
         path = os.pathsep.join([*map(str, plan.paths), os.environ.get("PYTHONPATH", "")])
         last = deque[str](maxlen=_LAST_LINES)
-        file = Path(folder) / "report.json"
+        file = folder / "report.json"
         advance("collecting tests", 0, 1)
         with subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
             command,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from typing import Final, Self
 from nnburst.client.connect import connect
 from nnburst.driver.executors import find_executor
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
+from nnburst.hal.own_folder import OwnFolder
 from nnburst.hal.utils import Closing, driver_environment, executor_library
 
 #: Seconds until a driver must listen, and until it must have ended.
@@ -36,12 +35,17 @@ class DriverUnderTest(Closing):
     """
 
     def __init__(
-        self, name: str, address: str, process: subprocess.Popen[bytes] | None = None
+        self,
+        name: str,
+        address: str,
+        process: subprocess.Popen[bytes] | None = None,
+        folder: OwnFolder | None = None,
     ) -> None:
         """Use `start`."""
         self.name: Final = name
         self.address: Final = address
         self._process = process
+        self._folder = folder
 
     @classmethod
     def start(
@@ -70,8 +74,8 @@ class DriverUnderTest(Closing):
         elif "/" in name or not (":" in name or _is_executor(name)):
             connect(name).close()
             return cls(name, name)
-        folder = Path(tempfile.mkdtemp(prefix="nnburst-"))
-        address = folder / "driver.sock"
+        folder = OwnFolder()
+        address = folder.path / "driver.sock"
         command = [sys.executable, "-m", "nnburst.driver"]
         given = [word for option in options for word in ("--option", option)]
         process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
@@ -90,7 +94,7 @@ class DriverUnderTest(Closing):
             env=_environment(paths),
             process_group=0,  # Ctrl-C interrupts the command, which ends the driver
         )
-        driver = cls(name, str(address), process)
+        driver = cls(name, str(address), process, folder)
         try:
             driver._wait_until_it_answers()
         except BaseException:
@@ -124,7 +128,8 @@ class DriverUnderTest(Closing):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(_END)
-        shutil.rmtree(Path(self.address).parent, ignore_errors=True)
+        if self._folder is not None:
+            self._folder.close()
 
 
 def _is_executor(name: str) -> bool:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +19,7 @@ import numpy.typing as npt
 from nnburst._native import lib
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.own_folder import OwnFolder
 from nnburst.hal.peer import unix_peer
 from nnburst.hal.utils import Closing
 from nnburst.tracing import recording
@@ -168,8 +167,8 @@ class Collector(Closing):
 
     def __init__(self) -> None:
         """Begin to listen."""
-        self._folder = tempfile.TemporaryDirectory(prefix="nnburst-trace-")
-        self.address = Path(self._folder.name) / "collector.sock"
+        self._folder = OwnFolder()
+        self.address = self._folder.path / "collector.sock"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(str(self.address))
         self._socket.listen(64)
@@ -236,4 +235,4 @@ class Collector(Closing):
         if self._thread.is_alive():
             self._thread.join()
         self._socket.close()
-        self._folder.cleanup()
+        self._folder.close()

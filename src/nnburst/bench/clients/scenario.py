@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from nnburst.bench.clients.client import ClientRan, Trips
 from nnburst.bench.clients.load import Load, Usage, memory_of_each
 from nnburst.bench.rounds import stolen_seconds
 from nnburst.hal.errors import DeviceUnavailable
+from nnburst.hal.own_folder import OwnFolder
 from nnburst.testing.driver_under_test import DriverUnderTest
 
 #: Nanoseconds between the command to begin and the beginning.
@@ -62,15 +62,16 @@ def run_load(wanted: Load) -> Ran:
     Raises:
         DeviceUnavailable: a client failed; the reason went to stderr.
     """
-    with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "nnburst.bench.clients.client", wanted.as_text(), folder]
+    with OwnFolder() as own:
+        module = "nnburst.bench.clients.client"
+        command = [sys.executable, "-m", module, wanted.as_text(), str(own.path)]
         with on_cores(wanted.cores):
             group = subprocess.Popen(  # noqa: S603 - this interpreter, this module
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
             )
         with group:
             try:
-                return _measure(wanted, group, Path(folder))
+                return _measure(wanted, group, own.path)
             except BaseException:
                 group.kill()
                 raise

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +32,7 @@ from nnburst.client.prepared_model import PreparedModel
 from nnburst.driver.executors import make_executor
 from nnburst.executor.base import Argument
 from nnburst.hal.errors import NnburstError
+from nnburst.hal.own_folder import OwnFolder
 from nnburst.testing.models.litert import interpreter
 from nnburst.testing.models.network_file import NetworkFile
 
@@ -291,10 +290,11 @@ def measure_preparation(
     cold = [start(None) for _ in range(repeats)]
     filling, found, cache_bytes = [], [], None
     for _ in range(repeats):
-        with tempfile.TemporaryDirectory(prefix="nnburst-cache-") as folder:
+        with OwnFolder() as own:
+            folder = str(own.path)
             filling.append(start(folder))
             cache_bytes = float(
-                sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+                sum(path.stat().st_size for path in own.path.rglob("*") if path.is_file())
             )
             found.append(start(folder))
     cached = [once for once in found if once.from_cache]
