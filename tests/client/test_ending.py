@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from interrupting import interrupted_at
 from nnburst import DeadObject
 from nnburst.client.session.process import (
     Child,
@@ -175,3 +176,22 @@ def test_child_that_someone_else_has_reaped_is_closed_without_a_signal_to_its_nu
     started.close()
     assert started.poll() == 0
     os.close(read)
+
+
+def test_status_of_a_child_survives_an_interruption_at_any_place_of_its_query() -> None:
+    read, write = os.pipe()
+    places = 0
+    while True:
+        started = child("import sys; sys.exit(7)", write=write)
+        os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+        is_interrupted = interrupted_at(places + 1, started.poll)
+        assert started.poll() == 7, places
+        with pytest.raises(ChildProcessError):
+            os.waitpid(started.pid, os.WNOHANG)
+        started.close()
+        if not is_interrupted:
+            break
+        places += 1
+    assert places > 4
+    os.close(read)
+    os.close(write)

@@ -194,6 +194,7 @@ class Child:
         """Start no process yet."""
         self._spawn: Any = None
         self._code: int | None = None
+        self._is_reaped = False
         # Reentrant: a signal handler may close the device while its thread is in here.
         self._reaping: Final = threading.RLock()
 
@@ -244,13 +245,20 @@ class Child:
     def poll(self) -> int | None:
         """The exit code as in `subprocess`; None while the process runs."""
         with self._reaping:
-            if self._code is None:
+            if not self._is_reaped:
                 try:
-                    pid, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:  # reaped by another part of the program
-                    self._code = 0
-                else:
-                    self._code = os.waitstatus_to_exitcode(status) if pid else None
+                    if self._code is None:
+                        # The kernel keeps the status until it is stored: a signal handler may raise between.
+                        how = os.WEXITED | os.WNOWAIT | os.WNOHANG
+                        ended = os.waitid(os.P_PID, self.pid, how)
+                        if ended is None:
+                            return None
+                        was_killed = ended.si_code != os.CLD_EXITED
+                        self._code = -ended.si_status if was_killed else ended.si_status
+                    os.waitpid(self.pid, os.WNOHANG)
+                except ChildProcessError:  # reaped here, or by another part of the program
+                    self._code = self._code or 0
+                self._is_reaped = True
             return self._code
 
     def wait(self, timeout: float) -> int:
