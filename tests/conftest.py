@@ -124,15 +124,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Skip tests marked `shared` if the reference data is absent, mark what counts, and sort groups."""
     skip = pytest.mark.skip(reason=f"no reference data at {SHARED} (set NNBURST_SHARED)")
+    is_absent = not SHARED.is_dir()
     for item in items:
-        if not SHARED.is_dir() and item.get_closest_marker("shared"):
+        if is_absent and item.get_closest_marker("shared"):
             item.add_marker(skip)
-        if FAULTS in item.path.parents or getattr(item.obj, "is_hypothesis_test", False):
+        if is_fault(item.path) or getattr(item.obj, "is_hypothesis_test", False):
             item.add_marker(pytest.mark.counted)
         every_day = item.get_closest_marker("every_day")
         if every_day and item.callspec.id not in every_day.args:
             item.add_marker(pytest.mark.campaign)
     items.sort(key=lambda item: turn_of(group_of(item.path)))
+
+
+@cache
+def is_fault(path: Path) -> bool:
+    """Whether a file is one of tests/faults; asked for each test, of which there are thousands."""
+    return FAULTS in path.parents
 
 
 @cache
@@ -142,7 +149,7 @@ def group_of(path: Path) -> str:
     Larger ones are what must run alone (the tests of tests/faults, and files with a test that is marked
     `timing`), and the house rules.
     """
-    if FAULTS in path.parents or MARKED.search(path.read_text(encoding="utf-8")):
+    if is_fault(path) or MARKED.search(path.read_text(encoding="utf-8")):
         return TIMING
     if path.parent == FAULTS.parent:
         return HOUSE
