@@ -29,6 +29,7 @@ from nnburst.control.channel import (
     ProtocolError,
 )
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal import environment
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, ResourceExhausted
 
 Channels = tuple[Channel, Channel]
@@ -139,7 +140,7 @@ def test_oversized_packet_is_refused(sockets: Sockets) -> None:
 
 
 @given(data=st.binary(min_size=1, max_size=200), count=st.integers(0, 3))
-@settings(max_examples=300)
+@settings(max_examples=3 * environment.EXAMPLES.read())
 def test_no_bytes_crash_the_receiver_or_leak(data: bytes, count: int) -> None:
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     receiver = Channel(right)
@@ -158,7 +159,7 @@ _scalars = st.one_of(st.none(), st.integers(-(2**63), 2**64 - 1), st.binary(max_
 
 
 @given(fields=st.lists(_scalars, max_size=6))
-@settings(max_examples=300)
+@settings(max_examples=3 * environment.EXAMPLES.read())
 def test_wrong_types_in_the_envelope_are_refused(fields: list[object]) -> None:
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     left.send(msgspec.msgpack.encode(fields))

@@ -45,6 +45,7 @@ from nnburst.control.messages import (
     encode,
 )
 from nnburst.control.service import Answer, Service, failure, nothing
+from nnburst.hal import environment
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import (
     Closed,
@@ -566,7 +567,7 @@ _names = st.sampled_from(
         _values,
     ),
 )
-@settings(max_examples=300)
+@settings(max_examples=3 * environment.EXAMPLES.read())
 def test_call_with_any_fields_is_decoded_or_refused(tag: str, fields: dict[str, object]) -> None:
     body = msgspec.msgpack.encode({"message": tag, **fields})
     try:
@@ -576,7 +577,7 @@ def test_call_with_any_fields_is_decoded_or_refused(tag: str, fields: dict[str, 
 
 
 @given(body=st.binary(max_size=100))
-@settings(max_examples=300)
+@settings(max_examples=3 * environment.EXAMPLES.read())
 def test_any_body_is_decoded_or_refused(body: bytes) -> None:
     try:
         decode_call(body)

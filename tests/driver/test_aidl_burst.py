@@ -27,6 +27,7 @@ from nnburst.control.messages import (
 )
 from nnburst.driver.calls.execution import MAX_IDENTIFIERS
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal import environment
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.model import BufferToken, DataLocation, MemoryPool, Model
 from nnburst.hal.types import Request, RequestArgument
@@ -200,7 +201,10 @@ _numbers = st.sampled_from([-1, 0, 1, 2, 5, 2**31, 2**63 - 1])
     st.lists(st.tuples(_numbers, st.sampled_from([-1, 0, 1, 2]), st.booleans()), max_size=4),
     st.integers(0, 4),
 )
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * environment.EXAMPLES.read(),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_any_numbers_are_executed_or_refused(
     known: Any,
     burst: int,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nnburst import Closed, Device, NnburstError, PreparedModel
 from nnburst.control.messages import Allocate, Allocated, CopyFrom, CopyTo, Ping, Release
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal import environment
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.extensions import extension_code
 from nnburst.hal.model import ExtensionNameAndPrefix, Model
@@ -45,7 +46,10 @@ roles = st.lists(
 extents = st.lists(numbers, max_size=20).map(tuple)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * environment.EXAMPLES.read(),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     dimensions=extents,
     handles=st.lists(st.integers(1, 5), max_size=3).map(tuple),

@@ -26,6 +26,7 @@ from nnburst.control.messages import (
     encode,
 )
 from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.hal import environment
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.model import DataLocation, MemoryPool, Model
 from nnburst.hal.model_builder import ModelBuilder
@@ -109,7 +110,10 @@ def test_interrupt_from_the_terminal_does_not_reach_the_driver(raw: Any) -> None
 
 
 @given(body=st.binary(max_size=64))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * environment.EXAMPLES.read(),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_body_that_is_not_a_call_is_answered(known: Any, body: bytes) -> None:
     assert known.send(body).status == INVALID
     assert_alive(known)
@@ -233,7 +237,9 @@ _numbers = st.sampled_from([0, 1, 23, 24, 4072, 4096, 2**31, 2**32 - 1, 2**62, -
     dimensions=st.lists(_numbers, max_size=3).map(tuple),
 )
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=4 * environment.EXAMPLES.read(),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_request_with_any_numbers_is_executed_or_refused(
     known: Any,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import nnburst
 from importer.onnx.graphs import model, node, normal, onnx, value
 from nnburst.formats.onnx_model import read_model
+from nnburst.hal import environment
 from nnburst.hal.errors import InvalidArgument
 
 
@@ -25,7 +26,7 @@ def made() -> bytes:
 CONTENT = made()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * environment.EXAMPLES.read(), deadline=None)
 @given(st.data())
 def test_mutated_files_are_read_or_refused(data: st.DataObject) -> None:
     content = bytearray(CONTENT)
@@ -39,7 +40,7 @@ def test_mutated_files_are_read_or_refused(data: st.DataObject) -> None:
         return
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * environment.EXAMPLES.read(), deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_an_onnx_file_or_malformed(content: bytes) -> None:
     try:
