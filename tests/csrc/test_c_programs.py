@@ -45,10 +45,11 @@ def test_threads_share_a_ring_without_a_race() -> None:
     assert "none torn or lost" in run("thread", "ring_stress", 20_000)
 
 
-@pytest.mark.every_day("address")
+@pytest.mark.every_day("address-1000")
+@pytest.mark.parametrize("units", [1_000, 10_000])
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_ends_of_a_queue_pass_whole_units_in_every_way(sanitizer: str) -> None:
-    assert "none torn or lost" in run(sanitizer, "queue_stress", 10_000)
+def test_ends_of_a_queue_pass_whole_units_in_every_way(sanitizer: str, units: int) -> None:
+    assert "none torn or lost" in run(sanitizer, "queue_stress", units)
 
 
 @pytest.mark.every_day("address")
@@ -57,13 +58,14 @@ def test_each_of_several_readers_is_woken_for_every_unit(sanitizer: str) -> None
     assert "none missed" in run(sanitizer, "queue_stress", 2_000, "broadcast")
 
 
-@pytest.mark.every_day("address")
+@pytest.mark.every_day("address-100")
+@pytest.mark.parametrize("units", [100, 500])
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_ends_of_a_queue_survive_a_peer_that_changes_every_shared_byte(
-    sanitizer: str, monkeypatch: pytest.MonkeyPatch
+    sanitizer: str, units: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TSAN_OPTIONS", f"suppressions={SCRIPT.parent / 'hostile_copies.txt'}")
-    assert "nothing but errors" in run(sanitizer, "queue_stress", 500, "hostile")
+    assert "nothing but errors" in run(sanitizer, "queue_stress", units, "hostile")
 
 
 @pytest.mark.campaign

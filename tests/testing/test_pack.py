@@ -21,7 +21,16 @@ from nnburst.hal.signature import Role, Signature
 from nnburst.testing import assessment
 from nnburst.testing.models.random_graphs.builder import TEMPLATES
 from nnburst.testing.pack.campaign import EXCLUSIONS, LEFT_OUT_TYPES, left_out
-from nnburst.testing.pack.cases import FILLING, LARGE, LEAST, RECIPES, Triple, cases, triples
+from nnburst.testing.pack.cases import (
+    FILLING,
+    LARGE,
+    LEAST,
+    RECIPES,
+    Triple,
+    cases,
+    triples,
+    wanted,
+)
 from nnburst.testing.pack.trial import model_of
 from nnburst.testing.report import OPERATIONS, Report
 
@@ -97,7 +106,7 @@ def test_every_type_beside_the_first_operands_is_drawn_too(operation: OperationT
     """Filters with scales by channel, scales instead of sizes, what is cast to."""
     signature = REGISTRY[operation].signature
     lacking = types_of(signature)
-    chosen = [cases(triple) for triple in triples() if triple.operation == operation]
+    chosen = map(cases, wanted(lambda triple: triple.operation == operation))
     for case in filter(None, chain.from_iterable(zip_longest(*chosen))):  # the small ones first
         graph = model_of(case).model.main
         inputs, outputs = (
@@ -126,7 +135,7 @@ def test_every_operation_type_and_rank_has_twenty_cases(operation: OperationType
 
 
 def test_extents_reach_from_one_beyond_a_thousand() -> None:
-    chosen = next(triple for triple in triples() if triple.operation is OperationType.ADD)
+    chosen = next(wanted(lambda triple: triple.operation is OperationType.ADD))
     extents = {
         extent
         for case in cases(chosen)
@@ -141,9 +150,7 @@ def test_extents_reach_from_one_beyond_a_thousand() -> None:
 def test_biases_leave_room_for_sums(operation: OperationType) -> None:
     """Int32 that overflows is not defined: engines wrap where the naive evaluator has no bound."""
     kind = OperandType.TENSOR_QUANT8_ASYMM
-    chosen = next(
-        triple for triple in triples() if (triple.operation, triple.kind) == (operation, kind)
-    )
+    chosen = next(wanted(lambda triple: (triple.operation, triple.kind) == (operation, kind)))
     edges = [case for case in cases(chosen) if case.recipe.edge is not None]
     assert edges
     for case in edges:

@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,10 @@ from nnburst.tracing import recording
 from nnburst.tracing.collector import Clock, Collector, TracedProcess
 from nnburst.tracing.files import read
 from nnburst.tracing.slices import Layer, Phase, trace
-from nnburst.tracing.timeline import Thread, ThreadBuilder, flows
+from nnburst.tracing.timeline import Thread, ThreadBuilder, Trace, flows
+
+#: Reads the trace of a client of an executor that runs a burst so often.
+Traced = Callable[[str, int], Trace]
 
 CLIENT = """
 import sys
@@ -49,9 +54,20 @@ def recorded(tmp_path: Path, *words: str, suffix: str = ".pftrace") -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Traced:
+    """Traces that tests share: each takes the start of two processes."""
+
+    @cache
+    def make(executor: str, runs: int) -> Trace:
+        return read(recorded(tmp_path_factory.mktemp("trace"), executor, str(runs)))
+
+    return make
+
+
 @pytest.mark.parametrize("executor", ["null", "reference"])
-def test_every_execution_is_joined_across_processes(tmp_path: Path, executor: str) -> None:
-    trace = read(recorded(tmp_path, executor, "200"))
+def test_every_execution_is_joined_across_processes(traced: Traced, executor: str) -> None:
+    trace = traced(executor, 200)
     assert flows(trace) == (200, 200)
     counts = Counter(s.name for thread in trace.threads for s in thread.slices)
     assert counts["[NN_LR_PE]burst: run"] == 200
@@ -119,11 +135,10 @@ def test_writes_reads_and_waits_of_a_queue_are_marked(tmp_path: Path) -> None:
     assert any("queue: wait" in name for name in names)
 
 
-def test_no_more_than_twelve_marks_a_round_trip(tmp_path: Path) -> None:
+def test_no_more_than_twelve_marks_a_round_trip(traced: Traced) -> None:
     marks = []
     for runs in (100, 200):
-        trace = read(recorded(tmp_path, "null", str(runs)))
-        slices = [s for t in trace.threads for s in t.slices]
+        slices = [s for t in traced("null", runs).threads for s in t.slices]
         switched = sum(s.name.endswith(("take the result", "a request")) for s in slices)
         marks.append(2 * len(slices) - switched)
     assert marks[1] - marks[0] <= 12 * 100
@@ -146,11 +161,12 @@ def test_slices_of_one_thread_lie_within_each_other(tmp_path: Path) -> None:
             ends.append(piece.end)
 
 
-def test_formats_hold_the_same_slices(tmp_path: Path) -> None:
-    names = []
-    for suffix in (".pftrace", ".json"):
-        trace = read(recorded(tmp_path, "null", "20", suffix=suffix))
-        names.append(Counter(s.name for t in trace.threads for s in t.slices))
+def test_formats_hold_the_same_slices(traced: Traced, tmp_path: Path) -> None:
+    other = read(recorded(tmp_path, "null", "100", suffix=".json"))
+    names = [
+        Counter(s.name for t in trace.threads for s in t.slices)
+        for trace in (traced("null", 100), other)
+    ]
     assert names[0] == names[1]
 
 
