@@ -20,6 +20,7 @@ def blocks(median: float, sigma: float = 0.03, count: int = 41, seed: int = 1) -
     return [float(value) for value in drawn]
 
 
+@pytest.mark.every_day("103-0.03-same", "110-0.03-worse", "90-0.03-better", "110-0.4-noisy")
 @pytest.mark.parametrize(
     ("median", "sigma", "expected"),
     [

@@ -124,6 +124,7 @@ def sound(path: Path, samples: Any, width: int, channels: int = 1) -> Path:
     return path
 
 
+@pytest.mark.every_day("1-samples0", "3-samples2")
 @pytest.mark.parametrize(
     ("width", "samples"),
     [
@@ -148,6 +149,7 @@ def test_channels_of_a_sound_are_averaged_and_what_is_too_long_is_cut(tmp_path: 
     np.testing.assert_array_equal(found, [0.5, -0.5])
 
 
+@pytest.mark.every_day("2-1", "4-5")
 @pytest.mark.parametrize(("width", "missing"), [(2, 1), (2, 2), (2, 3), (3, 1), (4, 5)])
 def test_sound_that_is_cut_off_ends_with_its_last_whole_frame(
     width: int, missing: int, tmp_path: Path

@@ -111,6 +111,7 @@ def start(executor: str, folder: Path, model: Any = None, **options: Any) -> tup
         return prepared.from_cache, [output.tolist() for output in outputs]
 
 
+@pytest.mark.every_day("litert")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_second_start_compiles_nothing_and_computes_the_same(
     executor: str, folder: Path, caplog: pytest.LogCaptureFixture

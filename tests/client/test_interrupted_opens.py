@@ -33,6 +33,7 @@ def driver() -> Iterator[ScriptedDriver]:
         yield made
 
 
+@pytest.mark.every_day("burst", "fenced execution")
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_object_whose_opening_is_interrupted_anywhere_leaves_the_driver(
     driver: ScriptedDriver, make_model: Callable[..., Model], opening: str

@@ -357,6 +357,7 @@ def test_an_execution_that_is_interrupted_anywhere_loses_no_bound_request(
     assert places > 10
 
 
+@pytest.mark.every_day("execute-2", "execute_async-0")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("executions", [0, 1, 2])
 @pytest.mark.parametrize("way", ["execute", "execute_async"])

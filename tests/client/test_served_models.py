@@ -117,6 +117,7 @@ def test_service_refuses_a_network_that_it_cannot_read(
     assert not (tmp_path / "driver").exists()
 
 
+@pytest.mark.every_day("Relu-None")
 @pytest.mark.parametrize(("operator", "executor"), [("Det", "onnxruntime"), ("Relu", None)])
 def test_a_network_that_is_served_whole_has_the_engine_that_runs_it_unless_one_is_named(
     operator: str, executor: str | None, tmp_path: Path

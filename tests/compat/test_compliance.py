@@ -149,6 +149,7 @@ def test_requests_fit_by_their_memory(pool: Any, fits: list[int]) -> None:
     assert [int(level) for level in HIDL if compliant_with(request, FL.V1_3, level)] == fits
 
 
+@pytest.mark.every_day("1", "4")
 @pytest.mark.parametrize("source", HIDL)
 @given(data=st.data())
 def test_newer_versions_say_all_that_older_ones_do(source: FL, data: st.DataObject) -> None:
@@ -160,6 +161,7 @@ def test_newer_versions_say_all_that_older_ones_do(source: FL, data: st.DataObje
         assert convert_to(newer, target, source, signatures=SIGNATURES) == value
 
 
+@pytest.mark.every_day("1", "4")
 @pytest.mark.parametrize("source", HIDL)
 @given(data=st.data())
 def test_every_valid_value_converts_to_every_version(source: FL, data: st.DataObject) -> None:

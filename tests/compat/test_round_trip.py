@@ -39,6 +39,7 @@ def round_trip(value: Any, level: FL) -> Any:
     return convert.to_hal(canonical, level, signatures=SIGNATURES)
 
 
+@pytest.mark.every_day("V1_0", "V1_3", "AIDL_V4")
 @each_level
 @given(data=st.data())
 def test_models_survive(level: FL, data: st.DataObject) -> None:
@@ -46,6 +47,7 @@ def test_models_survive(level: FL, data: st.DataObject) -> None:
     assert round_trip(model, level) == model
 
 
+@pytest.mark.every_day("V1_0", "V1_3", "AIDL_V4")
 @each_level
 @given(data=st.data())
 def test_models_survive_every_later_hidl_version(level: FL, data: st.DataObject) -> None:
@@ -56,6 +58,7 @@ def test_models_survive_every_later_hidl_version(level: FL, data: st.DataObject)
         assert convert.to_canonical(newer, FL(later), signatures=SIGNATURES) == canonical
 
 
+@pytest.mark.every_day("V1_0", "V1_3", "AIDL_V4")
 @each_level
 @given(data=st.data())
 def test_requests_survive(level: FL, data: st.DataObject) -> None:
@@ -63,6 +66,7 @@ def test_requests_survive(level: FL, data: st.DataObject) -> None:
     assert round_trip(request, level) == request
 
 
+@pytest.mark.every_day("V1_0", "V1_3", "AIDL_V4")
 @each_level
 @given(data=st.data())
 def test_capabilities_survive(level: FL, data: st.DataObject) -> None:

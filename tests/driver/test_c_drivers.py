@@ -172,6 +172,7 @@ def test_time_on_device_is_at_most_that_in_the_driver_and_that_the_round_trip(
             assert 0 <= on_device <= in_driver <= took + 1  # rounded up to microseconds
 
 
+@pytest.mark.every_day("by_execute", "by_burst")
 @roads
 def test_time_that_is_not_available_arrives_as_such(
     adder: str, road: Callable[[Any], tuple[int, int]]
@@ -182,6 +183,7 @@ def test_time_that_is_not_available_arrives_as_such(
     assert 0 < in_driver < NO_TIMING  # which the driver measures by itself
 
 
+@pytest.mark.every_day("by_execute", "by_burst")
 @roads
 def test_times_that_cannot_be_are_cut_to_what_was_measured(
     sample: str, road: Callable[[Any], tuple[int, int]]
@@ -280,6 +282,7 @@ def test_wrong_answer_is_a_failure_with_its_reason_and_the_next_run_is_right(
         np.testing.assert_array_equal(prepared.execute([A, A]).outputs[0], 2 * A)
 
 
+@pytest.mark.every_day("fail", "shapes")
 @pytest.mark.parametrize("fault", ["fail", "status", "shapes", "exhausted"])
 def test_wrong_answer_in_a_burst_is_a_failure_of_one_execution(sample: str, fault: str) -> None:
     with (

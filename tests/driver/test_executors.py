@@ -56,6 +56,7 @@ def loaded_after(statements: str) -> list[str]:
     return ran.stdout.split()
 
 
+@pytest.mark.every_day("reference")
 @pytest.mark.parametrize("name", ["null", "reference"])
 def test_supervisor_imports_an_executor_before_it_forks(name: str) -> None:
     importing = f"from nnburst.driver.executors import import_executor; import_executor({name!r})"

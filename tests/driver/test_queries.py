@@ -50,11 +50,13 @@ def answers(executor: str) -> tuple[Any, ...]:
         )
 
 
+@pytest.mark.every_day("litert")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_answers_are_the_same_at_every_start(executor: str) -> None:
     assert answers(executor) == answers(executor)
 
 
+@pytest.mark.every_day("null", "litert")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_answers_keep_the_rules_of_the_basic_tests(executor: str) -> None:
     version, kind, capabilities, files, _ = answers(executor)

@@ -37,6 +37,7 @@ def needs(*modules: str) -> None:
             pytest.skip(f"{module} is not installed")
 
 
+@pytest.mark.every_day("litert")
 @pytest.mark.parametrize("executor", ["reference", "litert"])
 def test_callback_gets_every_frame_of_another_process_where_it_lies(
     executor: str, tmp_path: Path

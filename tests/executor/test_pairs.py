@@ -71,8 +71,28 @@ def cases(kinds: Mapping[str, Sequence[OperandType]]) -> list[object]:
 
 
 each_engine_and_type = pytest.mark.parametrize(("engine", "kind"), cases(ENGINES))
+#: Unsigned values go the ways of signed ones: their graphs are drawn in the campaign.
+every_day = pytest.mark.every_day(
+    *(
+        f"{engine} {kind.name}"
+        for engine, kinds in ENGINES.items()
+        for kind in kinds
+        if kind is not Q8
+    )
+)
 each_engine_and_every_type = pytest.mark.parametrize(
     ("engine", "kind"), cases(dict.fromkeys(ENGINES, KINDS))
+)
+
+#: A clamp of floats and of integers, and a sum of floats; sums of integers are drawn in the campaign, too.
+clamps_every_day = pytest.mark.every_day(
+    *(
+        f"RELU6-{engine} {kind.name}"
+        for engine, kinds in ENGINES.items()
+        for kind in kinds
+        if kind is not Q8
+    ),
+    *(f"ADD-{engine} {F32.name}" for engine in ENGINES),
 )
 
 
@@ -111,6 +131,7 @@ def drawn_chains(kind: OperandType) -> list[RandomGraph | None]:
     return [chain(kind, 3 + seed % 4, seed) for seed in range(20)]
 
 
+@clamps_every_day
 @each_engine_and_type
 @pytest.mark.parametrize("consumer", [_O.RELU6, _O.ADD], ids=lambda o: o.name)
 def test_every_operation_is_read_by_a_clamp_and_by_a_sum(
@@ -121,6 +142,7 @@ def test_every_operation_is_read_by_a_clamp_and_by_a_sum(
     assert found.executed > 60
 
 
+@every_day
 @each_engine_and_type
 def test_some_pairs_give_what_a_naive_evaluator_gives(engine: str, kind: OperandType) -> None:
     found = tried(engine, drawn_pairs(kind))
@@ -128,6 +150,7 @@ def test_some_pairs_give_what_a_naive_evaluator_gives(engine: str, kind: Operand
     assert found.executed
 
 
+@every_day
 @each_engine_and_type
 def test_some_graphs_that_an_if_or_a_while_runs_give_what_a_naive_evaluator_gives(
     engine: str, kind: OperandType
@@ -137,6 +160,7 @@ def test_some_graphs_that_an_if_or_a_while_runs_give_what_a_naive_evaluator_give
     assert bool(found.executed) == (engine in RUNS_GRAPHS)
 
 
+@every_day
 @each_engine_and_type
 def test_some_chains_give_what_a_naive_evaluator_gives(engine: str, kind: OperandType) -> None:
     found = tried(engine, drawn_chains(kind))

@@ -21,7 +21,7 @@ from nnburst.testing.faults.activities import check_sum, sum_model, summands
 from programs import environ_of_tests
 
 
-@pytest.mark.every_day("prepare", "plan")
+@pytest.mark.every_day("plan")
 @pytest.mark.parametrize("road", INTERRUPTIBLE)
 def test_no_plain_lock_is_held_where_a_signal_handler_may_run(road: str) -> None:
     command = [sys.executable, "-m", "faults.held_locks", road]

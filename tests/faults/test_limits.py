@@ -82,6 +82,7 @@ LIMITS = [
 ]
 
 
+@pytest.mark.every_day("compile-NOFILE=16")
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_limit_of_the_kernel_is_an_error_of_ours(road: str, limit: str, tmp_path: Path) -> None:
     outcome = taken(road, tmp_path, limit)

@@ -82,7 +82,7 @@ def interrupt() -> None:
     raise Interruption
 
 
-@pytest.mark.every_day("fence", "queue", "serve")
+@pytest.mark.every_day("fence", "queue")
 @pytest.mark.parametrize("road", ["await", "fence", "queue", "c", "serve"])
 def test_a_road_survives_the_first_a_middle_and_the_last_failing_call(
     road: str, failing_calls: Path

@@ -105,7 +105,7 @@ def outcomes(road: str, scarce: str) -> list[str]:
     return [str(one) for one in found]
 
 
-@pytest.mark.every_day("open_burst-descriptors", "fence-descriptors")
+@pytest.mark.every_day("fence-descriptors")
 @pytest.mark.parametrize(
     ("road", "scarce"),
     [

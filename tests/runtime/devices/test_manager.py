@@ -158,6 +158,7 @@ def test_an_engine_is_launched_by_the_first_compilation_that_asks_it(
         os.kill(pid, 0)
 
 
+@pytest.mark.every_day("own=reference-own")
 @pytest.mark.parametrize(("listed", "name"), [("reference", "reference"), ("own=reference", "own")])
 def test_facts_about_an_engine_are_dropped_when_its_capabilities_are_written(
     manager: Managers, monkeypatch: pytest.MonkeyPatch, listed: str, name: str
@@ -183,6 +184,7 @@ def test_a_broken_cache_of_facts_is_never_an_error(
     assert names(manager()) == ["own", "nnapi-reference"]
 
 
+@pytest.mark.every_day("the file")
 @pytest.mark.parametrize("odd", ["the folder", "the file"])
 def test_facts_about_an_engine_that_cannot_be_kept_are_never_an_error(
     manager: Managers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, odd: str
@@ -201,6 +203,7 @@ def test_facts_about_an_engine_that_cannot_be_kept_are_never_an_error(
         assert [path.name for path in (folder / "nnburst" / "devices").iterdir()] == ["own.json"]
 
 
+@pytest.mark.every_day("XDG_CONFIG_HOME")
 @pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "XDG_STATE_HOME"])
 def test_a_file_in_place_of_the_folder_of_capabilities_is_never_an_error(
     manager: Managers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
@@ -211,6 +214,7 @@ def test_a_file_in_place_of_the_folder_of_capabilities_is_never_an_error(
     run(manager(), ["own"])
 
 
+@pytest.mark.every_day("False-4", "True-3")
 @pytest.mark.parametrize("level", [FeatureLevel.V1_2, FeatureLevel.V1_3])
 @pytest.mark.parametrize("explicit", [True, False])
 def test_only_devices_from_level_4_on_allocate_memory(
