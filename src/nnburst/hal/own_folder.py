@@ -47,7 +47,7 @@ class OwnFolder(Closing):
         self._lock: int | None = lock
 
     def close(self) -> None:
-        """Remove the folder; twice is fine, and so is a folder that somebody has removed."""
+        """Remove the folder; twice is fine, and so is a folder that is gone already."""
         lock, self._lock = self._lock, None
         if lock is not None:
             if os.getpid() == self._maker:
