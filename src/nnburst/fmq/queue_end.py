@@ -184,7 +184,9 @@ class Rules:
                 f"timeout is {argument!r}, expected a finite number of seconds, at least 0"
             )
         if status == lib.NNB_END_BAD_COUNT:
-            return InvalidArgument(f"count is {argument!r}, expected an integer from 0 to 2**64 - 1")
+            return InvalidArgument(
+                f"count is {argument!r}, expected an integer from 0 to 2**64 - 1"
+            )
         if status == lib.NNB_RING_TOO_LARGE:
             size = len(argument) if hasattr(argument, "__len__") else "?"
             return InvalidArgument(f"a message of {size} bytes is longer than the queue")
