@@ -93,3 +93,11 @@ def test_impossible_indexes_are_refused(
 def test_other_things_than_states_are_refused(prepared: nnburst.PreparedModel, states: Any) -> None:
     with pytest.raises(nnburst.InvalidArgument, match="expected a sequence of States"):
         prepared.open_burst(states=states)
+
+
+@pytest.mark.parametrize("name", [None, 3, b"sum"])
+def test_name_of_a_state_that_is_no_text_is_refused(
+    prepared: nnburst.PreparedModel, name: Any
+) -> None:
+    with pytest.raises(nnburst.InvalidArgument, match=r"states: .* is a name, expected text"):
+        prepared.open_burst(states=[State(name, 1, 1, SUM.initial)])

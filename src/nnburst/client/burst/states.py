@@ -50,6 +50,8 @@ class _Roles:
         _check_indexes("input", read, len(inputs))
         _check_indexes("output", written, len(outputs))
         for state in states:
+            if not isinstance(state.name, str):
+                raise InvalidArgument(f"states: {state.name!r} is a name, expected text")
             initial = np.asarray(state.initial)
             before, after = inputs[state.input_index], outputs[state.output_index]
             if before.dtype != after.dtype or (
