@@ -254,7 +254,7 @@ def test_example_in_rust_loads_the_library_and_runs(service: Service, tmp_path: 
     assert run(program, str(LIBRARY), service.address, "add") == ["ran: first byte 0"]
 
 
-@pytest.mark.every_day("clang++")
+@pytest.mark.campaign
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_example_of_a_control_loop_keeps_its_ticks(
     compile_program: Compile, service: Service, compiler: str

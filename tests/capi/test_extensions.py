@@ -99,6 +99,7 @@ def test_calls_of_extensions_and_hardware_buffers_answer_as_the_interface_has_it
     assert done.stderr == ""
 
 
+@pytest.mark.campaign
 def test_the_example_computes_fibonacci_numbers_by_an_extension_of_a_service(
     compile_program: Compile, run_compiled: Run, tmp_path: Path
 ) -> None:

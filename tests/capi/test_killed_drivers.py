@@ -195,7 +195,7 @@ def kill(compile_program: Compile, run_compiled: Run, *args: str) -> None:
     print(*args, done.stdout.replace("\n", ", "))
 
 
-@pytest.mark.every_day("explicit-reusable")
+@pytest.mark.campaign
 @pytest.mark.parametrize("way", ["reusable", "once"])
 @pytest.mark.parametrize("devices", ["explicit", "default"])
 def test_kills_are_survived(

@@ -17,6 +17,7 @@ def plans(count: int, path: Path) -> tuple[int, dict[str, object]]:
     return status, json.loads(path.read_text())
 
 
+@pytest.mark.campaign
 def test_plans_of_random_graphs_compute_what_the_whole_model_does(tmp_path: Path) -> None:
     status, report = plans(24, tmp_path / "report.json")
     assert (status, report["failed"], report["failures"]) == (0, 0, [])

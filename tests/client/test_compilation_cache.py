@@ -251,6 +251,7 @@ def test_a_live_driver_outlives_damage_in_every_byte_and_compiles(
         assert (device.is_alive, device.pid) == (True, pid)
 
 
+@pytest.mark.campaign
 def test_a_file_that_is_missing_is_written_anew(folder: Path) -> None:
     first = start("reference", folder)
     for path in folder.iterdir():

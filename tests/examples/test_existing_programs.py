@@ -107,6 +107,7 @@ def test_program_of_litert_computes_the_same(tmp_path: Path) -> None:
     assert len(before.splitlines()) == 3
 
 
+@pytest.mark.campaign
 def test_program_of_onnxruntime_computes_the_same(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     networks = pytest.importorskip("onnxruntime_ep.networks", reason="needs onnx")

@@ -24,6 +24,7 @@ def nodes(kind: type[Any]) -> Iterator[tuple[Path, Any]]:
                 yield path, node
 
 
+@pytest.mark.campaign
 def test_this_numpy_computes_what_kernels_call() -> None:
     assert numpy_functions.wrong_functions() == []
 

@@ -186,6 +186,7 @@ def test_chains_give_what_a_naive_evaluator_gives(engine: str, kind: OperandType
 # -- What is drawn ---------------------------------------------------------------------------------
 
 
+@pytest.mark.campaign
 def test_no_hash_is_taken_of_what_engines_may_round() -> None:
     read = [graph_of(pair, 0) for pair in [*pairs([F32], [_O.LSH_PROJECTION])][::3]]
     graphs = [chain(F32, 6, 687), *read]  # by chance this chain's hash was the same five times
@@ -204,6 +205,7 @@ def test_no_if_decides_by_a_result_of_open_extent() -> None:
     assert (found.executed, reasons(found)) == (1, {})
 
 
+@pytest.mark.campaign
 def test_the_second_operation_reads_the_result_of_the_first() -> None:
     for kind in (F32, I32, Q8):
         for graph in filter(None, graphs_of(some_pairs(kind, 5, seed=1))):

@@ -52,7 +52,7 @@ def test_client_that_is_stopped_for_five_seconds_while_it_is_asked_for_memory_go
     assert status == ErrorStatus.NONE
 
 
-@pytest.mark.every_day("worker")
+@pytest.mark.campaign
 @pytest.mark.parametrize("side", ["client", "worker"])
 def test_client_gets_right_results_only_when_either_side_was_stopped(
     side: str,

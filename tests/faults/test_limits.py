@@ -122,7 +122,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.every_day("compile-a FIFO")
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_folders_of_the_user_are_no_obstacle(road: str, kind: str, tmp_path: Path) -> None:
     place = tmp_path / "odd"

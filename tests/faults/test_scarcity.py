@@ -145,6 +145,7 @@ with nnburst.launch("reference") as device, device.prepare(sum_model()) as prepa
     assert "Traceback" not in printed
 
 
+@pytest.mark.campaign
 def test_little_address_space_is_resource_exhausted() -> None:
     printed = run_program(
         """

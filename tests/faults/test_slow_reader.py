@@ -49,6 +49,7 @@ def end_of(burst: Burst) -> str:
     pytest.fail(f"the burst goes on after {HANG} s")
 
 
+@pytest.mark.campaign
 def test_client_that_reads_no_results_loses_that_burst_alone(
     serve: Callable[..., Supervisor], client: Callable[[str, str], Client], row: Row
 ) -> None:

@@ -58,6 +58,7 @@ def test_stuck_clients_disturb_no_other_and_hold_up_no_shutdown(
         assert took <= PROMISED
 
 
+@pytest.mark.campaign
 def test_stuck_clients_that_go_leave_nothing_behind(
     serve: Callable[..., Supervisor], client: Callable[[str, str], Client]
 ) -> None:

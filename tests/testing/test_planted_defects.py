@@ -179,7 +179,7 @@ def reason(driver: DriverUnderTest, name: str, passed: list[Case]) -> str:
     ).reason
 
 
-@pytest.mark.every_day("contract")
+@pytest.mark.campaign
 @pytest.mark.parametrize("suite", assessment.SUITES)
 def test_honest_executor_passes_every_check(
     honest: DriverUnderTest, computed: list[Case], suite: str

@@ -115,7 +115,7 @@ WOBBLES: dict[str, Maker] = {
 }
 
 
-@pytest.mark.every_day("60 s")
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", WOBBLES)
 def test_fewer_than_one_in_a_thousand_that_only_wobble_counts_as_growing(kind: str) -> None:
     many = WOBBLES[kind](np.random.default_rng(20), MANY)

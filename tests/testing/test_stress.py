@@ -77,6 +77,7 @@ def test_killed_clients_harm_no_other(tmp_path: Path) -> None:
     assert found["checker"]["success"] > 0  # type: ignore[index]
 
 
+@pytest.mark.campaign
 def test_random_graphs_are_executed_or_refused(tmp_path: Path) -> None:
     found = run(tmp_path, 0, "random-graphs", "--seconds", "1")["random-graphs"]
     assert found["clients"]["success"] > 0  # type: ignore[index]

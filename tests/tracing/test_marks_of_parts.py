@@ -88,7 +88,7 @@ def names(tmp_path: Path, script: str) -> Counter[str]:
     return Counter(piece.name for thread in trace.threads for piece in thread.slices)
 
 
-@pytest.mark.every_day("library")
+@pytest.mark.campaign
 @pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
 @pytest.mark.parametrize("route", ["library", "interpreter"])
 def test_a_slice_for_each_litert_partition(

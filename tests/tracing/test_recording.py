@@ -198,6 +198,7 @@ def test_slices_above_the_hal_go_to_the_kernels_trace_if_asked(
     assert len(marks) == 2 * len(begun)
 
 
+@pytest.mark.campaign
 def test_marks_that_the_kernels_trace_refuses_are_lost_and_nothing_else(tmp_path: Path) -> None:
     client, path = tmp_path / "client.py", tmp_path / "trace.json"
     client.write_text(CLIENT)

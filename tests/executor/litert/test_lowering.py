@@ -38,7 +38,7 @@ def test_random_operations_are_right(kind: OperandType) -> None:
         assert check(generate("single", kind, seed), runner) is None, seed
 
 
-@pytest.mark.every_day("large-TENSOR_FLOAT32", "small-TENSOR_INT32")
+@pytest.mark.every_day("small-TENSOR_INT32")
 @pytest.mark.parametrize("kind", _KINDS[:3], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_random_graphs_of_lowered_and_other_operations_are_right(

@@ -174,6 +174,7 @@ def test_one_operator_in_many_places_is_paid_for() -> None:
     assert "times its size" in refuse(with_repeated(content, subgraph, "Operators"))
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("frugal")
 def test_many_inputs_are_paid_for() -> None:
     content = relu_file(lambda b: b.raw.inputs.extend(range(2, MANY)))
