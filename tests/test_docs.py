@@ -287,7 +287,7 @@ def typed_in(page: str, folder: Path) -> list[str]:
     return printed_by(code, folder, 120)
 
 
-@pytest.mark.every_day("first_burst", "queue")
+@pytest.mark.every_day("first_burst")
 @pytest.mark.parametrize("page", TUTORIALS)
 def test_tutorial_typed_in_as_it_stands_prints_what_it_promises(page: str, tmp_path: Path) -> None:
     assert typed_in(f"tutorial/{page}", tmp_path) == TUTORIALS[page]
@@ -310,7 +310,7 @@ HOW_TO = {
 }
 
 
-@pytest.mark.every_day("state", "deadlines")
+@pytest.mark.every_day("state")
 @pytest.mark.parametrize("page", HOW_TO)
 def test_code_of_a_how_to_page_prints_what_it_promises(page: str, tmp_path: Path) -> None:
     if page == "state":

@@ -206,6 +206,7 @@ DEVICES = {
 }
 
 
+@pytest.mark.every_day("own")
 @pytest.mark.parametrize("device", DEVICES)
 def test_calls_in_the_order_of_tflites_delegate_compute_from_pools_that_nothing_seals(
     compile_program: Compile, run_compiled: Run, device: str

@@ -63,6 +63,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return capsys.readouterr().err
 
 
+@pytest.mark.every_day("burst")
 @pytest.mark.parametrize("via", ["burst", "execute"])
 def test_output_is_what_litert_computes(via: str, tmp_path: Path) -> None:
     path = write(tmp_path, "CONV_2D-same-UINT8")
@@ -162,6 +163,7 @@ def test_sound_that_is_cut_off_ends_with_its_last_whole_frame(
     np.testing.assert_array_equal(found, [1, 0, 0])
 
 
+@pytest.mark.every_day("burst")
 @pytest.mark.parametrize("via", ["burst", "execute"])
 def test_states_go_from_one_execution_to_the_next(via: str, tmp_path: Path) -> None:
     path = write(tmp_path, "SVDF-FLOAT32")

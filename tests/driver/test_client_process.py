@@ -132,7 +132,7 @@ def run() -> Iterator[Callable[..., Any]]:
         client.communicate(timeout=60)  # and a child that lives on
 
 
-@pytest.mark.every_day("the end itself for upcalls", "a child that was forked and lives on")
+@pytest.mark.every_day("a child that was forked and lives on")
 @pytest.mark.parametrize("way", HOSTILE)
 def test_worker_that_holds_its_own_clients_end_ends_with_the_client(
     served: tuple[str, Callable[[], list[int]]], run: Callable[..., Any], way: str
@@ -200,7 +200,7 @@ def serve(one):
 """
 
 
-@pytest.mark.every_day("the main thread has ended", "another program in the same process")
+@pytest.mark.every_day("another program in the same process")
 @pytest.mark.parametrize("way", HONEST)
 def test_worker_goes_on_as_long_as_its_client_lives(
     served: tuple[str, Callable[[], list[int]]], run: Callable[..., Any], way: str, tmp_path: Path

@@ -77,6 +77,7 @@ def test_every_thread_of_a_worker_with_a_client_is_realtime_and_its_memory_locke
             assert locked_bytes(service.pid) == 0
 
 
+@pytest.mark.every_day("100")
 @pytest.mark.parametrize("priority", ["100", "1000"])
 def test_a_priority_that_does_not_exist_is_refused(priority: str, tmp_path: Path) -> None:
     with serving(tmp_path / "driver", f"--realtime={priority}") as service:

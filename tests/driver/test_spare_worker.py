@@ -174,6 +174,7 @@ def test_spare_is_within_limits_and_sandbox_before_it_has_a_client(serve: Serve)
     assert spares(supervisor) == waiting
 
 
+@pytest.mark.every_day("9")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_spare_ends_with_its_supervisor(serve: Serve, number: signal.Signals) -> None:
     supervisor = serve()

@@ -28,6 +28,7 @@ def run(name: str, *words: str, cwd: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.every_day("litert")
 @pytest.mark.parametrize("executor", ["reference", "litert"])
 def test_every_frame_of_the_camera_is_understood_where_it_lies(
     executor: str, tmp_path: Path

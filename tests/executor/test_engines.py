@@ -128,6 +128,7 @@ def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole(engine: str) -> No
     assert taken.tobytes() == given.tobytes()
 
 
+@pytest.mark.every_day("onnxruntime-False", "openvino-True")
 @pytest.mark.counted
 @pytest.mark.parametrize("reshaped", [False, True])
 def test_indices_are_refused_or_followed_whatever_they_change_to(

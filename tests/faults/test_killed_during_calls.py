@@ -168,7 +168,7 @@ CALLS: Final[dict[str, tuple[str, Call]]] = {
 }
 
 
-@pytest.mark.every_day("burst", "fenced, waiting")
+@pytest.mark.every_day("burst")
 @pytest.mark.parametrize("name", CALLS)
 def test_driver_killed_during_a_call_is_a_dead_object_once_and_at_once(
     serve: Callable[..., Supervisor], chance: random.Random, row: Row, name: str

@@ -24,7 +24,7 @@ def answer(there: Any, back: Any) -> None:
         back.put([item, type(item).__name__])
 
 
-@pytest.mark.every_day("ours-forkserver", "ours-spawn")
+@pytest.mark.every_day("ours-spawn")
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize("kind", ["ours", "SimpleQueue"])
 def test_program_for_simple_queues_works_with_ours(method: str, kind: str) -> None:

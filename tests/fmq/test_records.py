@@ -100,7 +100,7 @@ def chunks(queue: MessageQueue, *, single: bool) -> Iterator[np.ndarray]:
         yield chunk[:got]
 
 
-@pytest.mark.every_day("claims-batches", "single-single")
+@pytest.mark.every_day("claims-batches")
 @pytest.mark.parametrize("read", ["single", "batches"])
 @pytest.mark.parametrize("write", ["single", "batches", "claims"])
 def test_records_between_processes_are_whole_in_order_and_none_is_lost(

@@ -49,6 +49,7 @@ def faulty(make_module: Callable[[str, str], None]) -> str:
     return "faulty"
 
 
+@pytest.mark.every_day("reference")
 @pytest.mark.parametrize("executor", ["null", "reference"])
 def test_mutated_messages_are_answered_and_leave_nothing_behind(executor: str) -> None:
     answered_and_left_nothing(500, executor)

@@ -152,6 +152,7 @@ def gathering(*, reshaped: bool) -> Vector:
     return Vector(name="gathering", spec="gathering", folder="test", main=graph, buffers=data)
 
 
+@pytest.mark.every_day("interpreter-False", "library-False", "library-True")
 @pytest.mark.counted
 @pytest.mark.parametrize("reshaped", [False, True])
 def test_indexes_are_refused_or_followed_whatever_they_change_to(

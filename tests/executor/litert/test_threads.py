@@ -78,6 +78,7 @@ def test_as_many_threads_of_the_driver_compute(count: int, device: nnburst.Devic
     assert len(found) == count
 
 
+@pytest.mark.every_day("2")
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_thread_of_an_idle_driver_spins(count: int, device: nnburst.Device) -> None:
     _, bound = bound_convolution(device, count)

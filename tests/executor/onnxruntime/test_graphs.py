@@ -282,6 +282,7 @@ def test_weights_beside_the_file_go_along(tmp_path: Path) -> None:
     assert y.tobytes() == expected.tobytes()
 
 
+@pytest.mark.every_day("2")
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_thread_of_an_idle_graph_spins(count: int) -> None:
     imported = nnburst.load(small().SerializeToString(), as_graph=True)
