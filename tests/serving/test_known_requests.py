@@ -16,8 +16,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.importer.named_sources import NamedSource
-from nnburst.serving import cached_requests
-from nnburst.serving import service as service_module
+from nnburst.serving import cached_requests, direct_calls
 from nnburst.serving.cached_requests import KnownRequest, KnownRequests
 from nnburst.serving.models import Models, Served, ServedModel
 from nnburst.serving.network import Inference, Network
@@ -221,13 +220,12 @@ def test_what_is_remembered_is_bounded(network: Differing, monkeypatch: pytest.M
     assert known.find(padded)[0] is None
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_calls_are_answered_with_and_without_the_librarys_single_step(
-    network: Differing, monkeypatch: pytest.MonkeyPatch, at_once: bool
+@pytest.mark.parametrize("direct", [True, False])
+def test_calls_are_answered_with_and_without_functions_that_are_not_public(
+    network: Differing, monkeypatch: pytest.MonkeyPatch, direct: bool
 ) -> None:
-    assert service_module._send_at_once is not None, "this version of grpcio has it"
-    if not at_once:
-        monkeypatch.setattr(service_module, "_send_at_once", None)
+    assert direct_calls.HAS_DIRECT, "this version of grpcio has them"
+    monkeypatch.setattr(direct_calls, "HAS_DIRECT", direct)
     options = Options("", {}, "127.0.0.1:0", max_message=2**31 - 1)
     server = Server(options, serving(network), make_threads(options, Readers()))
     server.start()

@@ -229,6 +229,40 @@ def test_message_of_another_form_is_refused(calls: Calls) -> None:
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def test_call_without_a_message_is_refused(calls: Calls) -> None:
+    for name in ("ModelInfer", "ModelMetadata"):
+        raw = calls.channel.stream_unary(f"/inference.GRPCInferenceService/{name}")
+        with pytest.raises(grpc.RpcError, match=f"no message that is a {name}Request") as refused:
+            raw(iter([]), timeout=PATIENCE)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_calls_whose_messages_do_not_come_hold_up_no_others(served: Served, calls: Calls) -> None:
+    never = threading.Event()
+
+    def message() -> Iterator[bytes]:
+        never.wait(PATIENCE)
+        yield from ()
+
+    paths = [f"/inference.GRPCInferenceService/{name}" for name in ("ModelInfer", "ServerLive")]
+    paths.append("/grpc.health.v1.Health/Check")
+    with Calls(served) as stalled:
+        held = [
+            stalled.channel.stream_unary(path).future(message())
+            for path in paths
+            for _ in range(60)
+        ]
+        # What comes by the same connection comes after them.
+        for each in (stalled, calls):
+            each.stub.ModelInfer(request(), timeout=10)
+            assert each.stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=10).live
+            assert each.check("add") == SERVING
+        assert not any(call.done() for call in held)
+        for call in held:
+            call.cancel()
+        never.set()
+
+
 def serving_workers(served: Served) -> list[int]:
     """Pids of workers that have clients; spares have none."""
     return [

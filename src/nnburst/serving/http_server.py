@@ -25,10 +25,11 @@ from nnburst.hal.utils import start_thread
 from nnburst.serving.addresses import listen
 from nnburst.serving.callers import HttpCaller
 from nnburst.serving.credentials import Tokens, server_context
+from nnburst.serving.direct_calls import READING
 from nnburst.serving.network import failure_of
 from nnburst.serving.options import Options
 from nnburst.serving.rest import IsBinary, as_json, error_json, read_request, write_response
-from nnburst.serving.service import READING, InferenceService, InferRequest, Threads, status_of
+from nnburst.serving.service import InferenceService, InferRequest, Threads, status_of
 from nnburst.serving.tensors import Message
 
 _STATUSES: Final = {

@@ -17,6 +17,7 @@ from nnburst.hal.limits import INT32_MAX
 from nnburst.serving.addresses import PathLock, open_to, unix_path
 from nnburst.serving.callers import Caller, Context
 from nnburst.serving.credentials import server_credentials
+from nnburst.serving.direct_calls import Receiver, Send, answer
 from nnburst.serving.options import Options, is_loopback
 from nnburst.serving.pools import Pool
 from nnburst.serving.service import NAME, InferenceService, Threads
@@ -32,6 +33,8 @@ _CONTROL: Final = 4
 _LOADING: Final = 2
 #: Seconds for callers to notice that the server ends, and for answers to leave.
 PARTING: Final = 0.2
+#: Greatest size of a health call's message that is answered at once.
+_LARGE: Final = 4096
 #: Number of threads that refuse streams beyond the limit.
 _REFUSING: Final = 2
 #: Greatest size of what an answer has beside its outputs' bytes, which the service limits itself: the library
@@ -138,6 +141,9 @@ class Server:
         )
         self._health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._receiver = Receiver(threads.control, _LARGE)
+        check = self._receiver.handler(self._check)
+        self._server.add_registered_method_handlers(health.SERVICE_NAME, {"Check": check})
         # Each registered call has its own queue, so that health does not wait behind many inferences.
         self._server.add_registered_method_handlers(NAME, service.handlers(threads))
         named = (NAME, health.SERVICE_NAME)
@@ -159,6 +165,10 @@ class Server:
             self._server.start()
         except RuntimeError as error:
             raise ResourceExhausted(f"--grpc: {self.address} cannot be served: {error}") from error
+
+    def look(self, now_ns: int) -> float:
+        """End calls whose message does not arrive; return the time of the next check."""
+        return min(self._receiver.look(now_ns), self._service.look(now_ns))
 
     def report_health(self) -> None:
         """Give grpc-health the present readiness of the service and its models."""
@@ -188,6 +198,17 @@ class Server:
             self._server.stop(None).wait()
         if self._lock is not None:
             self._lock.close()
+
+    def _check(self, data: bytes | None, context: Context, send: Send) -> None:
+        """Answer a call of Check, which waits for nothing and for no other thread."""
+        try:
+            request = health_pb2.HealthCheckRequest.FromString(data)
+        except Exception:
+            context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+            context.set_details("the call has no message that is a HealthCheckRequest")
+            send(None)
+        else:
+            answer(context, send, self._health.Check(request, context).SerializeToString())
 
     def _set_health(self, name: str, *, ready: bool) -> None:
         status = health_pb2.HealthCheckResponse

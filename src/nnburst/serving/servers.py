@@ -64,7 +64,8 @@ class Servers:
             except NnburstError:
                 self._end_grpc()
                 raise
-        clock.start([self._service.look, models.look])
+        looks = [self._grpc.look] if self._grpc is not None else []
+        clock.start([*looks, models.look])
 
     @property
     def addresses(self) -> dict[str, str]:

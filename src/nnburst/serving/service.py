@@ -6,6 +6,7 @@ Other calls are refused by name as UNIMPLEMENTED, and so are BYTES, classificati
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from nnburst.serving import descriptions
 from nnburst.serving.cached_requests import KnownRequest, KnownRequests, response_for
 from nnburst.serving.callers import Caller, Context, GrpcCaller
 from nnburst.serving.credentials import NotAuthenticated, Tokens
+from nnburst.serving.direct_calls import Answering, Receiver, Send, answer
 from nnburst.serving.models import Models
 from nnburst.serving.network import Inference, Network, failure_of
 from nnburst.serving.queue import DEFAULT_PRIORITY
@@ -57,8 +59,6 @@ LONGEST: Final = 30.0
 _LONGEST_LOADING: Final = 3600.0
 #: Greatest size of the text of an error in a gRPC status, in bytes.
 _MOST_DETAILS: Final = 2000
-#: Seconds within which a call's message must arrive.
-READING: Final = 30.0
 #: Greatest difference between the caller's clock and this one's at a common deadline.
 _CLOCKS_DIFFER_NS: Final = 20_000_000
 _STATUSES: Final[Mapping[ErrorStatus, grpc.StatusCode]] = {
@@ -176,8 +176,7 @@ class InferenceService:
         self._regions = regions
         self._streams = threading.Semaphore(max_streams)
         self._known = KnownRequests(models.served)
-        #: Calls whose message has not arrived yet, and the times at which they began.
-        self._reading: dict[Context, float] = {}
+        self._receivers: list[Receiver] = []
         self._inference: ThreadPoolExecutor | None = None
         self.address = ("", 0)
         self.is_ending = False
@@ -185,27 +184,27 @@ class InferenceService:
     def handlers(self, threads: Threads) -> dict[str, Message]:
         """A handler of `grpc.Server` for each call of the protocol; calls without a method are refused."""
         self._inference = threads.inference
+        inference, control, loading = map(
+            Receiver, (threads.inference, threads.control, threads.loading)
+        )
+        self._receivers = [inference, control, loading]
         described = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
         found = {}
         for method in described.methods:
             behaviour = getattr(self, method.name, None)
             reads = getattr(service_pb2, method.input_type.name).FromString
-            writes = getattr(service_pb2, method.output_type.name).SerializeToString
-            make = grpc.unary_unary_rpc_method_handler
             if behaviour == self.ModelInfer:
-                # On the wire a call with one message is a stream of one message. Only handlers of streams may
-                # return before they answer, and the threads that read messages must not wait for anything
-                # else.
-                make, reads, writes = grpc.stream_stream_rpc_method_handler, None, None
-                guarded = _with(behaviour, threads.inference, answers_later=True)
+                handler = inference.handler(behaviour)
             elif behaviour == self.ModelStreamInfer:
-                make = grpc.stream_stream_rpc_method_handler
-                guarded = self.as_stream(behaviour, threads.streams)
+                handler = grpc.stream_stream_rpc_method_handler(
+                    self.as_stream(behaviour, threads.streams),
+                    request_deserializer=reads,
+                    response_serializer=service_pb2.ModelStreamInferResponse.SerializeToString,
+                )
             else:
-                guarded = _with(self._unary(method.name, behaviour), threads.of_call(method.name))
-            found[method.name] = make(
-                guarded, request_deserializer=reads, response_serializer=writes
-            )
+                receiver = loading if threads.of_call(method.name) is threads.loading else control
+                handler = receiver.handler(self._unary(method.name, reads, behaviour))
+            found[method.name] = handler
         return found
 
     def caller(self, context: Context) -> GrpcCaller:
@@ -220,18 +219,23 @@ class InferenceService:
         return GrpcCaller(context, self.address)
 
     def _unary(
-        self, name: str, behaviour: Callable[[Message, Caller], Message] | None
-    ) -> Callable[[Message, Context], Message]:
-        def call(request: Message, context: Context) -> Message:
+        self,
+        name: str,
+        reads: Callable[[bytes], Message],
+        behaviour: Callable[[Message, Caller], Message] | None,
+    ) -> Answering:
+        def call(data: bytes | None, context: Context, send: Send) -> None:
+            reply = _Call(context, send)
             if behaviour is None:
-                context.abort(
+                reply.refuse(
                     grpc.StatusCode.UNIMPLEMENTED, f"{name} is not part of what nnburst serves"
                 )
+                return
             try:
-                return behaviour(request, self.caller(context))  # type: ignore[misc] # abort does not return
+                caller = self.caller(context)
+                reply.succeed(behaviour(_message(reads, data, name), caller))
             except Exception as error:
-                failure = failure_of(error, name)
-                context.abort(status_of(failure), _details(failure))
+                reply.fail(failure_of(error, name))
 
         return call
 
@@ -259,7 +263,8 @@ class InferenceService:
             except NnburstError as error:
                 context.abort(status_of(error), _details(error))
 
-        return _with(call, threads)
+        call.experimental_thread_pool = threads  # type: ignore[attr-defined]
+        return call
 
     def park(self) -> None:
         """Report "not ready", finish present requests, and hold new ones until `release` refuses them."""
@@ -373,24 +378,11 @@ class InferenceService:
                 "callers may load and unload models with --model-control explicit only"
             )
 
-    def ModelInfer(  # noqa: N802
-        self, messages: Iterator[bytes], context: Context, send: Callable[[bytes | None], None]
-    ) -> None:
+    def ModelInfer(self, data: bytes | None, context: Context, send: Send) -> None:  # noqa: N802
         """Execute once, by the RPC's deadline; the answer is sent later."""
         reply = _Call(context, send)
-        self._reading[context] = time.monotonic()
         try:
-            data = next(messages, b"")
-        except grpc.RpcError:
-            return  # the caller has gone
-        finally:
-            del self._reading[context]
-        try:
-            request = service_pb2.ModelInferRequest.FromString(data)
-        except Exception:
-            reply.fail(InvalidArgument("the call has no message that is a ModelInferRequest"))
-            return
-        try:
+            request = _message(service_pb2.ModelInferRequest.FromString, data, "ModelInfer")
             caller = self.caller(context)
         except NnburstError as error:
             reply.fail(error)
@@ -429,13 +421,9 @@ class InferenceService:
                 response.infer_response.parameters["triton_final_response"].bool_param = True
             yield response
 
-    def look(self, _now_ns: int) -> float:
+    def look(self, now_ns: int) -> float:
         """End calls whose message does not arrive; return the time of the next check."""
-        oldest = time.monotonic() - READING
-        for context, since in self._reading.copy().items():
-            if since < oldest:
-                context.cancel()
-        return float("inf")
+        return min((each.look(now_ns) for each in self._receivers), default=math.inf)
 
     def SystemSharedMemoryRegister(self, request: Message, caller: Caller) -> Message:  # noqa: N802
         """Open shared memory by name, if the caller's user and this process's user may both write it."""
@@ -636,7 +624,7 @@ class InferRequest(Inference):
 class _Call:
     """Answers a call with one message, from any thread and without waiting for the receiver."""
 
-    def __init__(self, context: Context, send: Callable[[bytes | None], None]) -> None:
+    def __init__(self, context: Context, send: Send) -> None:
         self._context = context
         self._send = send
 
@@ -645,26 +633,15 @@ class _Call:
         return bool(self._context.is_active())
 
     def succeed(self, response: Message) -> None:
-        data = response.SerializeToString()
-        if _send_at_once is not None:
-            _send_at_once(self._context._rpc_event, self._context._state, data)
-        else:
-            self._send(data)
-            self._send(None)
+        answer(self._context, self._send, response.SerializeToString())
 
     def fail(self, error: NnburstError) -> None:
-        self._context.set_code(status_of(error))
-        self._context.set_details(_details(error))
+        self.refuse(status_of(error), _details(error))
+
+    def refuse(self, code: grpc.StatusCode, details: str) -> None:
+        self._context.set_code(code)
+        self._context.set_details(details)
         self._send(None)
-
-
-#: grpcio's own function for calls with one message, which sends message and status in one step. The function
-#: for handlers of streams sends the message, waits until it was received, and then sends the status. A
-#: version of grpcio without this function costs only time.
-try:
-    from grpc._server import _status as _send_at_once
-except ImportError:
-    _send_at_once = None
 
 
 class _Awaited:
@@ -760,14 +737,13 @@ def _flag(parameters: Message, name: str) -> bool:
     return bool(parameters[name].bool_param)
 
 
-def _with(
-    behaviour: Callable[..., object], threads: ThreadPoolExecutor, *, answers_later: bool = False
-) -> Callable[..., object]:
-    """A behaviour that a `grpc.Server` runs on `threads`."""
+def _message(reads: Callable[[bytes], Message], data: bytes | None, name: str) -> Message:
+    """Read the message of a call.
 
-    def call(*arguments: Message, **more: Message) -> object:
-        return behaviour(*arguments, **more)
-
-    call.experimental_thread_pool = threads  # type: ignore[attr-defined]
-    call.experimental_non_blocking = answers_later  # type: ignore[attr-defined]
-    return call
+    Raises:
+        InvalidArgument: the call has no message, or one of another form.
+    """
+    try:
+        return reads(data)  # type: ignore[arg-type] # None is refused by the library
+    except Exception:
+        raise InvalidArgument(f"the call has no message that is a {name}Request") from None
