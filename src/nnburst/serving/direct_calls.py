@@ -130,7 +130,8 @@ class Receiver:
                 self._waiting.append((context, then))
                 return True
             self._reading[context] = time.monotonic()
-        _receive(context, then)
+        if not _receive(context, then):
+            self._leave(context)
         return True
 
     def _leave(self, context: Context) -> None:
