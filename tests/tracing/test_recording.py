@@ -164,7 +164,10 @@ def test_slices_of_one_thread_lie_within_each_other(tmp_path: Path) -> None:
 def test_formats_hold_the_same_slices(traced: Traced, tmp_path: Path) -> None:
     other = read(recorded(tmp_path, "null", "100", suffix=".json"))
     names = [
-        Counter(s.name for t in trace.threads for s in t.slices)
+        # The last wait is not recorded if the driver was not asleep yet when the client ended.
+        Counter(
+            n for t in trace.threads for s in t.slices if "wait for a request" not in (n := s.name)
+        )
         for trace in (traced("null", 100), other)
     ]
     assert names[0] == names[1]
