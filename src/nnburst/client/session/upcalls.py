@@ -103,13 +103,14 @@ class Callbacks:
             DeadObject: the driver has died.
             InvalidArgument: the call is too large, or has too many descriptors.
         """
-        callback = self.open(listener)
+        callback = Callback(next(self._numbers), listener, self._ended)
 
         def answered(error: NnburstError | None) -> None:
             if error is not None:
                 self.refused(callback, error)
 
         try:
+            self._add(callback)  # in here: a signal handler may raise amid it
             call = message(callback.number)
             self._connection.call_async(call, Nothing, fds, answered, timeout=timeout)
         except NnburstError as error:
@@ -122,9 +123,12 @@ class Callbacks:
     def open(self, listener: Listener) -> Callback:
         """Make a callback that notifies `listener`; its number goes into the call."""
         callback = Callback(next(self._numbers), listener, self._ended)
+        self._add(callback)
+        return callback
+
+    def _add(self, callback: Callback) -> None:
         self._callbacks[callback.number] = callback
         self._connection.on_end(callback.notify_as_dead_object)
-        return callback
 
     def notified(self, message: Notification) -> None:
         """Handle a notification of the driver: run the callback, or release a model that came too late."""
