@@ -93,7 +93,7 @@ class PlanView:
         return tuple(step for step in self._plan.steps if not isinstance(step, GotoStep))
 
     def __str__(self) -> str:
-        """A table, one line a step: device, operations, values, bytes across, times.
+        """A table of the steps: device, values, bytes across and times, and below each step its operations.
 
         The estimated time is measured if the model was placed by measurement; else it is the fraction of the
         CPU's time that the device reports.

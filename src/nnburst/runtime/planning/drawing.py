@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -245,16 +247,11 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 # -- table -----------------------------------------------------------------------------------------
 
 
-_HEADINGS: Final = (
-    "step",
-    "device",
-    "operations",
-    "inputs",
-    "outputs",
-    "temporaries",
-    "bytes across",
-)
+_HEADINGS: Final = ("step", "device", "inputs", "outputs", "temporaries", "bytes across")
 _NO_TIMES: Final[Mapping[int, float]] = {}
+#: The space before a step's operations, and the width of their lines within 80 columns.
+_INDENT: Final = "      "
+_WIDTH: Final = 74
 
 
 def plan_table(
@@ -264,7 +261,7 @@ def plan_table(
     estimated: Mapping[int, float | str] = _NO_TIMES,
     measured: Mapping[int, float] = _NO_TIMES,
 ) -> str:
-    """Format a plan as a table with a line for each step.
+    """Format a plan as a table with a line for each step, and its operations below it.
 
     Args:
         plan: the plan.
@@ -274,16 +271,19 @@ def plan_table(
 
     Returns:
         The lines, without a line end after the last. "bytes across" are the bytes of the values that other
-        steps write or read; "+ ?" stands for sizes that are known only after an execution.
+        steps write or read; "+ ?" stands for sizes that are known only after an execution. Columns of times
+        appear if a step has one.
     """
+    rows = plan_rows(plan, source)
+    times = {name: by for name, by in (("estimated", estimated), ("measured", measured)) if by}
     lines = []
-    for row in plan_rows(plan, source):
-        counts = [str(n) for n in (row.inputs, row.outputs, row.temporaries)]
-        times = [_milliseconds(estimated.get(row.step)), _milliseconds(measured.get(row.step))]
-        lines.append(
-            [str(row.step), row.device, row.operations, *counts, str(row.bytes_across), *times]
-        )
-    return text_table([*_HEADINGS, "estimated", "measured"], lines)
+    for row in rows:
+        counts = map(str, (row.inputs, row.outputs, row.temporaries, row.bytes_across))
+        took = (_milliseconds(by.get(row.step)) for by in times.values())
+        lines.append([str(row.step), row.device, *counts, *took])
+    heading, rule, *steps = text_table([*_HEADINGS, *times], lines).splitlines()
+    below = (textwrap.indent(textwrap.fill(row.operations, _WIDTH), _INDENT) for row in rows)
+    return "\n".join((heading, rule, *itertools.chain(*zip(steps, below, strict=True))))
 
 
 def _milliseconds(seconds: float | str | None) -> str:
