@@ -1,4 +1,4 @@
-"""What a benchmark has started ends with it, even if it is killed."""
+"""Processes that a benchmark has started end with it, even if it is killed."""
 
 from __future__ import annotations
 

@@ -506,14 +506,16 @@ class _Extent(NamedTuple):
 
 def _extents(kind: str, arrays: Sequence[Any]) -> list[_Extent]:
     """The extents of all outputs, or of the inputs in pools."""
-    is_output = kind == "outputs"
-    return [
-        _Extent(start, start + array.nbytes, f"{kind}[{number}]", is_output, is_pool)
-        for number, array in enumerate(arrays)
-        if isinstance(array, np.ndarray)
-        and ((is_pool := find_memory(array) is not None) or is_output)
-        and (start := int(array.__array_interface__["data"][0]))
-    ]
+    is_output, found = kind == "outputs", []
+    for number, array in enumerate(arrays):
+        if not isinstance(array, np.ndarray):
+            continue
+        is_pool = find_memory(array) is not None
+        if is_pool or is_output:
+            start = int(array.__array_interface__["data"][0])
+            name = f"{kind}[{number}]"
+            found.append(_Extent(start, start + array.nbytes, name, is_output, is_pool))
+    return found
 
 
 def has_repeats(arrays: Sequence[Any]) -> bool:

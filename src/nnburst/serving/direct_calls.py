@@ -90,14 +90,13 @@ class Receiver:
                 answering(self._wait(messages, context), context, send)
                 return
 
-            def take(data: bytes) -> None:
+            def take(data: bytes | None) -> None:
                 self._leave(context)
                 answering(data, context, send)
 
             def received(data: bytes | None) -> None:
                 if data is None or len(data) <= self._direct:
-                    self._leave(context)
-                    answering(data, context, send)
+                    take(data)
                 else:
                     self._reading[context] = math.inf
                     self._threads.submit(take, data)

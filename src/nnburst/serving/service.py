@@ -184,17 +184,16 @@ class InferenceService:
     def handlers(self, threads: Threads) -> dict[str, Message]:
         """A handler of `grpc.Server` for each call of the protocol; calls without a method are refused."""
         self._inference = threads.inference
-        inference, control, loading = map(
-            Receiver, (threads.inference, threads.control, threads.loading)
-        )
-        self._receivers = [inference, control, loading]
+        pools = (threads.inference, threads.control, threads.loading)
+        receivers = {pool: Receiver(pool) for pool in pools}
+        self._receivers = [*receivers.values()]
         described = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
         found = {}
         for method in described.methods:
             behaviour = getattr(self, method.name, None)
             reads = getattr(service_pb2, method.input_type.name).FromString
             if behaviour == self.ModelInfer:
-                handler = inference.handler(behaviour)
+                handler = receivers[threads.inference].handler(behaviour)
             elif behaviour == self.ModelStreamInfer:
                 handler = grpc.stream_stream_rpc_method_handler(
                     self.as_stream(behaviour, threads.streams),
@@ -202,7 +201,7 @@ class InferenceService:
                     response_serializer=service_pb2.ModelStreamInferResponse.SerializeToString,
                 )
             else:
-                receiver = loading if threads.of_call(method.name) is threads.loading else control
+                receiver = receivers[threads.of_call(method.name)]
                 handler = receiver.handler(self._unary(method.name, reads, behaviour))
             found[method.name] = handler
         return found
