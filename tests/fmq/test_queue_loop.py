@@ -529,6 +529,26 @@ def test_no_more_than_72_readers_of_a_broadcast_wait_in_loops_and_a_closed_one_m
         assert readers[72].fileno() >= 0
 
 
+def test_iteration_does_not_split_what_is_written_while_it_looks(
+    broadcast: MessageQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened_again(broadcast) as reader:
+        look = reader.available_to_read
+
+        def look_too_early() -> int:
+            monkeypatch.undo()
+            count = look()
+            broadcast.write(np.array([3, 4], ELEMENT))
+            return count
+
+        async def first() -> list[int]:
+            assert reader.read(1) is None
+            monkeypatch.setattr(reader, "available_to_read", look_too_early)
+            return (await anext(aiter(reader))).tolist()
+
+        assert asyncio.run(first()) == [3, 4]
+
+
 def read_to_the_end(queue: MessageQueue, found: Any) -> None:
     async def read() -> None:
         assert queue.read(1) is None

@@ -264,7 +264,14 @@ class InEventLoops(Closing):
         has_size = self.dtype.itemsize != 0
 
         def attempt() -> Any:  # noqa: ANN401 - an array or bytes
-            return self.read(max(self.available_to_read(), 1)) if has_size else self.receive()
+            if not has_size:
+                return self.receive()
+            count = self.available_to_read()
+            found = self.read(max(count, 1))
+            if count or found is None or not (count := self.available_to_read()):
+                return found
+            rest = self.read(count)  # of a write between the first two calls
+            return found if rest is None else np.concatenate((found, rest))
 
         while self._open:
             try:
