@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,10 +14,19 @@ Shape = tuple[int, ...]
 
 
 class File(NamedTuple):
-    """A file, the names of its operators, and a value of its input."""
+    """A file, and what it computes a result from.
+
+    Attributes:
+        name: names of its operators.
+        model: the file.
+        shaken: the file with each element of each operator's result multiplied by nearly 1, as other rounding
+            might do. If it computes something else, results of `model` depend on how an engine rounds.
+        x: value of the input.
+    """
 
     name: str
     model: Any
+    shaken: Any
     x: Array
 
 
@@ -33,6 +43,7 @@ class Growing:
         self.constants: dict[str, Array] = {}
         self.last, self.shape = "x", shape
         self.operators: list[str] = []
+        self.results: dict[str, Shape] = {}
 
     def constant(self, array: Array) -> str:
         name = f"c{len(self.constants)}"
@@ -67,10 +78,28 @@ class Growing:
 
     def finish(self, shape: Shape) -> File:
         x = self.random.uniform(-3, 3, shape).astype(np.float32)
-        made = model(
-            self.nodes, [value("x", "f4", shape)], [value(self.last, "f4", None)], self.constants
-        )
-        return File(" ".join(self.operators), made, x)
+        return File(" ".join(self.operators), self.model(shape), self._shaken(shape), x)
+
+    def model(self, shape: Shape) -> Any:
+        return self._model_of(self.nodes, self.last, shape)
+
+    def _model_of(self, nodes: list[Any], last: str, shape: Shape) -> Any:
+        inputs, outputs = [value("x", "f4", shape)], [value(last, "f4", None)]
+        return model(nodes, inputs, outputs, self.constants)
+
+    def _shaken(self, shape: Shape) -> Any:
+        nodes: list[Any] = []
+        renamed: dict[str, str] = {}
+        for made in self.nodes:
+            nodes.append(copy.deepcopy(made))
+            nodes[-1].input[:] = [renamed.get(name, name) for name in made.input]
+            (result,) = made.output
+            if result in self.results:
+                nearly = 1 + 2e-6 * self.random.uniform(-1, 1, self.results[result])
+                by = self.constant(nearly.astype(np.float32))
+                renamed[result] = f"{result}_shaken"
+                nodes.append(node("Mul", f"{result} {by}", renamed[result]))
+        return self._model_of(nodes, renamed[self.last], shape)
 
 
 Make = Callable[[Growing], None]
@@ -330,7 +359,7 @@ _SHAPES: tuple[Shape, ...] = (
 def _shape_of(g: Growing, shape: Shape) -> Shape:
     from onnx import shape_inference
 
-    made = model(g.nodes, [value("x", "f4", shape)], [value(g.last, "f4", None)], g.constants)
+    made = g.model(shape)
     found = shape_inference.infer_shapes(made, data_prop=True, strict_mode=True).graph.output[0]
     return tuple(d.dim_value for d in found.type.tensor_type.shape.dim)
 
@@ -338,7 +367,7 @@ def _shape_of(g: Growing, shape: Shape) -> Shape:
 def _add(g: Growing, name: str, shape: Shape) -> None:
     OPERATORS[name](g)
     g.operators.append(name)
-    g.shape = _shape_of(g, shape)
+    g.shape = g.results[g.last] = _shape_of(g, shape)
     if len(g.shape) > 4 or np.prod(g.shape) > 600 or 0 in g.shape:
         raise Unfit
 
