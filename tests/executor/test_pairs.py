@@ -195,6 +195,25 @@ def test_no_hash_is_taken_of_what_engines_may_round() -> None:
     assert [o for g, o in hashes if any(g.operands[i].slack for i in o.inputs)] == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "length", "seed"),
+    [
+        pytest.param(Q8S, 6, 275619, id="a mean that is a step off is multiplied"),
+        pytest.param(Q8S, 5, 276598, id="a selected step is multiplied"),
+        pytest.param(Q8S, 3, 206120, id="a quantised step goes through softmax"),
+        pytest.param(Q8S, 3, 261092, id="the greatest of two that are a step apart"),
+        pytest.param(Q8S, 3, 280288, id="a cell state of two parts"),
+        pytest.param(Q8, 6, 244031, id="a cell state of two parts, 16 bits"),
+    ],
+)
+def test_rounding_that_a_result_may_have_does_not_make_a_later_one_wrong(
+    kind: OperandType, length: int, seed: int
+) -> None:
+    pytest.importorskip(PACKAGES["litert"], reason="whose results were called wrong")
+    found = tried("litert", [chain(kind, length, seed)])
+    assert reasons(found) == {}
+
+
 def test_boxes_of_equal_scores_are_picked_in_the_order_of_the_originals_list() -> None:
     found = tried("reference", [chain(Q8, 5, 1210)])
     assert (found.executed, reasons(found)) == (1, {})

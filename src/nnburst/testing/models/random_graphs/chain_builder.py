@@ -47,6 +47,15 @@ EMPTIED: Final = frozenset(
     }
 )  # fmt: skip
 
+#: Operations of which one output may differ more than the criteria say: its number and slack. LSTM: the
+#: content of its scratch output is undefined. Others: a cell state is the sum of two parts, each of which may
+#: be a step off, since the functions of 16 bits that the original uses differ from the real ones.
+_OUTPUT_SLACK: Final = {
+    _O.LSTM: (0, math.inf),
+    _O.QUANTIZED_16BIT_LSTM: (0, 2.0),
+    _O.QUANTIZED_LSTM: (1, 2.0),
+}
+
 #: Type and rank.
 Tensor = tuple[OperandType, int]
 
@@ -208,8 +217,9 @@ class ChainBuilder(GraphBuilder):
         first = len(self.operands)
         super().add(kind, inputs, outputs, criteria, exact=exact)
         added = range(first, len(self.operands))
-        if kind is OperationType.LSTM:  # the content of its scratch output is undefined
-            self.operands[first] = replace(self.operands[first], slack=math.inf)
+        if kind in _OUTPUT_SLACK:
+            number, slack = _OUTPUT_SLACK[kind]
+            self.operands[first + number] = replace(self.operands[first + number], slack=slack)
         exactly = exact and criteria == "strict"
         for number in range(SHADOWS):
             given = [self.shadows.get((number, i), self.operands[i].value) for i in inputs]
@@ -223,7 +233,7 @@ class ChainBuilder(GraphBuilder):
                 operand = self.operands[index]
                 slack = max(operand.slack, _distance(operand.value, shadow))
                 self.operands[index] = replace(operand, slack=slack)
-                moved = shadow if exactly else _rounded(shadow, number)
+                moved = shadow if exactly else _rounded(shadow, operand.value, number)
                 self.shadows[number, index] = moved
 
     def _are_as_read(self, given: Sequence[Value], inputs: Sequence[int]) -> bool:
@@ -281,13 +291,18 @@ def _distance(value: Value, shadow: Value) -> float:
     return found
 
 
-def _rounded(value: Value, number: int) -> Value:
-    """A value with other rounding: all elements rounded up, all rounded down, or each at random."""
+def _rounded(value: Value, plain: Value, number: int) -> Value:
+    """A value with other rounding: all elements rounded up, all rounded down, or each at random.
+
+    Steps are never rounded back towards `plain`, the value without other rounding: an engine may keep a
+    difference that the slack permits, and the next operation's slack has to permit what becomes of it.
+    """
     kind, array = value.meta.kind, value.array
     rng = np.random.default_rng([number, array.size])
     if kind in QUANTIZED_RANGES:
-        by = (1, -1)[number] if number < 2 else rng.integers(-1, 2, array.shape)
-        steps = array.astype(np.int64) + by
+        by = (1, -1)[number] if number < 2 else rng.choice([-1, 1], array.shape)
+        away = np.sign(array.astype(np.int64) - plain.array)
+        steps = array.astype(np.int64) + np.where(away, away, by)
         return Value(value.meta, np.clip(steps, *QUANTIZED_RANGES[kind]).astype(DTYPES[kind]))
     if kind not in _ROUNDING:
         return value
