@@ -33,6 +33,7 @@ enum { READ_COUNTER, WRITE_COUNTER, DATA, FLAG, WORDS };
 #define MOST_DATA ((uint64_t)1 << 32)
 #define LONGEST_NAME 254u
 #define FOLDER "/dev/shm"
+#define PORTION ((uint64_t)64 << 20) /* a signal makes the kernel give back one that it has begun */
 
 _Static_assert(sizeof(struct nnb_queue_record) == NNB_QUEUE_RECORD_BYTES, "as Python packs it");
 
@@ -250,6 +251,18 @@ static int give_name(const char *path, int fd, const char *name) {
                   : cannot(NNBURST_RESOURCE_EXHAUSTED, "the name cannot be given");
 }
 
+/* Gives memory its size and all its pages: a write into a page that a full folder cannot give is a SIGBUS.
+ * Returns 0 or an errno. */
+static int reserve(int fd, uint64_t size) {
+    int failed = 0;
+    for (uint64_t done = 0; done < size && (failed == 0 || failed == EINTR);) {
+        uint64_t portion = size - done < PORTION ? size - done : PORTION;
+        failed = posix_fallocate(fd, (off_t)done, (off_t)portion);
+        done += failed == 0 ? portion : 0;
+    }
+    return failed;
+}
+
 static int create_named(struct nnb_queue_memory *memory, const char *name, uint32_t reopen) {
     char path[sizeof FOLDER + LONGEST_NAME + 2];
     int code = path_of(path, sizeof path, name);
@@ -262,9 +275,12 @@ static int create_named(struct nnb_queue_memory *memory, const char *name, uint3
     if (fd < 0) {
         return cannot(NNBURST_RESOURCE_EXHAUSTED, "shared memory cannot be made");
     }
-    if (ftruncate(fd, (off_t)size) != 0 || flock(fd, LOCK_SH) != 0) {
+    int failed = reserve(fd, size);
+    if (failed != 0 || flock(fd, LOCK_SH) != 0) {
+        failed = failed != 0 ? failed : errno;
         (void)close(fd);
-        return cannot(NNBURST_OUT_OF_MEMORY, "shared memory cannot be made");
+        return nnb_fail(NNBURST_OUT_OF_MEMORY, "%llu bytes in " FOLDER " cannot be had: %s", (unsigned long long)size,
+                        strerror(failed));
     }
     code = is_broadcast ? map_apart(memory, fd, size, true) : map_whole(memory, fd, size);
     if (code != NNBURST_NO_ERROR) {

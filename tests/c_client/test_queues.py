@@ -260,6 +260,15 @@ def test_all_readers_of_a_broadcast_learn_at_once_that_its_writer_has_died(name:
     Path(f"/dev/shm{name}").unlink()
 
 
+def test_queue_has_all_its_pages_before_it_has_a_name_so_no_write_fails_for_want_of_one(
+    name: str,
+) -> None:
+    queue = create(name, WRITER, 4, 1 << 20)
+    status = Path(f"/dev/shm{name}").stat()
+    assert status.st_blocks * 512 >= status.st_size > 4 << 20
+    library().nnburst_close_queue(queue)
+
+
 def test_arguments_that_make_no_sense_are_refused(name: str) -> None:
     c = library()
     found = ffi.new("nnburst_queue **")

@@ -188,6 +188,39 @@ def test_a_full_dev_shm_is_no_obstacle(road: str, tmp_path: Path) -> None:
     assert is_fine(outcome), outcome
 
 
+#: Makes a queue of 8 MiB by name from Python and from C, and fills each with a first MiB if it could.
+_QUEUES = """
+import ctypes
+import sys
+
+from nnburst.capi.installed import CLIENT_LIBRARY
+from nnburst.fmq import create_named_queue
+from nnburst.hal.errors import ResourceExhausted
+
+try:
+    create_named_queue("/nnburst-big", "u1", 8 << 20)
+except ResourceExhausted as error:
+    print(error)
+library = ctypes.CDLL(str(CLIENT_LIBRARY))
+library.nnburst_error_message.restype = ctypes.c_char_p
+size, queue = ctypes.c_size_t, ctypes.c_void_p()
+given = (b"/nnburst-big", 1, size(1), size(8 << 20), None, size(0), ctypes.byref(queue))
+print(library.nnburst_create_queue(*given), library.nnburst_error_message().decode())
+"""
+
+
+def test_queue_by_name_for_which_dev_shm_has_no_room_is_refused_when_it_is_made(
+    tmp_path: Path,
+) -> None:
+    prefix = _unshared(tmp_path, "mount -t tmpfs -o size=4m none /dev/shm")
+    program = [*prefix, sys.executable, "-c", _QUEUES]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=GUARD, check=True)
+    python, c = done.stdout.splitlines()
+    assert "No space left" in python
+    assert c.startswith("1 ")
+    assert "No space left" in c
+
+
 @pytest.mark.campaign
 def test_a_missing_proc_is_an_error_of_ours_or_no_obstacle(road: str, tmp_path: Path) -> None:
     outcome = taken(road, tmp_path, prefix=_unshared(tmp_path, "mount -t tmpfs none /proc"))

@@ -97,6 +97,14 @@ def test_another_process_opens_it_by_name(name: str) -> None:
     assert not is_there(name)
 
 
+def test_queue_has_all_its_pages_before_it_has_a_name_so_no_write_fails_for_want_of_one(
+    name: str,
+) -> None:
+    with create_named_queue(name, ELEMENT, 1 << 20):
+        status = Path(f"/dev/shm{name}").stat()
+        assert status.st_blocks * 512 >= status.st_size > 4 << 20
+
+
 def test_name_goes_with_its_maker_if_no_other_process_comes(name: str) -> None:
     create_named_queue(name, ELEMENT, 8).close()
     assert not is_there(name)
@@ -276,7 +284,7 @@ def test_memory_that_the_kernel_does_not_have_is_refused_as_such(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(os, "ftruncate", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(ResourceExhausted, match="cannot create shared memory of 1408 bytes"):
         create_named_queue(name, ELEMENT, 8)
 

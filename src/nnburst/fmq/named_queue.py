@@ -80,6 +80,7 @@ _HEADER: Final = 1024
 _RECORD_AT: Final = 16
 _FOLDER: Final = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
 _POLL_SECONDS: Final = 0.001
+_PORTION: Final = 64 << 20  # bytes; a signal makes the kernel give back a portion that it has begun
 
 
 class NamedQueue(msgspec.Struct, frozen=True):
@@ -252,11 +253,15 @@ def _all_named(prefix: str) -> Iterator[tuple[NamedQueue, int]]:
 
 
 def _create(size: int) -> int:
-    """Create memory without a name in the folder of named memory."""
+    """Create memory without a name in the folder of named memory, with all its pages.
+
+    A write into a page that a full folder cannot give would be a SIGBUS.
+    """
     try:
         fd = os.open(_FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(fd, size)
+            for start in range(0, size, _PORTION):
+                os.posix_fallocate(fd, start, min(_PORTION, size - start))
         except OSError:
             os.close(fd)
             raise
