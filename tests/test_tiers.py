@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from conftest import FAULTS, HOUSE, LONGEST, TIMING, group_of, turn_of
+from conftest import FAULTS, HOUSE, LONGEST, TIMING, group_of, send_if_it_counts, turn_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -63,6 +65,37 @@ def test_groups_that_take_longest_come_first(request: pytest.FixtureRequest) -> 
     groups = ["tests/hal/test_codes", "tests/client/test_burst", "tests/csrc/test_arm", HOUSE]
     assert sorted(groups, key=turn_of) == groups[::-1]
     assert [folder for folder in LONGEST if not (ROOT / "tests" / folder).is_dir()] == []
+
+
+def test_worker_sends_all_but_what_says_only_that_nothing_happened() -> None:
+    sent: list[str] = []
+
+    def send(name: str, **values: Any) -> None:
+        report = values.get("data")
+        sent.append(" ".join([report["outcome"], report["when"]]) if report else name)
+
+    for name in ("logstart", "logfinish", "runtest_protocol_complete", "warning_recorded"):
+        send_if_it_counts(send, name)
+    phases = ("setup", "call", "teardown")
+    for when, outcome in product(phases, ("passed", "skipped", "failed")):
+        report = {"when": when, "outcome": outcome, "duration": 0.001, "sections": []}
+        send_if_it_counts(send, "testreport", data=report)
+    said = {"when": "setup", "outcome": "passed", "duration": 0.001, "sections": [("log", "line")]}
+    send_if_it_counts(send, "testreport", data=said)
+    send_if_it_counts(send, "testreport", data={**said, "duration": 0.01, "sections": []})
+    assert sent == [
+        "runtest_protocol_complete",
+        "warning_recorded",
+        "skipped setup",
+        "failed setup",
+        "passed call",
+        "skipped call",
+        "failed call",
+        "skipped teardown",
+        "failed teardown",
+        "passed setup",
+        "passed setup",
+    ]
 
 
 SLOW = "import pytest, time\n\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n):\n    pass\n"
