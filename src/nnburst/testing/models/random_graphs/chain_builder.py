@@ -223,7 +223,7 @@ class ChainBuilder(GraphBuilder):
         exactly = exact and criteria == "strict"
         for number in range(SHADOWS):
             given = [self.shadows.get((number, i), self.operands[i].value) for i in inputs]
-            if kind is OperationType.LSH_PROJECTION and not self._are_as_read(given, inputs):
+            if kind is OperationType.LSH_PROJECTION and not self._have_known_bytes(given, inputs):
                 raise Unsuitable  # a hash of a few bits may be equal for other bytes by chance
             try:
                 shadows = evaluate(kind, given, outputs)
@@ -236,10 +236,15 @@ class ChainBuilder(GraphBuilder):
                 moved = shadow if exactly else _rounded(shadow, operand.value, number)
                 self.shadows[number, index] = moved
 
-    def _are_as_read(self, given: Sequence[Value], inputs: Sequence[int]) -> bool:
-        """Whether the shadows have the same bytes as the operands."""
-        values = (self.operands[i].value.array for i in inputs)
-        return all(v.tobytes() == g.array.tobytes() for v, g in zip(values, given, strict=True))
+    def _have_known_bytes(self, given: Sequence[Value], inputs: Sequence[int]) -> bool:
+        """Whether the shadows have the operands' bytes, and no engine can give -0 where others give 0."""
+        for index, shadow in zip(inputs, given, strict=True):
+            operand = self.operands[index]
+            array = operand.value.array
+            may_have_other_zeros = operand.source == "computed" and operand.kind in _ROUNDING
+            if array.tobytes() != shadow.array.tobytes() or (may_have_other_zeros and 0 in array):
+                return False
+        return True
 
     def finish(self, name: str, size: str) -> RandomGraph:
         """Finish the graph, which gets an input; results that are read are outputs only in graph SEEN."""
