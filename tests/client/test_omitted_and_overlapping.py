@@ -146,11 +146,13 @@ def test_private_outputs_that_overlap_are_refused(
     ROADS[road](two_outputs, [X], [y, np.zeros(SHAPE, np.float32)])
 
 
+@pytest.mark.parametrize("other", [_once_more, _view, _shifted])
 @pytest.mark.parametrize("road", ["prepared", "socket", "burst", "plan", "burst of a plan"])
-def test_one_array_for_two_outputs_is_refused_after_executions_on_two(
-    device: Device, two_outputs: PreparedModel, road: str
+def test_outputs_that_overlap_are_refused_after_executions_on_others(
+    device: Device, two_outputs: PreparedModel, road: str, other: Callable[[Any], Any]
 ) -> None:
-    y, z = np.zeros((2, *SHAPE), np.float32)
+    y = np.zeros(13, np.float32)[:9].reshape(SHAPE)
+    z = np.zeros(13, np.float32)[:9].reshape(SHAPE)
     with (
         device.prepare(two_outputs.model, bursts=False) as socket,
         two_outputs.open_burst() as opened,
@@ -167,7 +169,7 @@ def test_one_array_for_two_outputs_is_refused_after_executions_on_two(
         for _ in range(4):
             execute([X], [y, z])
             with pytest.raises(InvalidArgument, match=r"outputs\[1\] overlaps outputs\[0\]"):
-                execute([X], [y, y])
+                execute([X], [y, other(y)])
             execute([X], [y, None])
             execute([X], [None, None])
         assert np.array_equal(y, X + X)

@@ -518,12 +518,26 @@ def _extents(kind: str, arrays: Sequence[Any]) -> list[_Extent]:
     return found
 
 
-def has_repeats(arrays: Sequence[Any]) -> bool:
-    """Whether an object occurs more than once, None apart: what each execution can afford to look for."""
-    if len(arrays) < 3:
-        return len(arrays) == 2 and arrays[0] is arrays[1] is not None
-    numbers = [id(array) for array in arrays if array is not None]
-    return len(set(numbers)) < len(numbers)
+#: From this number of arrays on, sorting their addresses is faster than comparing each two of them.
+_MANY: Final = 9
+
+
+def may_overlap(arrays: Sequence[Any]) -> bool:
+    """Whether contiguous arrays share bytes: what each execution on similar arrays can afford to look for.
+
+    Objects of other types, such as None, are skipped.
+    """
+    if len(arrays) < 2:
+        return False
+    found = [array for array in arrays if isinstance(array, np.ndarray)]
+    if len(found) == 2:
+        return np.may_share_memory(found[0], found[1])
+    if all(array.base is None for array in found):  # each has memory of its own
+        return len(set(map(id, found))) < len(found)
+    if len(found) < _MANY:
+        return any(itertools.starmap(np.may_share_memory, itertools.combinations(found, 2)))
+    ends = sorted((extent.start, extent.stop) for extent in _extents("outputs", found))
+    return any(stop > start for (_, stop), (start, _) in itertools.pairwise(ends))
 
 
 def pool_over(shared: SharedMemory, *, writable: bool) -> Memory:

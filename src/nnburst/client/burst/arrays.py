@@ -29,7 +29,7 @@ from nnburst.client.burst.core import BurstCore
 from nnburst.client.burst.interface import DEFAULT_TIMEOUT
 from nnburst.client.execution.buffer import Buffer, refuse_buffers
 from nnburst.client.execution.socket_request import execute_synchronously
-from nnburst.client.memory import Memory, find_memory, has_repeats, refuse_overlap
+from nnburst.client.memory import Memory, find_memory, may_overlap, refuse_overlap
 from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.client.staging import Layout
@@ -227,7 +227,7 @@ def _all_fit(places: Sequence[_ArrayPlace], arrays: object) -> bool:
             or (array.base is not None and find_memory(array) is not None)
         ):
             return False
-    return not has_repeats(arrays)  # type: ignore[arg-type]
+    return not may_overlap(arrays)  # type: ignore[arg-type]
 
 
 # -- binding arrays --------------------------------------------------------------------------------
@@ -488,7 +488,7 @@ class ArrayExecutor:
         if last is not None and last._is_of(inputs, outputs, measure):
             return last
         key = (measure, tuple(map(_place, inputs)), tuple(map(_place, outputs)))
-        is_new = sizes is not None or has_repeats(outputs)
+        is_new = sizes is not None or may_overlap(outputs)
         bound = None if is_new else self._remembered.find(key)
         if bound is None or bound.closed:
             if any(isinstance(array, Buffer) for array in (*inputs, *outputs)):

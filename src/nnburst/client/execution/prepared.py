@@ -19,7 +19,7 @@ from nnburst.client.arguments import (
     parameters,
     settle_truth,
 )
-from nnburst.client.memory import find_memory, has_repeats
+from nnburst.client.memory import find_memory, may_overlap
 from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.own_bursts import PriorityNote
@@ -147,7 +147,7 @@ def request_key(inputs: object, outputs: object, measure: bool) -> Hashable | No
     """
     if type(inputs) not in (list, tuple) or type(outputs) not in (list, tuple, type(None)):
         return None
-    if has_repeats(outputs or ()):  # type: ignore[arg-type]
+    if may_overlap(outputs or ()):  # type: ignore[arg-type]
         return None
     key: list[object] = [bool(measure)]
     for array in (*inputs, len(inputs), *(outputs or ())):  # type: ignore[misc, arg-type]
