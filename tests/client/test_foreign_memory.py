@@ -302,11 +302,11 @@ def test_files_that_cannot_be_pools_are_refused(device: Device, tmp_path: Path) 
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(InvalidArgument, match="is empty"):
         Memory.from_file(tmp_path / "empty")
-    with pytest.raises(InvalidArgument, match="is a pipe, expected a file"):
+    with pytest.raises(InvalidArgument, match="is a pipe, expected a regular file"):
         Memory.from_file(str(tmp_path / "fifo"))
-    with pytest.raises(InvalidArgument, match="is a device, expected a file"):
+    with pytest.raises(InvalidArgument, match="is a device, expected a regular file"):
         Memory.from_file("/dev/zero")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(InvalidArgument, match="is a directory, expected a regular file"):
         Memory.from_file(tmp_path)
     with pytest.raises(FileNotFoundError):
         Memory.from_file(tmp_path / "nothing")

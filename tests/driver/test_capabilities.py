@@ -65,7 +65,7 @@ def test_a_fifo_in_place_of_the_file_is_ignored_at_once(
     reader.start()
     reader.join(30)
     assert found == [UNMEASURED]
-    assert "is not a regular file" in caplog.text
+    assert "expected a regular file" in caplog.text
 
 
 def test_a_device_that_was_not_measured_is_as_good_as_the_reference() -> None:

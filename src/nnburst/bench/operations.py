@@ -20,6 +20,7 @@ from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import DTYPES, Model
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.importer.load import load
 from nnburst.testing.conformance import vectors
 from nnburst.testing.models.litert import interpreter, to_tflite
@@ -101,7 +102,7 @@ def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
 def _read(path: Path) -> tuple[Model, list[bytes], bytes]:
     """Read a network: as a Model with its pools, and as a .tflite file."""
     if path.suffix == ".tflite":
-        content = path.read_bytes()
+        content = read_regular_file(path)
         imported = load(content)
         return imported.model, [pool.tobytes() for pool in imported.pools], content
     built = vectors.build(vectors.read(path)[0])

@@ -21,6 +21,7 @@ from nnburst.client.launch import launch
 from nnburst.executor.litert import native
 from nnburst.executor.litert.network import Network
 from nnburst.hal.own_folder import OwnFolder
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.importer.load import load
 
 #: Timeout in seconds, longer than every successful start.
@@ -94,7 +95,7 @@ def _cached(path: Path) -> dict[str, float]:
 
 
 def _engine(path: Path) -> dict[str, float]:
-    content = path.read_bytes()
+    content = read_regular_file(path)
     watch = _Watch()
     if not native.available():
         raise SystemExit("libLiteRt.so cannot be used here")

@@ -31,6 +31,7 @@ from nnburst.cli.output import (
     write_json,
 )
 from nnburst.hal.errors import NnburstError
+from nnburst.hal.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -205,7 +206,7 @@ def _measure_graph(
     from nnburst.bench.network.onnx import InProcessGraph, graph_lineup
     from nnburst.bench.rounds import run_rounds
 
-    content = path.read_bytes()
+    content = read_regular_file(path)
     engine = InProcessGraph(content)
     values = engine.values(np.random.default_rng(1), dict(args.shape), dict(args.constant))
     with graph_lineup(content, engine, device, core, values) as lineup:

@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     if find_spec("ai_edge_litert") is None:
         print("bench prepare needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
+    for path in args.networks:
+        nnburst.load(path)  # an error of a measuring process would be a traceback
     with text_for_people(args.json):
         with progress("starts", args.rounds * len(args.networks)) as advance:
             found = [_measure(path, args.rounds, advance) for path in args.networks]

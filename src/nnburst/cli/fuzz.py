@@ -25,6 +25,7 @@ from nnburst.cli.options import Subparsers, at_least_one, pattern, zero_or_more
 from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.testing.conformance.comparison import Unsupported
 from nnburst.testing.conformance.runners import RUNNERS, Runner
 from nnburst.testing.conformance.vectors import write
@@ -253,7 +254,7 @@ def _run_importer(args: argparse.Namespace) -> int:
     """Fuzz, and report the failures."""
     from nnburst.testing.fuzzing.file_fuzzers import fuzz_importer
 
-    intact = [path.read_bytes() for path in args.networks]
+    intact = [read_regular_file(path) for path in args.networks]
     intact += _node_tests() if args.onnx else _networks()
     began = time.monotonic()
     with text_for_people(args.json), progress("mutated files", args.files) as advance:
@@ -454,7 +455,7 @@ def _run_whole(
 ) -> int:
     from nnburst.testing.fuzzing.file_fuzzers import fuzz_graphs
 
-    intact = [path.read_bytes() for path in args.networks] or built_in()
+    intact = [read_regular_file(path) for path in args.networks] or built_in()
     began = time.monotonic()
     with text_for_people(args.json), progress("mutated graphs", args.graphs) as advance:
         report = fuzz_graphs(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.regular_file import read_regular_file
 
 #: Where a command adds its parser (argparse gives the type no public name).
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -160,7 +161,7 @@ def options_for(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     from nnburst.importer.load import is_onnx
 
     given: dict[str, Any] = dict(load_options(args))
-    if not is_onnx(path.read_bytes()):
+    if not is_onnx(read_regular_file(path)):
         given = {name: given[name] for name in ("as_graph", "exact", "extensions")}
     return given
 

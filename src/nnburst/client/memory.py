@@ -22,7 +22,6 @@ import itertools
 import math
 import operator
 import os
-import stat
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +34,7 @@ import numpy.typing as npt
 from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import refuse_masked
+from nnburst.hal.regular_file import kind_of, open_regular_file
 from nnburst.hal.utils import Closing, Scarce
 
 _COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot be sealed"
@@ -81,8 +81,9 @@ def _check_sealed(fd: int, *, seal: bool) -> None:
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
+        kind = kind_of(os.fstat(fd).st_mode)
         raise InvalidArgument(
-            f"fd: {_kind(fd)} is not a memfd and may shrink while it is read; {_COPY_INSTEAD}"
+            f"fd: {kind} is not a memfd and may shrink while it is read; {_COPY_INSTEAD}"
         ) from None
     if os.fstatvfs(fd).f_bsize != os.sysconf("SC_PAGESIZE"):
         raise InvalidArgument("fd: a memfd of huge pages is not accepted")
@@ -115,20 +116,6 @@ def _check_sealed(fd: int, *, seal: bool) -> None:
         raise InvalidArgument(f"fd: the memfd cannot be sealed: {error.strerror}") from None
 
 
-def _kind(fd: int) -> str:
-    mode = os.fstat(fd).st_mode
-    for is_kind, name in (
-        (stat.S_ISREG, "a regular file"),
-        (stat.S_ISDIR, "a directory"),
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISCHR, "a device"),
-    ):
-        if is_kind(mode):
-            return name
-    return "this descriptor"
-
-
 @contextmanager
 def open_file(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
     """Open a regular file; returns it and its size in bytes, at least 1.
@@ -137,20 +124,11 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
         InvalidArgument: it is not a regular file, or empty.
         OSError: it cannot be opened.
     """
-
-    # Without O_NONBLOCK, opening a FIFO without a writer would never return.
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NONBLOCK)
-
-    with io.FileIO(os.fspath(path), "r", opener=opener) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidArgument(
-                f"path: {os.fspath(path)} is {_kind(file.fileno())}, expected a file"
-            )
-        if status.st_size == 0:
+    with open_regular_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
             raise InvalidArgument(f"path: {os.fspath(path)} is empty")
-        yield file, status.st_size
+        yield file, size
 
 
 def read_all(file: io.FileIO, target: memoryview) -> None:

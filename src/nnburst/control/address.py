@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import io
 import os
 import re
 import socket
@@ -149,22 +148,6 @@ def cache_directory() -> Path:
 def state_directory() -> Path:
     """The folder of a program's lasting files: `$XDG_STATE_HOME/nnburst`, or `~/.local/state/nnburst`."""
     return _directory("XDG_STATE_HOME", ".local/state")
-
-
-def read_regular_file(path: Path, most: int | None = None) -> bytes:
-    """Read a file if it is a regular one; at most `most` bytes.
-
-    Raises:
-        OSError: it cannot be read, or it is not a regular file: reading a FIFO could block for ever.
-    """
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
-
-    with io.FileIO(str(path), "r", opener=opener) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path} is not a regular file")
-        return file.readall() if most is None else file.read(most)
 
 
 def replace_file(path: Path, content: bytes) -> None:

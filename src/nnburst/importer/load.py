@@ -19,6 +19,7 @@ from nnburst.formats.tflite_reader import IDENTIFIER
 from nnburst.hal.errors import InvalidArgument, as_options, spelt
 from nnburst.hal.extensions import ClaimsOperators
 from nnburst.hal.model import Model
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.importer.imported_model import Extensions, ImportedModel
 from nnburst.importer.named_sources import NamedSource
 from nnburst.importer.onnx.translation import OnnxTranslation
@@ -86,8 +87,8 @@ def load(
         metadata.
 
     Raises:
-        InvalidArgument: the file is not intact; or NNAPI cannot express it and it cannot be one operation,
-        either: the message names the operator, its index and the reason.
+        InvalidArgument: the path is of no regular file; or the file is not intact; or NNAPI cannot express it
+            and it cannot be one operation, either: the message names the operator, its index and the reason.
         DeviceUnavailable: an extension cannot be imported.
         OSError: the file cannot be read.
     """
@@ -209,8 +210,9 @@ class _Further(NamedTuple):
 
 
 def _load_file(path: Path, options: _Options, further: _Further) -> ImportedModel:
+    content = read_regular_file(path)
     try:
-        return _load(path.read_bytes(), path.parent, options, further._replace(name=path.name))
+        return _load(content, path.parent, options, further._replace(name=path.name))
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nnburst.control.address import read_regular_file
 from nnburst.hal.enums import OperandType
 from nnburst.hal.environment import EXTENSIONS_ALLOWLIST
 from nnburst.hal.errors import InvalidArgument, ResourceExhausted, UnexpectedNull
@@ -35,6 +34,7 @@ from nnburst.hal.extensions import (
     prefix_of,
 )
 from nnburst.hal.model import ExtensionNameAndPrefix, Operand, is_extension, size_bytes
+from nnburst.hal.regular_file import read_regular_file
 
 logger = logging.getLogger("nnburst.runtime")
 
@@ -159,7 +159,7 @@ def refusal() -> str | None:
         if not EXTENSIONS_ALLOWLIST.is_set:
             return None
         raise InvalidArgument(f"{EXTENSIONS_ALLOWLIST.name}: {path}: {error.strerror}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, InvalidArgument, UnicodeDecodeError) as error:
         raise InvalidArgument(f"extensions: {path} cannot be read: {error}") from None
     allowlist = Allowlist(entries, str(path))
     names = list(dict.fromkeys(_names()))

@@ -16,10 +16,11 @@ import msgspec
 import numpy as np
 
 from nnburst.client.memory import Memory as Pool
-from nnburst.control.address import cache_directory, read_regular_file, replace_file
+from nnburst.control.address import cache_directory, replace_file
 from nnburst.hal.enums import OperandLifeTime, OperandType, ResultCode
-from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.model import DTYPES, Model, Operand, is_extension, size_bytes
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.runtime.argument import Argument, BurstController, Options, PreparedPart
 
 Clock = Callable[[], float]
@@ -251,7 +252,7 @@ class CostFile:
         self._contents = _Contents(device, version, processor, {})
         if self._path is None:
             return
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, InvalidArgument, msgspec.DecodeError):
             found = _decode(read_regular_file(self._path))
             if (found.device, found.version, found.processor) == (device, version, processor):
                 self._contents = found

@@ -38,6 +38,7 @@ from nnburst.executor.litert.network import Network, survey
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.model import DTYPES, Model, SymmPerChannelQuantParams
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.importer.load import is_onnx, load
 
 # -- export as ONNX --------------------------------------------------------------------------------
@@ -390,7 +391,7 @@ class EngineSubject:
         Raises:
             NnburstError: the file cannot be imported, or the engine does not run all of it.
         """
-        content = path.read_bytes()
+        content = read_regular_file(path)
         imported = load(path, **options)
         lowered = lower(path.stem, imported.model, imported.pools)
         if not is_onnx(content):

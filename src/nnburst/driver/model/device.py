@@ -20,7 +20,6 @@ from nnburst._native import lib
 from nnburst._version import __version__
 from nnburst.control.address import (
     config_directory,
-    read_regular_file,
     replace_file,
     state_directory,
 )
@@ -46,6 +45,7 @@ from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.extensions import Extension, number_of, prefix_of
 from nnburst.hal.model import Model, Operand
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.hal.types import (
     Capabilities,
     OperandPerformance,

@@ -19,7 +19,6 @@ from nnburst.client.memory import Memory as Pool
 from nnburst.control.address import (
     cache_directory,
     config_directory,
-    read_regular_file,
     replace_file,
     state_directory,
 )
@@ -27,6 +26,7 @@ from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Pri
 from nnburst.hal.errors import Closed, GeneralFailure
 from nnburst.hal.extensions import Extension, ExtensionAttribute
 from nnburst.hal.model import Model
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.hal.types import Capabilities, NumberOfCacheFiles
 from nnburst.hal.utils import ENGINES, has_engine
 from nnburst.hal.validation.values import validate_capabilities, validate_extensions

@@ -26,6 +26,7 @@ from nnburst.hal.model import (
     Subgraph,
     SymmPerChannelQuantParams,
 )
+from nnburst.hal.regular_file import read_regular_file
 
 _ALIGNMENT: Final = 16
 #: Folder of the package's data: `packets.json`, and in `vectors` a file for each operation.
@@ -178,7 +179,7 @@ def read(path: Path) -> list[Vector]:
         OSError: the file cannot be read.
         ValueError: it is not a vector file of format 1.
     """
-    file = _DECODER.decode(gzip.decompress(path.read_bytes()))
+    file = _DECODER.decode(gzip.decompress(read_regular_file(path)))
     if file.format != 1:
         raise ValueError(f"{path}: vector format {file.format} is not known, expected 1")
     return [msgspec.structs.replace(test, buffers=file.buffers) for test in file.tests]

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from nnburst.hal.enums import OperandType
 from nnburst.hal.model import DTYPES, QUANTIZED_RANGES, Operand
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import is_onnx, load
 
@@ -57,7 +58,7 @@ class NetworkFile:
             OSError: it cannot be read.
         """
         reading = partial(load, **options)
-        found = cls.of(path.stem, path.read_bytes(), load(path, **options), reading)
+        found = cls.of(path.stem, read_regular_file(path), load(path, **options), reading)
         return replace(found, constants=options.get("constants") or {})
 
     @classmethod
