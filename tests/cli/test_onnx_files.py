@@ -87,6 +87,13 @@ def test_options_that_cannot_be_meant_are_wrong_usage(words: list[str]) -> None:
     assert ended.value.code == 2
 
 
+def test_two_outputs_for_one_state_are_refused(
+    counting: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(counting), *OPTIONS, "--state", "h=y"]) == 1
+    assert "--state h: from 'g' and from 'y', expected one output" in capsys.readouterr().err
+
+
 def test_an_onnx_file_runs_as_it_is_named(tmp_path: Path) -> None:
     made = model(
         [node("MatMul", "x w", "y")], [value("x", "f4", (1, 4))], [value("y", "f4", (1, 2))],

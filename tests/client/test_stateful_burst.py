@@ -101,3 +101,19 @@ def test_name_of_a_state_that_is_no_text_is_refused(
 ) -> None:
     with pytest.raises(nnburst.InvalidArgument, match=r"states: .* is a name, expected text"):
         prepared.open_burst(states=[State(name, 1, 1, SUM.initial)])
+
+
+def test_two_states_of_one_name_are_refused(device: nnburst.Device) -> None:
+    builder = nnburst.ModelBuilder()
+    for _ in range(2):
+        x = builder.input(OperandType.TENSOR_FLOAT32, (2,))
+        y = builder.output(OperandType.TENSOR_FLOAT32, (2,))
+        builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [y])
+    states = [State("sum", index, index, SUM.initial) for index in range(2)]
+    with (
+        device.prepare(builder.build()) as prepared,
+        pytest.raises(
+            nnburst.InvalidArgument, match=r"states\[0\] and states\[1\] are both named 'sum'"
+        ),
+    ):
+        prepared.open_burst(states=states)

@@ -134,6 +134,7 @@ def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:
         ["--grpc", "h:1", "--model", "a=b:c", "--model", "a@1=d:e"],
         ["--grpc", "h:1", "--state", "past=present", "--model", "a=b:c"],
         ["--grpc", "h:1", "--model", "a=b:c", "--state", "past"],
+        ["--grpc", "h:1", "--model", "a=b:c", "--state", "past=one", "--state", "past=two"],
         ["--grpc", "h:1", "--largest", "logits"],
         ["--grpc", "h:1", "--tls-cert", "x"],
         ["--grpc", "h:1", "--client-ca", "x"],

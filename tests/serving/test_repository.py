@@ -165,6 +165,16 @@ def test_names_of_states_are_those_of_the_configuration(folder: Path) -> None:
     assert network.states == {"past": "present"}
 
 
+def test_two_states_of_one_name_are_refused(folder: Path) -> None:
+    states = [f'{{ input_name: "past", output_name: "{name}" }}' for name in ("one", "two")]
+    (folder / "two/config.pbtxt").write_text(
+        f"sequence_batching {{ state [ {', '.join(states)} ] }}"
+    )
+    message = r"config.pbtxt: sequence_batching.state of 'past': from 'one' and from 'two'"
+    with pytest.raises(InvalidArgument, match=message):
+        Repository(folder).versions("two")
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

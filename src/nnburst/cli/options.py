@@ -141,11 +141,17 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
-    """The options as keyword arguments of `nnburst.load`."""
+    """The options as keyword arguments of `nnburst.load`.
+
+    Raises:
+        InvalidArgument: two outputs are for one state.
+    """
+    from nnburst.importer.named_sources import named_states  # here, because few commands need it
+
     return {
         "shapes": dict(args.shape),
         "constants": dict(args.constant),
-        "states": dict(args.state),
+        "states": named_states(args.state),
         "as_graph": args.as_graph,
         "exact": args.exact,
         "extensions": args.extension,

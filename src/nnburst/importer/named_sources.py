@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import InvalidArgument, as_options, spelt
 
 #: Options that apply to the last `--model` option before them.
 OF_MODEL: Final = ("--shape", "--state", "--largest")
@@ -98,6 +98,22 @@ def named_sources(options: Iterable[tuple[str, str]]) -> tuple[NamedSource, ...]
     return tuple(found.values())
 
 
+def named_states(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Make a mapping of pairs of a state's input and output.
+
+    Raises:
+        InvalidArgument: two outputs are for one input.
+    """
+    found: dict[str, str] = {}
+    for before, after in pairs:
+        if before in found:
+            raise InvalidArgument(
+                f"{spelt('states', before)}: from {found[before]!r} and from {after!r}, expected one output"
+            )
+        found[before] = after
+    return found
+
+
 def _with_option(source: NamedSource, option: str, word: str) -> NamedSource:
     if option == "--shape":
         return source._replace(shapes={**source.shapes, **dict([named_shape(word)])})
@@ -106,4 +122,5 @@ def _with_option(source: NamedSource, option: str, word: str) -> NamedSource:
     before, equals, after = word.rpartition("=")
     if not (before and equals and after):
         raise InvalidArgument(f"--state: {word!r}, expected names of an input, = and an output")
-    return source._replace(states={**source.states, before: after})
+    with as_options():
+        return source._replace(states=named_states([*source.states.items(), (before, after)]))

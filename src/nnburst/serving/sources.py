@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from nnburst.hal.errors import InvalidArgument
-from nnburst.importer.named_sources import NamedSource
+from nnburst.hal.errors import InvalidArgument, as_options
+from nnburst.importer.named_sources import NamedSource, named_states
 from nnburst.serving.credentials import Stamp, stamp
 
 #: A valid name of a model. It is also the folder's name, so it must not lead out of the repository.
@@ -107,7 +107,10 @@ class Repository:
                 f"model {name!r}: no version to serve, expected folders named 1, 2, …"
             )
         settings = _stamp(folder / _CONFIG)
-        states = {each.input_name: each.output_name for each in config.sequence_batching.state}
+        with as_options(in_config=True):
+            states = named_states(
+                (each.input_name, each.output_name) for each in config.sequence_batching.state
+            )
         shapes = _shapes(config)
         return {
             version: Source(

@@ -31,10 +31,10 @@ class Network:
             self.assign(self.handle(name, self.first), stored, self.first)
         self.b.operator("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=self.start)
 
-    def handle(self, name: str, part: SubgraphBuilder | None = None) -> int:
+    def handle(self, name: str, part: SubgraphBuilder | None = None, **container: str) -> int:
         graph = part or self.b
         tensor = graph.tensor("RESOURCE", ())
-        graph.operator("VAR_HANDLE", [], [tensor], "VarHandleOptions", sharedName=name)
+        graph.operator("VAR_HANDLE", [], [tensor], "VarHandleOptions", sharedName=name, **container)
         return tensor
 
     def read(self, handle: int) -> int:
@@ -67,6 +67,14 @@ def test_variable_keeps_its_value_from_one_execution_to_the_next() -> None:
     after = n.add(n.x, n.read(total))
     n.assign(total, after)
     assert numbers(n.loaded(after), [1, 2, 3]) == [[11], [13], [16]]
+
+
+def test_two_variables_of_one_name_are_refused() -> None:
+    n = Network()
+    for handle in (n.handle("sum", container="a"), n.handle("a/sum")):
+        n.assign(handle, n.add(n.read(handle), n.x))
+    with pytest.raises(nnburst.InvalidArgument, match=r"'sum' of 'a' and 'a/sum' .* named 'a/sum'"):
+        n.loaded(n.x)
 
 
 def test_states_are_in_the_order_of_their_inputs_and_outputs() -> None:

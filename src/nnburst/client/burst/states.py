@@ -40,7 +40,8 @@ class _Roles:
         """Check the states.
 
         Raises:
-            InvalidArgument: a state is no State, not an input and output of the model, or listed twice.
+            InvalidArgument: a state is no State, not an input and output of the model, or listed twice,
+                or two have one name.
         """
         try:
             read = [operator.index(state.input_index) for state in states]
@@ -49,9 +50,15 @@ class _Roles:
             raise InvalidArgument(f"states: {error}; expected a sequence of States") from None
         _check_indexes("input", read, len(inputs))
         _check_indexes("output", written, len(outputs))
-        for state in states:
+        numbers: dict[str, int] = {}
+        for number, state in enumerate(states):
             if not isinstance(state.name, str):
                 raise InvalidArgument(f"states: {state.name!r} is a name, expected text")
+            if (other := numbers.setdefault(state.name, number)) != number:
+                raise InvalidArgument(
+                    f"states[{other}] and states[{number}] are both named {state.name!r}, expected"
+                    " different names"
+                )
             initial = np.asarray(state.initial)
             before, after = inputs[state.input_index], outputs[state.output_index]
             if before.dtype != after.dtype or (

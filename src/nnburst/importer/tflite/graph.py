@@ -497,16 +497,27 @@ class Variables:
         if not graph.tensor(tensor).IsVariable():
             raise Refused(f"tensor {tensor} holds a state but is not marked as a variable")
         if tensor not in self._all:
-            self._all[tensor] = Variable(graph.name(tensor))
+            self._all[tensor] = Variable(graph.name(tensor) or f"tensor {tensor}")
         return self._all[tensor]
 
     def read_ones(self) -> list[Variable]:
         """The variables whose values pass from one execution to the next, in the order of their inputs.
 
         A variable that is assigned before it is read is left out: its earlier value has no effect.
+
+        Raises:
+            InvalidArgument: two of them have one name.
         """
-        read = [variable for variable in self._all.values() if variable.given is not None]
-        return sorted(read, key=_input_operand)
+        read = {key: each for key, each in self._all.items() if each.given is not None}
+        keys: dict[str, Hashable] = {}
+        for key, variable in read.items():
+            other = keys.setdefault(variable.name, key)
+            if other != key:
+                raise Refused(
+                    f"variables {_described(other)} and {_described(key)} are both named"
+                    f" {variable.name!r}"
+                )
+        return sorted(read.values(), key=_input_operand)
 
     def initialize(self, index: int) -> None:
         """Translate CALL_ONCE: note the values that subgraph `index` of the file assigns.
@@ -540,6 +551,14 @@ class Variables:
         if key not in self._all:
             self._all[key] = Variable("/".join(part for part in key if part))
         return self._all[key]
+
+
+def _described(key: Hashable) -> str:
+    """The place of a variable in the file: its tensor, or its name and container."""
+    if not isinstance(key, tuple):
+        return f"in tensor {key}"
+    container, name = key
+    return f"{name!r} of {container!r}" if container else f"{name!r}"
 
 
 def _input_operand(variable: Variable) -> int:
