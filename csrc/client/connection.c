@@ -427,8 +427,10 @@ int nnb_connection_init(struct nnb_connection *connection) {
     return NNBURST_NO_ERROR;
 }
 
-void nnb_connection_destroy(struct nnb_connection *connection) {
-    (void)pthread_cond_destroy(&connection->idle);
+void nnb_connection_destroy(struct nnb_connection *connection, bool is_ours) {
+    if (is_ours) {
+        (void)pthread_cond_destroy(&connection->idle); /* in a forked child it waits for the parent's threads */
+    }
     (void)pthread_mutex_destroy(&connection->lock);
     free(connection->packet);
     free(connection->upcall);

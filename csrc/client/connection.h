@@ -47,7 +47,7 @@ struct nnb_answer {
 
 /* Makes a closed connection, which nnb_connection_destroy frees. Returns a ResultCode. */
 int nnb_connection_init(struct nnb_connection *connection);
-void nnb_connection_destroy(struct nnb_connection *connection);
+void nnb_connection_destroy(struct nnb_connection *connection, bool is_ours);
 
 /* Introduces this process over a connected socket, which the connection owns from then on. Returns a
  * ResultCode; the connection stays closed if it is not NO_ERROR. */

@@ -100,7 +100,7 @@ static int open_connection(nnburst_device *device, uint64_t deadline_ns) {
 }
 
 static void free_device(nnburst_device *device) {
-    nnb_connection_destroy(&device->connection);
+    nnb_connection_destroy(&device->connection, nnb_is_ours(device));
     (void)pthread_mutex_destroy(&device->lock);
     nnb_service_free(&device->service);
     free(device);

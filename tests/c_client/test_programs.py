@@ -150,6 +150,76 @@ int main(int argc, char **argv) {
     assert run(program, service.address) == ["0"]
 
 
+def test_forked_child_closes_a_device_that_threads_of_its_parent_are_calling(
+    compile_program: Compile, service: Service
+) -> None:
+    program = compile_program(
+        HEAD
+        + READY
+        + r"""
+#include <signal.h>
+#include <sys/syscall.h>
+
+static volatile pid_t callers[2];
+static volatile int goes_on;
+
+static void *call(void *caller) {
+    nnburst_models *models;
+    *(volatile pid_t *)caller = (pid_t)syscall(SYS_gettid);
+    do { /* a thread of the driver may answer once more before it stops */
+        CHECK(nnburst_list_models(device, 60 * SECOND, &models));
+        nnburst_free_models(models);
+    } while (!goes_on);
+    return NULL;
+}
+
+static void await(pid_t process, pid_t thread, char expected) {
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)process, (int)thread);
+    while (state != expected) {
+        FILE *file = fopen(path, "r");
+        if (file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1) {
+            exit(2);
+        }
+        fclose(file);
+    }
+}
+
+int main(int argc, char **argv) {
+    pthread_t threads[2];
+    ready(argv[argc - 1]);
+    pid_t driver = nnburst_device_pid(device);
+    kill(driver, SIGSTOP);
+    await(driver, driver, 'T');
+    for (int i = 0; i < 2; i++) { /* one call waits for its answer, the other for its turn */
+        pthread_create(&threads[i], NULL, call, (void *)(uintptr_t)&callers[i]);
+        while (callers[i] == 0) {
+            usleep(1000);
+        }
+        await(getpid(), callers[i], 'S');
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        nnburst_close_device(device);
+        _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    goes_on = 1;
+    kill(driver, SIGCONT);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    printf("%d\n", status);
+    nnburst_close_device(device);
+    return 0;
+}
+"""
+    )
+    assert run(program, service.address) == ["0"]
+
+
 def test_ten_loads_and_unloads_leave_no_thread_no_descriptor_and_no_mapping(
     compile_program: Compile, service: Service
 ) -> None:
