@@ -55,6 +55,16 @@ def test_sample_is_right_without_python_under_sanitizers(sanitizer: str, tmp_pat
     compile_example(tmp_path, "check", f"SANITIZE={sanitizer}", "RUNS=400")
 
 
+def test_harness_of_one_sanitizer_is_not_run_for_another_one(tmp_path: Path) -> None:
+    for given in ((), ("SANITIZE=undefined",)):
+        compile_example(tmp_path, "check", "RUNS=4", "CFLAGS=-O0", *given)
+    plain, sanitized = sorted(
+        path for path in tmp_path.iterdir() if path.name.startswith("harness")
+    )
+    assert b"ubsan" not in plain.read_bytes()
+    assert b"ubsan" in sanitized.read_bytes()
+
+
 def test_smallest_executor_has_at_most_80_lines_and_is_what_the_command_writes() -> None:
     shown = (EXAMPLE / "adder.c").read_text()
     assert len(shown.splitlines()) <= 80
