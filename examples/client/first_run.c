@@ -1,6 +1,9 @@
 /* Lists what a service serves, opens a network, runs it once on zeros and prints what came out.
  *
- *     nnburst serve camera --executor litert --model pose=pose.tflite &
+ *     nnburst serve camera --executor litert --model pose=pose.tflite
+ *
+ * In another terminal, once the service listens:
+ *
  *     gcc first_run.c $(nnburst capi --client --cflags --libs) -o first_run && ./first_run camera pose */
 #include <inttypes.h>
 #include <nnburst.h>

@@ -1,6 +1,9 @@
 /* The first ten Fibonacci numbers by NNAPI's C interface, on a device that has the extension.
  *
- *     nnburst serve fibonacci --executor reference --extension nnburst_fibonacci:FIBONACCI &
+ *     nnburst serve fibonacci --executor reference --extension nnburst_fibonacci:FIBONACCI
+ *
+ * In another terminal, once the service listens:
+ *
  *     gcc main.c $(nnburst capi --cflags --libs) -o main && ./main
  */
 #include <android/NeuralNetworksExtensions.h>
