@@ -30,23 +30,25 @@ static nnburst_burst *find_burst(nnburst_device *device, uint64_t callback) {
     return NULL;
 }
 
-/* Copies the memories' descriptors and sizes; false if a slot is not in use, or no more descriptors can be
- * made. */
-static bool find_memories(const nnburst_burst *burst, const struct nnb_upcall *upcall, uint64_t *sizes,
+/* Copies the memories' descriptors and sizes. Returns a status: INVALID_ARGUMENT if a slot is not in use. */
+static int32_t find_memories(const nnburst_burst *burst, const struct nnb_upcall *upcall, uint64_t *sizes,
                           int *fds, uint32_t *fd_count) {
     for (uint32_t i = 0; i < upcall->slot_count; i++) {
         int32_t slot = upcall->slots[i];
         const nnburst_memory *memory = slot >= 0 && (uint32_t)slot < burst->slot_count
                                            ? burst->slots[slot].memory
                                            : NULL;
-        int fd = memory == NULL ? -1 : fcntl(memory->region.fd, F_DUPFD_CLOEXEC, 0);
+        if (memory == NULL) {
+            return NNB_STATUS_INVALID_ARGUMENT;
+        }
+        int fd = fcntl(memory->region.fd, F_DUPFD_CLOEXEC, 0);
         if (fd < 0) {
-            return false;
+            return NNB_STATUS_RESOURCE_EXHAUSTED_TRANSIENT;
         }
         sizes[i] = memory->region.size;
         fds[(*fd_count)++] = fd;
     }
-    return true;
+    return NNB_STATUS_NONE;
 }
 
 void nnb_answer_upcall(void *owner, const struct nnb_upcall *upcall, struct nnb_pack *answer, int *fds,
@@ -56,13 +58,17 @@ void nnb_answer_upcall(void *owner, const struct nnb_upcall *upcall, struct nnb_
     (void)pthread_mutex_lock(&device->lock);
     nnburst_burst *burst = find_burst(device, upcall->callback);
     if (upcall->kind == NNB_GET_MEMORIES) {
-        if (burst == NULL || !find_memories(burst, upcall, sizes, fds, fd_count)) {
+        int32_t status = burst == NULL ? NNB_STATUS_INVALID_ARGUMENT
+                                       : find_memories(burst, upcall, sizes, fds, fd_count);
+        if (status == NNB_STATUS_NONE) {
+            nnb_pack_memories(answer, sizes, upcall->slot_count);
+        } else {
             while (*fd_count != 0) {
                 (void)close(fds[--*fd_count]);
             }
-            nnb_pack_failure(answer, NNB_STATUS_INVALID_ARGUMENT, "getMemories: a slot is not in use");
-        } else {
-            nnb_pack_memories(answer, sizes, upcall->slot_count);
+            nnb_pack_failure(answer, status,
+                             status == NNB_STATUS_INVALID_ARGUMENT ? "getMemories: a slot is not in use"
+                                                                   : "getMemories: the client has no descriptors left");
         }
     } else if (upcall->kind == NNB_OTHER_UPCALL) {
         nnb_pack_failure(answer, NNB_STATUS_INVALID_ARGUMENT, "unknown upcall");

@@ -1,4 +1,5 @@
 /* Shared memory of programs; it is counted, and freed with the last request that is bound to it. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -37,7 +38,8 @@ int nnburst_memory_from_fd(int fd, nnburst_memory **memory) {
     struct nnb_region region;
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) {
-        return nnb_fail(NNBURST_BAD_DATA, "fd: %d is not open, or there is no descriptor left", fd);
+        return errno == EMFILE ? nnb_fail(NNBURST_RESOURCE_EXHAUSTED, "this process has no descriptors left")
+                               : nnb_fail(NNBURST_BAD_DATA, "fd: %d is not open", fd);
     }
     /* Memory that is sealed against writing holds inputs only. */
     bool is_writable = nnb_may_write(copy);

@@ -174,11 +174,11 @@ static bool is_same_file(const char *path, int fd) {
 static bool is_stale(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0; }
 
 /* Opens the queue at a path: returns a descriptor, -1 if there is no complete queue of this user yet, -2 if
- * it is another user's. */
+ * it is another user's, -3 if descriptors are lacking. */
 static int open_path(const char *path, bool stale) {
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
-        return errno == EACCES ? -2 : -1;
+        return errno == EACCES ? -2 : errno == EMFILE || errno == ENFILE ? -3 : -1;
     }
     struct stat status;
     uint8_t begin[sizeof MAGIC];
@@ -368,7 +368,8 @@ int nnb_queue_memory_open(struct nnb_queue_memory *memory, const char *name, uin
         (void)nanosleep(&moment, NULL);
     }
     if (fd < 0) {
-        return nnb_fail(NNBURST_BAD_DATA, "name: %s belongs to another user or is open to others", name);
+        return fd == -3 ? cannot(NNBURST_RESOURCE_EXHAUSTED, "the queue cannot be opened")
+                        : nnb_fail(NNBURST_BAD_DATA, "name: %s belongs to another user or is open to others", name);
     }
     code = use_named(memory, path, fd, quantum);
     if (code != NNBURST_NO_ERROR) {
@@ -431,6 +432,7 @@ static void take_fds(struct msghdr *message, int *fds, uint32_t *count) {
 /* Receives a whole record and its descriptors. */
 static int receive_record(struct nnb_queue_memory *memory, int connection, int *fds, uint32_t *count,
                           uint64_t deadline_ns) {
+    bool lost_fds = false;
     for (size_t got = 0; got < sizeof memory->record;) {
         union fds_message control;
         struct iovec part = {(uint8_t *)&memory->record + got, sizeof memory->record - got};
@@ -456,8 +458,12 @@ static int receive_record(struct nnb_queue_memory *memory, int connection, int *
         }
         take_fds(&message, fds, count);
         got += (size_t)more;
+        /* Of more than two, which no queue has, the kernel leaves out some, too. */
+        lost_fds = lost_fds || ((message.msg_flags & MSG_CTRUNC) != 0 && *count < 2);
     }
-    return NNBURST_NO_ERROR;
+    return !lost_fds ? NNBURST_NO_ERROR
+                     : nnb_fail(NNBURST_RESOURCE_EXHAUSTED,
+                                "this process has no descriptors left for those of the queue");
 }
 
 int nnb_queue_memory_receive(struct nnb_queue_memory *memory, int connection, uint64_t quantum,

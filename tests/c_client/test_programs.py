@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -218,6 +219,79 @@ int main(int argc, char **argv) {
 """
     )
     assert run(program, service.address) == ["0"]
+
+
+def test_lack_of_descriptors_is_no_bad_data_and_ends_when_there_are_some_again(
+    compile_program: Compile, service: Service
+) -> None:
+    program = compile_program(
+        HEAD
+        + r"""
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+/* No further descriptor, or as many as before. */
+static void limit(int is_short) {
+    static rlim_t before;
+    struct rlimit now;
+    getrlimit(RLIMIT_NOFILE, &now);
+    int next = dup(0);
+    close(next);
+    before = before == 0 ? now.rlim_cur : before;
+    now.rlim_cur = is_short ? (rlim_t)next : before;
+    setrlimit(RLIMIT_NOFILE, &now);
+}
+
+#define TRY(call)                                                                                     \
+    do {                                                                                              \
+        limit(1);                                                                                     \
+        int code_ = (call);                                                                           \
+        limit(0);                                                                                     \
+        printf("%s", nnburst_result_name(code_));                                                     \
+        CHECK(call);                                                                                  \
+        puts("");                                                                                     \
+    } while (0)
+
+int main(int argc, char **argv) {
+    nnburst_device *device;
+    nnburst_model *model;
+    nnburst_burst *burst;
+    nnburst_request *request;
+    nnburst_memory *memory, *same;
+    nnburst_queue *named, *sent, *queue;
+    int pair[2];
+    CHECK(nnburst_connect(argv[1], 0, 60 * SECOND, &device));
+    CHECK(nnburst_open_model(device, "add", 0, 60 * SECOND, &model));
+    CHECK(nnburst_open_burst(model, NULL, 0, 60 * SECOND, &burst));
+    CHECK(nnburst_create_request(burst, &request));
+    CHECK(nnburst_bind(request));
+    TRY(nnburst_run(request, 60 * SECOND));
+    CHECK(nnburst_create_memory(64, &memory));
+    TRY(nnburst_memory_from_fd(nnburst_memory_fd(memory), &same));
+    nnburst_free_memory(same);
+    nnburst_free_memory(memory);
+    CHECK(nnburst_create_queue(argv[2], NNBURST_WRITER, 4, 8, NULL, 0, &named));
+    TRY(nnburst_open_queue(argv[2], NNBURST_READER, 4, NULL, 0, 60 * SECOND, &queue));
+    nnburst_close_queue(queue);
+    nnburst_close_queue(named);
+    CHECK(nnburst_create_queue(NULL, NNBURST_WRITER, 4, 8, NULL, 0, &sent));
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
+        return 1;
+    }
+    CHECK(nnburst_send_queue(pair[0], sent)); /* a first one, which is lost, and the next */
+    CHECK(nnburst_send_queue(pair[0], sent));
+    TRY(nnburst_receive_queue(pair[1], NNBURST_READER, 4, NULL, 0, 60 * SECOND, &queue));
+    nnburst_close_queue(queue);
+    nnburst_close_queue(sent);
+    nnburst_close_device(device);
+    (void)argc;
+    return 0;
+}
+"""
+    )
+    names = run(program, service.address, f"/nnburst-test-{uuid.uuid4().hex}")
+    # NNAPI: a burst carries no RESOURCE_EXHAUSTED.
+    assert names == ["OP_FAILED", *["RESOURCE_EXHAUSTED"] * 3]
 
 
 def test_ten_loads_and_unloads_leave_no_thread_no_descriptor_and_no_mapping(
