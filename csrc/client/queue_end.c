@@ -13,6 +13,7 @@
 
 #define DEFAULT_SPIN_WINDOW_NS 200000u
 #define LONGEST_SPIN_WINDOW_NS 1000000000u
+#define FLAGS (NNBURST_BROADCAST | NNBURST_REOPEN | NNBURST_DROP_UNREAD)
 
 struct nnburst_queue {
     struct nnb_queue_memory memory;
@@ -30,6 +31,9 @@ static int read_options(nnburst_queue_options *read, uint32_t role, const nnburs
     }
     if (options != NULL) {
         memcpy(read, options, size < sizeof *read ? size : sizeof *read);
+    }
+    if ((read->flags & ~FLAGS) != 0) {
+        return nnb_fail(NNBURST_BAD_DATA, "flags: %u, expected those of nnburst_create_queue", read->flags);
     }
     read->spin_window_ns = read->spin_window_ns == 0 ? DEFAULT_SPIN_WINDOW_NS : read->spin_window_ns;
     if (read->spin_window_ns > LONGEST_SPIN_WINDOW_NS) {
@@ -377,6 +381,9 @@ int nnburst_queue_fd(nnburst_queue *queue) {
 int nnburst_arm_queue(nnburst_queue *queue, size_t count) {
     if (nnburst_queue_fd(queue) < 0) {
         return queue == NULL ? NNBURST_UNEXPECTED_NULL : NNBURST_BAD_STATE;
+    }
+    if (count > queue->ring.capacity_bytes / queue->ring.quantum) {
+        return NNBURST_BAD_DATA; /* the descriptor would never become readable */
     }
     return nnb_end_arm(&queue->end, count) ? NNBURST_INCOMPLETE : NNBURST_NO_ERROR;
 }

@@ -155,8 +155,10 @@ static int create_anonymous(struct nnb_queue_memory *memory, uint32_t reopen) {
 
 static int path_of(char *path, size_t room, const char *name) {
     size_t length = strlen(name);
-    if (name[0] != '/' || length < 2 || length > LONGEST_NAME + 1 || strchr(name + 1, '/') != NULL) {
-        return nnb_fail(NNBURST_BAD_DATA, "name: %.260s, expected '/' and 1 to 254 other characters", name);
+    if (name[0] != '/' || length < 2 || length > LONGEST_NAME + 1 || strchr(name + 1, '/') != NULL ||
+        strcmp(name, "/.") == 0 || strcmp(name, "/..") == 0) {
+        return nnb_fail(NNBURST_BAD_DATA, "name: %.260s, expected '/' and 1 to 254 other characters, not /. or /..",
+                        name);
     }
     (void)snprintf(path, room, FOLDER "%s", name);
     return NNBURST_NO_ERROR;

@@ -232,6 +232,19 @@ def sleeps_on_two_words(thread: int) -> bool:
     return Path(f"/proc/self/task/{thread}/syscall").read_text().startswith("449 ")
 
 
+def test_event_loop_cannot_wait_for_more_than_a_queue_has_room_for() -> None:
+    c = library()
+    queue = create(None, WRITER, 4, 8)
+    assert [c.nnburst_arm_queue(queue, count) for count in (8, 9, 2**62 + 1)] == [
+        NO_ERROR,
+        BAD_DATA,
+        BAD_DATA,
+    ]
+    assert c.nnburst_write(queue, words([1]), 1, 0) == NO_ERROR
+    assert c.nnburst_arm_queue(queue, 8) == INCOMPLETE
+    c.nnburst_close_queue(queue)
+
+
 def test_all_readers_of_a_broadcast_learn_at_once_that_its_writer_has_died(name: str) -> None:
     command = [sys.executable, "-c", DYING_WRITER, name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
@@ -272,14 +285,18 @@ def test_queue_has_all_its_pages_before_it_has_a_name_so_no_write_fails_for_want
 def test_arguments_that_make_no_sense_are_refused(name: str) -> None:
     c = library()
     found = ffi.new("nnburst_queue **")
-    for bad in ("camera", "/", "/a/b", "/" + "x" * 255):
+    for bad in ("camera", "/", "/a/b", "/" + "x" * 255, "/.", "/.."):
         with pytest.raises(Failed, match="name"):
             create(bad, WRITER, 4, 8)
+        with pytest.raises(Failed, match="expected '/'"):
+            opened(bad, READER, 4)
     for size, capacity in ((0, 1), (1, 0), (2**32, 1), (2**16, 2**17)):
         with pytest.raises(Failed, match="capacity"):
             create(name, WRITER, size, capacity)
     with pytest.raises(Failed, match="role"):
         create(name, 3, 4, 8)
+    with pytest.raises(Failed, match="flags: 8, expected"):
+        create(name, WRITER, 4, 8, 8)
     with pytest.raises(Failed, match="only writer"):
         create(name, READER, 4, 8, BROADCAST)
     assert c.nnburst_create_queue(ffi.NULL, 1, 4, 8, ffi.NULL, 0, ffi.NULL) == UNEXPECTED_NULL

@@ -331,7 +331,7 @@ NNBURST_API int nnburst_collect(nnburst_burst *burst, uint64_t timeout_ns, nnbur
  * or was closed (a reader gets first what is left), BAD_DATA for more than the queue has room for, BAD_STATE for the wrong end or a
  * forked child, BUSY, OP_FAILED if the other end has made the queue corrupt. A timeout of 0 does not wait. */
 
-/* Makes a queue of `capacity` elements of `element_size` bytes and opens an end of it. `name` is "/" and up to 254 other characters, or
+/* Makes a queue of `capacity` elements of `element_size` bytes and opens an end of it. `name` is "/" and up to 254 other characters, not "/." or "/..", or
  * NULL for one that is sent. The name goes when a second process has opened the queue, for a broadcast and with NNBURST_REOPEN when this end
  * is closed. `options` may be NULL. UNAVAILABLE_DEVICE: the name is in use. */
 NNBURST_API int nnburst_create_queue(const char *name, uint32_t role, size_t element_size, size_t capacity,
@@ -382,7 +382,8 @@ NNBURST_API int32_t nnburst_queue_peer(const nnburst_queue *queue);
  * readers of a broadcast have one. Borrowed: closed with the queue. */
 NNBURST_API int nnburst_queue_fd(nnburst_queue *queue);
 
-/* NO_ERROR if `count` elements can be written or read, or the other end has gone; INCOMPLETE if the descriptor will become readable then. */
+/* NO_ERROR if `count` elements can be written or read, or the other end has gone; INCOMPLETE if the descriptor will become readable then;
+ * BAD_DATA for more than the queue has room for. */
 NNBURST_API int nnburst_arm_queue(nnburst_queue *queue, size_t count);
 
 #ifdef __cplusplus
