@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra 'cl
 pytest.importorskip("scipy", reason="scipy is not installed (extra 'data')")
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
 
+from nnburst.bench.model import report
 from nnburst.bench.model.latency import BURST, C_API, EXECUTE, Latency
 from nnburst.bench.model.report import Measurement, histograms, judge, page
 from nnburst.bench.rounds import Measured, WarmUp
@@ -61,11 +62,18 @@ def measurement(routes: Mapping[str, float], sigma: float = 0.01) -> Measurement
 
 
 def test_page_has_what_a_network_may_be_compared_with() -> None:
-    assert "May be compared with results of others." in page(
-        {}, [measurement({C_API: 1, BURST: 1})]
-    )
+    text = page({}, [measurement({C_API: 1, BURST: 1})])
+    assert "May be compared with results of others." in text
+    assert len(re.findall(r'<svg role="img"', text)) == 3
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out that pictures are written as SVG, which takes nine tenths of a page's time."""
+    monkeypatch.setattr(report, "as_svg", lambda _figure, title: f"<svg>{title}</svg>")
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_routes_differ_from_the_engine_in_colour() -> None:
     text = page({}, [measurement({C_API: 100, BURST: 90, EXECUTE: 130, "burst, other": 100})])
     assert re.search(r'<td class="better">(89|90)\.\d\d -(9|10)\.\d%</td>', text)
@@ -76,12 +84,14 @@ def test_routes_differ_from_the_engine_in_colour() -> None:
     assert "<th>burst, other</th>" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_routes_that_spread_are_called_noisy_and_have_no_colour() -> None:
     text = page({}, [measurement({C_API: 100, BURST: 300}, sigma=0.5)])
     assert re.search(r"<td>\d+\.\d\d noisy</td>", text)
     assert 'class="worse"' not in text
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.every_day("120-worse")
 @pytest.mark.parametrize(("now", "word"), [(120, "worse"), (80, "better")])
 def test_verdict_beside_an_older_report_has_the_colour_of_its_word(now: float, word: str) -> None:
@@ -93,6 +103,7 @@ def test_verdict_beside_an_older_report_has_the_colour_of_its_word(now: float, w
     assert "<td>same, +0.0%</td>" in page({}, [same])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_page_has_mean_deviation_and_count_of_routes_and_the_spread_of_preparing() -> None:
     text = page({}, [measurement({C_API: 100, BURST: 90})])
     assert "<th>count</th><th>mean µs</th><th>σ µs</th>" in text
