@@ -26,7 +26,8 @@ CLIENTS = 16
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with Served("--max-batch", "8", "--max-delay-us", "20000", "--lanes", "1") as served:
+    words = "--max-batch 8 --max-delay-us 20000 --lanes 1"
+    with Served(*words.split(), models=("add", "both")) as served:
         yield served
 
 

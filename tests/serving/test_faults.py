@@ -104,7 +104,7 @@ def test_execution_that_killed_its_driver_is_unavailable_not_repeated_and_the_ne
 
 def test_front_that_was_killed_is_back_at_once_and_harms_no_worker_of_others(capsys: Any) -> None:
     took = []
-    with Served() as served:
+    with Served(models=("add", "both")) as served:
         forking = served.forking()
         assert len(os.listdir(f"/proc/{forking}/task")) == 1, "else it could not fork"
         for _ in range(TIMES):
@@ -125,7 +125,7 @@ def test_front_that_was_killed_is_back_at_once_and_harms_no_worker_of_others(cap
 
 @pytest.mark.campaign
 def test_front_ends_with_the_process_that_forked_it_and_both_are_back() -> None:
-    with Served() as served:
+    with Served(models=("add", "both")) as served:
         front, forking = served.front(), served.forking()
         os.kill(forking, signal.SIGKILL)
         until(lambda: not is_running(front))
@@ -137,7 +137,7 @@ def test_front_ends_with_the_process_that_forked_it_and_both_are_back() -> None:
 def test_all_ends_with_the_supervisor(capsys: Any) -> None:
     took = []
     for _ in range(TIMES):
-        with Served() as served:
+        with Served(models=("add", "both")) as served:
             assert {served.forking(), *served.workers()} == set(served.children())
             pids = [served.front(), *served.children()]
             served.process.kill()

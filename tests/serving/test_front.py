@@ -89,7 +89,9 @@ def test_service_whose_port_is_taken_is_never_ready(tmp_path: Path) -> None:
 def test_model_that_cannot_be_read_fails_alone_with_its_reason(tmp_path: Path) -> None:
     bad = tmp_path / "bad.tflite"
     bad.write_bytes(b"no network at all")
-    served = Served("--model", f"bad={bad}", "--model", "gone=serving.networks:nowhere")
+    served = Served(
+        "--model", f"bad={bad}", "--model", "gone=serving.networks:nowhere", models=("add",)
+    )
     try:
         with grpc.insecure_channel(served.address) as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -140,7 +142,7 @@ def test_sigterm_cuts_no_call_off_and_refuses_those_that_come() -> None:
                     codes[error.code()] += 1
                     return
 
-    with Served() as served:
+    with Served(models=("add",)) as served:
         threads = [threading.Thread(target=call, args=(served,)) for _ in range(8)]
         for thread in threads:
             thread.start()

@@ -332,7 +332,7 @@ def test_hostile_bytes_end_no_front_and_no_other_request(served: Served) -> None
 def test_unix_sockets_serve_both_protocols(tmp_path: Path) -> None:
     paths = {name: tmp_path / name for name in ("grpc", "http")}
     words = [word for name, path in paths.items() for word in (f"--{name}", f"unix:{path}")]
-    with Served(*words, grpc="") as served:
+    with Served(*words, grpc="", models=("add",)) as served:
         assert served.http == f"unix:{paths['http']}"
         assert send(served.http, "POST", "/v2/models/add/infer", addition(2))[0] == 200
         assert [path.stat().st_mode & 0o777 for path in paths.values()] == [0o600, 0o600]
@@ -352,7 +352,7 @@ def test_token_is_asked_for_and_read_again(tmp_path: Path) -> None:
     first, second = "first-secret-of-a-test", "second-secret-of-a-test"
     file.write_text(first + "\n")
     words = ["--http", "127.0.0.1:0", "--http-metrics", "--token-file", str(file)]
-    with Served(*words, ready=False) as served:
+    with Served(*words, ready=False, models=("add",)) as served:
 
         def status(path: str, token: str = "") -> int:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -579,7 +579,7 @@ def test_certificate_that_has_changed_is_used_for_new_connections(tmp_path: Path
 
     renew()
     words = ["--http", "127.0.0.1:0", "--tls-cert", str(certificate), "--tls-key", str(key)]
-    with Served(*words, ready=False) as served:
+    with Served(*words, ready=False, models=("add",)) as served:
         places = [(served.address, "h2"), (served.http, "http/1.1")]
         first = {shown(*place) for place in places}
         assert len(first) == 1

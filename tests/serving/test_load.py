@@ -92,7 +92,8 @@ def threads(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with Served("--max-queue", "80", "--metrics", "127.0.0.1:0") as served:
+    words = "--max-queue 80 --metrics 127.0.0.1:0"
+    with Served(*words.split(), models=("add", "quantised")) as served:
         yield served
 
 
@@ -123,7 +124,7 @@ def test_calls_in_flight_on_one_channel_are_answered_or_refused_by_name_and_coun
 
 
 def test_100_calls_in_flight_wait_and_are_all_answered(calls: Calls) -> None:
-    with Served() as served, Calls(served) as unbounded:
+    with Served(models=("add",)) as served, Calls(served) as unbounded:
         lanes = [unbounded.stub.ModelInfer.future(request(SLEEP)) for _ in range(LANES)]
         flight = [unbounded.stub.ModelInfer.future(request()) for _ in range(100)]
         assert {call.code() for call in (*lanes, *flight)} == {grpc.StatusCode.OK}

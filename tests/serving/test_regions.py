@@ -204,7 +204,7 @@ os.unlink(path)
 @pytest.mark.skipif(OWNER != 0, reason="only root can be another user")
 def test_another_user_reaches_no_region_of_the_first(key: str) -> None:
     (FOLDER / key).write_bytes(b"secret".ljust(64))
-    with Served("--shared-memory") as served:
+    with Served("--shared-memory", models=("add",)) as served:
         client = served.client()
         client.register_system_shared_memory("victim", f"/{key}", 64)
         done = subprocess.run(

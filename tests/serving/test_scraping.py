@@ -70,7 +70,7 @@ def serving() -> int:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_another_user_scrapes_with_a_token_at_an_address_beyond_loopback(token_file: Path) -> None:
     words = ["--metrics", "0.0.0.0:0", "--token-file", str(token_file)]
-    with Served(*words, ready=False) as served:
+    with Served(*words, ready=False, models=("add",)) as served:
         port = port_of(served.metrics)
         words = [sys.executable, "-c", OTHER_USER, str(port), "", "a-token-of-another", TOKEN]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE)
