@@ -67,7 +67,7 @@ def test_groups_that_take_longest_come_first(request: pytest.FixtureRequest) -> 
     assert [folder for folder in LONGEST if not (ROOT / "tests" / folder).is_dir()] == []
 
 
-def test_worker_sends_all_but_what_says_only_that_nothing_happened() -> None:
+def test_worker_sends_every_event_but_those_that_change_no_line() -> None:
     sent: list[str] = []
 
     def send(name: str, **values: Any) -> None:
