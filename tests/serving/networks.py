@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,11 @@ def both() -> ImportedModel:
     builder.operation(OperationType.ADD, [a, b, none], [total])
     builder.operation(OperationType.SUB, [a, b, none], [difference])
     return ImportedModel(builder.build(), output_names=("sum", "difference"))
+
+
+def half_named() -> ImportedModel:
+    """`both`, whose second input and first output have the names that the nameless ones would get."""
+    return replace(both(), input_names=("", "input_0"), output_names=("output_1", ""))
 
 
 def conjunction() -> ImportedModel:

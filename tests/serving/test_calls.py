@@ -88,6 +88,16 @@ def test_tensors_of_open_shape_have_any_length_and_outputs_are_selected(client: 
         assert result.as_numpy("sum") is None
 
 
+def test_made_up_names_differ_from_those_of_the_file() -> None:
+    with Served(models=("half_named",)) as served, served.client() as client:
+        found = client.get_model_metadata("half_named")
+        assert [each.name for each in found.inputs] == ["input_0_", "input_0"]
+        assert [each.name for each in found.outputs] == ["output_1", "output_1_"]
+        result = client.infer("half_named", tensors(input_0_=np.int32([5]), input_0=np.int32([3])))
+        assert result.as_numpy("output_1").tolist() == [8]
+        assert result.as_numpy("output_1_").tolist() == [2]
+
+
 def test_shapes_that_an_operation_does_not_take_are_refused_with_the_drivers_reason(
     client: Any,
 ) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -88,6 +88,13 @@ class ImportedModel:
     def __repr__(self) -> str:
         size = sum(pool.nbytes for pool in self.pools)
         return f"<nnburst.ImportedModel: {described(self.model)}, {len(self.states)} states, {size} bytes>"
+
+
+def unused_name(wanted: str, taken: Collection[str]) -> str:
+    """`wanted`, with as many underscores behind it as it needs to differ from each of `taken`."""
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 class Extensions:

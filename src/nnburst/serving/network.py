@@ -30,7 +30,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.utils import Closing, start_thread
 from nnburst.hal.whole_graph import has_slots
-from nnburst.importer.imported_model import ImportedModel
+from nnburst.importer.imported_model import ImportedModel, unused_name
 from nnburst.importer.load import load_named
 from nnburst.importer.named_sources import NamedSource
 from nnburst.serving.options import Options
@@ -580,7 +580,8 @@ def _tensors(
     kind: str,
     states: Sequence[int],
 ) -> list[Tensor]:
-    names = model.input_names if kind == "input" else model.output_names
+    names = list(model.input_names if kind == "input" else model.output_names)
+    own = {name for name in names if name and names.count(name) == 1}
     main = model.model.main
     operands = main.input_indexes if kind == "input" else main.output_indexes
     declared = model.output_shapes if kind == "output" else ()
@@ -589,11 +590,11 @@ def _tensors(
         if index in states:
             continue
         dimensions = parameter.dimensions or (declared[index] if declared else ())
-        name = names[index] if index < len(names) and names.count(names[index]) == 1 else ""
+        name = names[index] if index < len(names) and names[index] in own else ""
         operand = main.operands[operands[index]]
         found.append(
             Tensor(
-                name or f"{kind}_{index}",
+                name or unused_name(f"{kind}_{index}", own),
                 data_type(parameter.dtype, parameter.element),
                 tuple(e or -1 for e in dimensions) if dimensions or parameter.scalar else None,
                 0.0 if math.isclose(operand.scale, 0) else operand.scale,

@@ -411,3 +411,14 @@ def test_a_cast_of_small_integers_to_truth_values_is_whether_they_are_not_0() ->
     )
     (found,) = Runner(nnburst.load(made.SerializeToString())).run([np.array([0, 1, 7, 255])])
     np.testing.assert_array_equal(found, [0, 1, 1, 1])
+
+
+def test_made_up_name_of_the_slot_differs_from_those_of_the_file() -> None:
+    made = model(
+        [node("Add", "slot past", "present"), node("Neg", "present", "y")],
+        [value(name, "f4", (2,)) for name in ("slot", "past")],
+        [value(name, "f4", (2,)) for name in ("present", "y")],
+    )
+    content = made.SerializeToString()
+    found = nnburst.load(content, states={"past": "present"}, as_graph=True, resident=True)
+    assert found.input_names == ("slot", "slot_")

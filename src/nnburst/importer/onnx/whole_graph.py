@@ -25,7 +25,7 @@ from nnburst.hal.whole_graph import (
     GraphParams,
     GraphState,
 )
-from nnburst.importer.imported_model import ImportedModel
+from nnburst.importer.imported_model import ImportedModel, unused_name
 
 
 def whole_graph(
@@ -97,7 +97,7 @@ def whole_graph(
     return ImportedModel(
         model=model,
         pools=pools,
-        input_names=(*params.inputs, *(["slot"] if kept else [])),
+        input_names=(*params.inputs, *([unused_name("slot", params.inputs)] if kept else [])),
         output_names=params.outputs,
         metadata={key: value.encode() for key, value in file.metadata.items()},
         description=file.description,

@@ -27,7 +27,7 @@ from nnburst.hal.whole_graph import (
     TFLITE,
     GraphParams,
 )
-from nnburst.importer.imported_model import ImportedModel, SignatureDef
+from nnburst.importer.imported_model import ImportedModel, SignatureDef, unused_name
 
 #: Values of `Buffer.offset` up to this one mean that the data lies in the buffer itself.
 _NO_OFFSET: Final = 1
@@ -236,7 +236,7 @@ def whole_graph(
     return ImportedModel(
         model=builder.build(pools=[MemoryPool(pool.nbytes, 0)]),
         pools=(pool,),
-        input_names=(*params.inputs, *(["slot"] if resident else [])),
+        input_names=(*params.inputs, *([unused_name("slot", params.inputs)] if resident else [])),
         output_names=params.outputs,
         signatures=file.positions(
             MAIN,
