@@ -215,7 +215,8 @@ class Fds(Closing):
                 os.close(fd)
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_fds"):  # its constructor may have been interrupted
+            self.close()
 
 
 #: The empty descriptors of all packets without any. It is never finalised: an exception of a signal handler

@@ -258,7 +258,8 @@ class _ReplyReader:
             os.close(int(self.struct.epoll))
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_open"):  # its constructor may have been interrupted
+            self.close()
 
 
 class _Waiting:

@@ -115,7 +115,8 @@ class Charge:
             self._quota.release(amount)
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "amount"):  # its constructor may have been interrupted
+            self.close()
 
 
 def machine_memory() -> int:

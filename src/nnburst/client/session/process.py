@@ -177,7 +177,8 @@ class Pipe(Closing):
                 os.close(end)
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_ends"):  # its constructor may have been interrupted
+            self.close()
 
 
 class Child:

@@ -228,7 +228,8 @@ class PackedWeights:
             os.close(fd)
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "fd"):  # its constructor may have been interrupted
+            self.close()
 
 
 def to_files(network: Network, weights: int) -> tuple[int, ...]:
