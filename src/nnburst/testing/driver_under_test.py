@@ -78,27 +78,28 @@ class DriverUnderTest(Closing):
         address = folder.path / "driver.sock"
         command = [sys.executable, "-m", "nnburst.driver"]
         given = [word for option in options for word in ("--option", option)]
-        process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
-            [
-                *command,
-                "--executor",
-                name,
-                "--serve",
-                str(address),
-                "--until-stdin-ends",
-                *given,
-                *words,
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env=_environment(paths),
-            process_group=0,  # Ctrl-C interrupts the command, which ends the driver
-        )
-        driver = cls(name, str(address), process, folder)
+        driver: Self | None = None
         try:
+            process = subprocess.Popen(  # noqa: S603 - this interpreter, this package, a list of words
+                [
+                    *command,
+                    "--executor",
+                    name,
+                    "--serve",
+                    str(address),
+                    "--until-stdin-ends",
+                    *given,
+                    *words,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                env=_environment(paths),
+                process_group=0,  # Ctrl-C interrupts the command, which ends the driver
+            )
+            driver = cls(name, str(address), process, folder)
             driver._wait_until_it_answers()
         except BaseException:
-            driver.close()
+            (driver or folder).close()
             raise
         return driver
 
@@ -120,16 +121,18 @@ class DriverUnderTest(Closing):
         """End the driver if it was started here. May be called twice."""
         if self._process is None:
             return
-        self._process.terminate()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
         try:
-            self._process.wait(_END)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_END)
-        if self._folder is not None:
-            self._folder.close()
+            self._process.terminate()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            try:
+                self._process.wait(_END)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(_END)
+        finally:
+            if self._folder is not None:
+                self._folder.close()
 
 
 def _is_executor(name: str) -> bool:
