@@ -7,6 +7,7 @@ Models and requests have been checked before they are handed over.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -106,12 +107,14 @@ class CExecutor(Executor):
             NnburstError: the device cannot be opened; the library gives the reason.
         """
         message = new_message()
-        functions = lib.nnb_executor_load_unlocked(str(path.resolve()).encode(), message)
+        functions = lib.nnb_executor_load_unlocked(os.fsencode(path.resolve()), message)
         if functions == ffi.NULL:
             raise DeviceUnavailable(f"executor: {text_of(message)}")
         device = None
         if functions.open != ffi.NULL:
-            words = [ffi.new("char[]", word.encode()) for pair in options.items() for word in pair]
+            words = [
+                ffi.new("char[]", os.fsencode(word)) for pair in options.items() for word in pair
+            ]
             table = ffi.new("struct nnbx_option[]", max(len(options), 1))
             for at in range(len(options)):
                 table[at].key, table[at].value = words[2 * at], words[2 * at + 1]

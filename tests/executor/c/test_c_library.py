@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -179,6 +181,14 @@ def test_file_that_is_no_library_is_refused_with_the_linkers_reason(tmp_path: Pa
     (tmp_path / "libtext.so").write_text("\x7fELF and nothing more")
     with pytest.raises(DeviceUnavailable, match=r"libtext\.so"):
         load(tmp_path / "libtext.so")
+
+
+def test_paths_and_options_are_bytes_of_any_encoding(build: Build, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"ger\xe4te")
+    folder.mkdir()
+    library = shutil.copy(build(), folder / "libnpu.so")
+    executor = load(library, {"firmware": str(folder)})
+    assert executor.engine_version == "firmware" + os.fsencode(folder).decode(errors="replace")
 
 
 def test_options_reach_the_library(build: Build) -> None:
