@@ -15,7 +15,7 @@
 #define LONGEST_SPIN_WINDOW_NS 60000000000u
 #define MAX_CHANNEL_LENGTH 65536u
 #define MAX_IN_FLIGHT 1024u
-#define CALL_TIMEOUT_NS 30000000000u
+#define DRAIN_TIMEOUT_NS 30000000000u
 
 /* -- upcalls ---------------------------------------------------------------------------------------------- */
 
@@ -136,7 +136,7 @@ void nnb_release_slot(nnburst_burst *burst, int32_t slot) {
     uint8_t bytes[96];
     struct nnb_pack pack = NNB_PACK_INTO(bytes);
     nnb_pack_free_memory(&pack, burst->handle, slot);
-    if (nnb_call_for_nothing(device, &pack, bytes, CALL_TIMEOUT_NS) == NNBURST_NO_ERROR) {
+    if (nnb_call_to_free(device, &pack, bytes) == NNBURST_NO_ERROR) {
         (void)pthread_mutex_lock(&device->lock);
         burst->slots[slot].is_retired = false; /* otherwise the driver may still use it: its number is not
                                                 * used again */
@@ -393,7 +393,7 @@ void nnburst_close_burst(nnburst_burst *burst) {
     if (is_ours) {
         nnb_stop_burst(burst);
         (void)pthread_mutex_unlock(&device->lock);
-        (void)nnb_client_drain(&burst->client, CALL_TIMEOUT_NS);
+        (void)nnb_client_drain(&burst->client, DRAIN_TIMEOUT_NS);
         nnb_release_handle(device, burst->handle);
     }
     nnb_free_burst(burst);

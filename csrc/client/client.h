@@ -128,9 +128,9 @@ static inline bool nnb_is_ours(const nnburst_device *device) { return device->fo
 /* BAD_STATE in a forked child. */
 int nnb_check_ours(const nnburst_device *device);
 
-/* Makes a call that has no result, and waits until it has ended. */
-int nnb_call_for_nothing(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
-                         uint64_t timeout_ns);
+/* Makes a call that frees something in the driver, and waits for its end, but not for long: a driver that hangs
+ * must not hold up a program that frees. */
+int nnb_call_to_free(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin);
 
 /* Reconnects, as nnburst_reconnect; `waits` for a service that is not there, else UNAVAILABLE_DEVICE at once.
  * */

@@ -185,10 +185,9 @@ int32_t nnburst_device_pid(const nnburst_device *device) {
     return device == NULL ? 0 : device->connection.welcome.pid;
 }
 
-int nnb_call_for_nothing(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
-                         uint64_t timeout_ns) {
+int nnb_call_to_free(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin) {
     struct nnb_answer answer;
-    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), RELEASE_TIMEOUT_NS);
     int code = nnb_connection_call(&device->connection, body, begin, NULL, 0, deadline, &answer);
     if (code == NNBURST_NO_ERROR) {
         nnb_connection_done(&device->connection, &answer);
@@ -200,7 +199,7 @@ void nnb_release_handle(nnburst_device *device, uint64_t handle) {
     uint8_t bytes[64];
     struct nnb_pack pack = NNB_PACK_INTO(bytes);
     nnb_pack_release(&pack, handle);
-    (void)nnb_call_for_nothing(device, &pack, bytes, RELEASE_TIMEOUT_NS);
+    (void)nnb_call_to_free(device, &pack, bytes);
 }
 
 /* -- the end, and a new beginning ------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from c_client.interface import (
 from client.service import Service
 from nnburst.fmq.shared_memory import SharedMemory
 from serving.networks import DIE, SLEEP
+from waiting import wait_for
 
 NO_ERROR, INCOMPLETE, UNEXPECTED_NULL, BAD_DATA, OP_FAILED, BAD_STATE = 0, 2, 3, 4, 5, 6
 UNAVAILABLE_DEVICE, MISSED_DEADLINE, DEAD_OBJECT, BUSY = 9, 10, 14, 100
@@ -295,6 +297,21 @@ def test_request_that_is_freed_while_it_is_out_leaves_the_burst_usable(device: A
     assert found[0] == stays
     assert output_of(stays, 0, 6).tolist() == [5] * 6
     assert run(stays) == NO_ERROR
+
+
+def test_request_is_freed_soon_although_the_driver_hangs(device: Any) -> None:
+    c = library()
+    request = bound(open_burst(opened(device, "add", 1)))
+    assert run(request) == NO_ERROR
+    driver = c.nnburst_device_pid(device)
+    os.kill(driver, signal.SIGSTOP)
+    try:
+        wait_for(lambda: run(request, SECOND // 100) == MISSED_DEADLINE)
+        begin = time.monotonic()
+        c.nnburst_free_request(request)
+        assert time.monotonic() - begin < 20
+    finally:
+        os.kill(driver, signal.SIGCONT)
 
 
 def test_slots_of_freed_requests_are_used_again(device: Any) -> None:

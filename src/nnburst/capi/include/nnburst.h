@@ -303,7 +303,8 @@ NNBURST_API int nnburst_output_dimensions(const nnburst_request *request, uint32
 /* Sets the states to their initial values. An execution that fails does not change them. */
 NNBURST_API int nnburst_reset_states(nnburst_request *request);
 
-/* Frees a request; a result that is under way is dropped when it comes. NULL is fine. */
+/* Frees a request; a result that is under way is dropped when it comes. For each memory that no other request uses it
+ * waits up to 2 s for a driver that does not answer. NULL is fine. */
 NNBURST_API void nnburst_free_request(nnburst_request *request);
 
 /* -- event loops ------------------------------------------------------------------------------------------ */
