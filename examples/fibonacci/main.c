@@ -1,6 +1,6 @@
 /* The first ten Fibonacci numbers by NNAPI's C interface, on a device that has the extension.
  *
- *     nnburst serve fibonacci --executor reference --extension nnburst_fibonacci:FIBONACCI
+ *     PYTHONPATH=. nnburst serve fibonacci --executor reference --extension nnburst_fibonacci:FIBONACCI
  *
  * In another terminal, once the service listens:
  *
