@@ -129,6 +129,11 @@ def _reads(operation: OperationType) -> frozenset[Tensor]:
 
 
 @cache
+def _kinds_read(operation: OperationType) -> frozenset[OperandType]:
+    return frozenset(kind for kind, _ in _reads(operation))
+
+
+@cache
 def _run_by_graphs(kind: OperandType) -> list[OperationType]:
     """Operations of this primary type that an IF or a WHILE runs."""
     return [o for o, t in sorted(JOINED.items()) if kind in t.kinds and o not in ONLY_READERS]
@@ -162,7 +167,7 @@ def pairs(
             face = _face(producer, kind)
             for activation in range(4 if face.activated else 1):
                 for consumer in OPERATIONS if consumers is None else consumers:
-                    if face.gives & {kind for kind, _ in _reads(consumer)}:
+                    if face.gives & _kinds_read(consumer):
                         yield Pair(producer, kind, activation, consumer)
 
 
