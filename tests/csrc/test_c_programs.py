@@ -1,7 +1,5 @@
 """The C tests under sanitizers, in short form; `make asan` and `make tsan` run the long ones."""
 
-import hashlib
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from kept_builds import ROOT, kept_folder
+
 SCRIPT = ROOT / "csrc" / "tests" / "run.sh"
 
 pytestmark = pytest.mark.skipif(
@@ -21,25 +20,13 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once() -> Iterator[None]:
     """Compile what the programs share once for each sanitizer, and again only if a file has changed."""
-    kept = ROOT / "build" / "c_tests" / state_of_sources()
-    for older in set(kept.parent.glob("*")) - {kept}:
-        shutil.rmtree(older, ignore_errors=True)
+    folders = [SCRIPT.parents[1], *(ROOT / "src" / "nnburst").glob("*/include")]
+    files = (path for folder in folders for path in folder.rglob("*.*"))
+    kept = kept_folder("c_tests", (path for path in files if path.suffix in (".c", ".h", ".sh")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OBJECTS", str(kept))
         patch.setenv("TRAPS", "1")
         yield
-
-
-def state_of_sources() -> str:
-    """A name for what an object file follows from: the compiler, its options, all that it may read."""
-    compiler = os.environ.get("CC", "gcc")
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60)
-    state = hashlib.sha256(version.stdout)
-    folders = [SCRIPT.parents[1], *(ROOT / "src" / "nnburst").glob("*/include")]
-    for path in sorted(path for folder in folders for path in folder.rglob("*.*")):
-        if path.suffix in (".c", ".h", ".sh"):
-            state.update(f"{path}\0".encode() + path.read_bytes() + b"\0")
-    return state.hexdigest()[:16]
 
 
 def run(*words: object, script: Path = SCRIPT) -> str:
