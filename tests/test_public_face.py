@@ -200,6 +200,20 @@ def test_described_arguments_are_those_of_the_signature() -> None:
     assert wrong == {}
 
 
+def concrete(kind: type) -> set[type]:
+    """The class, or the classes of ours that make it whole if it is abstract."""
+    if not inspect.isabstract(kind):
+        return {kind}
+    return {each for derived in kind.__subclasses__() for each in concrete(derived)}
+
+
+def test_objects_of_the_page_are_printed_with_their_facts() -> None:
+    kinds = {each for name in classes() for each in concrete(resolve(name))}
+    shown = {each for each in kinds if not getattr(each, "_is_protocol", False)}
+    assert len(shown) > 40
+    assert {each for each in shown if each.__repr__ is object.__repr__} == set()
+
+
 def test_public_names_are_on_the_page() -> None:
     on_page = {resolve(name) for name in entries()}
     assert [n for n in nnburst.__all__ if getattr(nnburst, n) not in on_page] == []

@@ -69,6 +69,9 @@ class Signaller:
         if end is not None:
             end.close()
 
+    def __repr__(self) -> str:
+        return f"<nnburst Signaller: {'used or closed' if self._end is None else 'open'}>"
+
 
 def create_fence() -> tuple[socket.socket, Signaller]:
     """Make an active fence and its signaller.

@@ -114,3 +114,7 @@ class EventFlag:
             raise InvalidArgument(
                 f"bits is {bits:#x}, expected bits below {_COUNTED:#x}, from which on a broadcast counts"
             )
+
+    def __repr__(self) -> str:
+        kind = "an unsynchronized" if self._is_broadcast else "a synchronized"
+        return f"<nnburst.fmq.EventFlag of {kind} queue>"

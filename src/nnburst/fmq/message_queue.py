@@ -530,6 +530,12 @@ class MessageQueue(InEventLoops):
         for memory in self.memories:
             memory.close()
 
+    def __repr__(self) -> str:
+        dtype = vars(self).get("dtype")  # a queue that only C uses has none
+        kind = f"elements of {dtype}" if dtype is None or dtype.itemsize else "bytes of messages"
+        state = "open" if self._open else "closed"
+        return f"<nnburst.fmq.MessageQueue of {self.capacity} {kind}: {state}>"
+
     def _ring(self) -> Any:  # noqa: ANN401 - a cffi pointer
         if not self._open:
             raise Closed("the queue is closed")

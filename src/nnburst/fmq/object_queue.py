@@ -121,6 +121,9 @@ class Queue(Closing, Generic[_Item]):
         """End the queue for this process; the other one gets what is left, then `Closed`. Idempotent."""
         self._messages.close()
 
+    def __repr__(self) -> str:
+        return f"<nnburst.fmq.Queue over {self._messages!r}>"
+
 
 def _in_child(kind: type[Queue[Any]], messages: MessageQueue) -> Queue[Any]:
     queue = kind.__new__(kind)

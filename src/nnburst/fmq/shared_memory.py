@@ -197,6 +197,11 @@ class SharedMemory(Closing):
         if fd >= 0:
             os.close(fd)
 
+    def __repr__(self) -> str:
+        return (
+            f"<nnburst.fmq.SharedMemory: {self.size} bytes, {'closed' if self._fd < 0 else 'open'}>"
+        )
+
 
 def address_of(memory: Bytes | memoryview) -> int:
     """The address of memory; the caller must keep the object."""

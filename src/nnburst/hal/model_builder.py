@@ -49,6 +49,10 @@ class SubgraphBuilder:
         self._inputs: list[int] = []
         self._outputs: list[int] = []
 
+    def __repr__(self) -> str:
+        counts = f"{len(self._operands)} operands, {len(self._operations)} operations"
+        return f"<nnburst {type(self).__name__}: {counts}>"
+
     def operand(self, operand: Operand) -> int:
         """Add an operand without a change, and return its index."""
         self._operands.append(operand)

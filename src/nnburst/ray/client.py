@@ -218,6 +218,9 @@ class Client(Closing):
         self._way: BurstWay | GrpcWay | None = None
         self._lost: str | None = None
 
+    def __repr__(self) -> str:
+        return f"<nnburst.ray.Client of {self._model!r} on {self.place}>"
+
     @property
     def place(self) -> Place | None:
         """The host of the latest call; None before the first and after a loss."""

@@ -124,6 +124,9 @@ class Hosts(Closing):
         #: Actors that this object has started; Ray ends one to which its maker has no handle any more.
         self._made: list[Any] = []
 
+    def __repr__(self) -> str:
+        return f"<nnburst.ray.Hosts {self.name!r}: {', '.join(self.models)}>"
+
     def places(self) -> list[Place]:
         """Where services are now; those that are down or starting again are left out."""
         return [place for answered in self._answers() for place in answered]

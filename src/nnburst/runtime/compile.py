@@ -92,6 +92,10 @@ class PlanView:
             return ()
         return tuple(step for step in self._plan.steps if not isinstance(step, GotoStep))
 
+    def __repr__(self) -> str:
+        steps = len(self.steps) or 1
+        return f"<nnburst.PlanView: {steps} {'steps' if steps > 1 else 'step'} on {', '.join(self.devices)}>"
+
     def __str__(self) -> str:
         """A table of the steps: device, values, bytes across and times, and below each step its operations.
 

@@ -295,6 +295,10 @@ class CompiledBurst(RuntimeObject, Burst):
         finally:
             leave(executing.struct, me)
 
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<nnburst.Burst on {', '.join(self._executable.plan.devices)}: {state}>"
+
     def _recall(
         self, inputs: Sequence[Array | None], outputs: Sequence[Array | None] | None
     ) -> LastRequest | None:

@@ -122,6 +122,9 @@ class Records:
         """Start without a callback."""
         self.callback: Callable[[Record], None] | None = None
 
+    def __repr__(self) -> str:
+        return f"<nnburst.runtime Records, given to {self.callback}>"
+
     def _emit(self, record: Record) -> None:
         """Call the callback, if there is one, with a record."""
         callback = self.callback

@@ -47,3 +47,11 @@ class RuntimeObject(Closing):
 
     def _release(self) -> None:
         """Free the object's resources; called once, by the process that made it."""
+
+    def _summary(self) -> str:
+        """The state of an open object, for its `repr`."""
+        return "open"
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else self._summary()
+        return f"<nnburst.runtime.{type(self).__name__}: {state}>"

@@ -91,6 +91,10 @@ class SubmittedRequest(NotPicklable, ABC):
     def abandon(self) -> None:
         """Give up the result: it is dropped when it comes. Does not wait; twice is fine."""
 
+    def __repr__(self) -> str:
+        state = "settled" if self.settled else "under way"
+        return f"<nnburst.SubmittedRequest: {state}>"
+
 
 class BoundRequest(NotPicklable, ABC):
     """A request that is bound to its arrays; made by `Burst.bind`. Usable by the thread that uses the burst.
@@ -188,6 +192,11 @@ class BoundRequest(NotPicklable, ABC):
 
     def reset(self) -> None:
         """Set the states to their initial values; does nothing without `states=`."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        counts = f"{len(self.inputs)} inputs and {len(self.outputs)} outputs"
+        return f"<nnburst.BoundRequest of {counts}: {state}>"
 
 
 class _Closed(Protocol):

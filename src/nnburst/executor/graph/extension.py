@@ -88,6 +88,9 @@ class VendorExtension:
         self._types: dict[int, ExtensionOperandType] = {}
         self._operations: dict[int, OperationDefinition] = {}
 
+    def __repr__(self) -> str:
+        return f"<nnburst.VendorExtension {self.name}: {len(self._operations)} operations>"
+
     @property
     def local_prefix(self) -> int:
         """The prefix of the extension's codes in this process."""

@@ -482,6 +482,9 @@ class Variables:
         self._all: dict[Hashable, Variable] = {}
         self._resources: dict[int, Variable] = {}
 
+    def __repr__(self) -> str:
+        return f"<variables of a .tflite file: {[each.name for each in self._all.values()]}>"
+
     def handle(self, tensor: int, options: Any) -> None:  # noqa: ANN401 - VarHandleOptions
         """Translate VAR_HANDLE: tensor `tensor` of the main subgraph is a variable."""
         self._resources[tensor] = self._named(options)

@@ -61,6 +61,9 @@ class Operator:
         self.input_tensors = indexes(graph.file, raw, "Inputs")
         self.output_tensors = indexes(graph.file, raw, "Outputs")
 
+    def __repr__(self) -> str:
+        return f"<operator {self._origin} of a .tflite file>"
+
     # -- Inputs and options
 
     @property

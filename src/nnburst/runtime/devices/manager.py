@@ -164,6 +164,9 @@ class Manager(RuntimeObject):
         """All devices, the CPU last."""
         return [*self._drivers, self.cpu]
 
+    def _summary(self) -> str:
+        return ", ".join(device.name for device in self.devices)
+
     def refresh(self) -> list[Device]:
         """Add drivers and engines that are new; known devices stay, even dead ones.
 

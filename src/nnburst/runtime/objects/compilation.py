@@ -560,6 +560,10 @@ class Compilation(RuntimeObject):
         if self._completed:
             raise BadState(f"{call}: the compilation is finished and cannot change")
 
+    def _summary(self) -> str:
+        state = "not finished" if self._executable is None else "finished"
+        return f"for {', '.join(device.name for device in self.devices)}, {state}"
+
     def _release(self) -> None:
         if self._executable is not None:
             self._executable.close()

@@ -161,6 +161,9 @@ class Event(RuntimeObject):
             else:
                 self._outcome = Outcome.of(GeneralFailure("event: its fence is in the error state"))
 
+    def _summary(self) -> str:
+        return "under way" if self._outcome is None else self._outcome.code.name
+
     def _release(self) -> None:
         """Wait first (RT:E9), then close the fence."""
         self._closed = False

@@ -78,6 +78,9 @@ class Execution(ExecutionSettings):
         self._sufficient: list[bool] = []
         self._bindings: Final = Bindings(executable)
 
+    def _summary(self) -> str:
+        return self._state.value
+
     # -- arguments -------------------------------------------------------------------------------------------
 
     def set_input(

@@ -183,6 +183,9 @@ class MemoryDesc(RuntimeObject):
         }
         return next(iter(devices.values())), list(unique.values())
 
+    def _summary(self) -> str:
+        return f"{len(self._roles)} roles, {'finished' if self._completed else 'not finished'}"
+
     def _check_building(self, what: str) -> None:
         self._check_open()
         if self._completed:

@@ -624,6 +624,10 @@ class Model(RuntimeObject):
         if self._completed:
             raise BadState(f"{call}: the model is finished and cannot change")
 
+    def _summary(self) -> str:
+        state = "finished" if self.is_finished else "not finished"
+        return f"{len(self._operands)} operands, {len(self._operations)} operations, {state}"
+
     def _operand(self, call: str, index: int) -> ModelOperand:
         if not 0 <= operator.index(index) < len(self._operands):
             raise InvalidArgument(f"{call}: index: {index} of {len(self._operands)} operands")
