@@ -267,6 +267,37 @@ def test_what_does_not_fit_has_its_own_status_and_a_reason(
     assert reason["error"]
 
 
+def test_bodies_under_way_are_bounded_together_and_short_ones_are_answered() -> None:
+    size, words = 1 << 20, "--http 127.0.0.1:0 --max-message 1048576"
+    head = f"POST /v2/models/both/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
+    row = np.arange(50_000).tolist()
+    tensors = [
+        {"name": name, "datatype": "INT32", "shape": [len(row)], "data": row}
+        for name in ("input_0", "input_1")
+    ]
+    long = ("POST", "/v2/models/both/infer", {"inputs": tensors})
+    with Served(*words.split(), models=("add", "both")) as served:
+        host, port = served.http.split(":")
+        with contextlib.ExitStack() as held:
+            answers = []
+            for _ in range(40):
+                each = held.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+                with contextlib.suppress(ConnectionError):  # it was refused
+                    each.sendall(head.encode() + bytes(size - 1))
+                answers.append(send(served.http, *long))
+                if answers[-1][0] != 200:
+                    break
+            status, reason = answers[-1]
+            assert status == 429, "bodies of 40 MiB are kept"
+            assert "bodies" in reason["error"]
+            assert len(answers) > 10
+            assert send(served.http, "POST", "/v2/models/add/infer", addition())[0] == 200
+        deadline = time.monotonic() + PATIENCE
+        while send(served.http, *long)[0] != 200:  # the server notes the ends one by one
+            assert time.monotonic() < deadline
+        assert all(send(served.http, *long)[0] == 200 for _ in range(40))
+
+
 def test_cancelled_requests_leave_the_queue(served: Served) -> None:
     slow = json.dumps(addition(SLEEP)).encode()
     head = f"POST /v2/models/add/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(slow)}\r\n\r\n"

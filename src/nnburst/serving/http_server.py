@@ -46,6 +46,10 @@ _STATUSES: Final = {
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
 _HEAD: Final = "Inference-Header-Content-Length"
+#: Limit of the bytes of bodies that are not read yet, as a number of the longest bodies.
+_BODIES: Final = 16
+#: Bytes of each body that do not count for it, so that short requests are not refused for long ones.
+_FREE: Final = 64 * 1024
 #: Seconds between two checks for idle connections.
 _PERIOD: Final = 1.0
 #: Seconds within which the loop must begin and end.
@@ -68,6 +72,62 @@ def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
         loop.default_exception_handler(context)
 
 
+class _Bodies:
+    """Bounds the bytes of all bodies that have come and are not read yet.
+
+    Attributes:
+        most: greatest number of these bytes, beyond the free ones of each body.
+        held: their number now.
+        lock: protects it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most: Final = most
+        self.held = 0
+        self.lock: Final = threading.Lock()
+
+
+class _Body:
+    """The body of one request, whose bytes count in `_Bodies` until `release`.
+
+    Attributes:
+        content: the bytes, once they have all come.
+    """
+
+    def __init__(self, bodies: _Bodies, held: int = 0, content: bytes = b"") -> None:
+        self._bodies, self._held = bodies, held
+        self.content = content
+
+    def grow(self, size: int) -> None:
+        """Count the body as one of `size` bytes.
+
+        Raises:
+            ResourceExhausted: all bodies together would have too many.
+        """
+        bodies, held = self._bodies, max(size - _FREE, 0)
+        with bodies.lock:
+            total = bodies.held + held - self._held
+            if held and total > bodies.most:
+                raise ResourceExhausted(
+                    f"the bodies under way would have more than {bodies.most} bytes together"
+                    f" ({_BODIES} of --max-message)"
+                )
+            bodies.held, self._held = total, held
+
+    def moved(self) -> _Body:
+        """Another object with the body, instead of this one."""
+        other = _Body(self._bodies, self._held, self.content)
+        self._held, self.content = 0, b""
+        return other
+
+    def release(self) -> None:
+        """Drop the bytes, and count them no longer; twice is fine."""
+        self.content = b""
+        with self._bodies.lock:
+            self._bodies.held -= self._held
+            self._held = 0
+
+
 class _Infer:
     """An inference over HTTP, from the body to the answer; a `Reply`."""
 
@@ -75,9 +135,10 @@ class _Infer:
         self,
         service: InferenceService,
         caller: HttpCaller,
-        read: Callable[[], tuple[Message, IsBinary]],
+        read: Callable[[bytes], tuple[Message, IsBinary]],
+        body: _Body,
     ) -> None:
-        self._service, self._caller, self._read = service, caller, read
+        self._service, self._caller, self._read, self._body = service, caller, read, body
         self._is_binary: IsBinary = lambda _: False
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Answer] = self._loop.create_future()
@@ -87,11 +148,13 @@ class _Infer:
     def run(self) -> None:
         """Read the request and execute or queue it, on a thread that may wait."""
         try:
-            request, self._is_binary = self._read()
+            request, self._is_binary = self._read(self._body.content)
+            self._job = job = self._service.read(request, None, self._caller, self)
         except Exception as error:
             self.fail(failure_of(error, "reading a request"))
             return
-        self._job = job = self._service.read(request, None, self._caller, self)
+        finally:
+            self._body.release()  # the queue of the model counts the arrays
         if job is not None:
             if not self.is_wanted:
                 job.cancel()
@@ -155,6 +218,7 @@ class HttpServer:
         self._service, self._threads, self._tokens = service, threads, tokens
         self._metrics = metrics
         self._most, self._most_connections = options.max_message, options.max_connections
+        self._bodies = _Bodies(_BODIES * options.max_message)
         self._listening = listen("--http", options.http, any_user=options.any_user)
         self.address = self._listening.address
         self._tls: ssl.SSLContext | None = None
@@ -284,13 +348,21 @@ class HttpServer:
         if path == ["metrics"] and self._metrics is not None and request.method == "GET":
             series = await self._loop.run_in_executor(self._threads.control, self._metrics)
             return 200, "text/plain; version=0.0.4; charset=utf-8", {}, series
-        body = await self._body(request)
+        body = _Body(self._bodies)
+        try:
+            await self._receive(request, body)
+            return await self._behind_body(request, path, body)
+        finally:
+            body.release()
+
+    async def _behind_body(self, request: web.BaseRequest, path: list[str], body: _Body) -> Answer:
+        """Answer a call whose body has come."""
         match (request.method, path):
             case ("POST", ["v2", "models", name, "infer"]):
                 return await self._infer(request, body, name, "")
             case ("POST", ["v2", "models", name, "versions", version, "infer"]):
                 return await self._infer(request, body, name, version)
-        found = _call(request.method, path, body)
+        found = _call(request.method, path, body.content)
         if found is None:
             text = f"{request.method} {request.path}: not part of what nnburst serves"
             return 404, _JSON, {}, error_json(text)
@@ -309,15 +381,16 @@ class HttpServer:
         return 400 if what == ["ready"] else 404, _JSON, {}, b""
 
     async def _infer(
-        self, request: web.BaseRequest, body: bytes, name: str, version: str
+        self, request: web.BaseRequest, body: _Body, name: str, version: str
     ) -> Answer:
-        head = request.headers.get(_HEAD, str(len(body)))
+        head = request.headers.get(_HEAD, str(len(body.content)))
         if not head.isdecimal() or len(head) > 20:
             raise InvalidArgument(f"{_HEAD}: {head!r}, expected a number")
         call = _Infer(
             self._service,
             HttpCaller(request.transport, request.headers),
-            lambda: read_request(body, int(head), name, version),
+            lambda content: read_request(content, int(head), name, version),
+            body.moved(),
         )
         self._threads.inference.submit(call.run)
         try:
@@ -326,11 +399,11 @@ class HttpServer:
             call.cancel()
             raise
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
-        """Read the whole body.
+    async def _receive(self, request: web.BaseRequest, body: _Body) -> None:
+        """Receive the whole body.
 
         Raises:
-            ResourceExhausted: the body is too long.
+            ResourceExhausted: the body is too long, or the bodies under way are too long together.
             TimeoutError: the body does not arrive in time.
         """
         too_long = ResourceExhausted(f"the body has more than {self._most} bytes (--max-message)")
@@ -346,9 +419,10 @@ class HttpServer:
                     size += len(chunk)
                     if size > self._most:
                         raise too_long
+                    body.grow(size)
         except (web.HTTPException, web.RequestPayloadError, ValueError) as error:
             raise InvalidArgument(f"the body cannot be read: {error}") from None
-        return b"".join(chunks) if len(chunks) != 1 else chunks[0]
+        body.content = b"".join(chunks) if len(chunks) != 1 else chunks[0]
 
 
 class _Refused(asyncio.Protocol):
