@@ -153,3 +153,41 @@ def test_unexpected_error_ends_one_call_and_the_server_goes_on(server: Echo) -> 
         server.call("fails")(b"x", timeout=PATIENCE)
     assert failed.value.code() is grpc.StatusCode.CANCELLED
     assert server.call("echo")(b"x", timeout=PATIENCE) == b"x"
+
+
+def test_call_that_cannot_be_received_is_ended_and_counts_no_longer(
+    server: Echo, never: Never, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = direct_calls._receive
+    fails = iter([True, False, True])
+
+    def failing(*call: Any) -> bool:
+        if next(fails, False):
+            raise ValueError("of the test")
+        return receive(*call)
+
+    monkeypatch.setattr(direct_calls, "_receive", failing)
+    monkeypatch.setattr(direct_calls, "_MOST", 1)
+    with pytest.raises(grpc.RpcError) as first:
+        server.call("echo")(b"x", timeout=PATIENCE)
+    assert first.value.code() is grpc.StatusCode.CANCELLED
+    assert len(server.receiver) == 0
+    held = server.begin(never)
+    wait_for(lambda: len(server.receiver) == 1)
+    waiting = []
+    for count in (2, 3):
+        waiting.append(server.call("echo").future(b"y"))
+        wait_for(lambda count=count: len(server.receiver) == count)
+    held.cancel()
+    assert waiting[0].code() is grpc.StatusCode.CANCELLED
+    assert waiting[1].result(PATIENCE) == b"y", "the next call that waits is received"
+    wait_for(lambda: len(server.receiver) == 0)
+
+
+def test_message_that_no_thread_can_take_ends_its_call_and_counts_no_longer(server: Echo) -> None:
+    server.threads.shutdown()
+    with pytest.raises(grpc.RpcError) as refused:
+        server.call("echo")(b"x" * 2000, timeout=PATIENCE)
+    assert refused.value.code() is grpc.StatusCode.CANCELLED
+    wait_for(lambda: len(server.receiver) == 0)
+    assert server.call("echo")(b"x", timeout=PATIENCE) == b"x"

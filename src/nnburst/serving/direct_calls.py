@@ -99,7 +99,11 @@ class Receiver:
                     take(data)
                 else:
                     self._reading[context] = math.inf
-                    self._threads.submit(take, data)
+                    try:
+                        self._threads.submit(take, data)
+                    except BaseException:
+                        self._leave(context)
+                        raise
 
             if not self._enter(context, received):
                 context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -129,20 +133,28 @@ class Receiver:
                 self._waiting.append((context, then))
                 return True
             self._reading[context] = time.monotonic()
-        if not _receive(context, then):
+        if not self._begin(context, then):
             self._leave(context)
         return True
 
+    def _begin(self, context: Context, then: Callable[[bytes | None], None]) -> bool:
+        """Begin to receive a call that counts already; False if it has ended."""
+        try:
+            return _receive(context, then)
+        except Exception:
+            logger.exception("a call could not be received")
+            context.cancel()
+            return False
+
     def _leave(self, context: Context) -> None:
-        """Note that a call's message is taken, and begin to receive the next call that waits."""
+        """Count a call no longer, and begin to receive the next one that waits. Twice is fine."""
         while True:
             with self._lock:
-                del self._reading[context]
-                if not self._waiting:
+                if self._reading.pop(context, None) is None or not self._waiting:
                     return
                 context, then = self._waiting.popleft()
                 self._reading[context] = time.monotonic()
-            if _receive(context, then):
+            if self._begin(context, then):
                 return
 
     def _wait(self, messages: Iterator[bytes], context: Context) -> bytes | None:
