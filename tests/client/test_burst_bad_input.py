@@ -75,7 +75,11 @@ def test_output_that_does_not_fit_is_refused(
 
 
 def test_array_outside_of_every_pool_cannot_be_bound(silent: Burst) -> None:
-    with pytest.raises(InvalidArgument, match=r"inputs\[1\] does not lie in an open pool"):
+    message = (
+        r"inputs\[1\] does not lie in an open pool, expected an array of Device.allocate\(...\) or"
+        r" nnburst.Memory\(...\)"
+    )
+    with pytest.raises(InvalidArgument, match=message):
         silent.bind([pooled(silent._core.prepared.session), A])
     with pytest.raises(InvalidArgument, match=r"outputs\[0\] does not lie in an open pool"):
         silent.bind([pooled(silent._core.prepared.session)] * 2, [A.copy()])

@@ -122,7 +122,7 @@ class Parameter:
             InvalidArgument: no operation can do without it.
         """
         if not self.omissible:
-            raise InvalidArgument(f"{self.name} is None, expected an array of {self._wanted()}")
+            self._check_array(None)
 
     def check_output(self, value: object) -> Array:
         """Check that `value` can hold this output, and return it.
@@ -144,6 +144,8 @@ class Parameter:
         return array
 
     def _check_array(self, value: object) -> Array:
+        if value is None:
+            raise InvalidArgument(f"{self.name} is None, expected an array of {self._wanted()}")
         if isinstance(value, np.generic):
             value = np.asarray(value)
         refuse_masked(self.name, value)

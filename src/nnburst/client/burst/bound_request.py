@@ -42,7 +42,6 @@ from nnburst.hal.errors import (
     BurstBusy,
     Closed,
     GeneralFailure,
-    InvalidArgument,
     MalformedPacket,
     MissedDeadline,
     NnburstError,
@@ -610,10 +609,7 @@ class _Places:
 
     def output(self, parameter: Parameter, array: Array | None) -> RequestArgument:
         """Check an output, and return the request's argument for it."""
-        if array is None:
-            raise InvalidArgument(f"{parameter.name} has no array")
-        parameter.check_output(array)
-        return self._argument(parameter, array, ())
+        return self._argument(parameter, parameter.check_output(array), ())
 
     def _argument(
         self, parameter: Parameter, array: Array, dimensions: tuple[int, ...]

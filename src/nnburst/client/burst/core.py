@@ -376,7 +376,8 @@ class BurstCore:
         found = find_memory(array)
         if found is None:
             raise InvalidArgument(
-                f"{name} does not lie in an open pool, expected an array of Device.allocate(...)"
+                f"{name} does not lie in an open pool, expected an array of Device.allocate(...) or"
+                " nnburst.Memory(...)"
             )
         memory, offset = found
         if not self.slots.has(memory):

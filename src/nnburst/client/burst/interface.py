@@ -315,11 +315,10 @@ class BurstFunction(NotPicklable):
     def _copy_in(self, at: int, array: Any) -> None:  # noqa: ANN401 - anything, until checked
         """Copy an argument whose type or layout differs from its place, if the argument fits."""
         view, parameter = self.inputs[at], self._parameters[at]
-        if view is None or array is None:
-            if view is not array:
-                wanted = "None: it was omitted" if view is None else "an array"
+        if view is None:
+            if array is not None:
                 raise InvalidArgument(
-                    f"{parameter.name} is {type(array).__name__}, expected {wanted}"
+                    f"{parameter.name} is {type(array).__name__}, expected None: it was omitted"
                 )
             return
         given = parameter.check_input(np.ascontiguousarray(array) if _strided(array) else array)
