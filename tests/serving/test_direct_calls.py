@@ -171,7 +171,7 @@ def test_call_that_cannot_be_received_is_ended_and_counts_no_longer(
     with pytest.raises(grpc.RpcError) as first:
         server.call("echo")(b"x", timeout=PATIENCE)
     assert first.value.code() is grpc.StatusCode.CANCELLED
-    assert len(server.receiver) == 0
+    wait_for(lambda: len(server.receiver) == 0)
     held = server.begin(never)
     wait_for(lambda: len(server.receiver) == 1)
     waiting = []
@@ -179,6 +179,7 @@ def test_call_that_cannot_be_received_is_ended_and_counts_no_longer(
         waiting.append(server.call("echo").future(b"y"))
         wait_for(lambda count=count: len(server.receiver) == count)
     held.cancel()
+    assert isinstance(waiting[0].exception(PATIENCE), grpc.RpcError)
     assert waiting[0].code() is grpc.StatusCode.CANCELLED
     assert waiting[1].result(PATIENCE) == b"y", "the next call that waits is received"
     wait_for(lambda: len(server.receiver) == 0)
