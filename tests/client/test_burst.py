@@ -361,6 +361,9 @@ def test_request_of_a_closed_pool_is_refused_and_others_go_on(burst: Burst) -> N
             call()
     assert bound.closed
     assert other.run()
+    assert not other.closed
+    burst.close()
+    assert other.closed
 
 
 def test_forgotten_arrays_free_their_slot(burst: Burst, freed: list[int]) -> None:

@@ -278,8 +278,8 @@ class RingRequest(BoundRequest):
 
     @property
     def closed(self) -> bool:
-        """Whether it cannot run any more: a pool of its arrays was closed, or the process has forked."""
-        return bool(self._bound.closed)
+        """Whether it cannot run any more; see `BoundRequest.closed`."""
+        return bool(self._bound.closed or self._core.closed)
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
         """Execute once and wait for the result; see `BoundRequest.run`."""
