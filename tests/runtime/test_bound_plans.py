@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -332,6 +333,24 @@ def test_execute_on_arrays_becomes_one_c_call_and_stays_right(drivers: Manager) 
             assert result.outputs[0].tolist() == [[2 * (v * scale) ** 2 for v in (1, 2, 3)]]
         # A collection of garbage or a signal may fall into one of them.
         assert min(counts[3:]) < counts[0] / 3
+
+
+def test_bad_arrays_that_come_again_are_refused_by_name(drivers: Manager) -> None:
+    # Arrays that come for the third time are bound.
+    cases: list[tuple[list[Any], list[Any] | None, str]] = [
+        ([], None, "inputs: 0 arrays"),
+        ([X, X], None, "inputs: 2 arrays"),
+        ([X], [], "outputs: 0 arrays"),
+        ([X], [X, X], "outputs: 2 arrays"),
+        ([X.astype(object)], None, r"inputs\[0\] has dtype object"),
+    ]
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        for inputs, outputs, message in cases * 4:
+            with pytest.raises(InvalidArgument, match=message):
+                burst.execute(inputs, outputs)
 
 
 def test_results_of_executions_on_arrays_are_the_callers_own(drivers: Manager) -> None:

@@ -328,6 +328,10 @@ class CompiledBurst(RuntimeObject, Burst):
         wanted += [(parameter.dtype, parameter.dimensions) for parameter in self.outputs]
         taken = [None] * len(self.outputs) if outputs is None else outputs
         try:
+            check_count("inputs", arrays, self.inputs)
+            check_count("outputs", taken, self.outputs)
+            for parameter, array in zip(self.inputs, arrays, strict=True):
+                parameter.check_input(array)
             places = in_new_pool(wanted)
             ins, outs = places[: len(arrays)], places[len(arrays) :]
             bound = CompiledRequest(weakref.proxy(self), ins, outs)  # this burst holds the request
