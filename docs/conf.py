@@ -8,12 +8,9 @@ from pathlib import Path
 import numpy.typing as npt
 from sphinx.application import Sphinx
 
-import nnburst.client.arguments
 import nnburst.fmq.message_queue
-from nnburst.compat.timing import ExecutionTiming
 
 # Imported for type checkers only, so that clients start fast; here annotations are evaluated.
-nnburst.client.arguments.ExecutionTiming = ExecutionTiming  # type: ignore[attr-defined]
 nnburst.fmq.message_queue.npt = npt
 
 # These pages are made here and not kept: every change of a command, a message or a module would change them.

@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import importlib
 import inspect
+import pydoc
 import re
 import sys
 import textwrap
@@ -181,6 +182,13 @@ def test_public_members_have_a_docstring_and_attributes_a_line(name: str) -> Non
     kind = resolve(name)
     silent = {n for n in entries()[name][1] or () if not inspect.getdoc(getattr(kind, n))}
     assert silent | (attributes(kind) - described(kind)) == set()
+
+
+@pytest.mark.parametrize("name", entries())
+def test_help_shows_each_name_on_the_page(name: str) -> None:
+    assert inspect.cleandoc(inspect.getdoc(resolve(name)) or "?").splitlines()[
+        0
+    ] in pydoc.render_doc(resolve(name), renderer=pydoc.plaintext)
 
 
 @pytest.mark.parametrize("name", [n for n, (kind, _) in entries().items() if kind != "module"])

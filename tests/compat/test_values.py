@@ -21,7 +21,6 @@ from nnburst.compat.layouts import (
 from nnburst.compat.model import ExecutionOutcome, result_to_aidl, result_to_canonical
 from nnburst.compat.timing import (
     Clocks,
-    ExecutionTiming,
     deadline_from_aidl,
     deadline_from_hidl,
     deadline_to_aidl,
@@ -48,6 +47,7 @@ from nnburst.hal.types import (
     BufferRole,
     Capabilities,
     ExecutionConfig,
+    ExecutionTiming,
     OperandPerformance,
     OutputShape,
     PerformanceInfo,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,12 +20,9 @@ from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model, refuse_masked
 from nnburst.hal.signature import may_omit_inputs, type_name
-from nnburst.hal.types import OutputShape, RequestArgument, Timing
+from nnburst.hal.types import ExecutionTiming, OutputShape, RequestArgument, Timing
 from nnburst.hal.utils import as_float, is_number
 from nnburst.hal.whole_graph import ElementTypes, engine_of
-
-if TYPE_CHECKING:
-    from nnburst.compat.timing import ExecutionTiming
 
 Array = npt.NDArray[Any]
 #: Bytes offered first for an output of unknown size, and the most that are offered later.

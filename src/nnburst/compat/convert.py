@@ -46,6 +46,7 @@ from nnburst.hal.types import (
     BufferDesc,
     BufferRole,
     Capabilities,
+    ExecutionTiming,
     OutputShape,
     PerformanceInfo,
     Request,
@@ -135,7 +136,7 @@ RULES: Final[dict[type[Any], Rules]] = {
         device.capabilities_to_hal,
         lambda v, _: validate_capabilities(v),
     ),
-    timing.ExecutionTiming: Rules(
+    ExecutionTiming: Rules(
         timing.to_canonical,
         timing.to_hal,
         lambda v, _: enums.check_timing(v),
@@ -195,7 +196,7 @@ _CANONICAL: Final[dict[type[Any], type[Any]]] = {
     **dict.fromkeys(model.STRUCTS.values(), Request),
     **dict.fromkeys(device.STRUCTS.values(), Capabilities),
     **dict.fromkeys(model.OPERANDS.values(), Operand),
-    **dict.fromkeys((Timing, aidl.Timing), timing.ExecutionTiming),
+    **dict.fromkeys((Timing, aidl.Timing), ExecutionTiming),
     **dict.fromkeys((layouts.HidlMemory, layouts.Ashmem, layouts.MappableFile), MemoryPool),
     **dict.fromkeys((BufferToken, layouts.MappedFile, layouts.OpaqueMemory), MemoryPool),
     aidl.Subgraph: Subgraph,

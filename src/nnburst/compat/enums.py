@@ -12,7 +12,6 @@ from enum import IntEnum
 from typing import Final, TypeVar
 
 from nnburst.compat.layouts import MappedFile, OpaqueMemory, is_aidl, padding
-from nnburst.compat.timing import ExecutionTiming
 from nnburst.hal.enums import (
     DeviceStatus,
     DeviceType,
@@ -27,7 +26,13 @@ from nnburst.hal.enums import (
 )
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import INTRODUCED, BufferToken, DataLocation, MemoryPool, Model, is_extension
-from nnburst.hal.types import ExecutionConfig, PrepareModelConfig, Request, RequestArgument
+from nnburst.hal.types import (
+    ExecutionConfig,
+    ExecutionTiming,
+    PrepareModelConfig,
+    Request,
+    RequestArgument,
+)
 from nnburst.hal.validation import validate_model, validate_request
 from nnburst.hal.validation.operation import Signatures
 from nnburst.hal.validation.values import (

@@ -22,7 +22,6 @@ from nnburst.compat.layouts import (
     latest,
     pick,
 )
-from nnburst.compat.timing import ExecutionTiming
 from nnburst.hal.enums import ErrorStatus, FeatureLevel, OperandLifeTime
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, error_for
 from nnburst.hal.extensions import LOW_BITS_TYPE, extension_code, number_of, prefix_of
@@ -36,7 +35,7 @@ from nnburst.hal.model import (
     SymmPerChannelQuantParams,
     is_extension,
 )
-from nnburst.hal.types import OutputShape, Request, RequestArgument
+from nnburst.hal.types import ExecutionTiming, OutputShape, Request, RequestArgument
 
 # -- Operands: without extra parameters before 1.2, without the number of consumers in AIDL --------
 # NNAPI: Conversions.cpp convert(Operand) of every version.

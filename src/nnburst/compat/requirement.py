@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 from nnburst.compat.layouts import OpaqueMemory
-from nnburst.compat.timing import ExecutionTiming
 from nnburst.hal.enums import (
     ExecutionPreference,
     FeatureLevel,
@@ -30,7 +29,13 @@ from nnburst.hal.model import (
     Subgraph,
     is_extension,
 )
-from nnburst.hal.types import ExecutionConfig, PrepareModelConfig, Request, TokenValuePair
+from nnburst.hal.types import (
+    ExecutionConfig,
+    ExecutionTiming,
+    PrepareModelConfig,
+    Request,
+    TokenValuePair,
+)
 from nnburst.hal.validation.operation import Signatures, Surroundings, required_level
 from nnburst.hal.validation.request import RequestValidator
 from nnburst.hal.validation.values import Broken

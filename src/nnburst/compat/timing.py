@@ -5,28 +5,19 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-import msgspec
-
 from nnburst.compat import aidl
 from nnburst.compat.layouts import HalStruct, check_range, check_type, is_aidl
 from nnburst.compat.v1_3 import OptionalTimeoutDuration, OptionalTimePoint
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import NO_TIMING, UINT64_MAX
-from nnburst.hal.types import Timing
+from nnburst.hal.types import ExecutionTiming, Timing
 
 # -- Durations: microseconds in HIDL, nanoseconds in AIDL and canonical ----------------------------
 # NNAPI: 1.2 and aidl Conversions.cpp convert(Timing), convert(Duration).
 
 _INT64_MAX = 2**63 - 1
 _NS_PER_US = 1000
-
-
-class ExecutionTiming(msgspec.Struct, frozen=True):
-    """The canonical durations of an execution in nanoseconds; None if not measured."""
-
-    time_on_device_ns: int | None = None
-    time_in_driver_ns: int | None = None
 
 
 def to_canonical(timing: Timing | aidl.Timing, level: FeatureLevel) -> ExecutionTiming:

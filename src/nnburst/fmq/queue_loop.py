@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from nnburst._native import QueueEnd
 
-Elements: TypeAlias = "npt.NDArray[Any]"
+Elements: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: Default timeout of a wait in seconds.
 PATIENCE: Final = 30.0

@@ -89,6 +89,13 @@ class Timing(msgspec.Struct, frozen=True):
         return self.time_in_driver != NO_TIMING
 
 
+class ExecutionTiming(msgspec.Struct, frozen=True):
+    """The canonical durations of an execution in nanoseconds; None if not measured."""
+
+    time_on_device_ns: int | None = None
+    time_in_driver_ns: int | None = None
+
+
 def has_passed(deadline_ns: int | None) -> bool:
     """Whether a time on CLOCK_BOOTTIME has passed; always False for None."""
     return deadline_ns is not None and time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= deadline_ns

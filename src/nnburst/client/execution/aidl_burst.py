@@ -25,7 +25,7 @@ from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.socket_request import SocketArguments, SocketRequest, run_placed
 from nnburst.client.memory import Memory
 from nnburst.client.session.gate import Gate, entries, leave
-from nnburst.compat.timing import ExecutionTiming, to_hal
+from nnburst.compat.timing import to_hal
 from nnburst.control.channel import Fds
 from nnburst.control.connection import Connection, RemoteObject
 from nnburst.control.messages import (
@@ -41,7 +41,7 @@ from nnburst.hal.errors import Closed
 from nnburst.hal.extensions import ExtensionAttribute, Hints
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import BufferToken, MemoryPool
-from nnburst.hal.types import OutputShape, Request, Timing
+from nnburst.hal.types import ExecutionTiming, OutputShape, Request, Timing
 from nnburst.hal.utils import Closing, weakly
 
 _NOT_MEASURED: Final = Timing()

@@ -20,7 +20,6 @@ from nnburst.client.execution.prepared import Prepared
 from nnburst.client.execution.socket_request import SocketArguments, SocketRequest
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.session.handshake import Session
-from nnburst.compat.timing import ExecutionTiming
 from nnburst.control.channel import Fds
 from nnburst.control.connection import RemoteObject
 from nnburst.control.fences import FenceStatus
@@ -35,6 +34,7 @@ from nnburst.hal.errors import (
     error_for,
 )
 from nnburst.hal.extensions import ExtensionAttribute
+from nnburst.hal.types import ExecutionTiming
 from nnburst.hal.utils import Closing
 
 
