@@ -304,6 +304,23 @@ static int read_options(nnburst_burst_options *read, const nnburst_burst_options
     return NNBURST_NO_ERROR;
 }
 
+/* Has the driver open a burst, and puts the burst on the model's list. */
+static int attach_listed(nnburst_burst *opened, uint64_t deadline_ns) {
+    nnburst_model *model = opened->model;
+    int code = nnb_attach_burst(opened, deadline_ns);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    (void)pthread_mutex_lock(&model->device->lock);
+    opened->next = model->bursts;
+    model->bursts = opened;
+    if (!nnb_connection_is_alive(&model->device->connection)) {
+        nnb_stop_burst(opened); /* the end came before it was on the list */
+    }
+    (void)pthread_mutex_unlock(&model->device->lock);
+    return NNBURST_NO_ERROR;
+}
+
 int nnburst_open_burst(nnburst_model *model, const nnburst_burst_options *options, size_t options_size,
                        uint64_t timeout_ns, nnburst_burst **burst) {
     if (model == NULL || burst == NULL) {
@@ -331,18 +348,15 @@ int nnburst_open_burst(nnburst_model *model, const nnburst_burst_options *option
         nnb_free_burst(opened);
         return nnb_fail_short_of_memory();
     }
-    code = nnb_attach_burst(opened, deadline);
+    code = nnb_begin_call(model->device);
+    if (code == NNBURST_NO_ERROR) {
+        code = attach_listed(opened, deadline);
+        nnb_end_call(model->device);
+    }
     if (code != NNBURST_NO_ERROR) {
         nnb_free_burst(opened);
         return code;
     }
-    (void)pthread_mutex_lock(&model->device->lock);
-    opened->next = model->bursts;
-    model->bursts = opened;
-    if (!nnb_connection_is_alive(&model->device->connection)) {
-        nnb_stop_burst(opened); /* the end came before it was on the list */
-    }
-    (void)pthread_mutex_unlock(&model->device->lock);
     *burst = opened;
     return NNBURST_NO_ERROR;
 }

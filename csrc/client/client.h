@@ -24,6 +24,9 @@ struct nnburst_device {
     struct nnb_service service;
     uint32_t forks; /* nnb_forks when it was made */
     pthread_mutex_t lock;
+    uint32_t calls;          /* of threads that list or open, over the connection; guarded, as the next is */
+    bool is_reconnecting;    /* nobody else may call */
+    pthread_cond_t is_quiet; /* no calls any more */
     nnburst_model *models;
     uint64_t callbacks; /* numbers that bursts were given, each once */
     nnburst_device *next; /* of this process */
@@ -127,6 +130,11 @@ static inline bool nnb_is_ours(const nnburst_device *device) { return device->fo
 
 /* BAD_STATE in a forked child. */
 int nnb_check_ours(const nnburst_device *device);
+
+/* Admits a call that lists or opens something, until nnb_end_call; BAD_STATE in a forked child, DEAD_OBJECT while
+ * another thread reconnects. */
+int nnb_begin_call(nnburst_device *device);
+void nnb_end_call(nnburst_device *device);
 
 /* Makes a call that frees something in the driver, and waits for its end, but not for long: a driver that hangs
  * must not hold up a program that frees. */

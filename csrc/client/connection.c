@@ -468,10 +468,14 @@ void nnb_connection_abandon(struct nnb_connection *connection) {
     close_fd(&connection->process);
 }
 
-void nnb_connection_close(struct nnb_connection *connection) {
+void nnb_connection_hang_up(struct nnb_connection *connection) {
     nnb_store_release_u32(&connection->ended, 1); /* SYNC POINT D: no call is made any more. */
     (void)shutdown(connection->socket, SHUT_RDWR);
     (void)shutdown(connection->upcalls, SHUT_RDWR);
+}
+
+void nnb_connection_close(struct nnb_connection *connection) {
+    nnb_connection_hang_up(connection);
     if (connection->has_thread) {
         (void)pthread_join(connection->thread, NULL);
     }

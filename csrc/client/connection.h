@@ -54,6 +54,9 @@ void nnb_connection_destroy(struct nnb_connection *connection, bool is_ours);
 int nnb_connection_open(struct nnb_connection *connection, int socket, uint64_t deadline_ns,
                         const struct nnb_upcalls *server);
 
+/* Ends the calls under way, and makes every later call fail; descriptors stay open. Any thread. */
+void nnb_connection_hang_up(struct nnb_connection *connection);
+
 /* Closes the connection and ends its thread; may be called twice. Not from the connection's own thread. */
 void nnb_connection_close(struct nnb_connection *connection);
 

@@ -77,6 +77,52 @@ int nnb_check_ours(const nnburst_device *device) {
                                : nnb_fail(NNBURST_BAD_STATE, "it was opened by the process that forked this one");
 }
 
+int nnb_begin_call(nnburst_device *device) {
+    int code = nnb_check_ours(device);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    (void)pthread_mutex_lock(&device->lock);
+    bool is_reconnecting = device->is_reconnecting;
+    device->calls += !is_reconnecting;
+    (void)pthread_mutex_unlock(&device->lock);
+    return is_reconnecting ? nnb_fail(NNBURST_DEAD_OBJECT, "another thread is reconnecting the device")
+                           : NNBURST_NO_ERROR;
+}
+
+void nnb_end_call(nnburst_device *device) {
+    (void)pthread_mutex_lock(&device->lock);
+    if (--device->calls == 0) {
+        (void)pthread_cond_signal(&device->is_quiet);
+    }
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
+/* Lets no other thread call from now on; BUSY if another one is reconnecting. */
+static int begin_reconnecting(nnburst_device *device) {
+    (void)pthread_mutex_lock(&device->lock);
+    bool was_reconnecting = device->is_reconnecting;
+    device->is_reconnecting = true;
+    (void)pthread_mutex_unlock(&device->lock);
+    return was_reconnecting ? nnb_fail(NNBURST_BUSY, "another thread is reconnecting the device") : NNBURST_NO_ERROR;
+}
+
+/* Ends the calls under way, whose threads must not find another connection under theirs. */
+static void end_calls(nnburst_device *device) {
+    nnb_connection_hang_up(&device->connection);
+    (void)pthread_mutex_lock(&device->lock);
+    while (device->calls != 0) {
+        (void)pthread_cond_wait(&device->is_quiet, &device->lock);
+    }
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
+static void end_reconnecting(nnburst_device *device) {
+    (void)pthread_mutex_lock(&device->lock);
+    device->is_reconnecting = false;
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
 /* -- services --------------------------------------------------------------------------------------------- */
 
 /* Ends every run when the driver is gone. Called on the connection's thread. */
@@ -101,6 +147,9 @@ static int open_connection(nnburst_device *device, uint64_t deadline_ns) {
 
 static void free_device(nnburst_device *device) {
     nnb_connection_destroy(&device->connection, nnb_is_ours(device));
+    if (nnb_is_ours(device)) {
+        (void)pthread_cond_destroy(&device->is_quiet); /* in a forked child it waits for the parent's threads */
+    }
     (void)pthread_mutex_destroy(&device->lock);
     nnb_service_free(&device->service);
     free(device);
@@ -118,6 +167,7 @@ static int make_device(nnburst_device **device) {
         return code;
     }
     (void)pthread_mutex_init(&made->lock, NULL);
+    (void)pthread_cond_init(&made->is_quiet, NULL);
     made->forks = nnb_forks;
     *device = made;
     return NNBURST_NO_ERROR;
@@ -242,16 +292,13 @@ static int reach_service(nnburst_device *device, bool waits, uint64_t deadline_n
     return code;
 }
 
-int nnb_reconnect(nnburst_device *device, bool waits, uint64_t timeout_ns) {
-    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
-    int code = nnb_check_ours(device);
+/* The part of nnb_reconnect during which no other thread calls. */
+static int reconnect_alone(nnburst_device *device, bool waits, uint64_t deadline) {
+    int code = enter_all(device);
     if (code != NNBURST_NO_ERROR) {
         return code;
     }
-    code = enter_all(device);
-    if (code != NNBURST_NO_ERROR) {
-        return code;
-    }
+    end_calls(device);
     nnb_connection_close(&device->connection);
     code = reach_service(device, waits, deadline);
     for (nnburst_model *model = device->models; code == NNBURST_NO_ERROR && model != NULL; model = model->next) {
@@ -261,6 +308,20 @@ int nnb_reconnect(nnburst_device *device, bool waits, uint64_t timeout_ns) {
         nnb_connection_close(&device->connection);
     }
     leave_all(device, NULL);
+    return code;
+}
+
+int nnb_reconnect(nnburst_device *device, bool waits, uint64_t timeout_ns) {
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    int code = nnb_check_ours(device);
+    if (code == NNBURST_NO_ERROR) {
+        code = begin_reconnecting(device);
+    }
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    code = reconnect_alone(device, waits, deadline);
+    end_reconnecting(device);
     return code;
 }
 

@@ -14,20 +14,12 @@ struct nnburst_models {
     uint32_t count;
 };
 
-int nnburst_list_models(nnburst_device *device, uint64_t timeout_ns, nnburst_models **models) {
-    if (device == NULL || models == NULL) {
-        return nnb_fail_null(device == NULL ? "device" : "models");
-    }
-    int code = nnb_check_ours(device);
-    if (code != NNBURST_NO_ERROR) {
-        return code;
-    }
+static int list_models(nnburst_device *device, uint64_t deadline_ns, nnburst_models **models) {
     uint8_t bytes[64];
     struct nnb_pack pack = NNB_PACK_INTO(bytes);
     struct nnb_answer answer;
-    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
     nnb_pack_get_served_models(&pack);
-    code = nnb_connection_call(&device->connection, &pack, bytes, NULL, 0, deadline, &answer);
+    int code = nnb_connection_call(&device->connection, &pack, bytes, NULL, 0, deadline_ns, &answer);
     if (code != NNBURST_NO_ERROR) {
         return code;
     }
@@ -41,6 +33,20 @@ int nnburst_list_models(nnburst_device *device, uint64_t timeout_ns, nnburst_mod
         *models = list;
     }
     nnb_connection_done(&device->connection, &answer);
+    return code;
+}
+
+int nnburst_list_models(nnburst_device *device, uint64_t timeout_ns, nnburst_models **models) {
+    if (device == NULL || models == NULL) {
+        return nnb_fail_null(device == NULL ? "device" : "models");
+    }
+    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), timeout_ns);
+    int code = nnb_begin_call(device);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    code = list_models(device, deadline, models);
+    nnb_end_call(device);
     return code;
 }
 
@@ -145,29 +151,41 @@ void nnb_free_model(nnburst_model *model, bool is_ours) {
     free(model);
 }
 
-/* Opens a model that has its device, and its files if it has any; frees it if that fails. */
-static int finish_model(nnburst_model *opened, const char *name, uint32_t version, uint64_t deadline_ns,
-                        nnburst_model **model) {
+/* Has the driver open a model, and puts the model on the device's list. */
+static int open_listed(nnburst_model *opened, const char *name, uint32_t version, uint64_t deadline_ns) {
     nnburst_device *device = opened->device;
     struct nnb_served_model *served = &opened->served;
     int code = open_network(opened, name, version, deadline_ns, served, &opened->initial);
-    if (code == NNBURST_NO_ERROR) {
-        opened->inputs = others(served, false, served->input_count);
-        opened->outputs = others(served, true, served->output_count);
-        opened->input_count = served->input_count - served->state_count;
-        opened->output_count = served->output_count - served->state_count;
-        if (opened->inputs == NULL || opened->outputs == NULL) {
-            code = nnb_fail_short_of_memory();
-        }
-    }
     if (code != NNBURST_NO_ERROR) {
-        nnb_free_model(opened, true);
         return code;
+    }
+    opened->inputs = others(served, false, served->input_count);
+    opened->outputs = others(served, true, served->output_count);
+    opened->input_count = served->input_count - served->state_count;
+    opened->output_count = served->output_count - served->state_count;
+    if (opened->inputs == NULL || opened->outputs == NULL) {
+        return nnb_fail_short_of_memory();
     }
     (void)pthread_mutex_lock(&device->lock);
     opened->next = device->models;
     device->models = opened;
     (void)pthread_mutex_unlock(&device->lock);
+    return NNBURST_NO_ERROR;
+}
+
+/* Opens a model that has its device, and its files if it has any; frees it if that fails. */
+static int finish_model(nnburst_model *opened, const char *name, uint32_t version, uint64_t deadline_ns,
+                        nnburst_model **model) {
+    nnburst_device *device = opened->device;
+    int code = nnb_begin_call(device);
+    if (code == NNBURST_NO_ERROR) {
+        code = open_listed(opened, name, version, deadline_ns);
+        nnb_end_call(device);
+    }
+    if (code != NNBURST_NO_ERROR) {
+        nnb_free_model(opened, true);
+        return code;
+    }
     *model = opened;
     return NNBURST_NO_ERROR;
 }

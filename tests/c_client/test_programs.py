@@ -221,6 +221,59 @@ int main(int argc, char **argv) {
     assert run(program, service.address) == ["0"]
 
 
+def test_threads_that_call_while_another_one_reconnects_are_told_so_or_get_their_own_answer(
+    compile_program: Compile, service: Service
+) -> None:
+    program = compile_program(
+        HEAD
+        + r"""
+#include <signal.h>
+
+static nnburst_device *device;
+static volatile int ends;
+
+static void *call(void *argument) {
+    nnburst_models *models;
+    while (!ends) {
+        int code = nnburst_list_models(device, 60 * SECOND, &models);
+        if (code == NNBURST_NO_ERROR) {
+            if (nnburst_models_count(models) != 1 || strcmp(nnburst_models_name(models, 0), "add") != 0) {
+                printf("another answer\n");
+            }
+            nnburst_free_models(models);
+        } else if (code != NNBURST_DEAD_OBJECT) {
+            printf("%s: %s\n", nnburst_result_name(code), nnburst_error_message());
+        }
+    }
+    return argument;
+}
+
+int main(int argc, char **argv) {
+    pthread_t threads[2];
+    nnburst_model *model;
+    CHECK(nnburst_connect(argv[argc - 1], 0, 60 * SECOND, &device));
+    CHECK(nnburst_open_model(device, "add", 0, 60 * SECOND, &model));
+    for (int i = 0; i < 2; i++) {
+        pthread_create(&threads[i], NULL, call, NULL);
+    }
+    for (int i = 0; i < 40; i++) {
+        if (i % 10 == 0) {
+            kill(nnburst_device_pid(device), SIGKILL);
+        }
+        CHECK(nnburst_reconnect(device, 60 * SECOND)); /* also from a driver that is alive */
+    }
+    ends = 1;
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    nnburst_close_device(device);
+    return 0;
+}
+"""
+    )
+    assert run(program, service.address) == []
+
+
 def test_lack_of_descriptors_is_no_bad_data_and_ends_when_there_are_some_again(
     compile_program: Compile, service: Service
 ) -> None:

@@ -189,7 +189,8 @@ NNBURST_API int32_t nnburst_device_pid(const nnburst_device *device);
 
 /* After DEAD_OBJECT: waits until a service runs, connects again, and opens all models and bursts again.
  * Every pointer stays valid: memories keep their contents, requests their places, and states their values. No
- * thread may be using a burst of the device.
+ * thread may be using a burst of the device, and nothing of it may be closed meanwhile; what other threads list and
+ * open ends with DEAD_OBJECT, and nnburst_reconnect of another thread with BUSY.
  * BAD_DATA: a network of the service has changed. After a failure it may be called again. */
 NNBURST_API int nnburst_reconnect(nnburst_device *device, uint64_t timeout_ns);
 
