@@ -25,7 +25,7 @@ struct nnburst_device {
     uint32_t forks; /* nnb_forks when it was made */
     pthread_mutex_t lock;
     uint32_t calls;          /* of threads that list or open, over the connection; guarded, as the next is */
-    bool is_reconnecting;    /* nobody else may call */
+    bool is_reconnecting;    /* no other thread may call */
     pthread_cond_t is_quiet; /* no calls any more */
     nnburst_model *models;
     uint64_t callbacks; /* numbers that bursts were given, each once */

@@ -221,7 +221,7 @@ int main(int argc, char **argv) {
     assert run(program, service.address) == ["0"]
 
 
-def test_threads_that_call_while_another_one_reconnects_are_told_so_or_get_their_own_answer(
+def test_calls_beside_a_reconnection_end_with_dead_object_or_their_own_answer(
     compile_program: Compile, service: Service
 ) -> None:
     program = compile_program(
