@@ -114,6 +114,20 @@ nnburst.fmq.MessageQueue.create(np.uint8, 1000, flavour=1)  # mistake
 queue = nnburst.fmq.MessageQueue.create(np.uint8, 1000)
 queue.write(x, time_out=1.0)  # mistake
 queue.write(x, timeout=1.0)
+queue.write([1, 2])  # mistake
+queue.write(b"ab")
+queue.read_into(bytearray(2))
+queue.read_into(2)  # mistake
+queue.sender(b"ab")()
+received = queue.receiver(bytearray(2))()
+if received is not None:
+    received.append(3)
+    received.mean()  # mistake
+messages = nnburst.fmq.MessageQueue.create(bytes, 1000)
+messages.send(bytearray(2))
+messages.send(memoryview(b"ab"))
+messages.send(x)
+messages.send("ab")  # mistake
 
 
 async def exchange() -> None:

@@ -16,14 +16,14 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar, final
 
 import msgspec
 
 from nnburst._native import ffi, lib
 from nnburst.fmq.event_flag import EventFlag
 from nnburst.fmq.queue_end import SPIN_WINDOW, Rules, checked_spin_window, open_end
-from nnburst.fmq.queue_loop import PATIENCE, Elements, InEventLoops
+from nnburst.fmq.queue_loop import PATIENCE, Carrier, Elements, InEventLoops
 from nnburst.fmq.shared_memory import (
     ENDS_BYTES,
     EVENT_FLAG_BYTES,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from nnburst._native import QueueEnd, nnb_ring
+
+_Array = TypeVar("_Array", bound="Carrier")
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):
@@ -296,7 +298,7 @@ class MessageQueue(InEventLoops):
         """Number of the process at the other end; None without one, or if this end was not used yet."""
         return next((pid for end in self._ends.values() if (pid := end.peer())), None)
 
-    def write(self, elements: npt.ArrayLike, timeout: float = 0.0) -> bool:
+    def write(self, elements: Carrier, timeout: float = 0.0) -> bool:
         """Write all of `elements` as one unit, or none; wakes a reader that sleeps, once.
 
         Args:
@@ -335,7 +337,7 @@ class MessageQueue(InEventLoops):
             self._open_end(writes=False)
         return self.read(count, timeout)
 
-    def read_into(self, array: Elements, timeout: float = 0.0) -> bool:
+    def read_into(self, array: Carrier, timeout: float = 0.0) -> bool:
         """Read as many elements as `array` has room for, as one unit, into it.
 
         Args:
@@ -352,7 +354,7 @@ class MessageQueue(InEventLoops):
             self._open_end(writes=False)
         return self.read_into(array, timeout)
 
-    def sender(self, array: Elements, timeout: float = PATIENCE) -> Callable[[], bool]:
+    def sender(self, array: Carrier, timeout: float = PATIENCE) -> Callable[[], bool]:
         """Make a function that writes the current elements of `array` at each call, by one C call.
 
         Args:
@@ -370,7 +372,7 @@ class MessageQueue(InEventLoops):
         send: Callable[[], bool] = self._bound(array, timeout, writes=True)
         return send
 
-    def receiver(self, array: Elements, timeout: float = PATIENCE) -> Callable[[], Elements | None]:
+    def receiver(self, array: _Array, timeout: float = PATIENCE) -> Callable[[], _Array | None]:
         """Make a function that fills `array` with elements at each call, by one C call.
 
         Args:
@@ -386,14 +388,14 @@ class MessageQueue(InEventLoops):
             InvalidArgument: as for `read_into`; or more elements than the queue has.
             BadState, Closed, DeadObject: as for `read_into`.
         """
-        receive: Callable[[], Elements | None] = self._bound(array, timeout, writes=False)
+        receive: Callable[[], _Array | None] = self._bound(array, timeout, writes=False)
         return receive
 
-    def send(self, message: bytes, timeout: float = 0.0) -> bool:
+    def send(self, message: Carrier, timeout: float = 0.0) -> bool:
         """Write one message of any length, whole or not at all; for queues of `bytes`.
 
         Args:
-            message: bytes, or a contiguous buffer; at most four bytes less than the capacity.
+            message: Carrier, or a contiguous buffer; at most four bytes less than the capacity.
             timeout: seconds to wait for room; 0 does not wait.
 
         Returns:
@@ -597,7 +599,7 @@ class MessageQueue(InEventLoops):
             why = "the queue has no event flag to wait on"
         return Rules(self.dtype, writes=writes, unwaitable=why)
 
-    def _bound(self, array: Elements, timeout: float, *, writes: bool) -> Callable[[], Any]:
+    def _bound(self, array: Carrier, timeout: float, *, writes: bool) -> Callable[[], Any]:
         end = self._opened(writes=writes)
         memory = self._rules(writes=writes).memory_of(array)
         if memory.size > self.capacity * self.descriptor.quantum:

@@ -23,12 +23,14 @@ from nnburst.hal.utils import Closing, as_float, is_number
 
 if TYPE_CHECKING:
     import asyncio  # a program with an event loop has imported it; others need not
-
-    import numpy.typing as npt
+    from array import array
+    from mmap import mmap
 
     from nnburst._native import QueueEnd
 
 Elements: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+#: What a call writes from or reads into: an array, or another buffer.
+Carrier: TypeAlias = "Elements | bytes | bytearray | memoryview | array[Any] | mmap"
 
 #: Default timeout of a wait in seconds.
 PATIENCE: Final = 30.0
@@ -196,7 +198,7 @@ class InEventLoops(Closing):
 
     async def write_async(
         self,
-        elements: npt.ArrayLike,
+        elements: Carrier,
         timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `write`
     ) -> bool:
         """Do `write` without blocking the event loop while there is no room.
@@ -226,7 +228,7 @@ class InEventLoops(Closing):
 
     async def send_async(
         self,
-        message: bytes,
+        message: Carrier,
         timeout: float = PATIENCE,  # noqa: ASYNC109 - as for `send`
     ) -> bool:
         """Do `send` without blocking the event loop while there is no room.
@@ -305,7 +307,7 @@ class InEventLoops(Closing):
                     pass
                 return found
 
-            def read_into_or_arm(array: Elements, timeout: float = 0.0) -> bool:
+            def read_into_or_arm(array: Carrier, timeout: float = 0.0) -> bool:
                 while not (done := read_into(array, timeout)) and not arm(self._count_of(array)):
                     pass
                 return done
@@ -337,7 +339,7 @@ class InEventLoops(Closing):
     def _opened(self, *, writes: bool) -> QueueEnd:
         raise NotImplementedError
 
-    def write(self, elements: npt.ArrayLike, timeout: float = 0.0) -> bool:
+    def write(self, elements: Carrier, timeout: float = 0.0) -> bool:
         """See `MessageQueue`."""
         raise NotImplementedError
 
@@ -345,11 +347,11 @@ class InEventLoops(Closing):
         """See `MessageQueue`."""
         raise NotImplementedError
 
-    def read_into(self, array: Elements, timeout: float = 0.0) -> bool:
+    def read_into(self, array: Carrier, timeout: float = 0.0) -> bool:
         """See `MessageQueue`."""
         raise NotImplementedError
 
-    def send(self, message: bytes, timeout: float = 0.0) -> bool:
+    def send(self, message: Carrier, timeout: float = 0.0) -> bool:
         """See `MessageQueue`."""
         raise NotImplementedError
 
