@@ -48,6 +48,15 @@ def test_two_executions_at_once_have_a_pool_each(device: Device) -> None:
     assert pools.take(1) is not pools.take(1)
 
 
+def test_many_executions_at_once_leave_few_pools_behind(device: Device) -> None:
+    pools = StagingPools(device.allocate)
+    taken = [pools.take(1) for _ in range(100)]
+    for pool in taken:
+        pools.release(pool)
+    assert [pool.closed for pool in taken] == [False] * 32 + [True] * 68
+    assert pools.take(1) is taken[31]
+
+
 def test_pool_is_not_used_again_after_a_timeout(
     device: Device, make_model: Callable[..., Model]
 ) -> None:

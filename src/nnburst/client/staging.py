@@ -28,6 +28,8 @@ from nnburst.hal.types import RequestArgument
 #: Alignment of tensors in bytes that inference engines expect.
 ALIGNMENT: Final = 64
 _SMALLEST: Final = 4096
+#: Most free pools that are kept: more are left over when many executions were under way at once.
+_MOST_FREE: Final = 32
 
 
 class Layout:
@@ -83,9 +85,12 @@ class StagingPools:
         return self._allocate(max(_SMALLEST, 1 << (size - 1).bit_length()))
 
     def release(self, memory: Memory) -> None:
-        """Return a pool for the next execution. Not after a timeout: the driver may still write to it."""
+        """Return a pool for the next execution, or free it if enough are kept.
+
+        Not after a timeout: the driver may still write to it.
+        """
         with self._lock:
-            if not self._closed:
+            if not self._closed and len(self._free) < _MOST_FREE:
                 self._free.append(memory)
                 return
         memory.close()
