@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ import pytest
 import nnburst
 from client.burst_helpers import standing_still
 from interrupting import interrupted_at, threads_that_start
-from nnburst import BurstBusy, MissedDeadline
+from nnburst import BoundRequest, BurstBusy, ExecutionResult, MissedDeadline
 from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, ResourceExhausted
 from nnburst.runtime import Manager
 from runtime.half_drivers import two_halves
@@ -81,6 +83,49 @@ def test_while_one_is_on_its_second_step_the_next_is_on_its_first(drivers: Manag
             with pytest.raises(MissedDeadline):
                 pending[0].result(0.01)
         assert [p.result(60).outputs[0].tolist() for p in pending] == [(2 * X * X).tolist()] * 2
+
+
+NEXT: Final[dict[str, Callable[[nnburst.Burst, BoundRequest], Awaitable[ExecutionResult]]]] = {
+    "run": lambda _, request: asyncio.to_thread(request.run, 60),
+    "run again": lambda _, request: asyncio.to_thread(request.run),
+    "run of another": lambda burst, _: asyncio.to_thread(bound_like(burst).run),
+    "run_async": lambda _, request: request.run_async(60),
+    "execute": lambda burst, _: asyncio.to_thread(burst.execute, [X]),
+}
+
+
+def bound_like(burst: nnburst.Burst) -> BoundRequest:
+    request = burst.bind()
+    request.inputs[0][...] = X
+    return request
+
+
+@pytest.mark.parametrize("how", NEXT)
+def test_a_cancelled_run_is_waited_for_and_dropped_by_the_next(drivers: Manager, how: str) -> None:
+    async def main(burst: nnburst.Burst) -> None:
+        request = bound_like(burst)
+        request.run()
+        with standing_still(drivers.device("second")):  # type: ignore[arg-type]
+            task = asyncio.create_task(request.run_async())
+            await asyncio.sleep(0)
+            assert request.in_flight
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            following = asyncio.ensure_future(NEXT[how](burst, request))
+            done, _ = await asyncio.wait([following], timeout=0.05)
+            assert not done
+        assert (await following).outputs[0].tolist() == (2 * X * X).tolist()
+        with standing_still(drivers.device("second")):  # type: ignore[arg-type]
+            request.submit().abandon()
+            with pytest.raises(MissedDeadline):
+                request.run(0.01)
+
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        asyncio.run(main(burst))
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -183,7 +183,10 @@ class SubmittedPlan(SubmittedRequest):
 
     def abandon(self) -> None:
         """Discard the result; the execution still runs to its end. Twice is fine."""
-        self._is_abandoned = self._is_abandoned or not self.settled
+        if not self.settled:
+            self._is_abandoned = True
+        if isinstance(self._request, PlanInFlight):
+            self._request.is_abandoned = True
 
     def _check_wanted(self) -> None:
         if self._is_abandoned:
@@ -358,6 +361,7 @@ class CompiledBurst(RuntimeObject, Burst):
         """Execute once, step by step."""
         gate, me = self._bursts.gate, next(entries)
         try:
+            self._drop_abandoned(call)
             gate.enter(me)
             if revives:
                 self._executable.revive(
@@ -376,6 +380,24 @@ class CompiledBurst(RuntimeObject, Burst):
             )
         finally:
             leave(gate.struct, me)
+
+    def _drop_abandoned(self, call: CallTime) -> bool:
+        """Wait for the end of requests under way, if all of them were abandoned.
+
+        Returns:
+            Whether there were such requests, and they have ended.
+
+        Raises:
+            MissedDeadline: they have not ended in time.
+        """
+        found = False
+        while under_way := self._pipeline.under_way:
+            if not all(request.is_abandoned for request in under_way):
+                return False
+            call.check_left()
+            time.sleep(_STEP)
+            found = True
+        return found
 
     def bind(
         self,
@@ -555,8 +577,10 @@ class CompiledRequest(BoundRequest):
         deadline_ns = time.monotonic_ns() + int(seconds * 1e9)
         burst = self._burst
         burst._check_open()
-        if self.in_flight:
-            raise BurstBusy("this request is under way: its memory is in use")
+        while self.in_flight and self._is_abandoned:
+            _left(deadline_ns)
+            await asyncio.sleep(_STEP)
+        self._check_idle()
         while self._bound is not None and self._bound.is_current:
             if burst._pipeline.has_room:
                 submitted = self.submit(_left(deadline_ns))
@@ -610,6 +634,12 @@ class CompiledRequest(BoundRequest):
                 self._last = result_of(self._burst.outputs, self.outputs, bound.outcome)
         self.in_flight = False
 
+    @property
+    def _is_abandoned(self) -> bool:
+        """Whether it is under way, and no one waits for the result."""
+        under_way = self._burst._pipeline.under_way
+        return any(request.is_abandoned and request.bound is self._bound for request in under_way)
+
     def _check_idle(self) -> None:
         self._burst._check_open()
         if self.in_flight:
@@ -622,6 +652,7 @@ class CompiledRequest(BoundRequest):
             The times of the run if they were taken here, else None.
         """
         call = CallTime.of(timeout_ns * 1e-9)
+        self._burst._drop_abandoned(call)
         self._check_idle()
         if self._bound is not None and self._bound.is_current:
             self._bound.steps.set_timeout(timeout_ns)
@@ -675,6 +706,10 @@ class CompiledRequest(BoundRequest):
         """Finish a run whose C call returned a status other than 0."""
         burst, bound = self._burst, self._bound
         burst._check_open()
+        if code == BUSY_CODE:
+            call = call or CallTime.of(timeout_ns * 1e-9)
+            if burst._drop_abandoned(call):
+                return self.run(call.check_left())
         if bound is None:
             if call is None:
                 return self._execute(CallTime.of(timeout_ns * 1e-9), revives=True)

@@ -30,6 +30,8 @@ class PlanInFlight:
         self._done: Final = threading.Event()
         self._claim: Final = threading.Lock()  # its first taker decides whether it runs
         self._is_cancelled = False
+        #: Whether no one waits for the result.
+        self.is_abandoned = False
         self._ended: Sequence[BurstController] | None = None
         self._outcome: Outcome | NnburstError | None = None
         #: Called by the thread that settles the request; for event loops.
@@ -133,6 +135,11 @@ class Pipeline:
     def has_room(self) -> bool:
         """Whether one more request may be submitted."""
         return len(self._under_way) < self._most
+
+    @property
+    def under_way(self) -> tuple[PlanInFlight, ...]:
+        """The requests that are under way now."""
+        return tuple(self._under_way)
 
     def submit(self, request: PlanInFlight) -> None:
         """Begin a request; its inputs must not change until it is settled.
