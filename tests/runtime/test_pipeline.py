@@ -128,6 +128,22 @@ def test_a_cancelled_run_is_waited_for_and_dropped_by_the_next(drivers: Manager,
         asyncio.run(main(burst))
 
 
+def test_the_burst_is_free_before_anyone_learns_of_the_result(drivers: Manager) -> None:
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        request = bound_like(burst)
+        was_free: list[bool] = []
+        with standing_still(drivers.device("second")):  # type: ignore[arg-type]
+            pending = request.submit(60)
+            waiting = pending._request.settled_callbacks  # type: ignore[attr-defined]
+            waiting.append(lambda: was_free.append(burst._pipeline.has_room))  # type: ignore[attr-defined]
+        assert pending.result(60).outputs[0].tolist() == (2 * X * X).tolist()
+        wait_for(lambda: was_free)
+        assert was_free == [True]
+
+
 @pytest.mark.parametrize("explicit", [False, True])
 def test_a_request_that_fails_is_the_only_one(drivers: Manager, explicit: bool) -> None:
     with (

@@ -70,7 +70,7 @@ class PlanInFlight:
                 self._outcome = _failure(error)
 
     def settle(self, go_on: Callable[[PlanInFlight, Sequence[BurstController]], Outcome]) -> None:
-        """Find the outcome and wake the waiting threads; if a step has failed, `go_on` executes the rest."""
+        """Find the outcome; if a step has failed, `go_on` executes the rest."""
         if self._outcome is None:
             try:
                 if self._ended is not None:
@@ -82,6 +82,9 @@ class PlanInFlight:
             except Exception as error:
                 self._outcome = _failure(error)
         self._settled()
+
+    def announce(self) -> None:
+        """Wake the threads and event loops that wait for the outcome."""
         self._done.set()
         for tell in tuple(self.settled_callbacks):
             tell()
@@ -212,7 +215,8 @@ class Pipeline:
         try:
             request.settle(self._rest)
         finally:
-            self._release(request)
+            self._release(request)  # first: who has the result may submit the next request at once
+            request.announce()
 
     def _release(self, request: PlanInFlight) -> None:
         """Remove a request from those under way, if it is one of them."""
