@@ -173,6 +173,8 @@ def test_bad_arguments_are_refused_by_name() -> None:
     manager = two_devices()
     with pytest.raises(InvalidArgument, match="device: 'tpu' is unknown, known are adder"):
         nnburst.compile(chain(), ["tpu"], manager=manager)
+    with pytest.raises(InvalidArgument, match=r"devices: 'adder', expected a list .*\['adder'\]"):
+        nnburst.compile(chain(), "adder", manager=manager)
     with pytest.raises(InvalidArgument, match="devices: the list is empty"):
         nnburst.compile(chain(), [], manager=manager)
     with pytest.raises(InvalidArgument, match="validation:S2: priority: 7"):

@@ -376,6 +376,8 @@ def compile(  # noqa: A001 - NNAPI's word
     known = Manager.of_process() if manager is None else manager
     if devices is None:
         listed = _graph_devices(known, model)
+    elif isinstance(devices, str):
+        raise InvalidArgument(f"devices: {devices!r}, expected a list of devices: [{devices!r}]")
     else:
         listed = [_device(known, device) for device in devices]
     compilation = Compilation(_framework_model(model, pools), listed, manager=known)
