@@ -5,12 +5,13 @@ import gc
 import os
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from descriptors import descriptors
-from nnburst import Closed, Device, ResourceExhausted
+from nnburst import Closed, Device, InvalidArgument, ResourceExhausted
 from nnburst.client.memory import find_memory
 
 
@@ -33,6 +34,12 @@ def test_views_see_the_same_bytes(device: Device) -> None:
 def test_new_pool_is_zero(device: Device) -> None:
     with device.allocate(10_000) as memory:
         assert not np.asarray(memory).any()
+
+
+@pytest.mark.parametrize("dtype", ["O", [("a", "<f4"), ("b", "O")], "V0", "U0"])
+def test_view_of_objects_or_of_nothing_is_refused(device: Device, dtype: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"dtype: .*, expected one with a size and without"):
+        device.allocate(64).array(dtype, (2,))
 
 
 def test_view_keeps_the_mapping_after_close_and_after_the_object(device: Device) -> None:

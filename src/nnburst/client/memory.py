@@ -346,13 +346,17 @@ class Memory(Closing):
             offset: offset of its first byte in the pool.
 
         Raises:
-            InvalidArgument: the view would not lie within the pool.
+            InvalidArgument: the view would not lie within the pool, or its elements have no bytes there.
             Closed: the pool is closed.
         """
         self._check_open()
         kind, extents = np.dtype(dtype), tuple(int(extent) for extent in shape)
         if offset < 0 or any(extent < 0 for extent in extents):
             raise InvalidArgument(f"offset {offset} and shape {extents} must not be negative")
+        if kind.hasobject or not kind.itemsize:
+            raise InvalidArgument(
+                f"dtype: {kind}, expected one with a size and without Python objects"
+            )
         length = kind.itemsize * math.prod(extents)
         if offset + length > self.size:
             raise InvalidArgument(
