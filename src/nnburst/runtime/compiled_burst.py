@@ -361,7 +361,7 @@ class CompiledBurst(RuntimeObject, Burst):
         """Execute once, step by step."""
         gate, me = self._bursts.gate, next(entries)
         try:
-            self._drop_abandoned(call)
+            self._wait_for_abandoned(call)
             gate.enter(me)
             if revives:
                 self._executable.revive(
@@ -381,7 +381,7 @@ class CompiledBurst(RuntimeObject, Burst):
         finally:
             leave(gate.struct, me)
 
-    def _drop_abandoned(self, call: CallTime) -> bool:
+    def _wait_for_abandoned(self, call: CallTime) -> bool:
         """Wait for the end of requests under way, if all of them were abandoned.
 
         Returns:
@@ -652,7 +652,7 @@ class CompiledRequest(BoundRequest):
             The times of the run if they were taken here, else None.
         """
         call = CallTime.of(timeout_ns * 1e-9)
-        self._burst._drop_abandoned(call)
+        self._burst._wait_for_abandoned(call)
         self._check_idle()
         if self._bound is not None and self._bound.is_current:
             self._bound.steps.set_timeout(timeout_ns)
@@ -708,7 +708,7 @@ class CompiledRequest(BoundRequest):
         burst._check_open()
         if code == BUSY_CODE:
             call = call or CallTime.of(timeout_ns * 1e-9)
-            if burst._drop_abandoned(call):
+            if burst._wait_for_abandoned(call):
                 return self.run(call.check_left())
         if bound is None:
             if call is None:
