@@ -223,6 +223,21 @@ def test_health_is_a_status_and_for_the_server_in_words_too(served: Served) -> N
     assert send(served.http, "GET", "/v2/models/nothing/ready")[0] == 404
 
 
+@pytest.mark.parametrize(
+    "path", ["/v2", "/v2/health/ready", "/v2/models/add", "/v2/models/nothing", "/metrics", "/"]
+)
+def test_head_is_answered_as_get_without_a_body(served: Served, path: str) -> None:
+    heads = []
+    for method in ("GET", "HEAD"):
+        connection = http.client.HTTPConnection(served.http, timeout=PATIENCE)
+        connection.request(method, path)
+        answer = connection.getresponse()
+        assert (answer.read() == b"") == (method == "HEAD")
+        heads.append((answer.status, answer.headers["Content-Type"]))
+        connection.close()
+    assert heads[0] == heads[1]
+
+
 def test_metrics_are_there_if_they_are_asked_for(served: Served) -> None:
     status, text = send(served.http, "GET", "/metrics")
     assert status == 200

@@ -341,11 +341,12 @@ class HttpServer:
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
         path = [part for part in request.path.split("/") if part]
-        if path[:2] == ["v2", "health"] and request.method == "GET":
+        method = _method(request)
+        if path[:2] == ["v2", "health"] and method == "GET":
             return self._health(path[2:])
         if self._tokens is not None:
             self._tokens.check(request.headers.get("Authorization", ""))
-        if path == ["metrics"] and self._metrics is not None and request.method == "GET":
+        if path == ["metrics"] and self._metrics is not None and method == "GET":
             series = await self._loop.run_in_executor(self._threads.control, self._metrics)
             return 200, "text/plain; version=0.0.4; charset=utf-8", {}, series
         body = _Body(self._bodies)
@@ -357,12 +358,12 @@ class HttpServer:
 
     async def _behind_body(self, request: web.BaseRequest, path: list[str], body: _Body) -> Answer:
         """Answer a call whose body has come."""
-        match (request.method, path):
+        match (_method(request), path):
             case ("POST", ["v2", "models", name, "infer"]):
                 return await self._infer(request, body, name, "")
             case ("POST", ["v2", "models", name, "versions", version, "infer"]):
                 return await self._infer(request, body, name, version)
-        found = _call(request.method, path, body.content)
+        found = _call(_method(request), path, body.content)
         if found is None:
             text = f"{request.method} {request.path}: not part of what nnburst serves"
             return 404, _JSON, {}, error_json(text)
@@ -430,6 +431,11 @@ class _Refused(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
+
+
+def _method(request: web.BaseRequest) -> str:
+    """The method that is answered: GET for HEAD, too, where aiohttp leaves the body out."""
+    return "GET" if request.method == "HEAD" else request.method
 
 
 def _refusal(error: NnburstError) -> Answer:
