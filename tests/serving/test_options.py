@@ -104,6 +104,27 @@ def test_secret_that_is_replaced_by_links_is_read_again(tmp_path: Path) -> None:
     assert options.tls.key.read_text().startswith("second")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--http-metrics"],
+        ["--spans"],
+        ["--token-file", "/nowhere"],
+        ["--tls-cert", "x"],
+        ["--client-ca", "x"],
+        ["--shared-memory"],
+        ["--repository", "/nowhere"],
+        ["--model-control", "explicit"],
+        ["--lanes", "4"],
+        ["--grpc-max-streams", "4"],
+        ["--watchdog", "5"],
+    ],
+)
+def test_option_of_a_front_that_is_not_there_is_refused(line: list[str]) -> None:
+    with pytest.raises(InvalidArgument, match=rf"^{line[0]}: needs --grpc, --http or --metrics$"):
+        given(*line)
+
+
 def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:
     networks = ["--model", "a=b:c", "--model", "a@10=f:g", "--model", "a@9=d:e"]
     assert given(*networks) == []

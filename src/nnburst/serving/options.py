@@ -315,6 +315,7 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
         InvalidArgument: the options contradict each other, or a number is not positive.
     """
     if args.grpc is None and args.http is None and not args.metrics:
+        _refuse_without_address(args)
         return None
     if args.http_metrics and args.http is None:
         raise InvalidArgument("--http-metrics: needs --http")
@@ -353,6 +354,20 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
         **numbers,
         **seconds,
     )
+
+
+def _refuse_without_address(args: argparse.Namespace) -> None:
+    """Refuse options of a front that would not be there; networks of --model are the driver's, too.
+
+    Raises:
+        InvalidArgument: one is given.
+    """
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    absent = vars(parser.parse_args([]))
+    for name, value in absent.items():
+        if name not in ("model", "metrics") and getattr(args, name) != value:
+            raise InvalidArgument(f"{_option(name)}: needs --grpc, --http or --metrics")
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
