@@ -108,13 +108,14 @@ def server_credentials(tls: Tls) -> Any:  # noqa: ANN401 - grpcio's
     """Make credentials of a gRPC server; each new connection uses the present certificate.
 
     Raises:
-        InvalidArgument: a file cannot be read.
+        InvalidArgument: a file cannot be read or used.
     """
     import grpc  # HTTP and metrics do not need it
 
     files = _files(tls)
 
     def configuration() -> Any:  # noqa: ANN401
+        _context(tls)  # of a bad file, grpcio would say that it cannot bind the address
         pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
         root = tls.client_ca.read_bytes() if tls.client_ca is not None else None
         return grpc.ssl_server_certificate_configuration([pair], root)
@@ -124,7 +125,7 @@ def server_credentials(tls: Tls) -> Any:  # noqa: ANN401 - grpcio's
             return None
         try:
             return configuration()
-        except OSError as error:
+        except (InvalidArgument, OSError) as error:
             logger.warning("the certificate before stays: %s", error)
             return None
 
@@ -170,10 +171,19 @@ def _files(tls: Tls) -> _CertificateFiles:
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
-        if tls.client_ca is not None:
+        # Without a password OpenSSL would wait at the terminal, or at standard input, for a key's passphrase.
+        context.load_cert_chain(tls.certificate, tls.key, password="")
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(
+            f"--tls-cert {tls.certificate} and --tls-key {tls.key}: {error},"
+            " expected a certificate in PEM and its key without a passphrase"
+        ) from None
+    if tls.client_ca is not None:
+        try:
             context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidArgument(f"TLS: {error}") from None
+        except (OSError, ValueError) as error:
+            raise InvalidArgument(
+                f"--client-ca {tls.client_ca}: {error}, expected certificates in PEM"
+            ) from None
+        context.verify_mode = ssl.CERT_REQUIRED
     return context

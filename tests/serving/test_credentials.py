@@ -1,0 +1,92 @@
+"""Files of TLS that cannot be used are named, and nobody is asked for a passphrase."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
+
+from nnburst.hal.errors import InvalidArgument
+from nnburst.serving.credentials import server_context, server_credentials
+from nnburst.serving.options import Tls
+
+PATIENCE = 60
+
+both_protocols = pytest.mark.parametrize("make", [server_context, server_credentials])
+
+
+def openssl(*words: str) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=PATIENCE)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Tls:
+    """A certificate and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates")
+    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
+    words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-days",
+        "2",
+    ]
+    openssl(*words, "-out", str(tls.certificate), "-keyout", str(tls.key))
+    return tls
+
+
+@both_protocols
+def test_file_without_a_certificate_is_refused_by_its_name(
+    make: Callable[[Tls], Any], pair: Tls
+) -> None:
+    pair.certificate.write_text("x")
+    with pytest.raises(InvalidArgument, match=r"--tls-cert \S+cert\.pem and --tls-key \S+key\.pem"):
+        make(pair)
+
+
+@both_protocols
+def test_file_without_an_authority_is_refused_by_its_name(
+    make: Callable[[Tls], Any], pair: Tls, tmp_path: Path
+) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("x")
+    with pytest.raises(InvalidArgument, match=r"--client-ca \S+ca\.pem"):
+        make(Tls(pair.certificate, pair.key, authority))
+
+
+@pytest.mark.parametrize("make", ["server_context", "server_credentials"])
+def test_key_with_a_passphrase_is_refused_without_a_question(make: str, pair: Tls) -> None:
+    secret = pair.key.with_name("secret.pem")
+    openssl("rsa", "-aes256", "-passout", "pass:x", "-in", str(pair.key), "-out", str(secret))
+    program = f"""if True:
+        from pathlib import Path
+        from nnburst.serving.credentials import {make}
+        from nnburst.serving.options import Tls
+        {make}(Tls(Path({str(pair.certificate)!r}), Path({str(secret)!r})))
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,  # stays open, as a front's
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # without a terminal
+    )
+    try:
+        assert child.wait(PATIENCE) == 1
+        assert child.stderr is not None
+        assert "without a passphrase" in child.stderr.read()
+    finally:
+        child.kill()
+        child.communicate()
