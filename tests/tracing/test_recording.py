@@ -182,6 +182,16 @@ def test_command_keeps_its_status_and_a_wrong_suffix_is_refused(
     assert "expected a name in" in capsys.readouterr().err
 
 
+def test_file_that_cannot_be_written_is_refused_before_the_command_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--", "touch", str(tmp_path / "ran")]
+    with pytest.raises(SystemExit, match="2"):
+        main(["trace", "-o", str(tmp_path / "nowhere" / "a.json"), *words])
+    assert "-o/--output: cannot write" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
 def test_slices_above_the_hal_go_to_the_kernels_trace_if_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

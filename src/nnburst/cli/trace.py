@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from nnburst.cli.options import Subparsers
-from nnburst.cli.output import add_json_option, printable, table, text_for_people, write_json
+from nnburst.cli.output import (
+    add_json_option,
+    printable,
+    table,
+    text_for_people,
+    writable_file,
+    write_json,
+)
 from nnburst.hal.environment import TRACE, TRACE_MARKER
 from nnburst.hal.errors import InvalidArgument
 from nnburst.tracing.collector import Collector
@@ -212,7 +219,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=writable_file,
         metavar="FILE",
         help=f"file to write, in the format of its suffix: {', '.join(SUFFIXES)}",
     )
