@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -12,6 +14,9 @@ import pytest
 
 import nnburst.cli
 from nnburst.cli import main
+
+#: Seconds that a command may take on a busy machine.
+PATIENCE = 60
 
 AddCommand = Callable[[str, str], None]
 
@@ -120,6 +125,21 @@ def test_command_without_stdout_runs(
     )
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["probe", "--count", "7"]) == 7
+
+
+@pytest.mark.parametrize("words", [["serve", "--help"], ["run", "--help"]])
+def test_output_has_escapes_for_characters_that_its_encoding_lacks(words: list[str]) -> None:
+    shown = {
+        encoding: subprocess.run(
+            [sys.executable, "-m", "nnburst", *words],
+            env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "80"},
+            capture_output=True,
+            check=True,
+            timeout=PATIENCE,
+        ).stdout
+        for encoding in ("ascii", "utf-8")
+    }
+    assert shown["ascii"].decode() == shown["utf-8"].decode().replace("…", "\\u2026")
 
 
 def _all_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

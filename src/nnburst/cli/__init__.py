@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import itertools
 import logging
 import os
@@ -58,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         Ctrl-C; 141 if the reader of the output went away. Wrong usage exits with 2.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        _write_any_character()
     try:
         args = parser(words).parse_args(words)
         logging.basicConfig(
@@ -88,6 +91,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"nnburst: {printable(str(error))}", file=sys.stderr)
         return 1
     return status
+
+
+def _write_any_character() -> None:
+    """Have stdout write escapes for characters that its encoding lacks, such as µ in ASCII; stderr does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _end_at_once(*_: object) -> None:
