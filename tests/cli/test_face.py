@@ -213,6 +213,12 @@ def test_numbers_of_a_wide_table_stay_whole_and_words_go_on_below() -> None:
     assert len(lines) > 4
 
 
+def test_head_of_a_column_of_short_numbers_stays_whole_beside_a_long_name() -> None:
+    columns = ["name", "maker", "state", "flavour", "element", "capacity"]
+    row = ["/" + "n" * 60, "4955", "stale", "synchronized", "4", "1048576"]
+    assert plain_table("", columns, [row]).splitlines()[0].split() == columns
+
+
 def test_a_long_step_prints_a_line_every_ten_seconds_into_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

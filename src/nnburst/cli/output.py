@@ -169,18 +169,23 @@ def _fitting(
 ) -> list[int] | None:
     """Widths of the columns with which a row fits into 80 characters; None if it cannot.
 
-    Lines break between words if that is enough, else within words, and within those of the first column,
-    which are names, only as a last resort. Numbers stay whole.
+    Lines break between words if that is enough, else within words; within those of the first column, which
+    are names, only if that is not enough, and within short words of the head only as a last resort. Numbers
+    stay whole.
     """
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    natural = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     numbers = [max((len(row[at]) for row in rows), default=1) for at in range(len(columns))]
     words = [
         max((len(word) for cell in column for word in cell.split()), default=1)
         for column in zip(columns, *rows, strict=True)
     ]
     cut = [most if number else _NARROWEST for most, number in zip(numbers, numeric, strict=True)]
-    for least in (words, [words[0], *cut[1:]], cut):
-        room = _COLUMNS - 2 * len(widths)
+    heads = [
+        max([least, *(min(len(word), _NARROWEST) for word in column.split())])
+        for least, column in zip(cut, columns, strict=True)
+    ]
+    for least in (words, [words[0], *heads[1:]], heads, [words[0], *cut[1:]], cut):
+        widths, room = natural.copy(), _COLUMNS - 2 * len(natural)
         while sum(widths) > room:
             able = [at for at, width in enumerate(widths) if width > max(least[at], 1)]
             if not able:
