@@ -177,6 +177,13 @@ def test_outputs_that_overlap_in_shared_memory_are_refused_and_none_is_written()
         file.unlink()
 
 
+@pytest.mark.parametrize("extent", [-1, 0])
+def test_open_extent_that_is_not_given_is_refused_with_its_rule(extent: int) -> None:
+    message = request(x=("INT32", [2, extent], b""))
+    with pytest.raises(InvalidArgument, match=r"expected \[2, -1\], with 1 or more for each -1"):
+        read_inputs(message, TENSORS[:1], None)
+
+
 def test_value_that_the_type_has_not_is_refused() -> None:
     tensor = Tensor("t", data_type(np.dtype("i1")), (1,))
     message = service_pb2.ModelInferRequest()

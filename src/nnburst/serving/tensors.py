@@ -127,6 +127,7 @@ class Tensor:
         ):
             raise InvalidArgument(
                 f"input {self.name!r} has shape {list(shape)}, expected {list(wanted)}"
+                + (", with 1 or more for each -1" if -1 in wanted else "")
             )
         return shape
 
