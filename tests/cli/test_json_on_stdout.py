@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.cli import main
+from nnburst.cli import main, top
 from nnburst.hal.enums import OperandType
 from nnburst.testing.conformance.vectors import write
 from nnburst.testing.models.random_graphs import generate
@@ -32,3 +32,23 @@ def test_fuzz_graphs_writes_nothing_else(
     shown = capsys.readouterr()
     assert json.loads(shown.out)["failed"] == 0
     assert "0 failed" in shown.err
+
+
+def test_top_writes_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich", reason="needs the extra cli")
+    counts = {"": {"nnburst_clients": 3.0}, "digits": {"nnburst_ready": 1.0}}
+    monkeypatch.setattr(top, "read", lambda _address: counts)
+    assert main(["top", "host:1", "--times", "1", "--json", "-"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["service"] == {"clients": 3}
+    assert "digits" in shown.err
+
+
+def test_top_without_rich_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(top, "find_spec", lambda _name: None)
+    assert main(["top", "host:1", "--times", "1"]) == 1
+    assert "nnburst[cli]" in capsys.readouterr().err

@@ -9,10 +9,11 @@ import urllib.error
 import urllib.request
 from collections import defaultdict
 from contextlib import nullcontext
+from importlib.util import find_spec
 from typing import Any, Final
 
 from nnburst.cli.options import Subparsers, at_least_one
-from nnburst.cli.output import add_json_option, write_json
+from nnburst.cli.output import add_json_option, text_for_people, write_json
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
 
 #: Counters by model and name; a histogram's name ends with the bucket's upper bound.
@@ -35,14 +36,19 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show a table that changes every second; in a pipe, print one every second."""
+    if find_spec("rich") is None:
+        raise NnburstError("top needs the extra cli: pip install 'nnburst[cli]'")
     from rich.console import Console
     from rich.live import Live
 
     before, rows, service = read(args.address), [], {}
     console = Console()
-    with Live(console=console) if console.is_terminal else nullcontext() as live:
-        show = live.update if live else console.print
-        try:
+    try:
+        with (
+            text_for_people(args.json),
+            Live(console=console) if console.is_terminal else nullcontext() as live,
+        ):
+            show = live.update if live else console.print
             for _ in range(args.times) if args.times else iter(int, 1):
                 time.sleep(1)
                 now = read(args.address)
@@ -52,9 +58,8 @@ def run(args: argparse.Namespace) -> int:
                 service = {name.removeprefix("nnburst_"): int(n) for name, n in now[""].items()}
                 show(tables(rows, service))
                 before = now
-        finally:  # after Ctrl-C, too
-            if args.json:
-                write_json(args.json, {"models": rows, "service": service})
+    finally:  # after Ctrl-C, too
+        write_json(args.json, {"models": rows, "service": service})
     return 0
 
 
