@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,6 +181,12 @@ def test_driver_that_cannot_start_is_reported_with_its_last_lines() -> None:
         DeviceUnavailable, match=r"exit status 1(.|\n)*NNBURST_LOG is 'ODD', expected DEBUG"
     ):
         nnburst.launch("null", env={"NNBURST_LOG": "ODD"})
+
+
+@pytest.mark.parametrize("executor", ["", None, 3, b"null"])
+def test_executor_that_is_no_name_is_refused_before_a_process_starts(executor: Any) -> None:
+    with pytest.raises(nnburst.InvalidArgument, match=r"^executor: .*, expected a name"):
+        nnburst.launch(executor)
 
 
 def test_executor_that_cannot_be_imported_is_named() -> None:

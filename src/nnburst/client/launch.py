@@ -74,7 +74,7 @@ def launch(
     Raises:
         DeviceUnavailable: the driver does not start; the message has the last lines of its log.
         ResourceExhausted: this process may have no more descriptors, threads or children.
-        InvalidArgument: `cpus`, `timeout` or `recover` is invalid.
+        InvalidArgument: `executor`, `cpus`, `timeout` or `recover` is invalid.
         MissedDeadline: the driver does not answer.
     """
     executor, seconds = chosen_executor(executor), check_timeout(timeout)

@@ -40,7 +40,7 @@ from typing import (
     TypeVar,
 )
 
-from nnburst.hal.errors import NnburstError, ResourceExhausted
+from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
 
 logger = logging.getLogger(__name__)
 
@@ -391,7 +391,15 @@ def has_engine(executor: str) -> bool:
 
 
 def chosen_executor(name: str = AUTO) -> str:
-    """Return `name`, or for "auto" the best installed executor: litert, else onnxruntime, else reference."""
+    """Return `name`, or for "auto" the best installed executor: litert, else onnxruntime, else reference.
+
+    Raises:
+        InvalidArgument: `name` is no string, or empty.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(
+            f"executor: {name!r}, expected a name, module:attribute or a library's path"
+        )
     if name != AUTO:
         return name
     return next(filter(has_engine, ENGINES), _REFERENCE)
