@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from descriptors import descriptors
-from nnburst.control.address import remove_if_dead, take_lock
+from nnburst.control.address import Listener, remove_if_dead, take_lock
+from nnburst.hal.errors import InvalidArgument
+from nnburst.serving.addresses import listen
 
 
 def left_behind(path: Path) -> None:
@@ -66,3 +68,21 @@ def test_lock_that_is_a_link_removes_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=os.strerror(40)):
         remove_if_dead(tmp_path / "cam.sock")
     assert (tmp_path / "cam.sock").exists()
+
+
+def test_driver_at_the_path_of_a_file_is_refused_and_the_file_stays(tmp_path: Path) -> None:
+    file = tmp_path / "here"
+    file.write_text("a network")
+    with pytest.raises(InvalidArgument, match=f"^address: {file} .*not a socket"):
+        Listener.claim(file)
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.read_text() == "a network"
+
+
+def test_front_at_the_path_of_a_file_is_refused_and_the_file_stays(tmp_path: Path) -> None:
+    file = tmp_path / "here"
+    file.write_text("a network")
+    with pytest.raises(InvalidArgument, match=f"^--http: {file} .*not a socket"):
+        listen("--http", f"unix:{file}", any_user=False)
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.read_text() == "a network"

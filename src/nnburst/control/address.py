@@ -85,6 +85,17 @@ def check_length(path: Path) -> Path:
     return path
 
 
+def check_free(what: str, path: Path) -> None:
+    """Check that `path` is free, or has a socket, which a server may replace: not a file of the user.
+
+    Raises:
+        InvalidArgument: something else is there; `what` names the argument.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise InvalidArgument(f"{what}: {path} is there and not a socket, expected a free path")
+
+
 def take_lock(path: Path) -> int | None:
     """Take the lock of the socket at `path`: a descriptor that the caller closes, None if it is taken."""
     file = _file(path)
@@ -212,8 +223,10 @@ class Listener:
 
         Raises:
             DeviceUnavailable: another process still has the lock after half a second.
+            InvalidArgument: a file is there that is not a socket; it stays.
         """
         temporary = check_length(temporary_name(path))
+        check_free("address", path)
         lock = _take_lock(path)
         try:
             listening = _listen(temporary, 0o666 if any_user else 0o600)

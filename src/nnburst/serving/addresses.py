@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nnburst.control.address import check_length, take_lock
+from nnburst.control.address import check_free, check_length, take_lock
 from nnburst.hal.errors import DeviceUnavailable
 from nnburst.hal.utils import Closing
 
@@ -29,7 +29,9 @@ class PathLock(Closing):
 
         Raises:
             DeviceUnavailable: another process has the lock, or the folder cannot be written.
+            InvalidArgument: a file is there that is not a socket; it stays.
         """
+        check_free(option, path)
         try:
             self._lock = take_lock(check_length(path))
         except OSError as error:
@@ -77,6 +79,7 @@ def listen(option: str, address: str, *, any_user: bool) -> Listening:
 
     Raises:
         DeviceUnavailable: the address is in use, or not this machine's.
+        InvalidArgument: at its path is a file that is not a socket.
     """
     path = unix_path(address)
     if path is not None:
