@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from programs import driver_environ_of_tests
 from serving.served import PATIENCE, Served
+from waiting import wait_for
 
 
 def add(value: float = 1) -> Any:
@@ -84,6 +86,30 @@ def test_service_whose_port_is_taken_is_never_ready(tmp_path: Path) -> None:
             managed.manager.setblocking(False)
             with pytest.raises(BlockingIOError):
                 managed.manager.recv(4096)
+
+
+def test_front_starts_again_although_its_output_cannot_be_written_any_more() -> None:
+    """As when the disk with its log is full, or the program that read it has ended."""
+    with (
+        Served(grpc=f"127.0.0.1:{free_port()}", models=("add",)) as served,
+        grpc.insecure_channel(served.address) as channel,
+    ):
+        assert served.process.stdout is not None
+        served.process.stdout.close()
+        served.process.stdout = None
+        os.kill(served.front(), signal.SIGKILL)
+        ready = service_pb2_grpc.GRPCInferenceServiceStub(channel).ServerReady
+
+        def is_ready() -> bool:
+            try:
+                return bool(ready(service_pb2.ServerReadyRequest(), timeout=PATIENCE).ready)
+            except grpc.RpcError:
+                return False
+
+        wait_for(is_ready)
+        errors = served.close()
+    assert errors.count("the front ended") == 1
+    assert "cannot print that gRPC is at" in errors
 
 
 def test_model_that_cannot_be_read_fails_alone_with_its_reason(tmp_path: Path) -> None:

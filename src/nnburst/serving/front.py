@@ -89,7 +89,7 @@ def _serve(
             over_http = text if options.http_metrics else None
             servers = make_servers(options, models, clock, tokens, spans, over_http)
         if options.metrics and text is not None:
-            print(f"metrics at {serve_metrics(options, text, tokens)}", flush=True)  # noqa: T201
+            _announce("metrics", serve_metrics(options, text, tokens))
         if servers is not None:
             if options.model_control == "poll":
                 start_thread(threading.Thread(target=_follow, args=(models, stopped), daemon=True))
@@ -99,7 +99,7 @@ def _serve(
         return REFUSED
     if servers is not None:
         for protocol, address in servers.addresses.items():
-            print(f"{protocol} at {address}", flush=True)  # noqa: T201 - port 0 is any
+            _announce(protocol, address)
     if driver is not None:
         driver.tell(LISTENING)
     signal.sigwait(ENDING)
@@ -116,6 +116,16 @@ def _serve(
     clock.close()
     models.close()
     return 0
+
+
+def _announce(protocol: str, address: str) -> None:
+    """Print an address, whose port the kernel may have chosen; without room or a reader serving goes on."""
+    try:
+        print(f"{protocol} at {address}", flush=True)  # noqa: T201
+    except OSError as error:
+        logger.warning(
+            "cannot print that %s is at %s: %s; serving goes on", protocol, address, error
+        )
 
 
 def _import_servers(options: Options) -> Callable[..., Front]:
