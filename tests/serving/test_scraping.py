@@ -134,6 +134,15 @@ def test_bytes_that_are_no_question_get_no_metrics_and_harms_no_other(sent: byte
     assert scrape(port, "/secrets")[0] == 404
 
 
+def test_head_is_answered_as_get_without_its_body() -> None:
+    with connected(serving()) as scraper:
+        scraper.sendall(b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        head, _, body = scraper.makefile("rb").read().partition(b"\r\n\r\n")
+    assert b" 200 " in head
+    assert b"Content-Length: %d" % len(TEXT) in head
+    assert body == b""
+
+
 def test_scrapers_beyond_the_bound_are_closed_and_answered_again_when_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

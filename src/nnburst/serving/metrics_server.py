@@ -123,6 +123,9 @@ class _Scrape(BaseHTTPRequestHandler):
             return
         self._send(200, self._text())
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def _send(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -130,7 +133,8 @@ class _Scrape(BaseHTTPRequestHandler):
         for header in headers:
             self.send_header(*header)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as in the base class
         """Do not log scrapes."""
