@@ -61,7 +61,7 @@ def test_a_file_that_does_not_is_a_whole_graph_and_the_log_has_the_reason(
     ):
         assert compiled.execute(given).outputs[0].tolist() == [3, 4, 2]
     [said] = [r.getMessage() for r in caplog.records if r.name == "nnburst.importer"]
-    assert said.startswith("x.tflite runs as a whole graph, on its own engine: ")
+    assert said.startswith(f"{path} runs as a whole graph, on its own engine: ")
     assert "INT64" in said
 
 

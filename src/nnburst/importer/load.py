@@ -202,7 +202,7 @@ class _Options(NamedTuple):
 
 
 class _Further(NamedTuple):
-    """The other options of `load`, and the file's name for messages."""
+    """The other options of `load`, and the file's path for messages."""
 
     exact: bool | None
     extensions: Sequence[ClaimsOperators | str]
@@ -212,7 +212,7 @@ class _Further(NamedTuple):
 def _load_file(path: Path, options: _Options, further: _Further) -> ImportedModel:
     content = read_regular_file(path)
     try:
-        return _load(content, path.parent, options, further._replace(name=path.name))
+        return _load(content, path.parent, options, further._replace(name=str(path)))
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
