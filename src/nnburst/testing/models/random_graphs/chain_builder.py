@@ -56,6 +56,9 @@ _OUTPUT_SLACK: Final = {
     _O.QUANTIZED_LSTM: (1, 2.0),
 }
 
+#: Operations that find the greatest or least element: its place in the order of sizes.
+_FIRSTS: Final = {_O.ARGMAX: -1, _O.ARGMIN: 0}
+
 #: Type and rank.
 Tensor = tuple[OperandType, int]
 
@@ -225,6 +228,8 @@ class ChainBuilder(GraphBuilder):
             given = [self.shadows.get((number, i), self.operands[i].value) for i in inputs]
             if kind is OperationType.LSH_PROJECTION and not self._have_known_bytes(given, inputs):
                 raise Unsuitable  # a hash of a few bits may be equal for other bytes by chance
+            if kind in _FIRSTS and self._is_close(inputs[0], inputs[1], _FIRSTS[kind]):
+                raise Unsuitable  # by chance all shadows may have the same one
             try:
                 shadows = evaluate(kind, given, outputs)
             except (ArithmeticError, ValueError):
@@ -245,6 +250,14 @@ class ChainBuilder(GraphBuilder):
             if array.tobytes() != shadow.array.tobytes() or (may_have_other_zeros and 0 in array):
                 return False
         return True
+
+    def _is_close(self, read: int, axis: int, first: int) -> bool:
+        """Whether the slack permits that another element is the least (`first` is 0) or the greatest (-1)."""
+        operand, along = self.operands[read], self.operands[axis].value.array.item()
+        gaps = np.diff(np.sort(operand.value.array.astype(np.float64), along), axis=along)
+        if not operand.slack or not gaps.size:
+            return False
+        return bool((gaps.take(first, axis=along) <= 2 * operand.slack).any())
 
     def finish(self, name: str, size: str) -> RandomGraph:
         """Finish the graph, which gets an input; results that are read are outputs only in graph SEEN."""
