@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from nnburst.hal import environment
 from nnburst.testing.driver_under_test import DriverUnderTest
 from nnburst.testing.faults.activities import BrokenLife
+from nnburst.testing.faults.footprint import footprint
 from nnburst.testing.load.soak import ALLOWANCES, Process, Samples, Series, SoakReport, main
 
 SECONDS = environment.SOAK.read()
@@ -121,3 +123,11 @@ def test_soak_finds_nothing_that_fails(tmp_path: Path, capsys: pytest.CaptureFix
     assert {f"supervisor: {what}" for what in ALLOWANCES} <= set(facts["trends"]), text
     assert status == 0, text
     assert SoakReport.of(facts).text() == text
+
+
+def test_mapped_file_whose_name_is_no_text_is_no_obstacle(tmp_path: Path) -> None:
+    before = footprint(os.getpid())
+    path = tmp_path / os.fsdecode(b"ger\xe4te")
+    path.write_bytes(b"bytes")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+        assert footprint(os.getpid()).maps == before.maps

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -187,8 +189,17 @@ def test_paths_and_options_are_bytes_of_any_encoding(build: Build, tmp_path: Pat
     folder = tmp_path / os.fsdecode(b"ger\xe4te")
     folder.mkdir()
     library = shutil.copy(build(), folder / "libnpu.so")
-    executor = load(library, {"firmware": str(folder)})
-    assert executor.engine_version == "firmware" + os.fsencode(folder).decode(errors="replace")
+    loads = (
+        "import sys; from nnburst.executor.c_library import CExecutor; from pathlib import Path;"
+        "library, folder = sys.argv[1:];"
+        "print(ascii(CExecutor.load(Path(library), {'firmware': folder}).engine_version))"
+    )
+    # A process of its own: the name stays in /proc/self/maps, which other tests read.
+    done = subprocess.run(
+        [sys.executable, "-c", loads, library, folder], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ascii("firmware" + os.fsencode(folder).decode(errors="replace"))
 
 
 def test_options_reach_the_library(build: Build) -> None:

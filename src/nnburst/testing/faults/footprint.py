@@ -12,7 +12,7 @@ from typing import Final
 from nnburst.driver.counters import PAGE_NAME
 from nnburst.hal.environment import STRICT_TIMING
 
-_MAPPED_FILE: Final = re.compile(r"(?:/memfd:|/dev/|socket:)\S*")
+_MAPPED_FILE: Final = re.compile(rb"(?:/memfd:|/dev/|socket:)\S*")
 #: The process names of a supervisor and of spare workers; a new fork still has its parent's name.
 _SUPERVISOR: Final = "nnburst driver"
 _WAITING: Final = (_SUPERVISOR, "nnburst spare")
@@ -73,7 +73,7 @@ def footprint(pid: int) -> Footprint:
     return Footprint(
         fds=dict(+fds),
         memfds=sum(count for kind, count in fds.items() if kind.startswith("/memfd:")),
-        maps=len(_MAPPED_FILE.findall((process / "maps").read_text())),
+        maps=len(_MAPPED_FILE.findall((process / "maps").read_bytes())),
         threads=len(list((process / "task").iterdir())),
         children=frozenset(children(pid)),
     )
