@@ -235,7 +235,8 @@ def test_killed_driver_is_an_error_and_the_next_run_is_right(
     (driver,) = children() - before
     assert_same(engine, made, layers())
     os.kill(driver, signal.SIGSTOP)
-    killer = threading.Timer(0.05, os.kill, (driver, signal.SIGKILL))
+    # Late enough that the run waits by then: one that begins after the death is as before it.
+    killer = threading.Timer(1.0, os.kill, (driver, signal.SIGKILL))
     killer.start()
     with pytest.raises(RuntimeError, match="DEAD_OBJECT"):
         made.invoke()
