@@ -395,7 +395,7 @@ class MessageQueue(InEventLoops):
         """Write one message of any length, whole or not at all; for queues of `bytes`.
 
         Args:
-            message: Carrier, or a contiguous buffer; at most four bytes less than the capacity.
+            message: bytes, or another contiguous buffer; at most four bytes less than the capacity.
             timeout: seconds to wait for room; 0 does not wait.
 
         Returns:
