@@ -205,6 +205,7 @@ def test_no_hash_is_taken_of_what_engines_may_round() -> None:
         pytest.param(Q8S, 3, 280288, id="a cell state of two parts"),
         pytest.param(Q8, 6, 244031, id="a cell state of two parts, 16 bits"),
         pytest.param(Q8, 4, 335597, id="the least of two that are a step apart"),
+        pytest.param(Q8, 3, 358272, id="the greatest of two that the first operation rounds"),
         pytest.param(F32, 5, 306858, id="a hash of 0, which NEG may give as 0 or -0"),
     ],
 )

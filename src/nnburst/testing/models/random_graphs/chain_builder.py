@@ -252,12 +252,13 @@ class ChainBuilder(GraphBuilder):
         return True
 
     def _is_close(self, read: int, axis: int, first: int) -> bool:
-        """Whether the slack permits that another element is the least (`first` is 0) or the greatest (-1)."""
-        operand, along = self.operands[read], self.operands[axis].value.array.item()
-        gaps = np.diff(np.sort(operand.value.array.astype(np.float64), along), axis=along)
-        if not operand.slack or not gaps.size:
-            return False
-        return bool((gaps.take(first, axis=along) <= 2 * operand.slack).any())
+        """Whether the shadows let another element be the least (`first` is 0) or the greatest (-1)."""
+        array = self.operands[read].value.array.astype(np.float64)
+        along = self.operands[axis].value.array.item()
+        shadows = [self.shadows[n, read].array for n in range(SHADOWS) if (n, read) in self.shadows]
+        away = max((np.abs(array - shadow).max(initial=0) for shadow in shadows), default=0)
+        gaps = np.diff(np.sort(array, along), axis=along)
+        return bool(away and gaps.size and (gaps.take(first, axis=along) <= 2 * away).any())
 
     def finish(self, name: str, size: str) -> RandomGraph:
         """Finish the graph, which gets an input; results that are read are outputs only in graph SEEN."""
