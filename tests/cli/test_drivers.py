@@ -73,6 +73,29 @@ def test_served_driver_is_listed_and_ends_on_sigterm(
     assert json.loads(run("devices", "--json", "-").stdout) == {"devices": []}
 
 
+def test_end_of_the_terminal_ends_a_driver_as_sigterm_does(
+    served: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    served.send_signal(signal.SIGHUP)
+    assert served.wait(timeout=10) == 0
+    assert not (tmp_path / "nnburst" / "cam.sock").exists()
+
+
+@pytest.mark.campaign
+def test_driver_that_nohup_starts_outlives_the_terminal() -> None:
+    words = ["nohup", *NNBURST, "serve", "cam", "--executor", "null"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=driver_environment()
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        with nnburst.connect("cam") as device:
+            assert device.pid
+        process.terminate()
+        assert process.wait(timeout=10) == 0
+
+
 def test_second_server_of_a_name_fails_with_one_line(served: subprocess.Popen[str]) -> None:
     again = run("serve", "cam", "--executor", "null")
     assert again.returncode == 1

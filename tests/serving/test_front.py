@@ -150,7 +150,11 @@ def test_model_that_cannot_be_read_fails_alone_with_its_reason(tmp_path: Path) -
         served.close()
 
 
-def test_sigterm_cuts_no_call_off_and_refuses_those_that_come() -> None:
+@pytest.mark.every_day("SIGHUP")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
+def test_signal_to_end_cuts_no_call_off_and_refuses_those_that_come(
+    number: signal.Signals,
+) -> None:
     codes: Counter[grpc.StatusCode] = Counter()
     begun = threading.Semaphore(0)
 
@@ -174,7 +178,10 @@ def test_sigterm_cuts_no_call_off_and_refuses_those_that_come() -> None:
             thread.start()
         for _ in threads:
             assert begun.acquire(timeout=PATIENCE)
-        served.process.send_signal(signal.SIGTERM)
+        if number == signal.SIGHUP:  # a terminal that is closed sends it to all of them
+            for pid in (served.front(), served.forking(), *served.workers()):
+                os.kill(pid, number)
+        served.process.send_signal(number)
         for thread in threads:
             thread.join(PATIENCE)
     assert codes == {grpc.StatusCode.UNAVAILABLE: 8}

@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return REFUSED
     driver = DriverCounts(options.counts_fd) if options.counts_fd >= 0 else None
     if options.supervised:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a terminal: the supervisor then ends this
         return Forking(lambda: _serve(options, make_servers, driver), driver).run()
     return _serve(options, make_servers, driver)
 

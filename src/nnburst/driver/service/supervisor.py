@@ -157,7 +157,7 @@ class ServiceManager:
 # -- supervisor ------------------------------------------------------------------------------------
 
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 #: Names in `ps` of this process, and of a worker that has no client yet.
 _SUPERVISOR: Final = b"nnburst driver"
 _SPARE: Final = b"nnburst spare"
@@ -247,6 +247,8 @@ class Supervisor:
         self._wake.setblocking(False)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # by nohup
             signal.signal(number, self._on_signal)
         for side, fork in self._sides():
             side.start(fork)
@@ -261,7 +263,7 @@ class Supervisor:
         return found
 
     def run(self) -> bool:
-        """Serve until SIGTERM or SIGINT; then end the workers and release the name.
+        """Serve until SIGTERM, SIGINT or SIGHUP; then end the workers and release the name.
 
         Returns:
             Whether it was SIGINT.
@@ -529,7 +531,10 @@ class Supervisor:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+            for number in (signal.SIGINT, signal.SIGHUP):
+                signal.signal(
+                    number, signal.SIG_IGN
+                )  # the terminal's are the supervisor's to handle
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             lib.nnb_set_thread_name(name)
             _end_with_parent(supervisor)
