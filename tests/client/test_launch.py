@@ -288,3 +288,18 @@ def test_driver_waits_for_its_children_although_its_client_ignores_its_own() -> 
         signal.signal(signal.SIGCHLD, before)
     ignored = next(int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:"))
     assert not ignored & 1 << (signal.SIGCHLD - 1)
+
+
+@pytest.mark.parametrize("recover", [False, "wait"])
+@pytest.mark.parametrize(
+    "options",
+    [{"extensions": "package:NAME"}, {"device_nodes": "/dev/null"}, {"cpus": 3}, {"cpus": "0"}],
+    ids=str,
+)
+def test_one_thing_for_a_list_is_refused_before_a_process_starts(
+    options: dict[str, Any], recover: Any
+) -> None:
+    with pytest.raises(
+        nnburst.InvalidArgument, match=rf"^{next(iter(options))}: .*expected a list"
+    ):
+        nnburst.launch("null", recover=recover, **options)

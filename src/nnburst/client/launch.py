@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import nnburst
 from nnburst.client.arguments import check_timeout
@@ -30,6 +30,7 @@ from nnburst.hal.utils import (
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
 
+_T = TypeVar("_T")
 #: The driver's end of the socket, in the driver.
 _THEIR_FD: Final = 3
 
@@ -74,21 +75,26 @@ def launch(
     Raises:
         DeviceUnavailable: the driver does not start; the message has the last lines of its log.
         ResourceExhausted: this process may have no more descriptors, threads or children.
-        InvalidArgument: `executor`, `cpus`, `timeout` or `recover` is invalid.
+        InvalidArgument: `executor`, `cpus`, `extensions`, `device_nodes`, `timeout` or `recover` is invalid.
         MissedDeadline: the driver does not answer.
     """
     executor, seconds = chosen_executor(executor), check_timeout(timeout)
+    cpus = None if cpus is None else _listed("cpus", cpus)
+    extensions, device_nodes = (
+        _listed("extensions", extensions),
+        _listed("device_nodes", device_nodes),
+    )
     if recover is not False:
         again = partial(
             launch,
             executor,
             name=name,
-            cpus=None if cpus is None else tuple(cpus),
-            extensions=tuple(extensions),
+            cpus=cpus,
+            extensions=extensions,
             env=None if env is None else dict(env),
             timeout=seconds,
             options=None if options is None else dict(options),
-            device_nodes=tuple(device_nodes),
+            device_nodes=device_nodes,
         )
         return recovering_device(again, recover)
     warn_of_unknown_names()
@@ -102,6 +108,12 @@ def launch(
         device = _launch(words, name or device_name(executor), env, seconds)
     vlog.write("manager", "launched a driver of %s: process %d", executor, device.pid)
     return device
+
+
+def _listed(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
+    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
+        raise InvalidArgument(f"{what}: {given!r}, expected a list")
+    return tuple(given)
 
 
 def _words(
