@@ -93,6 +93,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     road, place = sys.argv[1:3]
     np.zeros(1)
+    # This imports it: without memory, CPython's import ends with a SystemError or a crash.
+    _ = nnburst.compile
     out = os.open(place, os.O_WRONLY | os.O_CREAT)
     for what in sys.argv[3:]:
         limit(what)
