@@ -58,7 +58,7 @@ COMMANDS: Final = {
 
 
 def refusal(command: str, path: Path) -> str:
-    """What the command, which must fail, writes to stderr."""
+    """Run a command that must fail; returns its stderr."""
     words = python_command(*COMMANDS[command], str(path))
     ended = subprocess.run(
         words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False

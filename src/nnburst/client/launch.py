@@ -80,10 +80,8 @@ def launch(
     """
     executor, seconds = chosen_executor(executor), check_timeout(timeout)
     cpus = None if cpus is None else _listed("cpus", cpus)
-    extensions, device_nodes = (
-        _listed("extensions", extensions),
-        _listed("device_nodes", device_nodes),
-    )
+    extensions = _listed("extensions", extensions)
+    device_nodes = _listed("device_nodes", device_nodes)
     if recover is not False:
         again = partial(
             launch,

@@ -57,9 +57,8 @@ def private_kib(pid: int) -> Counter[str]:
     """
     found: Counter[str] = Counter()
     kind = ""
-    for line in (
-        Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8", errors="replace").splitlines()
-    ):
+    text = Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8", errors="replace")
+    for line in text.splitlines():
         if mapping := _MAPPING.match(line):
             kind = _kind(mapping[1])
         elif line.startswith("Private_"):

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import nnburst
+from nnburst.bench.network.networks import onnx_session
 from nnburst.testing.models.transformers import (
     DECODER,
     FORMS,
@@ -176,13 +177,7 @@ def measure(form: Form, context: int, tokens: int, size: TransformerSize = DECOD
     """
     size = msgspec.structs.replace(size, context=context)
     content, states = decoder(form, size), decoder_states(form, size)
-    ort = import_module("onnxruntime")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = (
-        3  # by numpy TensorScatter copies its cache, of which each run warns
-    )
-    session = ort.InferenceSession(content, options, ["CPUExecutionProvider"])
+    session = onnx_session(content)
     turns = tokens // _TURN // 2 * 2  # each side begins half of them
     after_prompt = context - turns * _TURN
     prompt = np.random.default_rng(0).integers(0, size.words, (1, after_prompt))

@@ -531,10 +531,9 @@ class Supervisor:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for number in (signal.SIGINT, signal.SIGHUP):
-                signal.signal(
-                    number, signal.SIG_IGN
-                )  # the terminal's are the supervisor's to handle
+            # The signals of a terminal are the supervisor's to handle.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             lib.nnb_set_thread_name(name)
             _end_with_parent(supervisor)

@@ -223,13 +223,13 @@ class ChainBuilder(GraphBuilder):
         if kind in _OUTPUT_SLACK:
             number, slack = _OUTPUT_SLACK[kind]
             self.operands[first + number] = replace(self.operands[first + number], slack=slack)
+        if kind in _FIRSTS and self._is_close(inputs[0], inputs[1], _FIRSTS[kind]):
+            raise Unsuitable  # by chance all shadows may have the same one
         exactly = exact and criteria == "strict"
         for number in range(SHADOWS):
             given = [self.shadows.get((number, i), self.operands[i].value) for i in inputs]
             if kind is OperationType.LSH_PROJECTION and not self._have_known_bytes(given, inputs):
                 raise Unsuitable  # a hash of a few bits may be equal for other bytes by chance
-            if kind in _FIRSTS and self._is_close(inputs[0], inputs[1], _FIRSTS[kind]):
-                raise Unsuitable  # by chance all shadows may have the same one
             try:
                 shadows = evaluate(kind, given, outputs)
             except (ArithmeticError, ValueError):
