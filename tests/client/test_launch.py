@@ -15,6 +15,7 @@ import pytest
 
 import nnburst
 from descriptors import descriptors
+from faults.processes import stop
 from nnburst import DeadObject, Device, DeviceType, DeviceUnavailable, MissedDeadline, Model
 from nnburst.client.session.handshake import Session
 from nnburst.control.channel import Channel, Fds
@@ -108,7 +109,7 @@ def test_call_in_progress_ends_with_dead_object(
     own_device: Device, make_model: Callable[..., Model]
 ) -> None:
     prepared = own_device.prepare(make_model())
-    os.kill(own_device.pid, signal.SIGSTOP)
+    stop(own_device.pid)
     killer = threading.Thread(target=os.kill, args=(own_device.pid, signal.SIGKILL))
     caught: list[BaseException] = []
 
@@ -130,7 +131,7 @@ def test_stopped_driver_is_slow_and_not_dead(
     own_device: Device, make_model: Callable[..., Model]
 ) -> None:
     prepared = own_device.prepare(make_model())
-    os.kill(own_device.pid, signal.SIGSTOP)
+    stop(own_device.pid)
     with pytest.raises(MissedDeadline, match="did not answer ExecuteSynchronously"):
         prepared.execute([A, A], timeout=0.05)
     os.kill(own_device.pid, signal.SIGCONT)
@@ -141,7 +142,7 @@ def test_interrupt_leaves_the_model_usable(
     own_device: Device, make_model: Callable[..., Model]
 ) -> None:
     prepared = own_device.prepare(make_model())
-    os.kill(own_device.pid, signal.SIGSTOP)
+    stop(own_device.pid)
 
     def interrupt() -> None:
         # The answer to what launched the preparation may still be on its way: that is no wait.

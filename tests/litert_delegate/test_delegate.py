@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from client.service import Service
+from faults.processes import stop
 from litert_delegate.conftest import MakeInterpreter, opened, operators, results, some_inputs
 from nnburst import litert
 from nnburst.testing.faults import footprint
@@ -234,7 +235,7 @@ def test_killed_driver_is_an_error_and_the_next_run_is_right(
     made = interpreter(layers(), executor="litert", fallback=False)
     (driver,) = children() - before
     assert_same(engine, made, layers())
-    os.kill(driver, signal.SIGSTOP)
+    stop(driver)
     # Late enough that the run waits by then: one that begins after the death is as before it.
     killer = threading.Timer(1.0, os.kill, (driver, signal.SIGKILL))
     killer.start()

@@ -17,6 +17,7 @@ import pytest
 
 import nnburst
 from client.service import Service
+from faults.processes import stop
 from nnburst import onnxruntime as provider
 from nnburst.testing.faults import footprint
 from waiting import error_of
@@ -182,7 +183,7 @@ def test_killed_driver_is_an_error_and_the_next_run_is_right(
     made = session(network, executor="onnxruntime")
     (driver,) = children() - before
     assert_same(made.run(None, feeds), expected)
-    os.kill(driver, signal.SIGSTOP)
+    stop(driver)
     # Late enough that the run waits by then: one that begins after the death is as before it.
     killer = threading.Timer(1.0, os.kill, (driver, signal.SIGKILL))
     killer.start()
