@@ -92,7 +92,7 @@ bench: setup ## latency of a burst beside its floor and its rivals
 SHARED := $(or $(NNBURST_SHARED),../shared)
 
 baseline: setup ## figures in bench/baseline/ to compare later runs with; takes a quiet machine for some minutes
-	$(BIN)/nnburst bench burst --json bench/baseline/burst.json --plot bench/baseline/burst.svg
+	$(BIN)/nnburst bench burst --rounds 123 --json bench/baseline/burst.json --plot bench/baseline/burst.svg
 	$(BIN)/nnburst bench network $(wildcard $(SHARED)/models/*.tflite) --json bench/baseline/network.json
 	$(BIN)/nnburst bench prepare $(SHARED)/models/mobilenet_v2_1.0_224_uint8.tflite --json bench/baseline/prepare.json
 	$(BIN)/nnburst bench operations $(SHARED)/models/mobilenet_v1_0.25_128_uint8.tflite \
