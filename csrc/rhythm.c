@@ -14,6 +14,8 @@ enum {
     LEAD_LIMIT_SHARE = 8,  /* lead is at most 1/8 of the period, tail 1/5, together 1/4 */
     TAIL_LIMIT_SHARE = 5,
     BOTH_LIMIT_SHARE = 4,
+    WASTE_SHARE = 4,       /* of what is spun, a quarter may be for events that come later */
+    BUDGET_STEP_SHARE = 8192, /* the lead's room in it changes by 1/8192 of the period */
     BUDGET_SHARE = 32,     /* spun on average is at most BUDGET_NS and 1/32 of the period */
     SPUN_SHARE = 36,       /* of a lead at most SPUN_NS and 1/36 of the period is spun */
     ANSWER_LIMIT_SHARE = 2, /* of short periods, if an answer is awaited: see ANSWER_LIMIT_NS */
@@ -25,8 +27,8 @@ enum {
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
 #define LATENCY_MAX_NS 500000u      /* longer is not wake-up latency */
 #define FIRST_LEAD_NS 300000u       /* a few wake-up latencies: too much lasts longer than too little */
-#define SPUN_NS 60000u              /* with the share: 9 % of a core at 1 kHz, 3 % at 100 Hz */
-#define BUDGET_NS 76000u            /* with the share: 11 % of a core at 1 kHz, 4 % at 100 Hz */
+#define SPUN_NS 30000u              /* with the share: 6 % of a core at 1 kHz, 3 % at 100 Hz */
+#define BUDGET_NS 60000u            /* with the share: 9 % of a core at 1 kHz, 4 % at 100 Hz */
 #define USUAL_LATENCY_NS 50000u     /* of a wake-up, until a timed sleep has been seen to end */
 #define ANSWER_LIMIT_NS 200000u     /* a few wake-up latencies, which a share of a short period is not */
 #define PERIOD_MAX_NS 4000000000u   /* longer ones are not worth a plan */
@@ -78,7 +80,9 @@ static void start(struct nnb_rhythm *rhythm, uint64_t period_ns) {
     rhythm->period_ns = period_ns;
     rhythm->lead_ns = at_most(lead_limit(rhythm), FIRST_LEAD_NS);
     rhythm->tail_ns = at_most(tail_limit(rhythm), FIRST_LEAD_NS);
+    rhythm->lead_most_ns = lead_limit(rhythm);
     rhythm->spun_ns = budget(rhythm);
+    rhythm->wasted_ns = 0;
     rhythm->steady = 0;
     rhythm->strays = 0;
     rhythm->skips = 0;
@@ -209,16 +213,18 @@ static uint64_t next_due(const struct nnb_rhythm *rhythm) {
 /* Averages the spinning for an event, computed from the plan for it. */
 static void note_spin(struct nnb_rhythm *rhythm, uint64_t event_ns, enum nnb_rhythm_catch how) {
     uint64_t spun = 0;
+    uint64_t wasted = 0;
     if (how == NNB_CAUGHT_UNPLANNED || rhythm->steady < STEADY_AFTER) {
         return;
     }
     if (how == NNB_CAUGHT_ASLEEP_LATE) {
-        spun = rhythm->lead_ns + rhythm->tail_ns;
+        spun = wasted = rhythm->lead_ns + rhythm->tail_ns;
     } else if (how == NNB_CAUGHT_SPINNING) {
         uint64_t from = next_due(rhythm) - rhythm->lead_ns;
         spun = event_ns > from ? at_most(event_ns - from, rhythm->lead_ns + rhythm->tail_ns) : 0;
     }
     rhythm->spun_ns += (spun >> 8) - (rhythm->spun_ns >> 8);
+    rhythm->wasted_ns += (wasted >> 8) - (rhythm->wasted_ns >> 8);
 }
 
 /* Averages the shares of planned events that are missed and that stray. Unplanned events do not count. */
@@ -236,12 +242,34 @@ static bool plans_pay(const struct nnb_rhythm *rhythm) {
     return rhythm->missed <= MISSED_TOO_OFTEN || rhythm->strayed <= STRAYED_TOO_OFTEN;
 }
 
-/* A tail waits for events that are late, as long as spinning costs no more than its share of a core. */
+/* Whether spinning exceeds its budget. */
+static bool costs_too_much(const struct nnb_rhythm *rhythm) {
+    return !rhythm->answers && rhythm->spun_ns > budget(rhythm);
+}
+
+/* Whether it is the tail that has to become shorter then. What comes after the tail costs all of the lead and the
+ * tail. If that is little of the cost, the lead becomes shorter first: the later a spin begins, the more probable
+ * it is that the event comes soon. */
+static bool tail_is_to_blame(const struct nnb_rhythm *rhythm) {
+    return rhythm->wasted_ns > rhythm->spun_ns / WASTE_SHARE || rhythm->lead_most_ns == 0;
+}
+
+static void adapt_lead(struct nnb_rhythm *rhythm, bool missed) {
+    uint64_t period = rhythm->period_ns;
+    uint64_t step = period / BUDGET_STEP_SHARE;
+    if (!costs_too_much(rhythm)) {
+        rhythm->lead_most_ns += step;
+    } else if (!tail_is_to_blame(rhythm)) {
+        rhythm->lead_most_ns -= at_most(rhythm->lead_most_ns, step);
+    }
+    rhythm->lead_most_ns = at_most(rhythm->lead_most_ns, lead_limit(rhythm));
+    rhythm->lead_ns = adapt(rhythm->lead_ns, missed, period, rhythm->lead_most_ns);
+}
+
 static void adapt_tail(struct nnb_rhythm *rhythm, bool missed) {
     uint64_t period = rhythm->period_ns;
-    if (!rhythm->answers && rhythm->spun_ns > budget(rhythm)) {
-        uint64_t step = period / STEP_SHARE;
-        rhythm->tail_ns -= at_most(rhythm->tail_ns, step);
+    if (costs_too_much(rhythm) && tail_is_to_blame(rhythm)) {
+        rhythm->tail_ns -= at_most(rhythm->tail_ns, period / STEP_SHARE);
     } else {
         rhythm->tail_ns = adapt(rhythm->tail_ns, missed, period, tail_limit(rhythm));
     }
@@ -281,8 +309,7 @@ void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhyth
         rhythm->wake_latency_ns = at_most(latency(rhythm) + latency(rhythm) / 16, LATENCY_MAX_NS);
     }
     if (how != NNB_CAUGHT_UNPLANNED) {
-        rhythm->lead_ns = adapt(rhythm->lead_ns, how == NNB_CAUGHT_ASLEEP_EARLY, rhythm->period_ns,
-                                lead_limit(rhythm));
+        adapt_lead(rhythm, how == NNB_CAUGHT_ASLEEP_EARLY);
         adapt_tail(rhythm, how == NNB_CAUGHT_ASLEEP_LATE);
     }
     /* The period may have become shorter, and both are shares of it. */

@@ -7,8 +7,9 @@
  *
  * `lead` and `tail` adapt to the caller's jitter and this machine's wake-up latency: each grows by a large
  * step when an event was missed on its side, and shrinks by a small step when the event was caught. So about
- * one event in sixty is missed on each side, as long as spinning keeps to its budget: at most about 11 % of a
- * core at 1 kHz and 4 % at 100 Hz. A sleep ends a wake-up latency before the lead begins.
+ * one event in sixty is missed on each side, as long as spinning keeps to its budget: at most about 9 % of a
+ * core at 1 kHz and 4 % at 100 Hz. Beyond it the lead becomes shorter, or the tail if too many events come
+ * after it. A sleep ends a wake-up latency before the lead begins.
  * A caller without a period seems to have one by chance now and then. So there is a plan only if plans have
  * met one event in five lately, or if most events keep the period; otherwise each of many such callers would
  * spin up to the budget. All functions only compute on private memory.
@@ -42,7 +43,9 @@ struct nnb_rhythm {
     uint64_t other_ns;      /* the latest gap that was not a period */
     uint64_t lead_ns;
     uint64_t tail_ns;
-    uint64_t spun_ns; /* how long is spun for an event, averaged */
+    uint64_t lead_most_ns; /* the lead that the budget for spinning has room for */
+    uint64_t spun_ns;   /* how long is spun for an event, averaged */
+    uint64_t wasted_ns; /* the part of it that is spun for events that come later, averaged */
     uint64_t wake_latency_ns; /* how late a timed sleep ends here, averaged */
     uint32_t steady;          /* consecutive events that kept the period */
     uint32_t strays;          /* consecutive events that did not */

@@ -128,6 +128,21 @@ def test_new_period_is_learned_soon(before: int, after: int) -> None:
     assert run(waiter, times[40:]).catch_rate >= 0.85
 
 
+@pytest.mark.parametrize("period_ms", [2, 5, 20])
+def test_of_gaps_that_vary_by_a_tenth_more_than_half_are_met_awake_within_the_budget(
+    period_ms: int,
+) -> None:
+    chance, now, times = random.Random(28), 10 * MS, []
+    for _ in range(2500):
+        now += int(period_ms * MS * chance.uniform(0.9, 1.1))
+        times.append(now)
+    waiter = Waiter()
+    run(waiter, times[:700])
+    tally = run(waiter, times[700:])
+    assert tally.catch_rate >= 0.53
+    assert tally.spun_ns <= 0.06 * (times[-1] - times[700])
+
+
 def test_no_plan_before_a_rhythm_is_known() -> None:
     waiter, tally = Waiter(), Tally()
     for number in range(3):
