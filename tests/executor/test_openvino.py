@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -360,7 +361,8 @@ def test_no_thread_is_started_before_a_network_is_compiled() -> None:
         "import os; from nnburst.executor.built_in import openvino; made = openvino();"
         "print(len(os.listdir('/proc/self/task')))"
     )
-    environment = {"PATH": "", "OPENBLAS_NUM_THREADS": "1"}
+    path = os.environ.get("PYTHONPATH", "")
+    environment = {"PATH": "", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}
     ran = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
