@@ -68,7 +68,7 @@ ENGINES: Final = (
     ),
     Engine(
         "openvino",
-        ("2025.4.*", "2026.4.*"),
+        ("==2025.4.*", "==2026.4.*"),
         "from nnburst.executor.openvino import library; print(library().partition('-')[0], 'native')",
         (
             "executor/test_openvino.py",
@@ -222,7 +222,8 @@ def _run(python: str, words: Sequence[str], path: str = "") -> subprocess.Comple
         [python, *words],
         check=False,
         cwd=ROOT,
-        env={**os.environ, **({"PYTHONPATH": path} if path else {})},
+        # Drivers of programs in C run on this Python, too.
+        env={**os.environ, "NNBURST_PYTHON": python, **({"PYTHONPATH": path} if path else {})},
         text=True,
         capture_output=True,
         timeout=_PATIENCE,
