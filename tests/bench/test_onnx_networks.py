@@ -1,8 +1,45 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from nnburst.bench.network.onnx import Distances
+import nnburst
+from nnburst.bench.network.onnx import Distances, InProcessGraph, by_operations, graph_lineup
+from nnburst.formats import onnx_writer
+from nnburst.testing.models.onnx_networks import OnnxNetwork
+
+FLOAT, BYTE = 1, 2
+
+
+def quantized() -> bytes:
+    """A graph that NNAPI has no operation for, with an open extent."""
+    node = onnx_writer.node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"], {})
+    return onnx_writer.model(
+        [node],
+        [],
+        [onnx_writer.described("x", FLOAT, ["n"])],
+        [
+            onnx_writer.described("y", BYTE, ["n"]),
+            onnx_writer.described("scale", FLOAT, []),
+            onnx_writer.described("zero", BYTE, []),
+        ],
+        opset=13,
+        version=8,
+    )
+
+
+def test_a_graph_that_nnapi_has_no_operation_for_is_refused_by_operations_alone() -> None:
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    content, network = quantized(), OnnxNetwork("quantized", "quantized.onnx", {"x": (8,)})
+    in_process = InProcessGraph(content)
+    found = by_operations("litert", network, content, in_process, 1)
+    assert "DynamicQuantizeLinear" in found["refused"]
+    values = [np.linspace(-1, 1, 8, dtype=np.float32)]
+    with (
+        nnburst.launch("onnxruntime") as device,
+        graph_lineup(content, in_process, device, 0, values) as lineup,
+    ):
+        assert not lineup.different
 
 
 def test_a_difference_counts_by_the_outputs_range_over_all_inputs() -> None:
