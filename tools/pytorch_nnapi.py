@@ -4,10 +4,10 @@
 
 PyTorch, which the other Python has (Debian: python3-torch), is unchanged: it makes, sets, computes, asks and
 frees an execution for each forward. A library in the place of libneuralnetworks.so hands each call on and
-takes the time from ANeuralNetworksExecution_create to ANeuralNetworksExecution_free. A
-reusable execution with arguments of the same sizes computes over a burst once in each forward, too: a bound
-request. In turns it comes first and is timed, or the forward's calls come first and are timed, so that both
-find the same caches. Prints lower quartiles and medians of both in microseconds, and their differences.
+takes the time from ANeuralNetworksExecution_create to ANeuralNetworksExecution_free. In turns with blocks of
+forwards, a reusable execution with arguments of the same sizes computes over a burst: a bound request. Before
+each of these PyTorch computes the network itself, so both come after its code. Prints lower quartiles and
+medians of both in microseconds, and their differences.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ _HEAD: Final = r"""
 struct sizes { uint32_t count; size_t bytes[MOST]; };
 static struct sizes inputs, outputs;
 static ANeuralNetworksCompilation *compiled;
-static uint64_t began, *samples, room, taken;
-static uint64_t bound(void);
+static uint64_t began, *samples;
 
 static uint64_t now(void) {
     struct timespec t;
@@ -75,13 +74,13 @@ static void *real(const char *name) {
     }
     return dlsym(library, name);
 }
-/* From now on write the times of bound requests and forwards here, in turns, as long as there is room. */
-void record(uint64_t *into, uint64_t count) { samples = into; room = count; taken = 0; }
+/* From now on write the times of forwards here; NULL: nowhere. */
+void record(uint64_t *into) { samples = into; }
 """
 
 _TAIL: Final = r"""
 /* Nanoseconds of a computation of one reusable execution with the last forward's sizes; 0 if it failed. */
-static uint64_t bound(void) {
+uint64_t bound_request(void) {
     static ANeuralNetworksExecution *execution;
     static ANeuralNetworksBurst *burst;
     int code = 0;
@@ -113,7 +112,10 @@ count = int(sys.argv[1])
 network = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)).eval()
 x = torch.rand(1, 16)
 library = ctypes.CDLL("libneuralnetworks.so")
-times = np.zeros(2 * count, np.uint64)
+library.bound_request.restype = ctypes.c_uint64
+BLOCK = 50
+count -= count % BLOCK
+forward, bound = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
 
 with torch.no_grad():
     backend = convert_model_to_nnapi(torch.jit.trace(network, x), x)
@@ -122,13 +124,17 @@ with torch.no_grad():
         for _ in range(50):
             backend(x)
         time.sleep(0.01)
-    library.record(times.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(len(times)))
-    for _ in range(2 * count):
-        backend(x)
-    library.record(None, ctypes.c_uint64(0))
-    assert times.min() > 0
+    for first in range(0, count, BLOCK):
+        library.record(ctypes.c_void_p(forward.ctypes.data + 8 * first))
+        for _ in range(BLOCK):
+            backend(x)
+        library.record(None)
+        for at in range(first, first + BLOCK):
+            network(x)
+            bound[at] = library.bound_request()
+    assert forward.min() > 0 and bound.min() > 0
     assert torch.allclose(backend(x), network(x), atol=1e-5)
-print(json.dumps({"forward": times[101::2].tolist(), "bound": times[100::2].tolist()}))
+print(json.dumps({"forward": forward[BLOCK:].tolist(), "bound": bound[BLOCK:].tolist()}))
 """
 
 
@@ -147,10 +153,6 @@ def _forward(function: Function) -> Iterator[str]:
     yield f'    if (behind == NULL) *(void **)&behind = real("{function.name}");'
     if function.name == _CREATE:
         yield "    compiled = compilation;"
-        yield "    if (samples != NULL && taken < room && taken % 2 == 0) {"
-        yield "        uint64_t *into = samples; samples = NULL; /* not for what bound() makes */"
-        yield "        into[taken] = bound(); samples = into;"
-        yield "    }"
         yield "    began = now();"
     call = f"behind({names})"
     if function.result == "void":
@@ -158,13 +160,7 @@ def _forward(function: Function) -> Iterator[str]:
     else:
         yield f"    {function.result} answer = {call};"
     if function.name == _FREE:
-        yield "    if (samples != NULL && taken < room) {"
-        yield "        if (taken % 2 == 1) {"
-        yield "            uint64_t *into = samples; into[taken] = now() - began;"
-        yield "            samples = NULL; (void)bound(); samples = into;"
-        yield "        }"
-        yield "        taken++;"
-        yield "    }"
+        yield "    if (samples != NULL) *samples++ = now() - began;"
     yield f"    {_NOTES.get(function.name, '')}"
     if function.result != "void":
         yield "    return answer;"
