@@ -284,8 +284,11 @@ void nnb_rhythm_event(struct nnb_rhythm *rhythm, uint64_t now_ns, enum nnb_rhyth
     rhythm->last_ns = event;
     rhythm->met_awake += asleep ? 0 : 1;
     rhythm->met_asleep += asleep ? 1 : 0;
-    if (first || gap < PERIOD_MIN_NS || gap > PERIOD_MAX_NS) {
-        return; /* part of a volley, or a pause: not a period */
+    if (first || gap < PERIOD_MIN_NS || gap > PERIOD_MAX_NS) { /* part of a volley, or a pause: not a period */
+        if (how == NNB_CAUGHT_ASLEEP_EARLY) {
+            note_plan(rhythm, how, false); /* the caller is faster now, and a plan makes it wake the waiter */
+        }
+        return;
     }
     bool keeps = keeps_period(rhythm, event, gap);
     note_plan(rhythm, how, keeps);

@@ -233,6 +233,19 @@ def test_any_history_gives_a_plan_that_spins_within_a_quarter_of_the_period(
             assert until[0] - wake_at[0] == spun + min(latency, rhythm.period_ns // 2)
 
 
+def test_a_caller_that_became_faster_than_any_plan_is_not_slept_through_for_long() -> None:
+    waiter = Waiter(20_000)
+    run(waiter, beats(MS, 200, 0.0, seed=1))
+    start, tally = waiter.now, Tally()
+    for number in range(500):
+        waiter.meet(max(start + (number + 1) * 40_000, waiter.now + 20_000), tally)
+    assert tally.planned < 50
+    # Its old rhythm is still known, and soon followed again.
+    later = [waiter.now + (number + 1) * MS for number in range(200)]
+    run(waiter, later[:40])
+    assert run(waiter, later[40:]).catch_rate >= 0.85
+
+
 def test_a_new_rhythm_begins_with_a_lead_of_a_few_wake_up_latencies() -> None:
     waiter = Waiter()
     run(waiter, beats(10 * MS, 8, 0.0, seed=1))
