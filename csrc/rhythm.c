@@ -27,8 +27,8 @@ enum {
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
 #define LATENCY_MAX_NS 500000u      /* longer is not wake-up latency */
 #define FIRST_LEAD_NS 300000u       /* a few wake-up latencies: too much lasts longer than too little */
-#define SPUN_NS 30000u              /* with the share: 6 % of a core at 1 kHz, 3 % at 100 Hz */
-#define BUDGET_NS 60000u            /* with the share: 9 % of a core at 1 kHz, 4 % at 100 Hz */
+#define SPUN_NS 60000u              /* with the share: 9 % of a core at 1 kHz, 3 % at 100 Hz */
+#define BUDGET_NS 76000u            /* with the share: 11 % of a core at 1 kHz, 4 % at 100 Hz */
 #define USUAL_LATENCY_NS 50000u     /* of a wake-up, until a timed sleep has been seen to end */
 #define ANSWER_LIMIT_NS 200000u     /* a few wake-up latencies, which a share of a short period is not */
 #define PERIOD_MAX_NS 4000000000u   /* longer ones are not worth a plan */

@@ -7,7 +7,7 @@
  *
  * `lead` and `tail` adapt to the caller's jitter and this machine's wake-up latency: each grows by a large
  * step when an event was missed on its side, and shrinks by a small step when the event was caught. So about
- * one event in sixty is missed on each side, as long as spinning keeps to its budget: at most about 9 % of a
+ * one event in sixty is missed on each side, as long as spinning keeps to its budget: at most about 11 % of a
  * core at 1 kHz and 4 % at 100 Hz. Beyond it the lead becomes shorter, or the tail if too many events come
  * after it. A sleep ends a wake-up latency before the lead begins.
  * A caller without a period seems to have one by chance now and then. So there is a plan only if plans have
