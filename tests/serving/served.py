@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -123,6 +124,12 @@ class Served:
     def workers(self) -> list[int]:
         """Pids of the workers."""
         return [pid for pid, words in self.children().items() if b"nnburst.serving" not in words]
+
+    def kill_workers(self) -> None:
+        """Send SIGKILL to the workers; some may end by themselves meanwhile, after their clients."""
+        for pid in self.workers():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def children(self) -> dict[int, list[bytes]]:
         """Command lines of the supervisor's children."""

@@ -172,8 +172,7 @@ def test_worker_that_is_killed_amid_requests_gives_typed_errors_and_no_wrong_res
         for _ in range(TIMES):
             seen = len(right)
             until(lambda seen=seen: len(right) > seen + 20)  # type: ignore[misc]
-            for pid in served.workers():
-                os.kill(pid, signal.SIGKILL)
+            served.kill_workers()
         seen = len(right)
         until(lambda: len(right) > seen + 20)
     finally:  # or a failure would wait for the threads for ever

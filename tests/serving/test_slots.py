@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -163,8 +161,7 @@ def test_state_is_lost_with_its_worker_and_a_new_sequence_begins(
     served: Served, client: Any
 ) -> None:
     step(client, 1, [1], sequence_start=True)
-    for pid in served.workers():
-        os.kill(pid, signal.SIGKILL)
+    served.kill_workers()
     with pytest.raises(InferenceServerException) as lost:
         step(client, 1, [1])
     assert lost.value.status() == "StatusCode.UNAVAILABLE"
