@@ -257,7 +257,9 @@ static bool tail_is_to_blame(const struct nnb_rhythm *rhythm) {
 static void adapt_lead(struct nnb_rhythm *rhythm, bool missed) {
     uint64_t period = rhythm->period_ns;
     uint64_t step = period / BUDGET_STEP_SHARE;
-    if (!costs_too_much(rhythm)) {
+    if (rhythm->answers) {
+        rhythm->lead_most_ns = lead_limit(rhythm); /* no budget */
+    } else if (!costs_too_much(rhythm)) {
         rhythm->lead_most_ns += step;
     } else if (!tail_is_to_blame(rhythm)) {
         rhythm->lead_most_ns -= at_most(rhythm->lead_most_ns, step);
