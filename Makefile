@@ -66,7 +66,7 @@ TINY := tests/test_architecture.py tests/test_names.py tests/test_comments.py te
 tiny: setup ## ten seconds: the house rules, packets, and every way to execute through a driver
 	$(BIN)/python -m pytest -q $(TINY) $(PYTEST_ARGS)
 
-test: setup ## the everyday tests: some seven minutes on two cores
+test: setup ## the everyday tests: four minutes on two quiet cores
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # How much of everything a campaign does (docs/environment.md): some minutes' worth for CI, or a night's.
