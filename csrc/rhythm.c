@@ -254,6 +254,7 @@ static bool tail_is_to_blame(const struct nnb_rhythm *rhythm) {
     return rhythm->wasted_ns > rhythm->spun_ns / WASTE_SHARE || rhythm->lead_most_ns == 0;
 }
 
+/* A lead grows when an event comes before it, as far as the budget has room. */
 static void adapt_lead(struct nnb_rhythm *rhythm, bool missed) {
     uint64_t period = rhythm->period_ns;
     uint64_t step = period / BUDGET_STEP_SHARE;
@@ -268,6 +269,7 @@ static void adapt_lead(struct nnb_rhythm *rhythm, bool missed) {
     rhythm->lead_ns = adapt(rhythm->lead_ns, missed, period, rhythm->lead_most_ns);
 }
 
+/* A tail grows when an event comes after it, unless tails are what costs too much. */
 static void adapt_tail(struct nnb_rhythm *rhythm, bool missed) {
     uint64_t period = rhythm->period_ns;
     if (costs_too_much(rhythm) && tail_is_to_blame(rhythm)) {

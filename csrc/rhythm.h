@@ -43,9 +43,9 @@ struct nnb_rhythm {
     uint64_t other_ns;      /* the latest gap that was not a period */
     uint64_t lead_ns;
     uint64_t tail_ns;
-    uint64_t lead_most_ns; /* the lead that the budget for spinning has room for */
-    uint64_t spun_ns;   /* how long is spun for an event, averaged */
-    uint64_t wasted_ns; /* the part of it that is spun for events that come later, averaged */
+    uint64_t lead_most_ns;    /* the lead that the budget for spinning has room for */
+    uint64_t spun_ns;         /* how long is spun for an event, averaged */
+    uint64_t wasted_ns;       /* the part of it that is spun for events that come later, averaged */
     uint64_t wake_latency_ns; /* how late a timed sleep ends here, averaged */
     uint32_t steady;          /* consecutive events that kept the period */
     uint32_t strays;          /* consecutive events that did not */

@@ -4,10 +4,10 @@
 
 PyTorch, which the other Python has (Debian: python3-torch), is unchanged: it makes, sets, computes, asks and
 frees an execution for each forward. A library in the place of libneuralnetworks.so hands each call on and
-takes the time from ANeuralNetworksExecution_create to ANeuralNetworksExecution_free. In turns with blocks of
-forwards, a reusable execution with arguments of the same sizes computes over a burst: a bound request. Before
-each of these PyTorch computes the network itself, so both come after its code. Prints lower quartiles and
-medians of both in microseconds, and their differences.
+takes the time from ANeuralNetworksExecution_create to ANeuralNetworksExecution_free. Blocks of forwards
+alternate with blocks of bound requests: a reusable execution with arguments of the same sizes, computed over
+a burst. PyTorch computes the network before each bound request, so both follow PyTorch's code. The tool
+prints lower quartiles and medians of both in microseconds, and their differences.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_a_graph_that_nnapi_has_no_operation_for_is_refused_by_operations_alone(
     values = [np.linspace(-1, 1, 8, dtype=np.float32)]
     with (
         nnburst.launch("onnxruntime") as device,
-        graph_lineup(content, in_process, device, 0, values) as lineup,
+        graph_lineup(content, in_process.names, device, 0, values) as lineup,
     ):
         assert not lineup.different
 

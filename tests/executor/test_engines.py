@@ -10,24 +10,18 @@ import numpy as np
 import pytest
 
 from executor.litert.networks import aligned
-from executor.litert.test_hostile_memory import gathering
 from executor.onnxruntime.networks import (
-    F32,
-    I32,
     computed,
     image,
     long_chain,
     network,
     run_two_bursts_at_once,
 )
-from executor.test_hostile_memory import RUNS, run
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime, openvino
 from nnburst.executor.onnxruntime.executor import SessionPrepared
-from nnburst.hal.enums import ErrorStatus, OperationType
+from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.model import Model
-from nnburst.hal.model_builder import ModelBuilder
-from nnburst.testing.conformance.vectors import build
 from shared_drivers import connect_to
 
 EXECUTORS: Final = {"onnxruntime": onnxruntime, "openvino": openvino}
@@ -83,19 +77,6 @@ def test_a_request_runs_without_python_where_its_memory_lies(engine: str) -> Non
     assert execution._binding.copied_bytes == 0
 
 
-def test_indices_are_copied_before_onnxruntime_uses_them() -> None:
-    # The executor openvino leaves such a GATHER to executors that check indices.
-    pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-    builder = ModelBuilder()
-    table, places = builder.input(F32, (32, 4)), builder.input(I32, (2,))
-    y = builder.output(F32, (2, 4))
-    builder.operation(OperationType.GATHER, [table, builder.scalar(0), places], [y])
-    prepared = onnxruntime().prepare(builder.build(), [])
-    inputs = [Argument(aligned(512), (32, 4)), Argument(aligned(8), (2,))]
-    execution = prepared.bind(inputs, [Argument(aligned(32), (2, 4))])
-    assert execution._binding.copied_bytes == 8  # type: ignore[attr-defined]
-
-
 def test_too_little_room_is_reported_with_what_it_takes(engine: str) -> None:
     prepared = EXECUTORS[engine]().prepare(network(), [])
     bound = prepared.bind(
@@ -128,17 +109,3 @@ def test_a_run_ends_at_its_deadline_and_the_next_one_is_whole(engine: str) -> No
     assert bound.run(soon).status is ErrorStatus.MISSED_DEADLINE_PERSISTENT
     assert bound.run(soon + 600 * 10**9).status is ErrorStatus.NONE
     assert taken.tobytes() == given.tobytes()
-
-
-@pytest.mark.every_day("False")
-@pytest.mark.counted
-@pytest.mark.parametrize("reshaped", [False, True])
-def test_onnxruntime_refuses_or_follows_indices_whatever_they_change_to(reshaped: bool) -> None:
-    pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-    vector = gathering(reshaped=reshaped)
-    prepared = onnxruntime().prepare(build(vector).model, [])
-    assert isinstance(prepared, SessionPrepared)
-    ended = {status for status, _ in run(vector, prepared, 20 * RUNS, at_end=False)}
-    # Which of them depends on what the other writer had there at the time.
-    assert ended
-    assert ended <= {ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE}

@@ -209,7 +209,7 @@ def _measure_graph(
     content = read_regular_file(path)
     engine = InProcessGraph(content)
     values = engine.values(np.random.default_rng(1), dict(args.shape), dict(args.constant))
-    with graph_lineup(content, engine, device, core, values) as lineup:
+    with graph_lineup(content, engine.names, device, core, values) as lineup:
         pair = [lineup.burst, lineup.bound]
         measured = run_rounds(pair, args.rounds, advance)
     burst, bound = (measured[case.name] for case in pair)

@@ -17,14 +17,18 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 
-from executor.litert.test_hostile_memory import drawn
+from executor.litert.networks import aligned
+from executor.litert.test_hostile_memory import drawn, gathering
+from executor.onnxruntime.networks import F32, I32
 from executor.test_hostile_memory import RUNS, run
+from nnburst.executor.base import Argument
 from nnburst.executor.built_in import onnxruntime
 from nnburst.executor.graph.operation import REGISTRY
-from nnburst.executor.onnxruntime.executor import NetworkPrepared
+from nnburst.executor.onnxruntime.executor import NetworkPrepared, SessionPrepared
 from nnburst.executor.onnxruntime.lowering import LOWERINGS
 from nnburst.executor.onnxruntime.network import survey
 from nnburst.hal.enums import ErrorStatus, OperationType
+from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.conformance.vectors import Vector, build
 from nnburst.testing.models.random_graphs.builder import TEMPLATES
 
@@ -61,3 +65,27 @@ def test_memory_that_changes_all_the_time_breaks_no_operation(operation: Operati
             assert status in (ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE), message
         prepared.close()
     assert cases, "no case of it is claimed"
+
+
+def test_indices_are_copied_before_they_are_used() -> None:
+    builder = ModelBuilder()
+    table, places = builder.input(F32, (32, 4)), builder.input(I32, (2,))
+    y = builder.output(F32, (2, 4))
+    builder.operation(OperationType.GATHER, [table, builder.scalar(0), places], [y])
+    prepared = onnxruntime().prepare(builder.build(), [])
+    inputs = [Argument(aligned(512), (32, 4)), Argument(aligned(8), (2,))]
+    execution = prepared.bind(inputs, [Argument(aligned(32), (2, 4))])
+    assert execution._binding.copied_bytes == 8  # type: ignore[attr-defined]
+
+
+@pytest.mark.every_day("False")
+@pytest.mark.counted
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_indices_are_refused_or_followed_whatever_they_change_to(reshaped: bool) -> None:
+    vector = gathering(reshaped=reshaped)
+    prepared = onnxruntime().prepare(build(vector).model, [])
+    assert isinstance(prepared, SessionPrepared)
+    ended = {status for status, _ in run(vector, prepared, 20 * RUNS, at_end=False)}
+    # Which of them depends on what the other writer had there at the time.
+    assert ended
+    assert ended <= {ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE}

@@ -131,13 +131,13 @@ class GraphLineup:
 
 @contextmanager
 def graph_lineup(
-    content: bytes, engine: InProcessGraph, device: Device, core: int, values: Sequence[Array]
+    content: bytes, names: Sequence[str], device: Device, core: int, values: Sequence[Array]
 ) -> Iterator[GraphLineup]:
     """Open burst and engine on one graph and one input.
 
     Args:
         content: the .onnx file.
-        engine: the engine in this process, on the same file; has the names of inputs.
+        names: names of all inputs, as the engine has them.
         device: a driver of the onnxruntime executor on `core`.
         core: core to compute on.
         values: values of all inputs; their extents become the graph's.
@@ -145,7 +145,7 @@ def graph_lineup(
     Raises:
         NnburstError: the driver or the engine refuses the graph.
     """
-    shapes = {n: v.shape for n, v in zip(engine.names, values, strict=True) if v.shape}
+    shapes = {n: v.shape for n, v in zip(names, values, strict=True) if v.shape}
     fixed = load(content, as_graph=True, shapes=shapes)
     # The same file on both sides: where shapes are open, the engine's optimizer leaves other kernels.
     same = fixed.pools[0].tobytes()
@@ -336,7 +336,7 @@ def as_graph(
                 a.tobytes() != b.tobytes() for a, b in zip(found, expected, strict=True)
             )
         try:
-            with graph_lineup(content, engine, device, there, values) as lineup:
+            with graph_lineup(content, engine.names, device, there, values) as lineup:
                 different += lineup.different
                 measured = _measure({"graph": lineup.burst, "bound": lineup.bound})
         except NnburstError as error:
