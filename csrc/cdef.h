@@ -69,6 +69,7 @@ struct nnb_waiter {
     uint32_t may_spin;
     uint64_t window_ns;
     uint64_t window_now_ns;
+    uint32_t soon;
     struct nnb_rhythm rhythm;
     struct nnb_cpu_contention contention;
     uint64_t sleeps;
@@ -693,6 +694,9 @@ void nnb_rhythm_event(struct nnb_rhythm *, uint64_t now_ns, int how);
 void nnb_rhythm_overslept(struct nnb_rhythm *, uint64_t late_ns);
 void nnb_rhythm_question(struct nnb_rhythm *, uint64_t now_ns);
 bool nnb_rhythm_plan(struct nnb_rhythm *, uint64_t now_ns, uint64_t *wake_at_ns, uint64_t *until_ns);
+void nnb_waiter_note(struct nnb_waiter *, uint64_t waited_ns);
+uint64_t nnb_waiter_spin_window(const struct nnb_waiter *);
+int nnb_wait_readable(struct nnb_waiter *, struct nnb_ring *, nnb_atomic_u32 *, uint64_t deadline_ns);
 uint64_t nnb_bench_floor_client(nnb_atomic_u64 *, uint64_t rounds, uint64_t *samples_ns);
 void nnb_bench_floor_server_unlocked(nnb_atomic_u64 *, uint64_t patience_ns);
 uint64_t nnb_bench_queue_client(struct nnb_ring *, nnb_atomic_u32 *, struct nnb_ring *, nnb_atomic_u32 *, uint32_t, uint32_t, uint64_t rounds, uint64_t *samples_ns);
@@ -728,6 +732,7 @@ enum nnb_end_status { NNB_END_TIMED_OUT, NNB_END_INTERRUPTED, NNB_END_CLOSED, NN
 enum nnb_event_flag_status { NNB_EVENT_FLAG_OK, NNB_EVENT_FLAG_TIMED_OUT, NNB_EVENT_FLAG_INTERRUPTED, NNB_EVENT_FLAG_BAD_VALUE, ... };
 enum nnb_client_status { NNB_CLIENT_SAME, NNB_CLIENT_RESULT, NNB_CLIENT_MALFORMED, NNB_CLIENT_TIMED_OUT, NNB_CLIENT_INTERRUPTED, NNB_CLIENT_STOPPED, NNB_CLIENT_CORRUPT, NNB_CLIENT_SURPLUS, NNB_CLIENT_NO_ROOM, NNB_CLIENT_BUSY, NNB_CLIENT_IN_FLIGHT, NNB_CLIENT_SENT, NNB_CLIENT_UNBOUND, NNB_CLIENT_SAME_BUT_TIMING, ... };
 enum nnb_rhythm_catch { NNB_CAUGHT_SPINNING, NNB_CAUGHT_ASLEEP_EARLY, NNB_CAUGHT_ASLEEP_LATE, NNB_CAUGHT_UNPLANNED, ... };
+enum nnb_wait_status { NNB_WAIT_READY, NNB_WAIT_TIMED_OUT, NNB_WAIT_ATTENTION, NNB_WAIT_INTERRUPTED, NNB_WAIT_PEER_CHANGED, ... };
 enum nnb_server_event { NNB_SERVER_MISS, NNB_SERVER_CALL, NNB_SERVER_ATTENTION, NNB_SERVER_IDLE, NNB_SERVER_CORRUPT, NNB_SERVER_STUCK, NNB_SERVER_LOST, ... };
 enum nnb_reply_status { NNB_REPLY_ANSWERED, NNB_REPLY_NOTICED, NNB_REPLY_ENDED, NNB_REPLY_TIMED_OUT, NNB_REPLY_INTERRUPTED, NNB_REPLY_NOT_SENT, NNB_REPLY_READABLE, ... };
 enum nnb_litert_status { NNB_LITERT_OK, NNB_LITERT_NO_LIBRARY, NNB_LITERT_NO_SYMBOL, NNB_LITERT_NO_ENVIRONMENT, NNB_LITERT_CRASHED, NNB_LITERT_REFUSED, NNB_LITERT_WRONG_RESULT, ... };

@@ -102,9 +102,11 @@ int nnb_event_flag_sleep(nnb_atomic_u32 *word, uint32_t bits, uint64_t deadline_
 
 /* Sleeps while the word is `seen` and `other`, a word of the peer, is `value`; at most 5 ms longer if the
  * kernel cannot sleep on two words (Linux before 5.16). `other` may be NULL. After OK either word may have
- * changed: check both. */
+ * changed: check both. `punctual`: the deadline is not moved by the thread's timer slack, which is 50 us as a
+ * rule, if the kernel can do that (Linux 5.16). */
 int nnb_event_flag_sleep_beside(nnb_atomic_u32 *word, uint32_t seen, uint32_t bits,
-                                uint64_t deadline_ns, nnb_atomic_u32 *other, uint32_t value);
+                                uint64_t deadline_ns, nnb_atomic_u32 *other, uint32_t value,
+                                bool punctual);
 
 /* Waits for any of `bits`, clears them, and returns them in `*seen` (NNAPI: EventFlag::wait). `among`: the
  * word counts checks, like an unsynchronized queue's, and these checks are counted, too. */

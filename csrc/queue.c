@@ -563,7 +563,7 @@ static int sleep_for_count(struct nnb_end *end, uint64_t count, uint64_t deadlin
         }
         waiter->sleeps++;
         if (nnb_event_flag_sleep_beside(end->flag, seen, bits, deadline_ns, waiter->peer,
-                                        waiter->peer_value) == NNB_EVENT_FLAG_INTERRUPTED) {
+                                        waiter->peer_value, false) == NNB_EVENT_FLAG_INTERRUPTED) {
             return is_ready(end, count) ? NNB_WAIT_READY : NNB_WAIT_INTERRUPTED;
         }
     }

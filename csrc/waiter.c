@@ -10,6 +10,8 @@
 #define LINGER_NS 10000u         /* how long to expect a volley's next call before a planned sleep */
 #define DESCHEDULED_NS 50000u    /* a jump of the clock between two looks */
 #define WINDOW_MIN_NS 1000u
+#define SOON_WINDOWS 2u          /* events that mostly come in so many windows are spun for */
+#define ALL 65536u               /* a share of 1 */
 
 void nnb_waiter_init(struct nnb_waiter *waiter, uint32_t may_spin, uint64_t window_ns) {
     *waiter = (struct nnb_waiter){
@@ -62,10 +64,21 @@ static bool is_over(bool slept, uint64_t deadline_ns) {
     return slept && nnb_now_ns() >= deadline_ns;
 }
 
+/* Whether there is a reason to end a wait; TIMED_OUT if not. */
+static int look(struct nnb_waiter *waiter, struct nnb_ring *ring) {
+    if (nnb_ring_poll(ring)) {
+        return NNB_WAIT_READY;
+    }
+    if (nnb_waiter_has_attention(waiter)) {
+        return NNB_WAIT_ATTENTION;
+    }
+    return nnb_waiter_peer_changed(waiter) ? NNB_WAIT_PEER_CHANGED : NNB_WAIT_TIMED_OUT;
+}
+
 /* Sleeps on the flag until elements can be read, attention is set, or the deadline passes; leaves the bits
  * clear. */
 static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
-                    uint64_t deadline_ns) {
+                    uint64_t deadline_ns, bool punctual) {
     const uint32_t bits = NNB_FMQ_NOT_EMPTY | NNB_FMQ_ATTENTION;
     for (bool slept = false;; slept = true) {
         uint32_t seen = 0, was_set;
@@ -74,17 +87,9 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
         } else {
             seen = nnb_event_flag_prepare_among(flag, bits, &was_set);
         }
-        if (nnb_ring_poll(ring)) {
-            return NNB_WAIT_READY;
-        }
-        if (nnb_waiter_has_attention(waiter)) {
-            return NNB_WAIT_ATTENTION;
-        }
-        if (nnb_waiter_peer_changed(waiter)) {
-            return NNB_WAIT_PEER_CHANGED;
-        }
-        if (is_over(slept, deadline_ns)) {
-            return NNB_WAIT_TIMED_OUT;
+        int found = look(waiter, ring);
+        if (found != NNB_WAIT_TIMED_OUT || is_over(slept, deadline_ns)) {
+            return found;
         }
         NNB_TRAP("wait.looked");
         waiter->sleeps++;
@@ -94,7 +99,7 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
             seen = nnb_load_relaxed_u32(flag);
         }
         switch (nnb_event_flag_sleep_beside(flag, seen, bits, deadline_ns, waiter->peer,
-                                            waiter->peer_value)) {
+                                            waiter->peer_value, punctual)) {
         case NNB_EVENT_FLAG_TIMED_OUT:
             return nnb_ring_poll(ring) ? NNB_WAIT_READY : NNB_WAIT_TIMED_OUT;
         case NNB_EVENT_FLAG_INTERRUPTED:
@@ -109,8 +114,8 @@ static int sleep_on(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic
  * makes no system call; otherwise a planned sleep would cost the caller one with every event. Not for an
  * unsynchronized queue's reader, since another reader may still sleep. */
 static int sleep_until(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
-                       uint64_t deadline_ns) {
-    int status = sleep_on(waiter, ring, flag, deadline_ns);
+                       uint64_t deadline_ns, bool punctual) {
+    int status = sleep_on(waiter, ring, flag, deadline_ns, punctual);
     if (ring->synchronized) {
         nnb_event_flag_awake(flag, NNB_FMQ_NOT_EMPTY);
     }
@@ -131,12 +136,25 @@ static int met(struct nnb_waiter *waiter, uint64_t now_ns, enum nnb_rhythm_catch
     return NNB_WAIT_READY;
 }
 
+static bool come_soon(const struct nnb_waiter *waiter) { return waiter->soon > ALL / 2; }
+
+uint64_t nnb_waiter_spin_window(const struct nnb_waiter *waiter) {
+    return come_soon(waiter) ? SOON_WINDOWS * waiter->window_now_ns : waiter->window_now_ns;
+}
+
+void nnb_waiter_note(struct nnb_waiter *waiter, uint64_t waited_ns) {
+    if (waited_ns > waiter->window_ns) {
+        uint32_t soon = waited_ns <= SOON_WINDOWS * waiter->window_ns ? ALL : 0;
+        waiter->soon += (soon >> 3) - (waiter->soon >> 3);
+    }
+}
+
 /* Follows the plan: spins shortly, sleeps through the gap, and spins around the due time. TIMED_OUT if the
  * event did not come by then. */
 static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,
                        uint64_t deadline_ns, uint64_t wake_at_ns, uint64_t until_ns,
                        uint64_t *now_ns) {
-    uint64_t linger = *now_ns + LINGER_NS;
+    uint64_t linger = *now_ns + (come_soon(waiter) ? nnb_waiter_spin_window(waiter) : LINGER_NS);
     uint64_t first = linger < wake_at_ns ? linger : until_ns;
     int status = spin_until(waiter, ring, first < deadline_ns ? first : deadline_ns, now_ns);
     if (status == NNB_WAIT_READY) {
@@ -147,7 +165,7 @@ static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
     }
     if (*now_ns < wake_at_ns) {
         uint64_t wake_at = wake_at_ns < deadline_ns ? wake_at_ns : deadline_ns;
-        status = sleep_until(waiter, ring, flag, wake_at);
+        status = sleep_until(waiter, ring, flag, wake_at, true);
         *now_ns = nnb_now_ns();
         if (status == NNB_WAIT_READY) {
             return met(waiter, *now_ns, NNB_CAUGHT_ASLEEP_EARLY);
@@ -159,13 +177,6 @@ static int follow_plan(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_ato
     }
     status = spin_until(waiter, ring, until_ns < deadline_ns ? until_ns : deadline_ns, now_ns);
     return status == NNB_WAIT_READY ? met(waiter, *now_ns, NNB_CAUGHT_SPINNING) : status;
-}
-
-/* The time to spin without a plan; it is longer if an answer usually comes shortly after the window. */
-static uint64_t spin_window(const struct nnb_waiter *waiter) {
-    uint64_t window = waiter->window_now_ns;
-    bool comes_soon = waiter->rhythm.answers && waiter->rhythm.period_ns < 2 * window;
-    return comes_soon ? 2 * window : window;
 }
 
 bool nnb_waiter_cpu_is_contended(struct nnb_waiter *waiter, uint64_t now_ns) {
@@ -182,6 +193,7 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
     }
     enum nnb_rhythm_catch asleep = NNB_CAUGHT_UNPLANNED;
     uint64_t now = 0;
+    uint64_t began = 0;
     if (nnb_waiter_spins(waiter) && waiter->window_ns != 0 && nnb_spin_briefly(ring, VOLLEY_POLLS)) {
         return NNB_WAIT_READY;
     }
@@ -189,25 +201,39 @@ int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atom
         uint64_t wake_at;
         uint64_t until;
         int status;
+        began = now;
         /* A window that covers the gap anyway needs no plan. */
-        if (waiter->rhythm.period_ns > spin_window(waiter) &&
+        if (waiter->rhythm.period_ns > nnb_waiter_spin_window(waiter) &&
             nnb_rhythm_plan(&waiter->rhythm, now, &wake_at, &until)) {
             status = follow_plan(waiter, ring, flag, deadline_ns, wake_at, until, &now);
             asleep = NNB_CAUGHT_ASLEEP_LATE;
         } else {
-            uint64_t window = nnb_deadline_after(now, spin_window(waiter));
+            uint64_t window = nnb_deadline_after(now, nnb_waiter_spin_window(waiter));
             status = spin_until(waiter, ring, window < deadline_ns ? window : deadline_ns, &now);
             if (status == NNB_WAIT_READY) {
                 (void)met(waiter, now, NNB_CAUGHT_SPINNING);
             }
         }
+        if (status == NNB_WAIT_READY) {
+            nnb_waiter_note(waiter, now - began);
+        }
         if (status != NNB_WAIT_TIMED_OUT) {
             return status;
         }
+        if (now >= deadline_ns) {
+            return look(waiter, ring);
+        }
         nnb_cpu_contention_check(&waiter->contention, now);
     }
-    int status = sleep_until(waiter, ring, flag, deadline_ns);
-    return status == NNB_WAIT_READY && waiter->may_spin ? met(waiter, nnb_now_ns(), asleep) : status;
+    int status = sleep_until(waiter, ring, flag, deadline_ns, false);
+    if (status != NNB_WAIT_READY || !waiter->may_spin) {
+        return status;
+    }
+    now = nnb_now_ns();
+    if (began != 0) {
+        nnb_waiter_note(waiter, now - began);
+    }
+    return met(waiter, now, asleep);
 }
 
 int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t count,
@@ -229,7 +255,7 @@ int nnb_wait_writable(struct nnb_waiter *waiter, struct nnb_ring *ring, uint64_t
         }
         /* TRUST: as in sleep_on. */
         switch (nnb_event_flag_sleep_beside(flag, nnb_load_relaxed_u32(flag), bits, deadline_ns,
-                                            waiter->peer, waiter->peer_value)) {
+                                            waiter->peer, waiter->peer_value, false)) {
         case NNB_EVENT_FLAG_TIMED_OUT: /* a reader need not announce that it has read (NNAPI: read) */
             return nnb_ring_available_to_write(ring) >= count ? NNB_WAIT_READY : NNB_WAIT_TIMED_OUT;
         case NNB_EVENT_FLAG_INTERRUPTED:

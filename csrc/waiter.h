@@ -34,6 +34,7 @@ struct nnb_waiter {
     uint32_t peer_value;      /* what it is as long as nothing happens */
     uint64_t window_ns;       /* spin window as configured */
     uint64_t window_now_ns;   /* the same after descheduling halved it */
+    uint32_t soon;            /* share of the events after the window that came soon after it, averaged */
     struct nnb_rhythm rhythm;
     struct nnb_cpu_contention contention;
     uint64_t sleeps;       /* statistics: times asleep */
@@ -42,6 +43,13 @@ struct nnb_waiter {
 };
 
 void nnb_waiter_init(struct nnb_waiter *waiter, uint32_t may_spin, uint64_t window_ns);
+
+/* Notes how long a wait for an event lasted. */
+void nnb_waiter_note(struct nnb_waiter *waiter, uint64_t waited_ns);
+
+/* The time to spin without a plan. It is twice the window if most events that the window does not cover come in
+ * that time: to sleep in between would cost about as much of the core, and a wake-up. */
+uint64_t nnb_waiter_spin_window(const struct nnb_waiter *waiter);
 
 /* Waits until the ring has something to read. `flag` is the ring's event flag. */
 int nnb_wait_readable(struct nnb_waiter *waiter, struct nnb_ring *ring, nnb_atomic_u32 *flag,

@@ -48,6 +48,7 @@ class nnb_waiter:
     may_spin: int
     window_ns: int
     window_now_ns: int
+    soon: int
     rhythm: nnb_rhythm
     contention: nnb_cpu_contention
     sleeps: int
@@ -829,6 +830,9 @@ class _Lib:
     def nnb_rhythm_overslept(self, a0: nnb_rhythm, a1: int, /) -> None: ...
     def nnb_rhythm_question(self, a0: nnb_rhythm, a1: int, /) -> None: ...
     def nnb_rhythm_plan(self, a0: nnb_rhythm, a1: int, a2: Any, a3: Any, /) -> int: ...
+    def nnb_waiter_note(self, a0: nnb_waiter, a1: int, /) -> None: ...
+    def nnb_waiter_spin_window(self, a0: nnb_waiter, /) -> int: ...
+    def nnb_wait_readable(self, a0: nnb_waiter, a1: nnb_ring, a2: Any, a3: int, /) -> int: ...
     def nnb_bench_floor_client(self, a0: Any, a1: int, a2: Any, /) -> int: ...
     def nnb_bench_floor_server_unlocked(self, a0: Any, a1: int, /) -> None: ...
     def nnb_bench_queue_client(
@@ -893,6 +897,11 @@ class _Lib:
     NNB_CAUGHT_ASLEEP_EARLY: int
     NNB_CAUGHT_ASLEEP_LATE: int
     NNB_CAUGHT_UNPLANNED: int
+    NNB_WAIT_READY: int
+    NNB_WAIT_TIMED_OUT: int
+    NNB_WAIT_ATTENTION: int
+    NNB_WAIT_INTERRUPTED: int
+    NNB_WAIT_PEER_CHANGED: int
     NNB_SERVER_MISS: int
     NNB_SERVER_CALL: int
     NNB_SERVER_ATTENTION: int
