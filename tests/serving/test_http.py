@@ -249,7 +249,12 @@ def test_metrics_are_there_if_they_are_asked_for(served: Served) -> None:
     [
         ("GET", "/", None, 404),
         ("GET", "/v2/nothing", None, 404),
-        ("DELETE", "/v2/models/add", None, 404),
+        ("DELETE", "/v2/models/add", None, 405),
+        ("POST", "/v2/models/add", {}, 405),
+        ("POST", "/v2/health/live", {}, 405),
+        ("GET", "/v2/models/add/infer", None, 405),
+        ("GET", "/v2/repository/index", None, 405),
+        ("DELETE", "/v2/nothing", None, 404),
         ("GET", "/v2/models/nothing", None, 404),
         ("POST", "/v2/models/nothing/infer", addition(), 404),
         ("POST", "/v2/models/add/versions/2/infer", addition(), 404),
@@ -280,6 +285,25 @@ def test_what_does_not_fit_has_its_own_status_and_a_reason(
     found, reason = send(served.http, method, path, body)
     assert found == status, reason
     assert reason["error"]
+
+
+def test_another_method_is_answered_with_those_that_the_path_takes(served: Served) -> None:
+    with contextlib.closing(http.client.HTTPConnection(served.http, timeout=PATIENCE)) as caller:
+        found = []
+        for path in ("/v2/models/add", "/v2/models/add/infer", "/v2/health/ready"):
+            caller.request("PUT", path, b"{}")
+            response = caller.getresponse()
+            response.read()
+            found.append((response.status, response.getheader("Allow")))
+    assert found == [(405, "GET, HEAD"), (405, "POST"), (405, "GET, HEAD")]
+
+
+@pytest.mark.parametrize("encoding", ["x-snappy", "gzip, br"])
+def test_body_in_an_unknown_encoding_is_refused_by_its_name(served: Served, encoding: str) -> None:
+    headers = {"Content-Encoding": encoding}
+    status, reason = send(served.http, "POST", "/v2/models/add/infer", addition(), headers)
+    assert status == 415, reason
+    assert encoding in reason["error"]
 
 
 def test_bodies_under_way_are_bounded_together_and_short_ones_are_answered() -> None:

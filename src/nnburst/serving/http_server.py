@@ -46,6 +46,8 @@ _STATUSES: Final = {
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
 _HEAD: Final = "Inference-Header-Content-Length"
+#: Encodings of a body that aiohttp decodes, or refuses with a reason if a library is missing.
+_ENCODINGS: Final = frozenset(("", "identity", "gzip", "deflate", "br", "zstd"))
 #: Limit of the bytes of bodies that are not read yet, as a number of the longest bodies.
 _BODIES: Final = 16
 #: Bytes of each body that do not count for it, so that short requests are not refused for long ones.
@@ -349,6 +351,10 @@ class HttpServer:
         if path == ["metrics"] and self._metrics is not None and method == "GET":
             series = await self._loop.run_in_executor(self._threads.control, self._metrics)
             return 200, "text/plain; version=0.0.4; charset=utf-8", {}, series
+        encoding = request.headers.get("Content-Encoding", "").lower()
+        if encoding not in _ENCODINGS:
+            text = f"Content-Encoding: {encoding!r}, expected gzip or deflate"
+            return 415, _JSON, {}, error_json(text)
         body = _Body(self._bodies)
         try:
             await self._receive(request, body)
@@ -364,6 +370,9 @@ class HttpServer:
             case ("POST", ["v2", "models", name, "versions", version, "infer"]):
                 return await self._infer(request, body, name, version)
         found = _call(_method(request), path, body.content)
+        if found is None and (allowed := self._allowed(path)):
+            text = f"{request.method} {request.path}: expected {allowed}"
+            return 405, _JSON, {"Allow": allowed}, error_json(text)
         if found is None:
             text = f"{request.method} {request.path}: not part of what nnburst serves"
             return 404, _JSON, {}, error_json(text)
@@ -375,6 +384,18 @@ class HttpServer:
         caller = HttpCaller(request.transport, request.headers)
         answer = await self._loop.run_in_executor(threads, behaviour, message, caller)
         return write(answer)
+
+    def _allowed(self, path: list[str]) -> str:
+        """The methods that a path takes; empty if there is no such path."""
+        match path:
+            case ["v2", "health", "live" | "ready"]:
+                return "GET, HEAD"
+            case ["metrics"] if self._metrics is not None:
+                return "GET, HEAD"
+            case ["v2", "models", _, "infer"] | ["v2", "models", _, "versions", _, "infer"]:
+                return "POST"
+        takes = {"GET, HEAD": _call("GET", path, b""), "POST": _call("POST", path, b"")}
+        return ", ".join(methods for methods, call in takes.items() if call is not None)
 
     def _health(self, what: list[str]) -> Answer:
         if what == ["live"] or (what == ["ready"] and self._service.is_ready):
