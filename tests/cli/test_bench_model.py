@@ -408,4 +408,4 @@ def test_page_that_is_to_be_opened_needs_a_file(capsys: pytest.CaptureFixture[st
 @needs_two_cores
 def test_file_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "model", "absent.tflite"]) == 1
-    assert "absent.tflite" in capsys.readouterr().err
+    assert capsys.readouterr().err == "nnburst: absent.tflite: No such file or directory\n"

@@ -304,3 +304,13 @@ def test_one_thing_for_a_list_is_refused_before_a_process_starts(
         nnburst.InvalidArgument, match=rf"^{next(iter(options))}: .*expected a list"
     ):
         nnburst.launch("null", recover=recover, **options)
+
+
+@pytest.mark.parametrize("recover", [False, "wait"])
+@pytest.mark.parametrize("name", ["env", "options"])
+@pytest.mark.parametrize("given", [3, "HOME", {"HOME": 3}, {3: "x"}, {"HOME": "a\0b"}], ids=repr)
+def test_what_is_no_mapping_of_texts_is_refused_before_a_process_starts(
+    name: str, given: Any, recover: Any
+) -> None:
+    with pytest.raises(nnburst.InvalidArgument, match=rf"^{name}: .*expected a mapping of texts"):
+        nnburst.launch("null", recover=recover, **{name: given})

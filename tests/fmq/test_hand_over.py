@@ -121,10 +121,12 @@ def test_queue_is_inherited_by_a_program_that_is_started() -> None:
     assert found.tolist() == [7, 8]
 
 
-@pytest.mark.parametrize("text", ["", "00", "zz,3", "00,x", "00" * RECORD_BYTES + ",3"])
-def test_text_that_is_no_inheritance_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "00", "zz,3", "00,x", "00" * RECORD_BYTES + ",3", None, 3, b"00,3"]
+)
+def test_text_that_is_no_inheritance_is_refused(text: object) -> None:
     with pytest.raises(InvalidArgument):
-        inherit_queue(text, ELEMENT)
+        inherit_queue(text, ELEMENT)  # type: ignore[arg-type]
 
 
 @given(st.binary(min_size=RECORD_BYTES, max_size=RECORD_BYTES), st.sampled_from([3, 4, 5, None]))

@@ -195,6 +195,8 @@ def test_duplicate_is_an_object_of_its_own_for_the_same_bytes() -> None:
 def test_memory_that_the_kernel_does_not_have_is_refused_as_such() -> None:
     with pytest.raises(ResourceExhausted, match="cannot create shared memory"):
         SharedMemory.create(8, "n" * 300)
+    with pytest.raises(ResourceExhausted, match="more than a file can have"):
+        SharedMemory.create(1 << 70)
     huge = SharedMemory.create(1 << 50)
     with pytest.raises(ResourceExhausted, match="cannot map 1125899906842624 bytes"):
         huge.map(writable=True)

@@ -147,6 +147,8 @@ def test_placement_that_does_not_exist_is_refused() -> None:
             nnburst.compile(
                 chain(ADD), placement="declared", measuring=Measuring(), manager=manager
             )
+        with pytest.raises(InvalidArgument, match="measuring: 3, expected a Measuring"):
+            nnburst.compile(chain(ADD), measuring=3, manager=manager)  # type: ignore[arg-type]
 
 
 def test_finished_compilation_cannot_be_placed_anew() -> None:

@@ -88,9 +88,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit succeeds
         return 141
     except (NnburstError, OSError) as error:
-        print(f"nnburst: {printable(str(error))}", file=sys.stderr)
+        print(f"nnburst: {printable(_reason(error))}", file=sys.stderr)
         return 1
     return status
+
+
+def _reason(error: Exception) -> str:
+    """The text of an error; that of a file begins with its name, without the number of the error."""
+    if isinstance(error, OSError) and error.filename is not None and error.filename2 is None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
 
 
 def _write_any_character() -> None:

@@ -75,13 +75,15 @@ def launch(
     Raises:
         DeviceUnavailable: the driver does not start; the message has the last lines of its log.
         ResourceExhausted: this process may have no more descriptors, threads or children.
-        InvalidArgument: `executor`, `cpus`, `extensions`, `device_nodes`, `timeout` or `recover` is invalid.
+        InvalidArgument: `executor`, `cpus`, `extensions`, `env`, `options`, `device_nodes`, `timeout` or
+            `recover` is invalid.
         MissedDeadline: the driver does not answer.
     """
     executor, seconds = chosen_executor(executor), check_timeout(timeout)
     cpus = None if cpus is None else _listed("cpus", cpus)
     extensions = _listed("extensions", extensions)
     device_nodes = _listed("device_nodes", device_nodes)
+    variables, options = _texts("env", env), _texts("options", options)
     if recover is not False:
         again = partial(
             launch,
@@ -89,9 +91,9 @@ def launch(
             name=name,
             cpus=cpus,
             extensions=extensions,
-            env=None if env is None else dict(env),
+            env=variables,
             timeout=seconds,
-            options=None if options is None else dict(options),
+            options=options,
             device_nodes=device_nodes,
         )
         return recovering_device(again, recover)
@@ -99,11 +101,11 @@ def launch(
     record_if_asked()
     with trace(Layer.RUNTIME, Phase.INITIALIZATION, "launch"):
         words = _words(executor, name or device_name(executor), cpus, extensions)
-        for key, value in (options or {}).items():
+        for key, value in options.items():
             words += ["--option", f"{key}={value}"]
         for node in device_nodes:
             words += ["--device-node", os.fspath(node)]
-        device = _launch(words, name or device_name(executor), env, seconds)
+        device = _launch(words, name or device_name(executor), variables, seconds)
     vlog.write("manager", "launched a driver of %s: process %d", executor, device.pid)
     return device
 
@@ -112,6 +114,14 @@ def _listed(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
         raise InvalidArgument(f"{what}: {given!r}, expected a list")
     return tuple(given)
+
+
+def _texts(what: str, given: Mapping[str, str] | None) -> dict[str, str]:
+    found = {} if given is None else given
+    texts = [each for pair in found.items() for each in pair] if isinstance(found, Mapping) else [0]
+    if not all(isinstance(each, str) and "\0" not in each for each in texts):
+        raise InvalidArgument(f"{what}: {given!r}, expected a mapping of texts to texts")
+    return dict(found)
 
 
 def _words(
@@ -125,9 +135,7 @@ def _words(
     return words
 
 
-def _launch(
-    words: Sequence[str], name: str, env: Mapping[str, str] | None, seconds: float
-) -> Device:
+def _launch(words: Sequence[str], name: str, env: Mapping[str, str], seconds: float) -> Device:
     # A path instead of `-m`, which imports ten modules; -P keeps the file's folder out of the search path.
     file = Path(nnburst.__file__).with_name("driver") / "__main__.py"
     command = python_command(str(file), *words)
@@ -162,7 +170,7 @@ def _cores(cpus: Iterable[int]) -> str:
     return ",".join(map(str, wanted))
 
 
-def _start(command: list[str], fd: int, env: Mapping[str, str] | None) -> DriverProcess:
+def _start(command: list[str], fd: int, env: Mapping[str, str]) -> DriverProcess:
     process = Child()
     try:
         with (
@@ -170,7 +178,7 @@ def _start(command: list[str], fd: int, env: Mapping[str, str] | None) -> Driver
             Pipe() as pipe,
         ):
             streams = {0: nothing.fileno(), 1: nothing.fileno(), 2: pipe.write, _THEIR_FD: fd}
-            process.start(command, streams, {**driver_environment(), **(env or {})})
+            process.start(command, streams, {**driver_environment(), **env})
             return DriverProcess(process, pipe.reader())
     except BaseException:
         process.close()

@@ -505,10 +505,10 @@ def inherit_queue(
     Raises:
         InvalidArgument: the text or a descriptor is not that of a queue of this element type.
     """
-    record, *numbers = text.split(",")
     try:
+        record, *numbers = text.split(",")
         descriptor, fds = from_record(bytes.fromhex(record)), [int(number) for number in numbers]
-    except ValueError as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise InvalidArgument(f"text is {text!r}, expected what `inheritance` gave") from error
     for fd in fds:
         with contextlib.suppress(OSError):

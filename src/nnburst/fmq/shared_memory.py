@@ -87,10 +87,11 @@ class SharedMemory(Closing):
             os.ftruncate(fd, size)
             if not read_only_for_others:
                 fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SIZE_SEALS)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             os.close(fd)
+            reason = getattr(error, "strerror", "more than a file can have")
             raise ResourceExhausted(
-                f"cannot create shared memory of {size} bytes: {error.strerror}"
+                f"cannot create shared memory of {size} bytes: {reason}"
             ) from error
         return cls(fd, size)
 

@@ -230,8 +230,11 @@ class Compilation(RuntimeObject):
 
         Raises:
             BadState: the compilation is finished.
+            InvalidArgument: `measuring` is no `Measuring`.
         """
         self._check_building("place_by_measurement")
+        if not isinstance(measuring, Measuring | None):
+            raise InvalidArgument(f"measuring: {measuring!r}, expected a Measuring")
         self._measuring = Measuring() if measuring is None else measuring
 
     def _behave(self, *, may_fall_back: bool, waits_for_drivers: bool) -> None:
