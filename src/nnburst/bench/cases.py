@@ -296,6 +296,10 @@ def deaf_to_interrupts() -> Iterator[None]:
 
 
 _JITTER: Final = 0.02
+#: Rates in Hz of periodic callers that sleep between their calls, and of those that compute, since a sleep
+#: takes too long.
+SLEEPING: Final = (1000, 100)
+COMPUTING: Final = (12_500, 5000)
 #: A polling window that is longer than every pause, in microseconds.
 _FOREVER_US: Final = 10_000_000
 #: Share of a segment in which the driver can learn the period again.
@@ -312,7 +316,8 @@ class Caller:
         latencies: nanoseconds of each call after the settling time.
         segments: median of each segment.
         wall_s: seconds measured.
-        cpu_s: seconds of CPU of client and driver together in that time.
+        cpu_s: seconds of CPU of client and driver together in that time; of the driver alone, if the client
+            computes.
     """
 
     name: str
@@ -344,7 +349,7 @@ class Caller:
         began = self._cpu(), time.perf_counter()
         for turn in range(calls):
             due += (1 + rng.uniform(-_JITTER, _JITTER)) / self.rate
-            time.sleep(max(0.0, due - time.perf_counter()))
+            self._pass_time_until(due)
             start = time.perf_counter_ns()
             self.bound.run()
             ended = time.perf_counter_ns()
@@ -357,8 +362,15 @@ class Caller:
         self.latencies += found
         self.segments.append(float(np.median(found)))
 
+    def _pass_time_until(self, due: float) -> None:
+        if self.rate in SLEEPING:
+            time.sleep(max(0.0, due - time.perf_counter()))
+        while time.perf_counter() < due:
+            pass
+
     def _cpu(self) -> float:
-        return time.process_time() + process_cpu(self.device.pid)
+        clients = time.process_time() if self.rate in SLEEPING else 0.0
+        return clients + process_cpu(self.device.pid)
 
     def as_json(self) -> dict[str, Any]:
         """As `--json` writes it."""
@@ -379,14 +391,14 @@ def process_cpu(pid: int) -> float:
 
 @contextmanager
 def periodic_callers(core: int) -> Iterator[list[Caller]]:
-    """Callers at two rates, each with a driver that learns the period and with one that always spins."""
+    """Callers at some rates, each with a driver that learns the period and with one that always spins."""
     with (
         null_driver(core) as learning,
         null_driver(core, polling_window_us=_FOREVER_US) as spinning,
         ExitStack() as stack,
     ):
         callers = []
-        for rate in (1000, 100):
+        for rate in (*COMPUTING, *SLEEPING):
             for kind, device in (("learning", learning), ("spinning", spinning)):
                 _, bound = open_bound(stack, device, adding_model(1, 1))
                 callers.append(Caller(f"periodic_{rate}hz_{kind}", rate, bound, device))

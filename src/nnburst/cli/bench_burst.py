@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nnburst.bench.cases import Contestant
 
 #: Seconds that one segment of a periodic caller lasts, by its rate (Hz), and the number of segments.
-_SEGMENT: Final = {1000: 0.25, 100: 0.75}
+_SEGMENT: Final = {12_500: 0.1, 5000: 0.1, 1000: 0.25, 100: 0.75}
 _SEGMENTS: Final = 16
 _IDLE_SECONDS: Final = 3.0
 #: The same for each round if there are few rounds.
@@ -247,7 +247,7 @@ def _one_core(args: argparse.Namespace, core: int, report: dict[str, Any]) -> li
 
 
 def _periodic(here: int, there: int, report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Measure callers at 1 kHz and 100 Hz: one driver learns the period, another one always spins."""
+    """Measure callers of each rate: one driver learns the period, another one always spins."""
     import numpy as np
 
     from nnburst.bench.cases import periodic_callers, pinned
