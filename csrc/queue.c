@@ -28,6 +28,11 @@ static void count_fork(void) { nnb_process_generation++; }
 
 static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, count_fork); }
 
+void nnb_count_forks(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_forks);
+}
+
 static bool may_spin_with(uint32_t pid, uint32_t quota_allows) {
     cpu_set_t mine;
     cpu_set_t theirs;
@@ -118,8 +123,7 @@ static int take_end(struct nnb_end *end) {
 
 int nnb_end_open(struct nnb_end *end, struct nnb_ring *ring, nnb_atomic_u32 *flag, uint8_t *words,
                  uint32_t writes, uint32_t quota_allows, uint64_t spin_window_ns) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, watch_forks);
+    nnb_count_forks();
     struct nnb_end_words *both = (struct nnb_end_words *)(void *)words;
     *end = (struct nnb_end){
         .ring = ring,

@@ -102,8 +102,12 @@ struct nnb_end {
     uint32_t number;        /* of the socket behind its name: 0, or that of one of many readers */
 };
 
-/* Number of forks between the first process and this one; mappings from before a fork do not exist here. */
+/* Number of forks between the first process and this one, as far as they are counted; mappings from before a fork
+ * do not exist here. */
 extern uint32_t nnb_process_generation;
+
+/* Counts forks from now on. Call it before the generation of an object is noted. */
+void nnb_count_forks(void);
 
 /* Whether this end may be used: it is open, and this is not a forked child. */
 static inline bool nnb_end_is_open(const struct nnb_end *end) {

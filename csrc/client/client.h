@@ -18,11 +18,12 @@
 #include "client/messages.h"
 #include "client/service.h"
 #include "client/shared_memory.h"
+#include "queue.h"
 
 struct nnburst_device {
     struct nnb_connection connection;
     struct nnb_service service;
-    uint32_t forks; /* nnb_forks when it was made */
+    uint32_t forks; /* nnb_process_generation when it was made */
     pthread_mutex_t lock;
     uint32_t calls;          /* of threads that list or open, over the connection; guarded, as the next is */
     bool is_reconnecting;    /* no other thread may call */
@@ -121,12 +122,8 @@ struct nnburst_request {
     bool is_submitted;
 };
 
-/* Number of forks between the first process and this one; objects from before the last fork belong to the
- * parent. */
-extern uint32_t nnb_forks;
-
 /* Whether a device was opened by this very process. */
-static inline bool nnb_is_ours(const nnburst_device *device) { return device->forks == nnb_forks; }
+static inline bool nnb_is_ours(const nnburst_device *device) { return device->forks == nnb_process_generation; }
 
 /* BAD_STATE in a forked child. */
 int nnb_check_ours(const nnburst_device *device);

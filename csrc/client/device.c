@@ -12,8 +12,6 @@
 
 /* -- forks ------------------------------------------------------------------------------------------------ */
 
-uint32_t nnb_forks;
-
 /* The open devices, for the handler in a forked child. */
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static nnburst_device *devices;
@@ -35,7 +33,6 @@ static void in_parent(void) {
 
 /* Closes the child's copies, so that the driver notices the parent's end even if the child lives longer. */
 static void in_child(void) {
-    nnb_forks++;
     for (nnburst_device *device = devices; device != NULL; device = device->next) {
         nnb_connection_abandon(&device->connection);
         (void)pthread_mutex_unlock(&device->lock);
@@ -168,7 +165,8 @@ static int make_device(nnburst_device **device) {
     }
     (void)pthread_mutex_init(&made->lock, NULL);
     (void)pthread_cond_init(&made->is_quiet, NULL);
-    made->forks = nnb_forks;
+    nnb_count_forks();
+    made->forks = nnb_process_generation;
     *device = made;
     return NNBURST_NO_ERROR;
 }

@@ -16,7 +16,8 @@ static int own_memory(nnburst_memory **memory, const struct nnb_region *region) 
         return nnb_fail_short_of_memory();
     }
     made->region = *region;
-    made->forks = nnb_forks;
+    nnb_count_forks();
+    made->forks = nnb_process_generation;
     nnb_hold_memory(made);
     *memory = made;
     return NNBURST_NO_ERROR;
@@ -55,7 +56,7 @@ int nnburst_memory_from_fd(int fd, nnburst_memory **memory) {
 }
 
 void *nnburst_memory_data(const nnburst_memory *memory) {
-    return memory == NULL || memory->forks != nnb_forks ? NULL : memory->region.data;
+    return memory == NULL || memory->forks != nnb_process_generation ? NULL : memory->region.data;
 }
 
 size_t nnburst_memory_size(const nnburst_memory *memory) { return memory == NULL ? 0 : memory->region.size; }
@@ -64,7 +65,7 @@ int nnburst_memory_fd(const nnburst_memory *memory) { return memory == NULL ? -1
 
 void nnburst_free_memory(nnburst_memory *memory) {
     if (memory != NULL && nnb_drop_u32(&memory->references) == 1) {
-        nnb_region_close(&memory->region, memory->forks == nnb_forks);
+        nnb_region_close(&memory->region, memory->forks == nnb_process_generation);
         free(memory);
     }
 }

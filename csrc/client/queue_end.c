@@ -114,6 +114,7 @@ static int open_end(const struct nnb_queue_memory *memory, uint32_t role, const 
         free(made);
         return fail_to_open(status, writes);
     }
+    nnb_queue_memory_take_name(&made->memory);
     *queue = made;
     return NNBURST_NO_ERROR;
 }
@@ -173,7 +174,12 @@ int nnburst_receive_queue(int connection, uint32_t role, size_t element_size,
 }
 
 int nnburst_send_queue(int connection, const nnburst_queue *queue) {
-    return queue == NULL ? nnb_fail_null("queue") : nnb_queue_memory_send(&queue->memory, connection);
+    if (queue == NULL) {
+        return nnb_fail_null("queue");
+    }
+    return queue->forks == nnb_process_generation
+               ? nnb_queue_memory_send(&queue->memory, connection)
+               : nnb_fail(NNBURST_BAD_STATE, "queue: it was opened by the process that forked this one");
 }
 
 void nnburst_close_queue(nnburst_queue *queue) {

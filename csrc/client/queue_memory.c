@@ -348,9 +348,25 @@ static int use_named(struct nnb_queue_memory *memory, const char *path, int fd, 
         (void)flock(fd, LOCK_SH);
         return NNBURST_NO_ERROR;
     }
-    return is_same_file(path, fd) && unlink(path) == 0
-               ? NNBURST_NO_ERROR
-               : nnb_fail(NNBURST_UNAVAILABLE_DEVICE, "name: another process has opened the queue just now");
+    memory->is_opened = true;
+    memory->name = strdup(path);
+    return memory->name != NULL ? NNBURST_NO_ERROR : nnb_fail_short_of_memory();
+}
+
+/* Removes a name unless it stands for another file by now. */
+static void remove_name(struct nnb_queue_memory *memory) {
+    int fd = memory->regions[memory->region_count == 2 ? 1 : 0].fd;
+    if (memory->name != NULL && fd >= 0 && is_same_file(memory->name, fd)) {
+        (void)unlink(memory->name);
+    }
+    free(memory->name);
+    memory->name = NULL;
+}
+
+void nnb_queue_memory_take_name(struct nnb_queue_memory *memory) {
+    if (memory->is_opened) {
+        remove_name(memory);
+    }
 }
 
 int nnb_queue_memory_open(struct nnb_queue_memory *memory, const char *name, uint64_t quantum,
@@ -387,7 +403,19 @@ union fds_message {
     struct cmsghdr aligned;
 };
 
+static int check_connection(int connection) {
+    int kind;
+    socklen_t size = sizeof kind;
+    return getsockopt(connection, SOL_SOCKET, SO_TYPE, &kind, &size) == 0
+               ? NNBURST_NO_ERROR
+               : nnb_fail(NNBURST_BAD_DATA, "connection: %d is no open socket", connection);
+}
+
 int nnb_queue_memory_send(const struct nnb_queue_memory *memory, int connection) {
+    int code = check_connection(connection);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
     struct iovec part = {(void *)(uintptr_t)&memory->record, sizeof memory->record};
     union fds_message control = {0};
     size_t fds_bytes = memory->region_count * sizeof(int);
@@ -474,7 +502,10 @@ int nnb_queue_memory_receive(struct nnb_queue_memory *memory, int connection, ui
     uint64_t sizes[2] = {0, 0};
     *memory = (struct nnb_queue_memory){.regions = {{.fd = -1}, {.fd = -1}}};
     uint32_t count = 0;
-    int code = receive_record(memory, connection, fds, &count, deadline_ns);
+    int code = check_connection(connection);
+    if (code == NNBURST_NO_ERROR) {
+        code = receive_record(memory, connection, fds, &count, deadline_ns);
+    }
     for (uint32_t i = 0; i < count; i++) {
         if (code != NNBURST_NO_ERROR) {
             (void)close(fds[i]);
@@ -499,11 +530,8 @@ int nnb_queue_memory_receive(struct nnb_queue_memory *memory, int connection, ui
 }
 
 void nnb_queue_memory_close(struct nnb_queue_memory *memory, bool is_mapped_here) {
-    if (memory->name != NULL && is_mapped_here) {
-        int fd = memory->regions[memory->region_count == 2 ? 1 : 0].fd;
-        if (fd >= 0 && is_same_file(memory->name, fd)) {
-            (void)unlink(memory->name);
-        }
+    if (is_mapped_here && !memory->is_opened) {
+        remove_name(memory);
     }
     free(memory->name);
     memory->name = NULL;

@@ -39,7 +39,8 @@ struct nnb_queue_memory {
     struct nnb_region regions[2];
     uint32_t region_count;
     bool is_read_only; /* all but the event flag: a broadcast's reader */
-    char *name;        /* of a maker that has to take it away, or NULL */
+    char *name;        /* of a maker, or of an opener that takes it away; or NULL */
+    bool is_opened;    /* the name is taken away by nnb_queue_memory_take_name alone */
 };
 
 /* Makes and lays out new memory; `name` may be NULL. `reopen` is the word of csrc/queue.h. All of these
@@ -47,9 +48,12 @@ struct nnb_queue_memory {
 int nnb_queue_memory_create(struct nnb_queue_memory *memory, const char *name, uint64_t quantum,
                             uint64_t capacity, bool is_broadcast, uint32_t reopen);
 
-/* Waits until a queue has that name, and removes the name unless other processes may use it later. */
+/* Waits until a queue has that name. */
 int nnb_queue_memory_open(struct nnb_queue_memory *memory, const char *name, uint64_t quantum,
                           uint64_t deadline_ns);
+
+/* Removes the name of memory whose end has been opened, unless other processes may use it later. */
+void nnb_queue_memory_take_name(struct nnb_queue_memory *memory);
 
 int nnb_queue_memory_send(const struct nnb_queue_memory *memory, int connection);
 int nnb_queue_memory_receive(struct nnb_queue_memory *memory, int connection, uint64_t quantum,

@@ -99,6 +99,9 @@ static int set_place(nnburst_request *request, bool output, uint32_t index, nnbu
     if (memory == NULL) {
         return nnb_fail_null("memory");
     }
+    if (memory->forks != nnb_process_generation) {
+        return nnb_fail(NNBURST_BAD_STATE, "memory: it was made by the process that forked this one");
+    }
     struct nnb_place *place = place_of(request, output, index);
     if (place == NULL) {
         return nnb_fail_no_such(output ? "output" : "input", index);

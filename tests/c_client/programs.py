@@ -65,6 +65,10 @@ TRAPS = r"""
 #include <sys/syscall.h>
 #include <ucontext.h>
 
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+
 #define MOST 64
 static volatile char armed; /* read by the kernel: 0 lets system calls pass, 1 traps them */
 static volatile unsigned allocations, locks, calls;

@@ -93,8 +93,8 @@ int main(int argc, char **argv) {
             long number = numbers[i];
             wakes += number == SYS_futex && (operations[i] & FUTEX_CMD_MASK) == FUTEX_WAKE_BITSET;
             /* Before a sleep and before it spins again it looks for contention: csrc/cpu_contention.h. */
-            if (number != SYS_futex && number != SYS_openat && number != SYS_read && number != SYS_close &&
-                number != SYS_gettid) {
+            if (number != SYS_futex && number != SYS_futex_waitv && number != SYS_openat &&
+                number != SYS_read && number != SYS_close && number != SYS_gettid) {
                 fprintf(stderr, "run %u makes system call %ld\n", run, number);
                 return 1;
             }
@@ -144,6 +144,46 @@ int main(int argc, char **argv) {
     CHECK(nnburst_run(request, 60 * SECOND));
     printf("%d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
     nnburst_close_device(device);
+    return 0;
+}
+"""
+    )
+    assert run(program, service.address) == ["0"]
+
+
+def test_memory_of_a_parent_is_no_memory_of_its_child(
+    compile_program: Compile, service: Service
+) -> None:
+    program = compile_program(
+        HEAD
+        + READY
+        + r"""
+#include <sys/mman.h>
+
+int main(int argc, char **argv) {
+    nnburst_memory *memory;
+    CHECK(nnburst_create_memory(4096, &memory)); /* before the program has a device */
+    void *place = nnburst_memory_data(memory);
+    pid_t child = fork();
+    if (child == 0) {
+        int expected = nnburst_memory_data(memory) == NULL;
+        char *own = mmap(place, 4096, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        ready(argv[argc - 1]);
+        nnburst_request *other;
+        CHECK(nnburst_create_request(burst, &other));
+        expected = expected && nnburst_set_input(other, 0, memory, 0, 8) == NNBURST_BAD_STATE &&
+                   strstr(nnburst_error_message(), "memory: it was made by the process that forked") != NULL;
+        nnburst_free_memory(memory);
+        own[0] = 1; /* the child's own, where the parent's memory lies */
+        nnburst_close_device(device);
+        _exit(expected && own == place ? 0 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    memset(nnburst_memory_data(memory), 1, 4096);
+    nnburst_free_memory(memory);
+    printf("%d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
     return 0;
 }
 """

@@ -313,6 +313,36 @@ def test_arguments_that_make_no_sense_are_refused(name: str) -> None:
     c.nnburst_close_queue(ffi.NULL)
 
 
+def test_end_that_is_taken_leaves_the_queue_to_the_other_one(name: str) -> None:
+    c = library()
+    writer = create(name, WRITER, 4, 8)
+    with pytest.raises(Failed, match="has a writer already"):
+        opened(name, WRITER, 4)
+    reader = opened(name, READER, 4)
+    check(c.nnburst_write(writer, words([7]), 1, PATIENCE))
+    found = words([0])
+    check(c.nnburst_read(reader, found, 1, PATIENCE))
+    assert list(found) == [7]
+    for queue in (writer, reader):
+        c.nnburst_close_queue(queue)
+
+
+@pytest.mark.parametrize("connection", [-1, 1_000_000, "a file"])
+def test_connection_that_is_no_open_socket_is_named(connection: Any) -> None:
+    c = library()
+    found = ffi.new("nnburst_queue **")
+    queue = create(None, WRITER, 4, 8)
+    with Path(os.devnull).open("rb") as file:
+        number = file.fileno() if connection == "a file" else connection
+        for code in (
+            c.nnburst_receive_queue(number, READER, 4, ffi.NULL, 0, PATIENCE, found),
+            c.nnburst_send_queue(number, queue),
+        ):
+            assert code == BAD_DATA
+            assert f"connection: {number} is no" in ffi.string(c.nnburst_error_message()).decode()
+    c.nnburst_close_queue(queue)
+
+
 def test_python_refuses_a_queue_of_another_element_that_c_has_made(name: str) -> None:
     queue = create(name, WRITER, 24, 8)
     with pytest.raises(InvalidArgument, match="quantum"):

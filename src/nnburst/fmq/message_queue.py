@@ -54,7 +54,8 @@ class QueueStatistics(msgspec.Struct, frozen=True):
         written: elements written through this object, since the queue's counters began.
         read: elements read through this object, since the queue's counters began.
         corrupted: whether the peer's counter was impossible.
-        missed: elements of an unsynchronized queue that were overwritten before this object read them.
+        missed: elements of an unsynchronized queue that this object has lost: once the writer has overwritten
+            one of them, reading goes on with what is written next.
         waits: calls through this object that waited longer than about two microseconds.
         sleeps: number of sleeps in these calls.
         spun_seconds: seconds of spinning in these calls.

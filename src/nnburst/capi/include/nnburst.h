@@ -374,7 +374,8 @@ NNBURST_API int nnburst_receive_message(nnburst_queue *queue, void *bytes, size_
 /* Elements that can be written or read now. */
 NNBURST_API size_t nnburst_queue_available(nnburst_queue *queue);
 
-/* Elements of a broadcast that were overwritten before this end read them. */
+/* Elements of a broadcast that this end has lost: once the writer has overwritten one of them, reading goes on with
+ * what is written next. */
 NNBURST_API uint64_t nnburst_queue_missed(const nnburst_queue *queue);
 
 /* Number of the process at the other end; 0 while no process has it, and of a broadcast's readers. */
