@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nnburst
-from importer.onnx.graphs import TYPES, Array, helper, model, node, normal, value
+from importer.onnx.graphs import TYPES, Array, helper, model, node, normal, onnx, value
 from importer.tflite.running import Runner
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import InvalidArgument
@@ -422,3 +422,63 @@ def test_made_up_name_of_the_slot_differs_from_those_of_the_file() -> None:
     content = made.SerializeToString()
     found = nnburst.load(content, states={"past": "present"}, as_graph=True, resident=True)
     assert found.input_names == ("slot", "slot_")
+
+
+INTEGERS = {"i1": [-20, 20, 0, -128], "u1": [0, 20, 0, 0]}
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_quantize_linear_without_a_zero_point_makes_the_integers_that_it_names(kind: str) -> None:
+    quantize = node("QuantizeLinear", "x s", "y", output_dtype=TYPES[kind])
+    made = model(
+        [quantize], [value("x", "f4", (4,))], [value("y", kind, (4,))],
+        {"s": np.array(0.5, np.float32)},
+    )  # fmt: skip
+    (found,) = run(made, np.array([-10, 10, 0, -99], np.float32))
+    assert found.dtype == np.dtype(kind)
+    assert found.tolist() == INTEGERS[kind]
+
+
+def test_operation_before_a_quantize_linear_computes_on_the_integers_that_it_names() -> None:
+    nodes = [
+        node("QuantizeLinear", "x s", "q", output_dtype=TYPES["i1"]),
+        node("DequantizeLinear", "q s", "a"),
+        node("Relu", "a", "b"),
+        node("QuantizeLinear", "b s", "r", output_dtype=TYPES["i1"]),
+        node("DequantizeLinear", "r s", "y"),
+    ]
+    made = model(
+        nodes, [value("x", "f4", (3,))], [value("y", "f4", (3,))], {"s": np.array(0.5, np.float32)}
+    )
+    assert kinds(made) == [_O.QUANTIZE, _O.RELU, _O.DEQUANTIZE]
+    assert run(made, np.array([-10, 10, 99], np.float32))[0].tolist() == [0, 10, 63.5]
+
+
+def test_quantize_linear_of_a_constant_makes_the_integers_that_it_names() -> None:
+    nodes = [
+        node("QuantizeLinear", "c s", "q", output_dtype=TYPES["i1"]),
+        node("DequantizeLinear", "q s", "d"),
+        node("Add", "x d", "y"),
+    ]
+    constants = {"c": np.array([-10, 10, 99], np.float32), "s": np.array(0.5, np.float32)}
+    made = model(nodes, [value("x", "f4", (3,))], [value("y", "f4", (3,))], constants)
+    assert run(made, np.zeros(3, np.float32))[0].tolist() == [-10, 10, 63.5]
+
+
+def test_types_that_quantisation_names_and_nnapi_lacks_are_refused() -> None:
+    s = {"s": np.array(0.5, np.float32)}
+    wide = [
+        node("QuantizeLinear", "x s", "q", output_dtype=onnx.TensorProto.INT16),
+        node("DequantizeLinear", "q s", "y"),
+    ]
+    half = [
+        node("QuantizeLinear", "x s", "q"),
+        node("DequantizeLinear", "q s", "y", output_dtype=TYPES["f2"]),
+    ]
+    for nodes, reason in (
+        (wide, "type int16"),
+        (half, "output_dtype is float16, expected float32"),
+    ):
+        made = model(nodes, [value("x", "f4", (3,))], [value("y", "f4", (3,))], s, opset=23)
+        with pytest.raises(InvalidArgument, match=reason):
+            nnburst.load(made.SerializeToString(), as_graph=False)

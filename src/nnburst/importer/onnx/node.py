@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nnburst.formats.onnx_model import NodeProto
-from nnburst.formats.onnx_tensor import TensorProto
+from nnburst.formats.onnx_tensor import DTYPES, TensorProto, element_name
 from nnburst.formats.protobuf import Malformed
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import SymmPerChannelQuantParams
@@ -283,6 +283,20 @@ def parameters(node: Node, scale: int, zero_point: int, dtype: Any = np.uint8) -
     if not (math.isfinite(step) and step > 0):
         raise Refused(f"scale {step}, expected a positive number")
     return Quantization(kind, step, int(zeros.reshape(-1)[0]))
+
+
+def output_dtype(node: Node, default: np.dtype[Any]) -> np.dtype[Any]:
+    """The element type that attribute output_dtype of a node names; `default` without the attribute.
+
+    Raises:
+        Refused: numpy has no such type.
+    """
+    number = node.integer("output_dtype")
+    if not number:
+        return default
+    name = element_name(number)
+    node.require(name in DTYPES, f"output_dtype is {name}, which NNAPI does not have")
+    return DTYPES[name]
 
 
 def quantized_type(into: Quantization, dims: tuple[int, ...]) -> TensorType:

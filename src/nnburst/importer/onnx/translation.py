@@ -28,7 +28,14 @@ from nnburst.importer.imported_model import ImportedModel, State
 from nnburst.importer.onnx import operators
 from nnburst.importer.onnx.folding import folded
 from nnburst.importer.onnx.graph import QUANT8, OnnxGraph
-from nnburst.importer.onnx.node import TABLE, Node, Quantization, parameters, quantized_type
+from nnburst.importer.onnx.node import (
+    TABLE,
+    Node,
+    Quantization,
+    output_dtype,
+    parameters,
+    quantized_type,
+)
 from nnburst.importer.onnx.tensor import Array, Tensor, constant, identity, operand_type
 from nnburst.importer.subgraph import Value
 from nnburst.importer.tensors import ConstantPool, Refused, TensorType, as_graph_hint
@@ -456,7 +463,8 @@ class OnnxTranslation:
         if any(tensor is not None and not tensor.is_known for tensor in found) or found[0] is None:
             return None
         try:
-            return parameters(self._node(quantizer, 13, found), 0, 1)
+            node = self._node(quantizer, 13, found)
+            return parameters(node, 0, 1, output_dtype(node, np.dtype(np.uint8)))
         except Refused:
             return None  # the QuantizeLinear itself gives the reason
 

@@ -14,6 +14,7 @@ from nnburst.importer.onnx.node import (
     Quantization,
     dequantized,
     operator,
+    output_dtype,
     parameters,
     quantized_type,
     stored_integers,
@@ -34,7 +35,7 @@ _T = OperandType
 def _quantize(node: Node) -> None:
     """Append QUANTIZE; no operation if the input already is these integers."""
     x = node.input()
-    into = parameters(node, 1, 2)
+    into = parameters(node, 1, 2, output_dtype(node, np.dtype(np.uint8)))
     dtype = np.dtype(np.uint8 if into.type == _T.TENSOR_QUANT8_ASYMM else np.int8)
     if not x.is_known and x.is_quantized_real:
         kind = x.computed().type
@@ -61,12 +62,15 @@ def _dequantize(node: Node) -> None:
         not node.integer("block_size"),
         "scales are given for blocks, expected one, or one for each channel",
     )
+    expected = node.input(1).dtype
+    found = output_dtype(node, expected)
+    node.require(found == expected, f"output_dtype is {found}, expected {expected} as of the scale")
     if x.is_known:
         node.put(_known(node, x))
         return
     by = parameters(node, 1, 2, x.dtype)
-    found = dequantized(x, by)
-    node.put(found if found is not None else _by_parts(node, x, by))
+    real = dequantized(x, by)
+    node.put(real if real is not None else _by_parts(node, x, by))
 
 
 def _known(node: Node, x: Tensor) -> Tensor:
