@@ -482,3 +482,70 @@ def test_types_that_quantisation_names_and_nnapi_lacks_are_refused() -> None:
         made = model(nodes, [value("x", "f4", (3,))], [value("y", "f4", (3,))], s, opset=23)
         with pytest.raises(InvalidArgument, match=reason):
             nnburst.load(made.SerializeToString(), as_graph=False)
+
+
+def of_integers(nodes: list[Any], kind: str, **constants: Array) -> list[Array]:
+    """What nodes compute of q, the integers 0, 40, 100, 110 and 255, whose step is 0.5, zero point 100."""
+    given = {"s": np.array(0.5, np.float32), "z": np.array(100, np.uint8), **constants}
+    x = (np.array([0, 40, 100, 110, 255], np.float32) - 100) / 2
+    quantize = node("QuantizeLinear", "x s z", "q")
+    made = model([quantize, *nodes], [value("x", "f4", (5,))], [value("y", kind, None)], given)
+    return [run(made, x, as_graph=False)[0], expected(made, x)[0]]
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [("Equal", "?"), ("Greater", "?"), ("Less", "?"), ("Max", "u1"), ("Min", "u1")],
+)
+@pytest.mark.parametrize("inputs", ["q c", "c q"])
+def test_operators_on_integers_that_were_quantised_read_stored_numbers(
+    operator: str, kind: str, inputs: str
+) -> None:
+    ours, theirs = of_integers([node(operator, inputs, "y")], kind, c=np.array(100, np.uint8))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_integers_that_were_quantised_are_clipped_chosen_and_joined_as_stored() -> None:
+    low, high = np.array(90, np.uint8), np.array(110, np.uint8)
+    k, c = np.array([1, 0, 1, 0, 1], np.bool_), np.array([1, 2, 3, 4, 200], np.uint8)
+    for last, constants in (
+        (node("Clip", "q low high", "y"), {"low": low, "high": high}),
+        (node("Where", "k q c", "y"), {"k": k, "c": c}),
+        (node("Where", "k low q", "y"), {"k": k, "low": low}),
+        (node("Concat", "q c", "y", axis=0), {"c": c}),
+        (node("Concat", "c q", "y", axis=0), {"c": c}),
+    ):
+        ours, theirs = of_integers([last], "u1", **constants)
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_truth_of_integers_that_were_quantised_is_whether_they_are_stored_as_0() -> None:
+    ours, theirs = of_integers([node("Cast", "q", "y", to=TYPES["?"])], "?")
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_input_of_integers_that_is_also_dequantised_is_compared_as_stored() -> None:
+    made = model(
+        [node("DequantizeLinear", "x s z", "d"), node("Greater", "x c", "y")],
+        [value("x", "u1", (3,))],
+        [value("d", "f4", (3,)), value("y", "?", (3,))],
+        {
+            "s": np.array(0.5, np.float32),
+            "z": np.array(100, np.uint8),
+            "c": np.array(101, np.uint8),
+        },
+    )
+    real, above = run(made, np.array([0, 101, 255], np.uint8))
+    assert real.tolist() == [-50, 0.5, 77.5]
+    assert above.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "last", [node("Concat", "q r", "y", axis=0), node("Max", "q r", "y"), node("Where", "k q r", "y")],
+    ids=lambda made: made.op_type,
+)  # fmt: skip
+def test_stored_integers_of_several_steps_are_refused_together(last: Any) -> None:
+    other = node("QuantizeLinear", "x t z", "r")
+    k, t = np.array([1, 0, 1, 0, 1], np.bool_), np.array(0.25, np.float32)
+    with pytest.raises(InvalidArgument, match=r"integers in steps of 0\.5.* and 0\.25"):
+        of_integers([other, last], "u1", k=k, t=t)

@@ -252,9 +252,9 @@ class OnnxGraph(SubgraphWriter):
         return self._forms[key]
 
     def truth(self, value: Value) -> Value:
-        """Whether each number is not 0."""
+        """Whether each number is not 0; of integers, whether they are stored as something else than 0."""
         kind = TensorType(_T.TENSOR_BOOL8, value.type.dimensions)
-        zero = constant_of(replace(value.type, dimensions=(1,)), [value.type.zero_point])
+        zero = constant_of(replace(value.type, dimensions=(1,)), [0])
         return self.emit(_O.NOT_EQUAL, [value, zero], kind)
 
     def cast(self, value: Value, kind: OperandType) -> Value:

@@ -70,7 +70,34 @@ def together(node: Node, tensors: Sequence[Tensor]) -> Together:
         else node.graph.stored(t, order, s)
         for t, s in zip(padded, shapes, strict=True)
     ]
-    return Together(values, shape, order, dims or (1,))
+    return Together(alike(padded, values), shape, order, dims or (1,))
+
+
+def alike(tensors: Sequence[Tensor], values: Sequence[Value]) -> list[Value]:
+    """Operands of integers so that equal stored ones are equal numbers: constants as the computed ones.
+
+    Raises:
+        Refused: computed integers are quantised in different ways.
+    """
+    whole = [
+        t.dtype.kind in "iu" and v.type.is_quantized for t, v in zip(tensors, values, strict=True)
+    ]
+    kinds = [v.type for v, w in zip(values, whole, strict=True) if w and v.constant is None]
+    for kind in kinds[1:]:
+        if not kind.same_quantization(kinds[0]):
+            steps = f"{kinds[0].scale:g} from {kinds[0].zero_point} and {kind.scale:g} from {kind.zero_point}"
+            raise Refused(f"integers in steps of {steps}, expected one quantisation")
+    return [
+        _quantized(v, kinds[0]) if w and kinds else v for v, w in zip(values, whole, strict=True)
+    ]
+
+
+def _quantized(value: Value, like: TensorType) -> Value:
+    """A constant of integers with the quantisation of others; a computed operand itself."""
+    if value.constant is None:
+        return value
+    kind = replace(value.type, scale=like.scale, zero_point=like.zero_point)
+    return Value(kind, None, value.constant.retyped(kind))
 
 
 def _without_leading_ones(dims: Shape) -> Shape:
@@ -251,11 +278,11 @@ def _integers(tensor: Tensor) -> Tensor:
 def _as_integers(tensor: Tensor, value: Value) -> Value:
     """The operand with the quantisation of the known integers."""
     found = tensor.quantized
-    if found is None or value.constant is None:
+    if found is None:
         return value
     zero = int(found.zero_point.reshape(-1)[0]) if found.zero_point.size else 0
-    kind = replace(value.type, scale=float(found.scale.reshape(-1)[0]), zero_point=zero)
-    return Value(kind, None, value.constant.retyped(kind))
+    scale = float(found.scale.reshape(-1)[0])
+    return _quantized(value, replace(value.type, scale=scale, zero_point=zero))
 
 
 @operator(*_COMPARISONS)
@@ -343,6 +370,7 @@ def _where(node: Node) -> None:
         node.graph.stored(t, form.order, form.dims) if t.is_known else v
         for t, v in zip(every, form.values, strict=True)
     ]
+    values = alike(every, values)
     kind = replace(values[1].type, dimensions=form.dims)
     made = node.emit(_O.SELECT, values, kind)
     node.result(made, form.shape, x.dtype, form.order)

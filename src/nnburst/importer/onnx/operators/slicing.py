@@ -12,7 +12,7 @@ import numpy as np
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.importer.onnx.folding import slices, split_sizes
 from nnburst.importer.onnx.node import Node, operator, quantized_type
-from nnburst.importer.onnx.operators.elementwise import broadcast, filled
+from nnburst.importer.onnx.operators.elementwise import alike, broadcast, filled
 from nnburst.importer.onnx.operators.shape import along, seen
 from nnburst.importer.onnx.tensor import Array, Order, Tensor, constant, identity, permuted
 from nnburst.importer.subgraph import MOST_AXES, Scalar, Value
@@ -52,6 +52,7 @@ def concatenated(node: Node, tensors: Sequence[Tensor], axis: int) -> Tensor:
         if rank > MOST_AXES:
             dims, place = (outer, tensor.shape[axis], inner), 1
         values.append(node.graph.stored(tensor, order, dims))
+    values = alike(tensors, values)
     dims = whole if rank <= MOST_AXES else (outer, shape[axis], inner)
     kind = replace(values[0].type, dimensions=dims)
     if into is not None and leading.is_quantized_real:
