@@ -549,3 +549,12 @@ def test_stored_integers_of_several_steps_are_refused_together(last: Any) -> Non
     k, t = np.array([1, 0, 1, 0, 1], np.bool_), np.array(0.25, np.float32)
     with pytest.raises(InvalidArgument, match=r"integers in steps of 0\.5.* and 0\.25"):
         of_integers([other, last], "u1", k=k, t=t)
+
+
+@pytest.mark.parametrize("given", [8, -8, 0])
+def test_an_integer_without_axes_is_divided_by_another(given: int) -> None:
+    made = model(
+        [node("Div", "x c", "y")], [value("x", "i4", ())], [value("y", "i4", ())],
+        {"c": np.array(-2, np.int32)},
+    )  # fmt: skip
+    assert run(made, np.array([given], np.int32))[0].tolist() == [given // -2]

@@ -84,6 +84,7 @@ class OnnxGraph(SubgraphWriter):
         Raises:
             Refused: NNAPI has no such type, or an integer does not fit 32 bits.
         """
+        array = np.asarray(array)  # a scalar has no place of its own, by which it is known below
         if array.dtype == np.float64:
             array = array.astype(np.float32)
         kind = TensorType(operand_type(array.dtype), dims or (1,))

@@ -254,6 +254,7 @@ class Tensor:
 
 def constant(array: Array) -> Tensor:
     """A tensor whose value is known."""
+    array = np.asarray(array)  # numpy's functions make scalars of arrays without axes
     return Tensor(tuple(array.shape), array.dtype, constant=array)
 
 
