@@ -558,3 +558,31 @@ def test_an_integer_without_axes_is_divided_by_another(given: int) -> None:
         {"c": np.array(-2, np.int32)},
     )  # fmt: skip
     assert run(made, np.array([given], np.int32))[0].tolist() == [given // -2]
+
+
+def test_parts_of_a_constant_that_begin_at_the_same_element_are_different_constants() -> None:
+    shapes = ((1, 1, 1, 2, 3), (1, 1, 1, 3, 2))
+    constants = {
+        "c": np.arange(9, dtype=np.float32).reshape(1, 1, 1, 3, 3),
+        "starts": np.array([0]),
+        "ends": np.array([2]),
+    }
+    nodes = []
+    for at, shape in enumerate(shapes):
+        constants |= {f"axis{at}": np.array([3 + at]), f"s{at}": np.array(shape)}
+        constants[f"t{at}"] = np.array(shape[3:])
+        nodes += [
+            node("Slice", f"c starts ends axis{at}", f"part{at}"),
+            node("Reshape", f"x{at} s{at}", f"more{at}"),
+            node("Add", f"more{at} part{at}", f"sum{at}"),
+            node("Reshape", f"sum{at} t{at}", f"y{at}"),
+        ]
+    made = model(
+        nodes,
+        [value(f"x{at}", "f4", shape[3:]) for at, shape in enumerate(shapes)],
+        [value(f"y{at}", "f4", shape[3:]) for at, shape in enumerate(shapes)],
+        constants,
+    )
+    inputs = [np.zeros(shape[3:], np.float32) for shape in shapes]
+    for ours, theirs in zip(run(made, *inputs), expected(made, *inputs), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

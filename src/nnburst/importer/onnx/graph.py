@@ -105,7 +105,8 @@ class OnnxGraph(SubgraphWriter):
             return np.ascontiguousarray(array, dtype).reshape(kind.dimensions)
 
         self._arrays.append(array)
-        place = array.__array_interface__["data"][0], array.strides, array.dtype.str
+        start = array.__array_interface__["data"][0]
+        place = start, array.shape, array.strides, array.dtype.str
         return Value(kind, None, Constant(kind, read, cost, ("onnx", place, kind)))
 
     def number(self, value: float, like: TensorType) -> Scalar:
