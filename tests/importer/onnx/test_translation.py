@@ -586,3 +586,27 @@ def test_parts_of_a_constant_that_begin_at_the_same_element_are_different_consta
     inputs = [np.zeros(shape[3:], np.float32) for shape in shapes]
     for ours, theirs in zip(run(made, *inputs), expected(made, *inputs), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("slope", [0.5, None], ids=["given", "by default"])
+def test_attribute_of_a_local_function_reaches_the_branches_inside(slope: float | None) -> None:
+    leaky = node("LeakyRelu", "a", "t")
+    leaky.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    inner = helper.make_graph([leaky], "inner", [], [value("t", "f4", None)])
+    middle = node("If", "c", "m", then_branch=inner, else_branch=inner)
+    outer = helper.make_graph([middle], "outer", [], [value("m", "f4", None)])
+    function = helper.make_function(
+        "local", "Leak", ["a", "c"], ["b"],
+        [node("If", "c", "b", then_branch=outer, else_branch=outer)],
+        [helper.make_opsetid("", 21)], [], [helper.make_attribute("slope", 0.25)],
+    )  # fmt: skip
+    given = {} if slope is None else {"slope": slope}
+    made = model(
+        [helper.make_node("Leak", ["x", "c"], ["y"], domain="local", **given)],
+        [value("x", "f4", (2,))],
+        [value("y", "f4", (2,))],
+        {"c": np.array(True)},
+        functions=[function],
+        domains=["local"],
+    )
+    assert run(made, np.array([-8, 8], np.float32))[0].tolist() == [-8 * (slope or 0.25), 8]

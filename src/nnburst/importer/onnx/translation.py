@@ -557,8 +557,17 @@ def _with_attributes(node: NodeProto, given: Mapping[str, Attribute]) -> NodePro
             if attribute.reference in given:
                 made[name] = Attribute(name, given[attribute.reference].value)
         else:
-            made[name] = attribute
+            made[name] = replace(attribute, value=_with_attributes_inside(attribute.value, given))
     return replace(node, attributes=made)
+
+
+def _with_attributes_inside(value: Any, given: Mapping[str, Attribute]) -> Any:  # noqa: ANN401 - of any kind
+    """An attribute's value, with those replaced that nodes of its graphs refer to."""
+    if isinstance(value, GraphProto):
+        return replace(value, nodes=tuple(_with_attributes(node, given) for node in value.nodes))
+    if isinstance(value, list) and any(isinstance(each, GraphProto) for each in value):
+        return [_with_attributes_inside(each, given) for each in value]
+    return value
 
 
 def _is_extent(extent: object) -> bool:
