@@ -610,3 +610,26 @@ def test_attribute_of_a_local_function_reaches_the_branches_inside(slope: float 
         domains=["local"],
     )
     assert run(made, np.array([-8, 8], np.float32))[0].tolist() == [-8 * (slope or 0.25), 8]
+
+
+def test_result_that_is_quantised_and_also_read_in_a_branch_is_not_rounded_there() -> None:
+    branch = helper.make_graph([node("Neg", "r", "n")], "b", [], [value("n", "f4", None)])
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("DequantizeLinear", "w ws wz", "k"),
+        node("Conv", "d k", "r"),
+        node("QuantizeLinear", "r s z", "a"),
+        node("DequantizeLinear", "a s z", "y"),
+        node("If", "c", "n", then_branch=branch, else_branch=branch),
+    ]
+    constants = {
+        "s": np.array(0.5, np.float32), "z": np.array(128, np.uint8), "c": np.array(True),
+        "w": np.random.default_rng(0).integers(-99, 99, (2, 2, 1, 1)).astype(np.int8),
+        "ws": np.array(0.01, np.float32), "wz": np.array(0, np.int8),
+    }  # fmt: skip
+    outputs = [value("y", "f4", (1, 2, 4, 4)), value("n", "f4", (1, 2, 4, 4))]
+    made = model(nodes, [value("x", "f4", (1, 2, 4, 4))], outputs, constants)
+    x = normal(1, 2, 4, 4)
+    for ours, theirs in zip(run(made, x), expected(made, x), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)

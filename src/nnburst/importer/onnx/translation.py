@@ -67,7 +67,7 @@ class Scope:
         self._tensors: dict[str, Tensor] = {}
         self._readers: dict[str, list[NodeProto]] = {}
         for node in nodes:
-            for name in node.inputs:
+            for name in (*node.inputs, *_captured(node)):
                 self._readers.setdefault(name, []).append(node)
 
     def find(self, name: str) -> Tensor | None:
@@ -113,7 +113,7 @@ class Scope:
         for _ in range(8):
             name = node.outputs[0] if node.outputs else ""
             readers = self._readers.get(name, [])
-            if len(readers) != 1 or name in self.outputs or readers[0].inputs[0] != name:
+            if len(readers) != 1 or name in self.outputs or name not in readers[0].inputs[:1]:
                 return None
             node = readers[0]
             if node.op_type == "QuantizeLinear":
@@ -123,7 +123,7 @@ class Scope:
         return None
 
     def readers(self, name: str) -> list[NodeProto]:
-        """Nodes of this scope that read a name."""
+        """Nodes of this scope that read a name, themselves or in their subgraphs."""
         return self._readers.get(name, [])
 
 
@@ -303,8 +303,8 @@ class OnnxTranslation:
     def _integers(self, name: str, kind: TensorType, scope: Scope) -> TensorType:
         """The type of an integer input: quantised as its reader dequantises it, else with a step of 1."""
         for proto in scope.readers(name):
-            at = proto.inputs.index(name)
-            if proto.op_type.startswith(_READING_INTEGERS):
+            if proto.op_type.startswith(_READING_INTEGERS) and name in proto.inputs:
+                at = proto.inputs.index(name)
                 names = proto.inputs[at + 1 : at + 3]
                 if len(names) == 2 and all(scope.holds(each) for each in names):
                     node = self._node(proto, 13, [scope.get(each) for each in names])
