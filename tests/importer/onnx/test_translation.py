@@ -633,3 +633,22 @@ def test_result_that_is_quantised_and_also_read_in_a_branch_is_not_rounded_there
     x = normal(1, 2, 4, 4)
     for ours, theirs in zip(run(made, x), expected(made, x), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_local_function_named_as_an_operator_that_quantises_reads_what_is_not_rounded() -> None:
+    function = helper.make_function(
+        "local", "QuantizeLinear", ["a", "s", "z"], ["b"], [node("Identity", "a", "b")],
+        [helper.make_opsetid("", 21)],
+    )  # fmt: skip
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("Add", "d d", "a"),
+        helper.make_node("QuantizeLinear", ["a", "t", "z"], ["y"], domain="local"),
+    ]
+    constants = {"s": np.array(0.5, np.float32), "t": np.array(4, np.float32)}
+    made = model(
+        nodes, [value("x", "f4", (3,))], [value("y", "f4", (3,))],
+        {**constants, "z": np.array(128, np.uint8)}, functions=[function], domains=["local"],
+    )  # fmt: skip
+    assert run(made, np.array([-1, 0.5, 3], np.float32))[0].tolist() == [-2, 1, 6]

@@ -116,7 +116,7 @@ class Scope:
             if len(readers) != 1 or name in self.outputs or name not in readers[0].inputs[:1]:
                 return None
             node = readers[0]
-            if node.op_type == "QuantizeLinear":
+            if node.op_type == "QuantizeLinear" and not node.domain:
                 return node
             if node.op_type not in _PASSES or node.domain:
                 return None
