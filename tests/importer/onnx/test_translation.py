@@ -652,3 +652,23 @@ def test_local_function_named_as_an_operator_that_quantises_reads_what_is_not_ro
         {**constants, "z": np.array(128, np.uint8)}, functions=[function], domains=["local"],
     )  # fmt: skip
     assert run(made, np.array([-1, 0.5, 3], np.float32))[0].tolist() == [-2, 1, 6]
+
+
+def test_a_square_has_the_axes_of_its_exponent() -> None:
+    made = model(
+        [node("Pow", "x e", "y")], [value("x", "f4", (3,))], [value("y", "f4", (1, 3))],
+        {"e": np.array([[2]], np.float32)},
+    )  # fmt: skip
+    (found,) = run(made, np.array([1, 2, 3], np.float32))
+    assert found.tolist() == [[1, 4, 9]]
+
+
+def test_a_squeeze_of_no_axes_removes_all_that_onnxruntime_removes() -> None:
+    nodes = [
+        node("Squeeze", "x axes", "a"),
+        node("Squeeze", "c axes", "b"),
+        node("Add", "a b", "y"),
+    ]
+    constants = {"axes": np.zeros(0, np.int64), "c": np.ones((1, 3, 1), np.float32)}
+    made = model(nodes, [value("x", "f4", (1, 3, 1))], [value("y", "f4", (3,))], constants)
+    assert run(made, np.ones((1, 3, 1), np.float32))[0].tolist() == [2, 2, 2]

@@ -246,7 +246,7 @@ def _transpose(node: Node, arrays: list[Array]) -> Array:
 def _squeeze(node: Node, arrays: list[Array]) -> Array:
     axes = node.steering("axes", 1, 13)
     x = arrays[0]
-    return np.squeeze(x, None if axes is None else tuple(node.axes(axes, x.ndim)))
+    return np.squeeze(x, tuple(node.axes(axes, x.ndim)) if axes else None)
 
 
 @fold("Unsqueeze")

@@ -327,7 +327,7 @@ def _pow(node: Node) -> None:
     x, y = node.real(0), node.graph.real(node.input(1))
     if y.is_known:
         exponent = y.array()
-        if exponent.size == 1 and float(exponent.reshape(-1)[0]) == 2.0:
+        if exponent.size == 1 and exponent.ndim <= x.rank and float(exponent.reshape(-1)[0]) == 2.0:
             node.put(broadcast(node, _O.MUL, [x, x], 0))
             return
         y = constant(exponent.astype(x.dtype))

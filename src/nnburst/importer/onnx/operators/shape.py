@@ -69,9 +69,7 @@ def _flatten(node: Node) -> None:
 def _squeeze(node: Node) -> None:
     x = node.input()
     axes = node.steering("axes", 1, 13)
-    gone = (
-        [at for at, e in enumerate(x.shape) if e == 1] if axes is None else node.axes(axes, x.rank)
-    )
+    gone = node.axes(axes, x.rank) if axes else [at for at, e in enumerate(x.shape) if e == 1]
     node.require(all(x.shape[axis] == 1 for axis in gone), f"axes {gone} of {list(x.shape)}")
     shape = tuple(extent for axis, extent in enumerate(x.shape) if axis not in gone)
     node.put(x.seen_as(shape, removed(x.order, gone)))
