@@ -672,3 +672,9 @@ def test_a_squeeze_of_no_axes_removes_all_that_onnxruntime_removes() -> None:
     constants = {"axes": np.zeros(0, np.int64), "c": np.ones((1, 3, 1), np.float32)}
     made = model(nodes, [value("x", "f4", (1, 3, 1))], [value("y", "f4", (3,))], constants)
     assert run(made, np.ones((1, 3, 1), np.float32))[0].tolist() == [2, 2, 2]
+
+
+def test_the_cosine_of_large_numbers_is_exact() -> None:
+    x = np.linspace(1e5, 2e5, 200, dtype=np.float32)
+    made = model([node("Cos", "x", "y")], [value("x", "f4", (200,))], [value("y", "f4", (200,))])
+    np.testing.assert_allclose(run(made, x)[0], np.cos(x.astype(np.float64)), atol=1e-6)

@@ -273,8 +273,9 @@ def _round(node: Node) -> None:
 
 @operator("Cos")
 def _cos(node: Node) -> None:
-    """Translate Cos to sin(x + pi / 2)."""
-    node.put(unary(node, _O.SIN, add(node, node.real(), math.pi / 2)))
+    """Translate Cos to 1 - 2 sin²(x / 2): x / 2 is exact, a sum with pi / 2 is rounded if x is large."""
+    half = unary(node, _O.SIN, mul(node, node.real(), 0.5))
+    node.put(sub(node, 1.0, mul(node, mul(node, half, half), 2.0)))
 
 
 def softmax(node: Node, x: Tensor) -> Tensor:
