@@ -215,6 +215,17 @@ static void note_table(const int *tensors, size_t *tables, size_t count, int ten
     }
 }
 
+static enum nnb_role role_of(const struct nnb_network *network, const struct tfl_tensor *tensor, int index) {
+    enum nnb_role role = nnb_tensor_is_constant(tensor) ? NNB_KNOWN : NNB_INNER;
+    for (size_t i = 0; i < network->input_count; i++) {
+        role = network->inputs[i] == index ? NNB_KNOWN : role;
+    }
+    for (size_t i = 0; i < network->output_count; i++) {
+        role = network->outputs[i] == index ? NNB_OUTPUT : role;
+    }
+    return role;
+}
+
 static void write_subgraph(const struct draft *draft, struct nnb_network *network, struct nnb_flat *file, size_t model) {
     const struct nnb_field fields[] = {
         {SUBGRAPH_TENSORS, 4, 0}, {SUBGRAPH_INPUTS, 4, 0}, {SUBGRAPH_OUTPUTS, 4, 0}, {SUBGRAPH_OPERATORS, 4, 0}};
@@ -230,11 +241,7 @@ static void write_subgraph(const struct draft *draft, struct nnb_network *networ
     for (size_t i = 0; i < draft->tensor_count; i++) {
         const struct tfl_tensor *tensor = &draft->context->tensors[draft->tensors[i]];
         const uint32_t own = nnb_tensor_is_constant(tensor) ? ++buffer : 0;
-        enum nnb_role role = NNB_INNER;
-        for (size_t k = 0; k < network->output_count; k++) {
-            role = network->outputs[k] == draft->tensors[i] ? NNB_OUTPUT : role;
-        }
-        const size_t table = nnb_tensor_write(tensor, (uint32_t)i, own, role, file);
+        const size_t table = nnb_tensor_write(tensor, (uint32_t)i, own, role_of(network, tensor, draft->tensors[i]), file);
         nnb_flat_enter(file, tensors, i, table);
         note_table(network->inputs, network->input_tables, network->input_count, draft->tensors[i], table);
         note_table(network->outputs, network->output_tables, network->output_count, draft->tensors[i], table);
@@ -342,7 +349,7 @@ bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *
     }
     nnb_flat_resume(&network->file, file, network->file_bytes);
     for (size_t i = 0; i < network->input_count; i++) {
-        nnb_tensor_write_extents(&context->tensors[network->inputs[i]], network->input_tables[i], NNB_INNER,
+        nnb_tensor_write_extents(&context->tensors[network->inputs[i]], network->input_tables[i], NNB_KNOWN,
                                  &network->file);
     }
     for (size_t i = 0; i < network->output_count; i++) {

@@ -142,16 +142,27 @@ static size_t write_quantization(const struct tfl_affine *affine, struct nnb_fla
     return table;
 }
 
-void nnb_tensor_write_extents(const struct tfl_tensor *tensor, size_t table, enum nnb_role role, struct nnb_flat *flat) {
+/* The extents that the file leaves open, as -1; NULL if it leaves none open. */
+static const int32_t *signature_of(const struct tfl_tensor *tensor, enum nnb_role role) {
     static const int32_t open[MOST_RANK] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    if (role == NNB_OUTPUT || role == NNB_UNKNOWN_OUTPUT) {
+        return open; /* for the driver to find out if they do not follow from the inputs' extents alone */
+    }
+    const struct tfl_ints *own = tensor->signature; /* which operators compare with the extents that a run finds out */
+    return role == NNB_INNER && own != NULL && own->size == tensor->dimensions->size ? own->data : NULL;
+}
+
+void nnb_tensor_write_extents(const struct tfl_tensor *tensor, size_t table, enum nnb_role role, struct nnb_flat *flat) {
     static const int32_t unknown[MOST_RANK] = {0};
     const struct tfl_ints *extents = tensor->dimensions;
+    const int32_t *signature = signature_of(tensor, role);
     const size_t rank = (size_t)extents->size;
     nnb_flat_refer(flat, table, TENSOR_SHAPE,
                    nnb_flat_numbers(flat, role == NNB_UNKNOWN_OUTPUT ? unknown : extents->data, rank, sizeof(int32_t),
                                     sizeof(int32_t)));
-    if (role != NNB_INNER) { /* for the driver to find out if they do not follow from the inputs' extents alone */
-        nnb_flat_refer(flat, table, TENSOR_SIGNATURE, nnb_flat_numbers(flat, open, rank, sizeof(int32_t), sizeof(int32_t)));
+    if (signature != NULL) {
+        nnb_flat_refer(flat, table, TENSOR_SIGNATURE,
+                       nnb_flat_numbers(flat, signature, rank, sizeof(int32_t), sizeof(int32_t)));
     }
 }
 
@@ -173,7 +184,7 @@ size_t nnb_tensor_write(const struct tfl_tensor *tensor, uint32_t number, uint32
     if (is_quantized) {
         fields[count++] = (struct nnb_field){TENSOR_QUANTIZATION, 4, 0};
     }
-    if (role != NNB_INNER) {
+    if (signature_of(tensor, role) != NULL) {
         fields[count++] = (struct nnb_field){TENSOR_SIGNATURE, 4, 0};
     }
     const size_t table = nnb_flat_table(flat, fields, count);

@@ -28,8 +28,9 @@ bool nnb_tensor_bytes(const struct tfl_tensor *tensor, int index, size_t *bytes,
 /* Whether a tensor's value is in the network's file. */
 bool nnb_tensor_is_constant(const struct tfl_tensor *tensor);
 
-/* The role of a tensor in a file. An output's extents follow from the inputs'; the engine's may be old. */
-enum nnb_role { NNB_INNER, NNB_OUTPUT, NNB_UNKNOWN_OUTPUT };
+/* The role of a tensor in a file. Extents of inputs and constants are known. An output's follow from the
+ * inputs'; the engine's may be old. */
+enum nnb_role { NNB_KNOWN, NNB_INNER, NNB_OUTPUT, NNB_UNKNOWN_OUTPUT };
 
 /* Writes a tensor that was checked, as number `number` of its file with the value of buffer `buffer`. */
 size_t nnb_tensor_write(const struct tfl_tensor *tensor, uint32_t number, uint32_t buffer, enum nnb_role role,

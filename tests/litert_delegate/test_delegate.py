@@ -157,6 +157,16 @@ def behind_a_count() -> bytes:
     return b.finish()
 
 
+def cut() -> bytes:
+    """A cut whose beginning and length are inputs, before another node."""
+    b = TfliteBuilder()
+    x, begin, length = b.input("FLOAT32", (8,)), b.input("INT32", (1,)), b.input("INT32", (1,))
+    h = b.tensor("FLOAT32", (1,), shapeSignature=[-1])
+    b.operator("SLICE", [x, begin, length], [h], "SliceOptions")
+    b.operator("NEG", [h], [b.output("FLOAT32", (1,), shapeSignature=[-1])], "NegOptions")
+    return b.finish()
+
+
 def tiled() -> bytes:
     """An output whose extents are an input."""
     b = TfliteBuilder()
@@ -182,8 +192,15 @@ def tiled() -> bytes:
                 for counts in ((1, 2), (3, 1), (50, 60), (1, 1))
             ],
         ),
+        (
+            cut(),
+            [
+                [np.arange(8, dtype=np.float32), np.int32([begin]), np.int32([length])]
+                for begin, length in ((2, 3), (0, 8), (7, 1))
+            ],
+        ),
     ],
-    ids=["behind_a_search", "behind_a_count", "tiled"],
+    ids=["behind_a_search", "behind_a_count", "tiled", "cut"],
 )
 def test_extents_that_a_run_finds_out_are_those_of_the_engine_itself(
     engine: Any, interpreter: MakeInterpreter, network: bytes, feeds: list[Any]
