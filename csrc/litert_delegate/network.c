@@ -12,6 +12,7 @@ enum { CODE_OLD = 0, CODE_VERSION = 2, CODE_CODE = 3 };
 enum { SUBGRAPH_TENSORS = 0, SUBGRAPH_INPUTS = 1, SUBGRAPH_OUTPUTS = 2, SUBGRAPH_OPERATORS = 3 };
 enum { OPERATOR_CODE = 0, OPERATOR_INPUTS = 1, OPERATOR_OUTPUTS = 2, OPERATOR_UNION = 3, OPERATOR_OPTIONS = 4 };
 enum { BUFFER_DATA = 0 };
+enum { EXPAND_DIMS = 70 };
 
 /* -- nodes ------------------------------------------------------------------------------------------------ */
 
@@ -93,6 +94,7 @@ struct draft {
     size_t *codes; /* of each use: the first use with its code and version */
     uint32_t *code_numbers;
     uint32_t code_count;
+    size_t expanded_count; /* outputs; see are_expanded of the network */
 };
 
 static void free_draft(struct draft *draft) {
@@ -153,19 +155,26 @@ static bool make_draft(struct tfl_context *context, const struct tfl_ints *nodes
     return true;
 }
 
+static size_t write_code(struct nnb_flat *file, int32_t code, int version) {
+    const struct nnb_field fields[] = {
+        {CODE_OLD, 1, (uint32_t)(code < OLD_CODES ? code : OLD_CODES)},
+        {CODE_VERSION, 4, (uint32_t)version},
+        {CODE_CODE, 4, (uint32_t)code},
+    };
+    return nnb_flat_table(file, fields, 3);
+}
+
 static void write_codes(const struct draft *draft, struct nnb_flat *file, size_t model) {
-    const size_t codes = nnb_flat_places(file, draft->code_count);
+    const size_t codes = nnb_flat_places(file, draft->code_count + (draft->expanded_count != 0));
     nnb_flat_refer(file, model, MODEL_CODES, codes);
     for (size_t i = 0; i < draft->use_count; i++) {
-        const struct use *use = &draft->uses[i];
         if (draft->codes[i] == i) {
-            const struct nnb_field fields[] = {
-                {CODE_OLD, 1, (uint32_t)(use->code < OLD_CODES ? use->code : OLD_CODES)},
-                {CODE_VERSION, 4, (uint32_t)use->version},
-                {CODE_CODE, 4, (uint32_t)use->code},
-            };
-            nnb_flat_enter(file, codes, draft->code_numbers[i], nnb_flat_table(file, fields, 3));
+            nnb_flat_enter(file, codes, draft->code_numbers[i],
+                           write_code(file, draft->uses[i].code, draft->uses[i].version));
         }
+    }
+    if (draft->expanded_count != 0) {
+        nnb_flat_enter(file, codes, draft->code_count, write_code(file, EXPAND_DIMS, 1));
     }
 }
 
@@ -221,9 +230,99 @@ static enum nnb_role role_of(const struct nnb_network *network, const struct tfl
         role = network->inputs[i] == index ? NNB_KNOWN : role;
     }
     for (size_t i = 0; i < network->output_count; i++) {
-        role = network->outputs[i] == index ? NNB_OUTPUT : role;
+        role = network->outputs[i] == index && !network->are_expanded[i] ? NNB_OUTPUT : role;
     }
     return role;
+}
+
+/* The tensor that says where expanded outputs have an extent more. */
+static struct tfl_ints no_extents;
+static int32_t first_place;
+static const struct tfl_tensor place = {
+    .type = TFL_INT32,
+    .data = &first_place,
+    .dimensions = &no_extents,
+    .allocation = TFL_READ_ONLY,
+    .bytes = sizeof first_place,
+};
+
+/* The file's number of an expanded output: behind the tensors of the context and the place. */
+static int32_t expanded_number(const struct draft *draft, size_t at) { return (int32_t)(draft->tensor_count + 1 + at); }
+
+/* Writes the expanded outputs, and the place that they share. */
+static void write_expanded(const struct draft *draft, struct nnb_network *network, struct nnb_flat *file, size_t tensors,
+                           uint32_t buffer) {
+    const struct nnb_form known = {NNB_KNOWN, false};
+    const struct nnb_form expanded = {NNB_OUTPUT, true};
+    const uint32_t number = (uint32_t)draft->tensor_count;
+    nnb_flat_enter(file, tensors, number, nnb_tensor_write(&place, number, buffer, known, file));
+    for (size_t i = 0, at = 0; i < network->output_count; i++) {
+        if (network->are_expanded[i]) {
+            const size_t own = (size_t)expanded_number(draft, at++);
+            network->output_tables[i] =
+                nnb_tensor_write(&draft->context->tensors[network->outputs[i]], (uint32_t)own, 0, expanded, file);
+            nnb_flat_enter(file, tensors, own, network->output_tables[i]);
+        }
+    }
+}
+
+static size_t write_tensors(const struct draft *draft, struct nnb_network *network, struct nnb_flat *file) {
+    const size_t more = draft->expanded_count != 0 ? draft->expanded_count + 1 : 0;
+    const size_t tensors = nnb_flat_places(file, draft->tensor_count + more);
+    uint32_t buffer = 0;
+    for (size_t i = 0; i < draft->tensor_count; i++) {
+        const int index = draft->tensors[i];
+        const struct tfl_tensor *tensor = &draft->context->tensors[index];
+        const struct nnb_form form = {role_of(network, tensor, index), false};
+        const uint32_t own = nnb_tensor_is_constant(tensor) ? ++buffer : 0;
+        const size_t table = nnb_tensor_write(tensor, (uint32_t)i, own, form, file);
+        nnb_flat_enter(file, tensors, i, table);
+        note_table(network->inputs, network->input_tables, network->input_count, index, table);
+        note_table(network->outputs, network->output_tables, network->output_count, index, table);
+    }
+    if (more != 0) {
+        write_expanded(draft, network, file, tensors, buffer + 1);
+    }
+    return tensors;
+}
+
+static size_t write_outputs(const struct draft *draft, const struct nnb_network *network, struct nnb_flat *file) {
+    int32_t *numbers = calloc(network->output_count + 1, sizeof *numbers);
+    if (numbers == NULL) {
+        file->failed = true;
+        return 0;
+    }
+    for (size_t i = 0, at = 0; i < network->output_count; i++) {
+        numbers[i] = network->are_expanded[i] ? expanded_number(draft, at++) : draft->numbers[network->outputs[i]];
+    }
+    const size_t written = nnb_flat_numbers(file, numbers, network->output_count, sizeof *numbers, sizeof *numbers);
+    free(numbers);
+    return written;
+}
+
+static size_t write_expansion(const struct draft *draft, int output, size_t at, struct nnb_flat *file) {
+    const struct nnb_field fields[] = {
+        {OPERATOR_CODE, 4, draft->code_count}, {OPERATOR_INPUTS, 4, 0}, {OPERATOR_OUTPUTS, 4, 0}};
+    const int32_t inputs[] = {draft->numbers[output], (int32_t)draft->tensor_count};
+    const int32_t outputs[] = {expanded_number(draft, at)};
+    const size_t table = nnb_flat_table(file, fields, 3);
+    nnb_flat_refer(file, table, OPERATOR_INPUTS, nnb_flat_numbers(file, inputs, 2, sizeof *inputs, sizeof *inputs));
+    nnb_flat_refer(file, table, OPERATOR_OUTPUTS, nnb_flat_numbers(file, outputs, 1, sizeof *outputs, sizeof *outputs));
+    return table;
+}
+
+static size_t write_operators(const struct draft *draft, const struct nnb_network *network, struct nnb_flat *file) {
+    const size_t operators = nnb_flat_places(file, draft->use_count + draft->expanded_count);
+    for (size_t i = 0; i < draft->use_count; i++) {
+        nnb_flat_enter(file, operators, i, write_operator(draft, i, file));
+    }
+    for (size_t i = 0, at = 0; i < network->output_count; i++) {
+        if (network->are_expanded[i]) {
+            nnb_flat_enter(file, operators, draft->use_count + at, write_expansion(draft, network->outputs[i], at, file));
+            at++;
+        }
+    }
+    return operators;
 }
 
 static void write_subgraph(const struct draft *draft, struct nnb_network *network, struct nnb_flat *file, size_t model) {
@@ -234,28 +333,21 @@ static void write_subgraph(const struct draft *draft, struct nnb_network *networ
     const size_t subgraph = nnb_flat_table(file, fields, 4);
     nnb_flat_enter(file, subgraphs, 0, subgraph);
     nnb_flat_refer(file, subgraph, SUBGRAPH_INPUTS, write_numbers(draft, network->inputs, network->input_count, file));
-    nnb_flat_refer(file, subgraph, SUBGRAPH_OUTPUTS, write_numbers(draft, network->outputs, network->output_count, file));
-    const size_t tensors = nnb_flat_places(file, draft->tensor_count);
-    nnb_flat_refer(file, subgraph, SUBGRAPH_TENSORS, tensors);
-    uint32_t buffer = 0;
-    for (size_t i = 0; i < draft->tensor_count; i++) {
-        const struct tfl_tensor *tensor = &draft->context->tensors[draft->tensors[i]];
-        const uint32_t own = nnb_tensor_is_constant(tensor) ? ++buffer : 0;
-        const size_t table = nnb_tensor_write(tensor, (uint32_t)i, own, role_of(network, tensor, draft->tensors[i]), file);
-        nnb_flat_enter(file, tensors, i, table);
-        note_table(network->inputs, network->input_tables, network->input_count, draft->tensors[i], table);
-        note_table(network->outputs, network->output_tables, network->output_count, draft->tensors[i], table);
-    }
-    const size_t operators = nnb_flat_places(file, draft->use_count);
-    nnb_flat_refer(file, subgraph, SUBGRAPH_OPERATORS, operators);
-    for (size_t i = 0; i < draft->use_count; i++) {
-        nnb_flat_enter(file, operators, i, write_operator(draft, i, file));
-    }
+    nnb_flat_refer(file, subgraph, SUBGRAPH_OUTPUTS, write_outputs(draft, network, file));
+    nnb_flat_refer(file, subgraph, SUBGRAPH_TENSORS, write_tensors(draft, network, file));
+    nnb_flat_refer(file, subgraph, SUBGRAPH_OPERATORS, write_operators(draft, network, file));
+}
+
+static size_t write_buffer(const struct tfl_tensor *tensor, struct nnb_flat *file) {
+    const struct nnb_field fields[] = {{BUFFER_DATA, 4, 0}};
+    const size_t table = nnb_flat_table(file, fields, 1);
+    nnb_flat_refer(file, table, BUFFER_DATA, nnb_flat_numbers(file, tensor->data, tensor->bytes, 1, BYTES_ALIGNMENT));
+    return table;
 }
 
 /* Writes the buffers; tensors without a value have buffer 0. */
 static void write_buffers(const struct draft *draft, struct nnb_flat *file, size_t model) {
-    size_t count = 1;
+    size_t count = 1 + (size_t)(draft->expanded_count != 0);
     for (size_t i = 0; i < draft->tensor_count; i++) {
         count += nnb_tensor_is_constant(&draft->context->tensors[draft->tensors[i]]);
     }
@@ -265,13 +357,12 @@ static void write_buffers(const struct draft *draft, struct nnb_flat *file, size
     size_t buffer = 1;
     for (size_t i = 0; i < draft->tensor_count; i++) {
         const struct tfl_tensor *tensor = &draft->context->tensors[draft->tensors[i]];
-        if (!nnb_tensor_is_constant(tensor)) {
-            continue;
+        if (nnb_tensor_is_constant(tensor)) {
+            nnb_flat_enter(file, buffers, buffer++, write_buffer(tensor, file));
         }
-        const struct nnb_field fields[] = {{BUFFER_DATA, 4, 0}};
-        const size_t table = nnb_flat_table(file, fields, 1);
-        nnb_flat_enter(file, buffers, buffer++, table);
-        nnb_flat_refer(file, table, BUFFER_DATA, nnb_flat_numbers(file, tensor->data, tensor->bytes, 1, BYTES_ALIGNMENT));
+    }
+    if (draft->expanded_count != 0) {
+        nnb_flat_enter(file, buffers, buffer, write_buffer(&place, file));
     }
 }
 
@@ -297,7 +388,7 @@ static bool take(const struct draft *draft, const struct tfl_ints *tensors, bool
     return true;
 }
 
-static bool write_file(const struct draft *draft, const struct tfl_partition *partition, struct nnb_network *network,
+static bool write_file(struct draft *draft, const struct tfl_partition *partition, struct nnb_network *network,
                        struct nnb_reason *reason) {
     if (!take(draft, partition->inputs, true, &network->inputs, &network->input_count, reason) ||
         !take(draft, partition->outputs, false, &network->outputs, &network->output_count, reason)) {
@@ -305,8 +396,13 @@ static bool write_file(const struct draft *draft, const struct tfl_partition *pa
     }
     network->input_tables = calloc(network->input_count + 1, sizeof *network->input_tables);
     network->output_tables = calloc(network->output_count + 1, sizeof *network->output_tables);
-    if (network->input_tables == NULL || network->output_tables == NULL) {
+    network->are_expanded = calloc(network->output_count + 1, sizeof *network->are_expanded);
+    if (network->input_tables == NULL || network->output_tables == NULL || network->are_expanded == NULL) {
         return nnb_refuse(reason, "nnburst: memory is short");
+    }
+    for (size_t i = 0; i < network->output_count; i++) {
+        network->are_expanded[i] = draft->context->tensors[network->outputs[i]].dimensions->size == 0;
+        draft->expanded_count += network->are_expanded[i];
     }
     const struct nnb_field fields[] = {
         {MODEL_VERSION, 4, SCHEMA_VERSION}, {MODEL_CODES, 4, 0}, {MODEL_SUBGRAPHS, 4, 0}, {MODEL_BUFFERS, 4, 0}};
@@ -349,12 +445,12 @@ bool nnb_network_rewrite(struct nnb_network *network, const struct tfl_context *
     }
     nnb_flat_resume(&network->file, file, network->file_bytes);
     for (size_t i = 0; i < network->input_count; i++) {
-        nnb_tensor_write_extents(&context->tensors[network->inputs[i]], network->input_tables[i], NNB_KNOWN,
-                                 &network->file);
+        const struct nnb_form form = {NNB_KNOWN, false};
+        nnb_tensor_write_extents(&context->tensors[network->inputs[i]], network->input_tables[i], form, &network->file);
     }
     for (size_t i = 0; i < network->output_count; i++) {
-        nnb_tensor_write_extents(&context->tensors[network->outputs[i]], network->output_tables[i], output,
-                                 &network->file);
+        const struct nnb_form form = {output, network->are_expanded[i]};
+        nnb_tensor_write_extents(&context->tensors[network->outputs[i]], network->output_tables[i], form, &network->file);
     }
     return !network->file.failed || nnb_refuse(reason, "nnburst: memory is short");
 }
@@ -364,6 +460,7 @@ void nnb_network_free(struct nnb_network *network) {
     free(network->nodes);
     free(network->inputs);
     free(network->outputs);
+    free(network->are_expanded);
     free(network->input_tables);
     free(network->output_tables);
     *network = (struct nnb_network){0};

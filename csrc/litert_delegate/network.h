@@ -6,13 +6,18 @@
 #include "litert_delegate/tensors.h"
 #include "plugin/driver.h"
 
-/* A file, and the engine's tensors that are its inputs and outputs. */
+/* A file, and the engine's tensors that are its inputs and outputs.
+ *
+ * An output without extents is a scalar, or one whose rank only a run finds out. A driver's output has at least
+ * one extent, so both would be one element along one axis. Such outputs are expanded: the file's has an extent of
+ * 1 before those of the tensor, which an operator EXPAND_DIMS puts there. */
 struct nnb_network {
     struct nnb_flat file;
     size_t file_bytes; /* as it was written first; later extents lie behind */
     int *nodes;
     int *inputs;
     int *outputs;
+    bool *are_expanded; /* of each output: see above */
     size_t *input_tables; /* where each is in the file */
     size_t *output_tables;
     size_t node_count;

@@ -50,9 +50,11 @@ static bool has_extents(const struct tfl_tensor *tensor, const uint32_t *extents
     return true;
 }
 
-/* Whether the engine's tensor is a scalar and the driver's has one element along one axis. */
-static bool is_scalar(const struct tfl_tensor *tensor, const uint32_t *extents, uint32_t rank) {
-    return rank == 1 && extents[0] == 1 && has_extents(tensor, NULL, 0);
+/* Whether an output has become a scalar since its file was written, as the engine has found: the driver's is one
+ * element along one axis. */
+static bool is_scalar_now(const struct nnb_partition *partition, uint32_t index, const struct tfl_tensor *tensor,
+                          const uint32_t *extents, uint32_t rank) {
+    return !partition->network.are_expanded[index] && rank == 1 && extents[0] == 1 && has_extents(tensor, NULL, 0);
 }
 
 static bool note_input(const struct nnb_partition *partition, const struct tfl_context *context, size_t index,
@@ -138,28 +140,37 @@ static bool check_input(const struct nnb_partition *partition, uint32_t index, s
            nnb_refuse(reason, "nnburst: input %u has %zu bytes, the driver's another size", index, bytes);
 }
 
+/* Takes an output's extents from the driver's, which have one more if it is expanded. */
+static bool take_extents(const struct nnb_partition *partition, uint32_t index, const uint32_t *given, uint32_t given_rank,
+                         uint32_t *extents, uint32_t *rank, struct nnb_reason *reason) {
+    const uint32_t more = partition->network.are_expanded[index];
+    if (given_rank < more || given_rank > MOST_RANK) {
+        return nnb_refuse(reason, "nnburst: output %u of the driver has %u extents, expected %u to %d", index, given_rank,
+                          more, MOST_RANK);
+    }
+    *rank = given_rank - more;
+    memcpy(extents, given + more, *rank * sizeof *extents);
+    return true;
+}
+
 /* Stores the known facts about an output before an execution. */
 static bool note_output(const struct nnb_partition *partition, uint32_t index, struct nnb_reason *reason) {
     struct border *border = &partition->outputs[index];
     nnburst_operand operand;
     const int code = nnburst_output(partition->model, index, &operand, sizeof operand);
-    if (code != NNBURST_NO_ERROR || operand.rank > MOST_RANK || operand.element_size == 0) {
-        return nnb_refuse(reason, "nnburst: output %u of the driver has no extents or type", index);
+    if (code != NNBURST_NO_ERROR || operand.element_size == 0) {
+        return nnb_refuse(reason, "nnburst: output %u of the driver has no type", index);
     }
     nnburst_free_memory(border->room);
     border->room = NULL;
     border->element_bytes = operand.element_size;
-    border->rank = operand.rank;
     border->bytes = operand.size;
-    for (uint32_t i = 0; operand.size != 0 && i < operand.rank; i++) {
-        border->extents[i] = operand.dimensions[i];
+    if (operand.size != 0) {
+        return take_extents(partition, index, operand.dimensions, operand.rank, border->extents, &border->rank, reason);
     }
-    if (operand.size == 0) {
-        border->bytes = LEAST_ROOM;
-        const int made = nnburst_create_memory(border->bytes, &border->room);
-        return made == NNBURST_NO_ERROR || nnb_refuse_failed(reason, "an output has no room", made);
-    }
-    return true;
+    border->bytes = LEAST_ROOM;
+    const int made = nnburst_create_memory(border->bytes, &border->room);
+    return made == NNBURST_NO_ERROR || nnb_refuse_failed(reason, "an output has no room", made);
 }
 
 /* Binds a new request to the rooms. */
@@ -300,7 +311,7 @@ bool nnb_partition_adapt(struct nnb_partition *partition, struct tfl_context *co
     if (!is_prepared && !prepare_again(partition, context, reason)) {
         return false;
     }
-    for (size_t i = 0; i < partition->network.output_count; i++) {
+    for (uint32_t i = 0; i < partition->network.output_count; i++) {
         const struct border *border = &partition->outputs[i];
         struct tfl_tensor *tensor = NULL;
         if (!find_tensor(context, partition->network.outputs[i], &tensor, reason)) {
@@ -312,7 +323,7 @@ bool nnb_partition_adapt(struct nnb_partition *partition, struct tfl_context *co
                 tensor->data = NULL;
             }
         } else if (!has_extents(tensor, border->extents, border->rank) &&
-                   !is_scalar(tensor, border->extents, border->rank) &&
+                   !is_scalar_now(partition, i, tensor, border->extents, border->rank) &&
                    !resize(context, tensor, border->extents, border->rank, reason)) {
             return false;
         }
@@ -325,10 +336,14 @@ bool nnb_partition_adapt(struct nnb_partition *partition, struct tfl_context *co
 /* Finds the extents and the bytes of an output after an execution. */
 static bool find_extents(const struct nnb_partition *partition, uint32_t index, uint32_t *extents, uint32_t *rank,
                          size_t *bytes, struct nnb_reason *reason) {
-    *rank = MOST_RANK;
-    const int code = nnburst_output_dimensions(partition->request, index, extents, rank);
+    uint32_t found[MOST_RANK];
+    uint32_t found_rank = MOST_RANK;
+    const int code = nnburst_output_dimensions(partition->request, index, found, &found_rank);
     if (code != NNBURST_NO_ERROR) {
         return nnb_refuse_failed(reason, "an output has no extents", code);
+    }
+    if (!take_extents(partition, index, found, found_rank, extents, rank, reason)) {
+        return false;
     }
     *bytes = partition->outputs[index].element_bytes;
     for (uint32_t i = 0; i < *rank; i++) {
@@ -401,7 +416,7 @@ static bool copy_output(const struct nnb_partition *partition, struct tfl_contex
         if (!find_extents(partition, index, extents, &rank, &bytes, reason)) {
             return false;
         }
-        rank = is_scalar(tensor, extents, rank) ? 0 : rank;
+        rank = is_scalar_now(partition, index, tensor, extents, rank) ? 0 : rank;
         if (bytes > border->bytes || !resize(context, tensor, extents, rank, reason)) {
             return nnb_refuse(reason, "nnburst: output %u has %zu bytes, and no room for them", index, bytes);
         }

@@ -144,7 +144,7 @@ static size_t write_quantization(const struct tfl_affine *affine, struct nnb_fla
 
 /* The extents that the file leaves open, as -1; NULL if it leaves none open. */
 static const int32_t *signature_of(const struct tfl_tensor *tensor, enum nnb_role role) {
-    static const int32_t open[MOST_RANK] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    static const int32_t open[1 + MOST_RANK] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
     if (role == NNB_OUTPUT || role == NNB_UNKNOWN_OUTPUT) {
         return open; /* for the driver to find out if they do not follow from the inputs' extents alone */
     }
@@ -152,21 +152,26 @@ static const int32_t *signature_of(const struct tfl_tensor *tensor, enum nnb_rol
     return role == NNB_INNER && own != NULL && own->size == tensor->dimensions->size ? own->data : NULL;
 }
 
-void nnb_tensor_write_extents(const struct tfl_tensor *tensor, size_t table, enum nnb_role role, struct nnb_flat *flat) {
-    static const int32_t unknown[MOST_RANK] = {0};
-    const struct tfl_ints *extents = tensor->dimensions;
-    const int32_t *signature = signature_of(tensor, role);
-    const size_t rank = (size_t)extents->size;
-    nnb_flat_refer(flat, table, TENSOR_SHAPE,
-                   nnb_flat_numbers(flat, role == NNB_UNKNOWN_OUTPUT ? unknown : extents->data, rank, sizeof(int32_t),
-                                    sizeof(int32_t)));
+void nnb_tensor_write_extents(const struct tfl_tensor *tensor, size_t table, struct nnb_form form, struct nnb_flat *flat) {
+    const int32_t *signature = signature_of(tensor, form.role);
+    const size_t more = form.is_expanded;
+    const size_t rank = more + (size_t)tensor->dimensions->size;
+    int32_t extents[1 + MOST_RANK] = {1};
+    for (size_t i = 0; i < rank; i++) {
+        if (form.role == NNB_UNKNOWN_OUTPUT) {
+            extents[i] = 0;
+        } else if (i >= more) {
+            extents[i] = tensor->dimensions->data[i - more];
+        }
+    }
+    nnb_flat_refer(flat, table, TENSOR_SHAPE, nnb_flat_numbers(flat, extents, rank, sizeof(int32_t), sizeof(int32_t)));
     if (signature != NULL) {
         nnb_flat_refer(flat, table, TENSOR_SIGNATURE,
                        nnb_flat_numbers(flat, signature, rank, sizeof(int32_t), sizeof(int32_t)));
     }
 }
 
-size_t nnb_tensor_write(const struct tfl_tensor *tensor, uint32_t number, uint32_t buffer, enum nnb_role role,
+size_t nnb_tensor_write(const struct tfl_tensor *tensor, uint32_t number, uint32_t buffer, struct nnb_form form,
                         struct nnb_flat *flat) {
     const bool is_quantized = tensor->quantization_kind == TFL_AFFINE;
     char name[24];
@@ -184,11 +189,11 @@ size_t nnb_tensor_write(const struct tfl_tensor *tensor, uint32_t number, uint32
     if (is_quantized) {
         fields[count++] = (struct nnb_field){TENSOR_QUANTIZATION, 4, 0};
     }
-    if (signature_of(tensor, role) != NULL) {
+    if (signature_of(tensor, form.role) != NULL) {
         fields[count++] = (struct nnb_field){TENSOR_SIGNATURE, 4, 0};
     }
     const size_t table = nnb_flat_table(flat, fields, count);
-    nnb_tensor_write_extents(tensor, table, role, flat);
+    nnb_tensor_write_extents(tensor, table, form, flat);
     nnb_flat_refer(flat, table, TENSOR_NAME, nnb_flat_text(flat, name));
     if (is_quantized) {
         nnb_flat_refer(flat, table, TENSOR_QUANTIZATION, write_quantization(tensor->quantization, flat));

@@ -32,11 +32,17 @@ bool nnb_tensor_is_constant(const struct tfl_tensor *tensor);
  * inputs'; the engine's may be old. */
 enum nnb_role { NNB_KNOWN, NNB_INNER, NNB_OUTPUT, NNB_UNKNOWN_OUTPUT };
 
+/* How a tensor is written. An expanded one has an extent of 1 before its own. */
+struct nnb_form {
+    enum nnb_role role;
+    bool is_expanded;
+};
+
 /* Writes a tensor that was checked, as number `number` of its file with the value of buffer `buffer`. */
-size_t nnb_tensor_write(const struct tfl_tensor *tensor, uint32_t number, uint32_t buffer, enum nnb_role role,
+size_t nnb_tensor_write(const struct tfl_tensor *tensor, uint32_t number, uint32_t buffer, struct nnb_form form,
                         struct nnb_flat *flat);
 
 /* Writes the present extents of a tensor that was written at `table`. */
-void nnb_tensor_write_extents(const struct tfl_tensor *tensor, size_t table, enum nnb_role role, struct nnb_flat *flat);
+void nnb_tensor_write_extents(const struct tfl_tensor *tensor, size_t table, struct nnb_form form, struct nnb_flat *flat);
 
 #endif

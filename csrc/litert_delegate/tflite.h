@@ -14,7 +14,7 @@ enum { TFL_ALLOWS_DYNAMIC = 1, TFL_WANTS_EXTENTS = 2 }; /* a delegate's flags */
 enum { TFL_UNQUANTIZED = 0, TFL_AFFINE = 1 };
 enum { TFL_DELEGATE_CODE = 51, TFL_NO_TENSOR = -1 };
 /* Types that the delegate looks for by themselves; see types in tensors.c. */
-enum { TFL_INT16 = 7 };
+enum { TFL_INT32 = 2, TFL_INT16 = 7 };
 
 struct tfl_ints {
     int size;

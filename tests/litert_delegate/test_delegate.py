@@ -177,6 +177,17 @@ def tiled() -> bytes:
     return b.finish()
 
 
+def summed(with_another: bool) -> bytes:
+    """A sum along axes that are an input: the file has no extents for it, nor for what comes behind."""
+    b = TfliteBuilder()
+    x, axes = b.input("FLOAT32", (2, 3)), b.input("INT32", (1,))
+    h = b.tensor("FLOAT32", ()) if with_another else b.output("FLOAT32", ())
+    b.operator("SUM", [x, axes], [h], "ReducerOptions", keepDims=0)
+    if with_another:
+        b.operator("NEG", [h], [b.output("FLOAT32", ())], "NegOptions")
+    return b.finish()
+
+
 @pytest.mark.parametrize(
     ("network", "feeds"),
     [
@@ -211,6 +222,49 @@ def test_extents_that_a_run_finds_out_are_those_of_the_engine_itself(
     assert "DELEGATE" in operators(made)
     for values in feeds:
         assert results(made, values) == results(expected, values)
+
+
+@pytest.mark.parametrize("with_another", [False, True])
+def test_rank_that_a_run_finds_out_is_that_of_the_engine_itself(
+    engine: Any, interpreter: MakeInterpreter, with_another: bool
+) -> None:
+    network = summed(with_another)
+    made, expected = interpreter(network, fallback=False), opened(engine, network)
+    for shape, axes in (
+        ((2, 3), [0]),
+        ((2, 3), [1]),
+        ((2, 3), [0, 1]),
+        ((1, 3), [1]),  # one element along one axis, where the run before found a scalar
+        ((1, 3), [1, 0]),
+        ((2, 3, 2), [1]),
+        ((100, 40), [0]),
+        ((40, 100, 50), [0]),  # more than fits into the room that is tried first
+    ):
+        for each in (made, expected):
+            x, steering = (details["index"] for details in each.get_input_details())
+            each.resize_tensor_input(x, shape)
+            each.resize_tensor_input(steering, [len(axes)])
+            each.allocate_tensors()
+        values = [np.random.default_rng(1).standard_normal(shape, np.float32), np.int32(axes)]
+        assert results(made, values) == results(expected, values)
+
+
+def test_output_that_becomes_a_scalar_and_a_row_again_has_the_rank_of_the_engine_itself(
+    engine: Any, interpreter: MakeInterpreter
+) -> None:
+    for first in ((), (1,), (3,)):
+        b = TfliteBuilder()
+        x, y = b.input("FLOAT32", first), b.output("FLOAT32", first)
+        b.operator("NEG", [x], [y], "NegOptions")
+        network = b.finish()
+        made, expected = interpreter(network, fallback=False), opened(engine, network)
+        for shape in ((), (1,), (2, 3), (1,), ()):
+            for each in (made, expected):
+                each.resize_tensor_input(each.get_input_details()[0]["index"], shape)
+                each.allocate_tensors()
+            assert results(made, [np.ones(shape, np.float32)]) == results(
+                expected, [np.ones(shape, np.float32)]
+            )
 
 
 def test_run_after_one_that_found_no_elements_is_right(
