@@ -111,9 +111,9 @@ static int set_dimensions(const struct nnb_graph *graph, nnburst_request *reques
     if (code != NNBURST_NO_ERROR || operand.size != 0) {
         return code;
     }
-    uint32_t extents[64] = {1}; /* a scalar is one element along one axis */
-    uint32_t rank = argument->rank == 0 ? 1 : argument->rank > 64 ? 64 : (uint32_t)argument->rank;
-    for (uint32_t i = 0; i < rank && argument->rank != 0; i++) {
+    uint32_t extents[64] = {0};
+    uint32_t rank = argument->rank > 64 ? 64 : (uint32_t)argument->rank;
+    for (uint32_t i = 0; i < rank; i++) {
         extents[i] = argument->dimensions[i] > UINT32_MAX ? 0 : (uint32_t)argument->dimensions[i];
     }
     return nnburst_set_input_dimensions(request, index, extents, rank);
@@ -221,6 +221,11 @@ static ort_status take_input(const struct nnb_graph *graph, void *context, size_
         return nnb_ort_status(ORT_INVALID_ARGUMENT, "input %s has no elements, which a driver does not take",
                               graph->written.inputs[index].name);
     }
+    if (failed == NULL && argument->rank == 0 && !graph->written.inputs[index].has_shape) {
+        return nnb_ort_status(ORT_INVALID_ARGUMENT,
+                              "input %s is a scalar, which a driver does not take where the network leaves the rank open",
+                              graph->written.inputs[index].name);
+    }
     if (failed == NULL) {
         argument->memory = nnb_pools_find(argument->data, argument->bytes, &argument->offset);
     }
@@ -289,6 +294,16 @@ static ort_status run_once(struct nnb_graph *graph, struct bound *bound, const s
     return *again ? NULL : nnb_ort_status(ORT_FAIL, "nnburst: the driver does not say how much room an output needs");
 }
 
+static bool is_scalar(const struct nnb_graph *graph, const struct bound *bound, size_t output) {
+    const struct nnb_border *border = &graph->written.outputs[output];
+    int64_t rank = (int64_t)border->rank;
+    if (!border->has_shape) {
+        /* TRUST: read once; any number but 0 stands for the extents that the driver reports. */
+        memcpy(&rank, nnburst_output_data(bound->request, (uint32_t)border->rank_output), sizeof rank);
+    }
+    return rank == 0;
+}
+
 /* Gives the engine an output whose shape the run has determined, or one that was not computed in place. */
 static ort_status give_output(struct nnb_graph *graph, void *context, const struct bound *bound, size_t index,
                               struct argument *argument) {
@@ -305,8 +320,7 @@ static ort_status give_output(struct nnb_graph *graph, void *context, const stru
         for (uint32_t i = 0; i < rank; i++) {
             dimensions[i] = extents[i];
         }
-        bool is_scalar = graph->written.outputs[index].has_shape && graph->written.outputs[index].rank == 0;
-        ORT_TRY(make_output(graph, context, index, dimensions, is_scalar ? 0 : rank, argument));
+        ORT_TRY(make_output(graph, context, index, dimensions, is_scalar(graph, bound, index) ? 0 : rank, argument));
         if (argument->data != NULL && argument->bytes != bytes) {
             return nnb_ort_status(ORT_FAIL, "nnburst: output %s has %zu bytes, the driver's %llu",
                                   graph->written.outputs[index].name, argument->bytes, (unsigned long long)bytes);
@@ -489,6 +503,19 @@ static int look_at_output(struct nnb_graph *graph, size_t index) {
     return NNBURST_NO_ERROR;
 }
 
+/* Whether the driver has the graph's inputs and outputs, ranks included. */
+static bool is_border_complete(const struct nnb_graph *graph) {
+    const struct nnb_written *written = &graph->written;
+    const size_t outputs = written->output_count + written->rank_count;
+    bool complete = nnburst_input_count(graph->model) == written->input_count && nnburst_output_count(graph->model) == outputs;
+    for (size_t i = written->output_count; complete && i < outputs; i++) {
+        nnburst_operand operand;
+        complete = nnburst_output(graph->model, (uint32_t)i, &operand, sizeof operand) == NNBURST_NO_ERROR &&
+                   operand.size == sizeof(int64_t);
+    }
+    return complete;
+}
+
 ort_status nnb_graph_prepare(struct nnb_driver *driver, struct nnb_written *written, struct nnb_graph **graph) {
     struct nnb_graph *made = calloc(1, sizeof *made);
     if (made == NULL) {
@@ -511,8 +538,7 @@ ort_status nnb_graph_prepare(struct nnb_driver *driver, struct nnb_written *writ
     bool have_all = made->inputs != NULL && made->outputs != NULL && made->fixed != NULL && made->ranks != NULL &&
                     made->fixed_bytes != NULL && made->rooms != NULL && made->item_bytes != NULL;
     int code = have_all ? prepare_files(made) : NNBURST_OUT_OF_MEMORY;
-    if (code == NNBURST_NO_ERROR && (nnburst_input_count(made->model) != made->written.input_count ||
-                                     nnburst_output_count(made->model) != outputs)) {
+    if (code == NNBURST_NO_ERROR && !is_border_complete(made)) {
         nnb_graph_close(made);
         return nnb_ort_status(ORT_FAIL, "nnburst: the driver finds other inputs or outputs");
     }

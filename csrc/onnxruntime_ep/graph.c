@@ -79,8 +79,13 @@ ort_status nnb_ort_shape(ort_object tensor, int64_t **dimensions, size_t *rank) 
     return ORT(ORT_GET_DIMENSIONS, ort_object, int64_t *, size_t)(tensor, *dimensions, *rank);
 }
 
-static bool has_shape(ort_object tensor) {
-    return !nnb_ort.has_shapes || ((bool (*)(ort_object))nnb_ort.api[ORT_HAS_SHAPE])(tensor);
+/* Whether the shape of an input or output is known. An engine that does not distinguish an unknown shape from a
+ * scalar's (1.23) has scalars among the inputs of a Loop, whose shape must be written; of outputs it may be either. */
+static bool has_shape(ort_object tensor, bool is_output, size_t rank) {
+    if (nnb_ort.has_shapes) {
+        return ((bool (*)(ort_object))nnb_ort.api[ORT_HAS_SHAPE])(tensor);
+    }
+    return !is_output || rank != 0;
 }
 
 /* -- constants -------------------------------------------------------------------------------------------- */
@@ -171,7 +176,7 @@ static void free_border(struct nnb_border *border) {
     free(border->symbols);
 }
 
-static ort_status describe(ort_object value, struct nnb_border *border) {
+static ort_status describe(ort_object value, bool is_output, struct nnb_border *border) {
     const char *name = NULL;
     ort_object tensor = NULL;
     ORT_TRY(value_name(value, &name));
@@ -184,8 +189,8 @@ static ort_status describe(ort_object value, struct nnb_border *border) {
         return nnb_ort_status(ORT_INVALID_ARGUMENT, "%s is no tensor", name);
     }
     ORT_TRY(ORT(ORT_GET_ELEMENT_TYPE, ort_object, int *)(tensor, &border->element));
-    border->has_shape = has_shape(tensor);
     ORT_TRY(nnb_ort_shape(tensor, &border->dimensions, &border->rank));
+    border->has_shape = has_shape(tensor, is_output, border->rank);
     border->symbols = calloc(border->rank + 1, sizeof *border->symbols);
     if (border->symbols == NULL) {
         return nnb_ort_short_of_memory();
@@ -217,14 +222,12 @@ static void write_border(struct nnb_proto *file, uint32_t field, const struct nn
     nnb_proto_end(file, begun);
 }
 
-/* Writes the formal inputs or outputs of a subgraph. An engine that does not distinguish an unknown shape
- * from a scalar's (1.23) has scalars among the inputs of a Loop, whose shape must be written. */
+/* Writes the formal inputs or outputs of a subgraph. */
 static ort_status write_formal(struct nnb_proto *file, uint32_t field, const ort_object *values, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct nnb_border border = {0};
-        ort_status failed = describe(values[i], &border);
+        ort_status failed = describe(values[i], field == GRAPH_OUTPUT, &border);
         if (failed == NULL) {
-            border.has_shape &= field == GRAPH_INPUT || border.rank != 0 || nnb_ort.has_shapes;
             write_border(file, field, &border);
         }
         free_border(&border);
@@ -555,7 +558,7 @@ static ort_status write_borders(struct nnb_written *written, ort_object graph, b
             failed = ORT(ORT_VALUE_IS_CONSTANT, ort_object, bool *)(values[i], &is_constant);
         }
         if (failed == NULL && !is_constant) {
-            failed = describe(values[i], &borders[(*found)++]);
+            failed = describe(values[i], outputs, &borders[(*found)++]);
         }
         if (failed == NULL && !is_constant) {
             write_border(&written->file, outputs ? GRAPH_OUTPUT : GRAPH_INPUT, &borders[*found - 1]);
@@ -565,6 +568,35 @@ static ort_status write_borders(struct nnb_written *written, ort_object graph, b
     }
     free(values);
     return failed;
+}
+
+static void write_shape_of(struct nnb_proto *file, const char *value, const char *shape) {
+    size_t begun = nnb_proto_begin(file, GRAPH_NODE);
+    nnb_proto_text(file, NODE_INPUT, value);
+    nnb_proto_text(file, NODE_OUTPUT, shape);
+    nnb_proto_text(file, NODE_OPERATOR, "Shape");
+    nnb_proto_end(file, begun);
+}
+
+/* Writes the ranks of outputs without a shape, which are the shapes of their shapes. */
+static void write_ranks(struct nnb_written *written) {
+    struct nnb_proto *file = &written->file;
+    for (size_t i = 0; i < written->output_count; i++) {
+        struct nnb_border *output = &written->outputs[i];
+        if (output->has_shape) {
+            continue;
+        }
+        char shape[64];
+        char rank[64];
+        int64_t one = 1;
+        (void)snprintf(shape, sizeof shape, "nnburst/shape of output %zu", i);
+        (void)snprintf(rank, sizeof rank, "nnburst/rank of output %zu", i);
+        write_shape_of(file, output->name, shape);
+        write_shape_of(file, shape, rank);
+        const struct nnb_border border = {.name = rank, .dimensions = &one, .rank = 1, .element = ORT_INT64, .has_shape = true};
+        write_border(file, GRAPH_OUTPUT, &border);
+        output->rank_output = written->output_count + written->rank_count++;
+    }
 }
 
 static ort_status write_operators(struct nnb_proto *file, ort_object graph) {
@@ -597,7 +629,9 @@ static ort_status write_graph(struct nnb_written *written, ort_object graph, str
     ORT_TRY(failed);
     ORT_TRY(write_borders(written, graph, false));
     ORT_TRY(write_borders(written, graph, true));
-    return write_nodes(written, graph, constants, 0);
+    ORT_TRY(write_nodes(written, graph, constants, 0));
+    write_ranks(written);
+    return NULL;
 }
 
 ort_status nnb_graph_write(ort_object graph, struct nnb_written *written) {

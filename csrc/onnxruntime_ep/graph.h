@@ -6,7 +6,9 @@
 #include "onnxruntime_ep/ort.h"
 #include "onnxruntime_ep/proto.h"
 
-/* An input or output of a written graph. */
+/* An input or output of a written graph. A driver's outputs have at least one extent, so its scalars look like
+ * rows of one element. For each output without a shape the graph has another one, behind all of the engine's, whose
+ * value is the rank: an int64. */
 struct nnb_border {
     char *name;
     int64_t *dimensions;  /* -1 where they are open */
@@ -14,6 +16,7 @@ struct nnb_border {
     size_t rank;
     int element;
     bool has_shape;
+    size_t rank_output; /* of an output without one: the driver's output that has its rank */
 };
 
 /* Bytes of a constant outside of the file. */
@@ -33,7 +36,8 @@ struct nnb_written {
     struct nnb_border *inputs;
     struct nnb_border *outputs;
     size_t input_count;
-    size_t output_count;
+    size_t output_count; /* without ranks */
+    size_t rank_count;
 };
 
 #define NNB_WEIGHTS "weights"

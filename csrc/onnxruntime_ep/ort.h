@@ -96,7 +96,7 @@ enum { ORT_HARDWARE_CPU = 0 };
 enum { ORT_DEVICE_CPU = 0, ORT_DEVICE_NPU = 3 };
 enum { ORT_MEMORY_HOST_ACCESSIBLE = 5 };
 enum { ORT_DEVICE_ALLOCATOR = 0 };
-enum { ORT_STRING = 8, ORT_BOOL = 9 }; /* element types have ONNX's numbers */
+enum { ORT_INT64 = 7, ORT_STRING = 8, ORT_BOOL = 9 }; /* element types have ONNX's numbers */
 
 /* Attributes, by the engine's numbers. */
 enum {

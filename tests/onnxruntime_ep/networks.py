@@ -139,4 +139,36 @@ def through_strings() -> tuple[bytes, Feeds]:
     return made, {"x": 10 * reals(4)}
 
 
+def squeezed() -> bytes:
+    """An output whose rank only a run finds out, by the length of x and that of the list of axes a."""
+    nodes = [
+        helper.make_node("Squeeze", ["x", "a"], ["s"]),
+        helper.make_node("Mul", ["s", "s"], ["y"]),
+    ]
+    inputs = [value("x", ["n", "m"]), value("a", ["k"], T.INT64)]
+    return network(nodes, inputs, [value("y", None)])
+
+
+def either_rank() -> bytes:
+    """An If whose branches have a scalar and a row."""
+    scalar = helper.make_graph(
+        [helper.make_node("ReduceSum", ["x"], ["p"], keepdims=0)], "yes", [], [value("p", [])]
+    )
+    row = helper.make_graph(
+        [helper.make_node("Add", ["x", "x"], ["q"])], "no", [], [value("q", [3])]
+    )
+    node = helper.make_node("If", ["c"], ["y"], then_branch=scalar, else_branch=row)
+    return network([node], [value("c", [], T.BOOL), value("x", [3])], [value("y", None)])
+
+
+def ranks_of_any() -> bytes:
+    """The sum of two tensors of any rank, which the session gives out before and behind another node."""
+    nodes = [
+        helper.make_node("Add", ["x", "z"], ["sum"]),
+        helper.make_node("Neg", ["sum"], ["y"]),
+    ]
+    outputs = [value("sum", None), value("y", None)]
+    return network(nodes, [value("x", None), value("z", None)], outputs)
+
+
 ALL = (layers, scalars, mean, optional, branches, loop, indices, through_strings)

@@ -47,6 +47,12 @@ def children() -> set[int]:
     return {*footprint.children(os.getpid())}
 
 
+def skip_without_ranks(engine: Any) -> None:
+    """Skip with an engine that tells a provider the same of a scalar and of an input of any rank."""
+    if [int(part) for part in engine.__version__.split(".")[:2]] < [1, 24]:
+        pytest.skip(f"onnxruntime {engine.__version__} takes inputs of any rank for scalars")
+
+
 def test_provider_has_one_device_on_the_processor(engine: Any, devices: list[Any]) -> None:
     (device,) = devices
     assert (device.ep_name, device.ep_vendor) == (provider.get_ep_name(), "nnburst")
@@ -92,6 +98,38 @@ def test_extents_that_a_network_leaves_open_change_from_run_to_run(
     for rows in (1, 5, 2, 5, 400, *range(3, 15)):  # more shapes than stay bound
         feeds = {"x": networks.reals(rows, 32)}
         assert_same(made.run(None, feeds), expected.run(None, feeds))
+
+
+@pytest.mark.parametrize(
+    ("network", "feeds"),
+    [
+        (
+            networks.squeezed(),
+            [
+                {"x": networks.reals(*shape), "a": np.array(axes)}
+                for shape, axes in (
+                    ((1, 1), [0, 1]),
+                    ((1, 1), [0]),
+                    ((1, 5), [0]),
+                    ((40, 1), [1]),
+                    ((1, 5000), [0]),  # more than fits into the room that is tried first
+                )
+            ],
+        ),
+        (
+            networks.either_rank(),
+            [{"c": np.array(yes), "x": networks.reals(3)} for yes in (True, False, True)],
+        ),
+    ],
+    ids=["squeezed", "either_rank"],
+)
+def test_rank_that_a_run_finds_out_is_that_of_the_engine_itself(
+    engine: Any, session: Callable[..., Any], network: bytes, feeds: list[Any]
+) -> None:
+    expected, made = by_cpu(engine, network), session(network)
+    assert made.get_providers()[0] == provider.get_ep_name()
+    for given in feeds:
+        assert_same(made.run(None, given), expected.run(None, given))
 
 
 def test_both_branches_and_other_rounds_run(engine: Any, session: Callable[..., Any]) -> None:
@@ -243,6 +281,19 @@ def test_input_without_elements_is_refused_by_its_name(session: Callable[..., An
     made = session(networks.layers("n")[0])
     with pytest.raises(Exception, match="input x has no elements"):
         made.run(None, {"x": np.zeros((0, 32), np.float32)})
+
+
+def test_input_of_any_rank_takes_all_but_scalars_which_are_refused_by_its_name(
+    engine: Any, session: Callable[..., Any]
+) -> None:
+    skip_without_ranks(engine)
+    network = networks.ranks_of_any()
+    expected, made = by_cpu(engine, network), session(network)
+    for shape, other in (((1,), (1,)), ((3,), (2, 1)), ((1, 1, 1), (1,))):
+        feeds = {"x": networks.reals(*shape), "z": networks.reals(*other)}
+        assert_same(made.run(None, feeds), expected.run(None, feeds))
+    with pytest.raises(Exception, match="input z is a scalar"):
+        made.run(None, {"x": networks.reals(3), "z": np.array(1, np.float32)})
 
 
 def test_networks_of_people_have_the_bits_of_the_engine_itself(
