@@ -204,6 +204,29 @@ static ort_status find_bound(struct nnb_graph *graph, struct lane *lane, struct 
 
 /* -- a run ------------------------------------------------------------------------------------------------ */
 
+/* Compares an input with the network. The engine does so with the session's inputs, and not with what other nodes
+ * compute, whose shapes a file may state wrongly. */
+static ort_status check_shape(const struct nnb_border *border, const struct argument *argument) {
+    if (!border->has_shape) {
+        return argument->rank != 0
+                   ? NULL
+                   : nnb_ort_status(ORT_INVALID_ARGUMENT,
+                                    "input %s is a scalar, which a driver does not take where the network leaves the rank open",
+                                    border->name);
+    }
+    if (argument->rank != border->rank) {
+        return nnb_ort_status(ORT_INVALID_ARGUMENT, "input %s has rank %zu, expected %zu by the network", border->name,
+                              argument->rank, border->rank);
+    }
+    for (size_t i = 0; i < border->rank; i++) {
+        if (border->dimensions[i] >= 0 && argument->dimensions[i] != border->dimensions[i]) {
+            return nnb_ort_status(ORT_INVALID_ARGUMENT, "input %s has extent %lld along axis %zu, expected %lld by the network",
+                                  border->name, (long long)argument->dimensions[i], i, (long long)border->dimensions[i]);
+        }
+    }
+    return NULL;
+}
+
 /* Takes an input from the engine. */
 static ort_status take_input(const struct nnb_graph *graph, void *context, size_t index, struct argument *argument) {
     ort_object value = NULL;
@@ -221,10 +244,8 @@ static ort_status take_input(const struct nnb_graph *graph, void *context, size_
         return nnb_ort_status(ORT_INVALID_ARGUMENT, "input %s has no elements, which a driver does not take",
                               graph->written.inputs[index].name);
     }
-    if (failed == NULL && argument->rank == 0 && !graph->written.inputs[index].has_shape) {
-        return nnb_ort_status(ORT_INVALID_ARGUMENT,
-                              "input %s is a scalar, which a driver does not take where the network leaves the rank open",
-                              graph->written.inputs[index].name);
+    if (failed == NULL) {
+        failed = check_shape(&graph->written.inputs[index], argument);
     }
     if (failed == NULL) {
         argument->memory = nnb_pools_find(argument->data, argument->bytes, &argument->offset);

@@ -26,12 +26,13 @@ def network(
     inputs: list[ValueInfoProto],
     outputs: list[ValueInfoProto],
     constants: Feeds | None = None,
+    stated: list[ValueInfoProto] | None = None,
 ) -> bytes:
-    """The file."""
+    """The file; `stated` are shapes of inner tensors."""
     initializers = [
         numpy_helper.from_array(array, name) for name, array in (constants or {}).items()
     ]
-    graph = helper.make_graph(nodes, "network", inputs, outputs, initializers)
+    graph = helper.make_graph(nodes, "network", inputs, outputs, initializers, value_info=stated)
     opsets = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
@@ -169,6 +170,19 @@ def ranks_of_any() -> bytes:
     ]
     outputs = [value("sum", None), value("y", None)]
     return network(nodes, [value("x", None), value("z", None)], outputs)
+
+
+def misstated() -> bytes:
+    """Twice what comes out of strings, which has two numbers by the file, and as many as x in a run."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["text"], to=T.STRING),
+        helper.make_node("Reshape", ["text", "shape"], ["folded"]),
+        helper.make_node("Cast", ["folded"], ["number"], to=T.FLOAT),
+        helper.make_node("Add", ["number", "number"], ["y"]),
+    ]
+    inputs = [value("x", ["n"]), value("shape", ["rank"], T.INT64)]
+    stated = [value("folded", [2], T.STRING), value("number", [2])]
+    return network(nodes, inputs, [value("y", None)], stated=stated)
 
 
 ALL = (layers, scalars, mean, optional, branches, loop, indices, through_strings)

@@ -47,10 +47,9 @@ def children() -> set[int]:
     return {*footprint.children(os.getpid())}
 
 
-def skip_without_ranks(engine: Any) -> None:
-    """Skip with an engine that tells a provider the same of a scalar and of an input of any rank."""
+def skip_before_1_24(engine: Any, why: str) -> None:
     if [int(part) for part in engine.__version__.split(".")[:2]] < [1, 24]:
-        pytest.skip(f"onnxruntime {engine.__version__} takes inputs of any rank for scalars")
+        pytest.skip(f"onnxruntime {engine.__version__} {why}")
 
 
 def test_provider_has_one_device_on_the_processor(engine: Any, devices: list[Any]) -> None:
@@ -286,7 +285,7 @@ def test_input_without_elements_is_refused_by_its_name(session: Callable[..., An
 def test_input_of_any_rank_takes_all_but_scalars_which_are_refused_by_its_name(
     engine: Any, session: Callable[..., Any]
 ) -> None:
-    skip_without_ranks(engine)
+    skip_before_1_24(engine, "describes inputs of any rank as scalars")
     network = networks.ranks_of_any()
     expected, made = by_cpu(engine, network), session(network)
     for shape, other in (((1,), (1,)), ((3,), (2, 1)), ((1, 1, 1), (1,))):
@@ -294,6 +293,25 @@ def test_input_of_any_rank_takes_all_but_scalars_which_are_refused_by_its_name(
         assert_same(made.run(None, feeds), expected.run(None, feeds))
     with pytest.raises(Exception, match="input z is a scalar"):
         made.run(None, {"x": networks.reals(3), "z": np.array(1, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ([3], "input number has extent 3 along axis 0, expected 2 by the network"),
+        ([1, 2], "input number has rank 2, expected 1 by the network"),
+    ],
+)
+def test_input_of_another_shape_than_the_file_states_is_refused_by_its_name(
+    engine: Any, session: Callable[..., Any], shape: list[int], message: str
+) -> None:
+    skip_before_1_24(engine, "leaves these shapes open")
+    expected, made = by_cpu(engine, networks.misstated()), session(networks.misstated())
+    feeds = {"x": np.ones(2, np.float32), "shape": np.array([2])}
+    for _ in range(2):
+        assert_same(made.run(None, feeds), expected.run(None, feeds))
+        with pytest.raises(Exception, match=message):
+            made.run(None, {"x": np.ones(np.prod(shape), np.float32), "shape": np.array(shape)})
 
 
 def test_networks_of_people_have_the_bits_of_the_engine_itself(
