@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import gc
 import os
+import resource
 import stat
 import struct
 import subprocess
@@ -309,6 +311,80 @@ def test_element_of_another_size_is_refused(name: str) -> None:
     _kept = create_named_queue(name, ELEMENT, 8)
     with pytest.raises(InvalidArgument, match="quantum is 4, expected 8"):
         open_named_queue(name, np.uint64, timeout=1)
+
+
+@contextlib.contextmanager
+def free_descriptors(count: int) -> Iterator[None]:
+    """A time in which this process may open `count` more descriptors."""
+    gc.collect()
+    held = [os.dup(0) for _ in range(count)]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = max(descriptors()) + 1
+    fillers = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(os.dup(0))
+        for fd in held:
+            os.close(fd)
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for fd in fillers:
+            os.close(fd)
+
+
+def test_refused_creation_leaves_no_name(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="spin_window is 5"):
+        create_named_queue(name, ELEMENT, 8, spin_window=5)
+    assert not is_there(name)
+
+
+@pytest.mark.parametrize("flavor", list(Flavor))
+@pytest.mark.parametrize("count", [0, 1])
+def test_creation_that_needs_one_more_descriptor_is_refused_and_leaves_no_name(
+    name: str, flavor: Flavor, count: int
+) -> None:
+    with free_descriptors(count):
+        if (flavor, count) == (Flavor.SYNCHRONIZED_READ_WRITE, 1):
+            create_named_queue(name, ELEMENT, 8, flavor).close()
+        else:
+            with pytest.raises(ResourceExhausted, match="Too many open files"):
+                create_named_queue(name, ELEMENT, 8, flavor)
+    assert not is_there(name)
+
+
+@pytest.mark.parametrize(("dtype", "spin_window"), [(ELEMENT, 5), (ELEMENT, "x"), (np.uint64, 0.0)])
+def test_refused_opening_leaves_the_queue_to_the_next_process(
+    name: str, dtype: Any, spin_window: Any
+) -> None:
+    writer = create_named_queue(name, ELEMENT, 8)
+    with pytest.raises(InvalidArgument):
+        open_named_queue(name, dtype, timeout=1, spin_window=spin_window)
+    reader = open_named_queue(name, ELEMENT, timeout=1)
+    assert writer.write(numbers(0, 8))
+    assert reader.read(8, timeout=1) is not None
+
+
+@pytest.mark.parametrize("flavor", list(Flavor))
+@pytest.mark.parametrize("count", [0, 1])
+def test_opening_without_enough_descriptors_is_refused_and_leaves_the_queue(
+    name: str, flavor: Flavor, count: int
+) -> None:
+    _kept = create_named_queue(name, ELEMENT, 8, flavor)
+    with free_descriptors(count), pytest.raises(ResourceExhausted, match="files"):
+        open_named_queue(name, ELEMENT, timeout=1)
+    open_named_queue(name, ELEMENT, timeout=1)
+
+
+def test_names_cannot_be_listed_without_a_descriptor(name: str) -> None:
+    _kept = create_named_queue(name, ELEMENT, 8)
+    for ask in (list_named_queues, remove_stale_names):
+        with free_descriptors(0), pytest.raises(ResourceExhausted, match="Too many open files"):
+            ask(name)
+    with free_descriptors(1):
+        assert [queue.name for queue in list_named_queues(name)] == [name]
 
 
 @pytest.mark.parametrize(

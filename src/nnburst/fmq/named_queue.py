@@ -48,7 +48,7 @@ import numpy as np
 from nnburst._native import ffi, lib
 from nnburst.fmq.event_flag import timeout_ns
 from nnburst.fmq.message_queue import MessageQueue, element_type, prepare_ends
-from nnburst.fmq.queue_end import SPIN_WINDOW
+from nnburst.fmq.queue_end import SPIN_WINDOW, checked_spin_window
 from nnburst.fmq.queue_loop import PATIENCE
 from nnburst.fmq.shared_memory import (
     EVENT_FLAG_BYTES,
@@ -69,6 +69,7 @@ from nnburst.hal.errors import (
     MissedDeadline,
     ResourceExhausted,
 )
+from nnburst.hal.utils import Scarce
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -130,9 +131,10 @@ def create_named_queue(
     Raises:
         InvalidArgument: the name or a size is invalid.
         DeviceUnavailable: the name is in use, or posix_ipc is not installed.
-        ResourceExhausted: the kernel has no memory left.
+        ResourceExhausted: the kernel has no memory left, or this process may have no more descriptors.
     """
     path, kind = _checked(name), element_type(dtype)
+    spin_window = checked_spin_window(spin_window)
     apart = flavor == Flavor.UNSYNCHRONIZED_WRITE
     start = max(4096, os.sysconf("SC_PAGESIZE")) if apart else _HEADER
     descriptor = layout(
@@ -147,16 +149,18 @@ def create_named_queue(
     view[8:12].view("<u4")[0] = os.getpid()
     view[_RECORD_AT : _RECORD_AT + RECORD_BYTES] = np.frombuffer(to_record(descriptor), np.uint8)
     lib.nnb_store_release_u64(_magic_of(view), _MAGIC)
-    try:
-        _give_name(path, whole.fd)  # complete: a kill before or after leaves no half-made queue
-    except BaseException:
-        whole.close()
-        raise
     memories = _apart(whole, descriptor)
     views = [view, *(more.map(writable=True) for more in memories[1:])]
     queue = MessageQueue(descriptor, memories, views, kind, spin_window)
-    status = os.fstat(memories[0].fd)
+    status = os.fstat(whole.fd)
     queue._when_closed(partial(_take_away, path, (status.st_dev, status.st_ino), os.getpid()))
+    try:
+        _give_name(
+            path, whole.fd
+        )  # complete: a failure or a kill leaves no name of a half-made queue
+    except BaseException:
+        queue.close()
+        raise
     return queue
 
 
@@ -175,8 +179,10 @@ def open_named_queue(
         DeviceUnavailable: it was not created in time, or another process opened it first, or posix_ipc is
             not installed.
         InvalidArgument: it belongs to another user, or is not a queue of this element type.
+        ResourceExhausted: this process may have no more descriptors, or no more memory.
     """
     path, kind = _checked(name), element_type(dtype)
+    spin_window = checked_spin_window(spin_window)
     deadline = time.monotonic_ns() + timeout_ns(timeout)
     while (found := _try_open(path)) is None:
         if time.monotonic_ns() >= deadline:
@@ -189,12 +195,15 @@ def open_named_queue(
         memories = _apart(memory, descriptor)
         views = [more.map_memory(writable=more.is_writable) for more in memories]
         return MessageQueue(descriptor, memories, views, kind, spin_window)
+    queue = MessageQueue(
+        descriptor, [memory], [view], kind, spin_window
+    )  # may fail: the name stays
     if _is_for_more(view, descriptor):
         fcntl.flock(memory.fd, fcntl.LOCK_SH)
     elif not _unlink(path, memory.fd):
-        memory.close()
+        queue.close()
         raise DeviceUnavailable(f"name: another process has opened {name} just now")
-    return MessageQueue(descriptor, [memory], [view], kind, spin_window)
+    return queue
 
 
 def list_named_queues(prefix: str = "/") -> list[NamedQueue]:
@@ -202,6 +211,9 @@ def list_named_queues(prefix: str = "/") -> list[NamedQueue]:
 
     Args:
         prefix: the beginning of their names.
+
+    Raises:
+        ResourceExhausted: this process may have no more descriptors.
     """
     return [queue for queue, _ in _all_named(prefix)]
 
@@ -214,6 +226,9 @@ def remove_stale_names(prefix: str = "/") -> list[NamedQueue]:
 
     Returns:
         The queues whose names were removed; their memory is freed with the last process that maps it.
+
+    Raises:
+        ResourceExhausted: this process may have no more descriptors.
     """
     removed = []
     for queue, fd in _all_named(prefix):
@@ -224,14 +239,18 @@ def remove_stale_names(prefix: str = "/") -> list[NamedQueue]:
 
 def _all_named(prefix: str) -> Iterator[tuple[NamedQueue, int]]:
     """Iterate over named queues, each with a descriptor that is open until the next one."""
-    for path in sorted(_FOLDER.iterdir()):
+    scarce = Scarce("named queues cannot be listed")
+    with scarce:
+        paths = sorted(_FOLDER.iterdir())
+    for path in paths:
         if not f"/{path.name}".startswith(prefix):
             continue
         with contextlib.suppress(OSError, InvalidArgument), contextlib.ExitStack() as stack:
             status = path.stat(follow_symlinks=False)
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                 continue
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with scarce:
+                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             stack.callback(os.close, fd)
             header = os.pread(fd, _HEADER, 0)
             if int.from_bytes(header[:8], "little") != _MAGIC:
@@ -309,7 +328,8 @@ def _apart(whole: SharedMemory, descriptor: MQDescriptor) -> list[SharedMemory]:
     """Split a region as readers may map it: of an unsynchronized queue, only the flag is writable."""
     if not descriptor.is_broadcast:
         return [whole]
-    fd = os.open(f"/proc/self/fd/{whole.fd}", os.O_RDONLY | os.O_CLOEXEC)
+    with Scarce("the queue's memory cannot be opened for reading only"):
+        fd = os.open(f"/proc/self/fd/{whole.fd}", os.O_RDONLY | os.O_CLOEXEC)
     whole_size, whole.size = whole.size, _HEADER + EVENT_FLAG_BYTES
     return [SharedMemory(fd, whole_size), whole]
 
@@ -341,11 +361,19 @@ def _checked(name: str) -> str:
     return name
 
 
+def _open(name: str) -> int:
+    """Open what is called `name`; raises posix_ipc's errors, and ResourceExhausted for others."""
+    try:
+        return int(_posix_ipc().SharedMemory(name).fd)
+    except OSError as error:
+        raise ResourceExhausted(f"name: {name} cannot be opened: {error}") from error
+
+
 def _try_open(name: str, *, stale: bool = False) -> tuple[SharedMemory, Bytes] | None:
     """Open the complete region called `name`, in use or (`stale`) stale; None if there is no such region."""
     posix_ipc = _posix_ipc()
     try:
-        fd = posix_ipc.SharedMemory(name).fd
+        fd = _open(name)
     except posix_ipc.ExistentialError:
         return None
     except posix_ipc.PermissionsError:
@@ -393,7 +421,7 @@ def _unlink(name: str, fd: int) -> bool:
     """
     posix_ipc = _posix_ipc()
     try:
-        now = posix_ipc.SharedMemory(name).fd
+        now = _open(name)
         same = os.path.sameopenfile(now, fd)
         os.close(now)
         if same:
