@@ -291,6 +291,34 @@ def test_driver_waits_for_its_children_although_its_client_ignores_its_own() -> 
     assert not ignored & 1 << (signal.SIGCHLD - 1)
 
 
+def test_driver_starts_without_the_inherited_descriptors_beyond_a_limit_that_was_lowered() -> None:
+    code = (
+        "import nnburst, os, resource\n"
+        "read, write = os.pipe()\n"
+        "for number in (150, 251):\n"
+        "    os.dup2(write, number, inheritable=True)\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))\n"
+        "with nnburst.launch('null') as device:\n"
+        "    device.supported_extensions()\n"
+        "    for number in (150, 251, write):\n"
+        "        os.close(number)\n"
+        "    print(os.read(read, 1))\n"  # at once, since the driver holds no end
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert done.stdout == "b''\n"
+
+
+def test_program_that_cannot_be_started_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nnburst.client.launch.python_command", lambda *words: ["/none", *words])
+    with pytest.raises(DeviceUnavailable, match=r"^null: .*started: .*No such file.*'/none'"):
+        nnburst.launch("null")
+
+
 @pytest.mark.parametrize("recover", [False, "wait"])
 @pytest.mark.parametrize(
     "options",

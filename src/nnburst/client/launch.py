@@ -73,7 +73,8 @@ def launch(
         The device, which the caller closes; that ends the driver.
 
     Raises:
-        DeviceUnavailable: the driver does not start; the message has the last lines of its log.
+        DeviceUnavailable: the driver does not start; the message has the reason, or the last lines of its
+            log.
         ResourceExhausted: this process may have no more descriptors, threads or children.
         InvalidArgument: `executor`, `cpus`, `extensions`, `env`, `options`, `device_nodes`, `timeout` or
             `recover` is invalid.
@@ -139,13 +140,17 @@ def _launch(words: Sequence[str], name: str, env: Mapping[str, str], seconds: fl
     # A path instead of `-m`, which imports ten modules; -P keeps the file's folder out of the search path.
     file = Path(nnburst.__file__).with_name("driver") / "__main__.py"
     command = python_command(str(file), *words)
-    with Scarce(f"{name}: a driver cannot be started"):
+    scarce = Scarce(f"{name}: a driver cannot be started")
+    with scarce:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process: DriverProcess | None = None
         session: Session | None = None
         try:
-            with theirs:
-                process = _start([*command, "--fd", str(_THEIR_FD)], theirs.fileno(), env)
+            try:
+                with theirs, scarce:
+                    process = _start([*command, "--fd", str(_THEIR_FD)], theirs.fileno(), env)
+            except OSError as error:
+                raise DeviceUnavailable(f"{name}: a driver cannot be started: {error}") from error
             # Import this now, while the driver starts; it is needed later.
             importlib.import_module("nnburst.client.burst.burst")
             session = Session(

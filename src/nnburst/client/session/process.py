@@ -9,7 +9,6 @@ import fcntl
 import io
 import os
 import re
-import resource
 import select
 import signal
 import struct
@@ -211,7 +210,8 @@ class Child:
 
         Args:
             command: path of the program, and its arguments.
-            fds: number of each descriptor in the new process to the descriptor here; it gets no others.
+            fds: number of each descriptor in the new process to the descriptor here; it gets no others
+                below the limit of descriptors.
             environment: the whole environment of the new process.
 
         Raises:
@@ -309,15 +309,19 @@ def _await_end(child: Child, pidfd: int, deadline: float) -> None:
 
 
 def _inheritable_fds() -> list[int]:
-    """Descriptors that a new process would inherit: other libraries may open some."""
-    found = []
+    """Descriptors that a new process would inherit: other libraries may open some.
+
+    Those at or beyond the limit of descriptors are left out: the process was started with a higher limit.
+    posix_spawn refuses to close them, so the driver does (driver/service/main.py).
+    """
+    found, limit = [], os.sysconf("SC_OPEN_MAX")
     try:
         names: Iterable[str | int] = os.listdir("/proc/self/fd")  # noqa: PTH208 - names alone, and quicker
     except OSError:  # no /proc, or no descriptor to list it by
-        names = range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        names = range(limit)
     for name in names:
         with contextlib.suppress(OSError):  # the one of the folder
-            if int(name) > 2 and os.get_inheritable(int(name)):
+            if 2 < int(name) < limit and os.get_inheritable(int(name)):
                 found.append(int(name))
     return found
 

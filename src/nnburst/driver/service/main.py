@@ -339,6 +339,7 @@ def _serve_one(options: Options) -> None:
     # A client that ignores the ends of its children would have this process not learn of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.set_inheritable(options.fd, False)
+    _close_beyond_limit()
     from nnburst.driver.executors import begin_executor, import_engine
 
     begun = begin_executor(options.executor)
@@ -349,6 +350,18 @@ def _serve_one(options: Options) -> None:
     serve_client(
         lambda: Admission(socket.socket(fileno=options.fd)), options.executor, options.name
     )
+
+
+def _close_beyond_limit() -> None:
+    """Close the descriptors at or beyond their limit: posix_spawn could not, as the client lowered it."""
+    limit = os.sysconf("SC_OPEN_MAX")
+    try:
+        found = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names alone
+    except OSError:  # no /proc
+        return
+    for fd in found:
+        if fd >= limit:
+            os.close(fd)
 
 
 def _serve(listener: Listener, options: Options) -> bool:
