@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,16 @@ import numpy as np
 import pytest
 
 import nnburst
-from nnburst import Closed, Device, InvalidArgument, Memory, Model, PreparedModel
+from nnburst import (
+    Closed,
+    Device,
+    InvalidArgument,
+    Memory,
+    Model,
+    OperandType,
+    OperationType,
+    PreparedModel,
+)
 from nnburst.client.compilation_cache import CacheFiles
 
 A = np.zeros((2, 3), np.float32)
@@ -177,3 +187,51 @@ def test_cache_file_that_is_not_open_is_refused_and_kills_no_device(
     with pytest.raises(InvalidArgument, match="file descriptor"):
         device.prepare_async(make_model(), cache=files)
     np.testing.assert_array_equal(prepared.execute([A, A]).outputs[0], A)
+
+
+def test_integers_of_numpy_are_integers(device: Device, prepared: PreparedModel) -> None:
+    two, three = np.int64(2), np.uint8(3)
+    with prepared.open_burst(max_in_flight=two, channel_length=np.int64(64)) as burst:
+        assert (burst.max_in_flight, type(burst.max_in_flight)) == (2, int)
+    with prepared.open_burst(spin_window=np.float32(0.001)) as burst:
+        burst.execute([A, A])
+    builder = nnburst.ModelBuilder()
+    x = builder.input(OperandType.TENSOR_FLOAT32, (0, three))
+    y = builder.output(OperandType.TENSOR_FLOAT32, (0, three))
+    builder.operation(np.int32(OperationType.RELU), [np.int64(x)], [np.int64(y)])
+    builder.identify([np.int64(x)], [np.int64(y)])
+    soon = np.int64(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 60 * 10**9)
+    with device.prepare(builder.build(), num_threads=np.int64(1)) as model:
+        buffer = device.allocate_buffer([(model, np.int64(0))], dimensions=[two, three])
+        assert tuple(buffer.dimensions) == (2, 3)
+    device.prepare_async(builder.build(), deadline_ns=soon).result().close()
+
+
+@pytest.mark.parametrize("bad", [True, 2.0, "2", None, [2]], ids=repr)
+def test_what_is_no_integer_is_refused_by_the_name_of_the_argument(
+    device: Device, prepared: PreparedModel, bad: Any
+) -> None:
+    model, builder = prepared.model, nnburst.ModelBuilder()
+    kind = OperandType.TENSOR_FLOAT32
+    for name, use in {
+        "max_in_flight": lambda: prepared.open_burst(max_in_flight=bad),
+        "channel_length": lambda: prepared.open_burst(channel_length=bad),
+        "num_threads": lambda: device.prepare(model, num_threads=bad),
+        r"dimensions\[0\]": lambda: device.allocate_buffer([(prepared, 0)], dimensions=[bad, 3]),
+        r"inputs\[0\]\[1\]": lambda: device.allocate_buffer([(prepared, bad)]),
+        "version": lambda: device.model("name", bad),
+        r"dimensions\[1\] ": lambda: builder.input(kind, (2, bad)),
+        "zero_point": lambda: builder.temporary(kind, (2,), 0.5, bad),
+        "kind": lambda: builder.output(bad, (2,)),
+        "kind ": lambda: builder.operation(bad, [0], [1]),
+        r"inputs\[0\] ": lambda: builder.operation(OperationType.RELU, [bad], [1]),
+        r"outputs\[0\] ": lambda: builder.operation(OperationType.RELU, [0], [bad]),
+    }.items():
+        with pytest.raises(InvalidArgument, match=rf"^{name.strip()} is "):
+            use()
+    if bad is not None:
+        with pytest.raises(InvalidArgument, match=r"^deadline_ns is "):
+            device.prepare_async(model, deadline_ns=bad)
+        if not isinstance(bad, float):
+            with pytest.raises(InvalidArgument, match=r"^spin_window is "):
+                prepared.open_burst(spin_window=bad)

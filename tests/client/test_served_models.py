@@ -55,7 +55,7 @@ def test_network_that_is_not_served_is_refused_with_those_that_are(service: Serv
             InvalidArgument, match="'add@2' is not served, expected one of: accumulate@1"
         ):
             device.model("add", 2)
-        with pytest.raises(InvalidArgument, match="version: -1"):
+        with pytest.raises(InvalidArgument, match="version is -1"):
             device.model("add", -1)
     with connect_to("reference") as launched:
         assert launched.models() == []

@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, MissedDeadline
 from nnburst.hal.extensions import Extension
+from nnburst.hal.limits import INT64_MAX
 from nnburst.hal.model import Model, refuse_masked
 from nnburst.hal.signature import may_omit_inputs, type_name
 from nnburst.hal.types import ExecutionTiming, OutputShape, RequestArgument, Timing
-from nnburst.hal.utils import as_float, is_number
+from nnburst.hal.utils import as_float, check_integer, is_number
 from nnburst.hal.whole_graph import ElementTypes, engine_of
 
 Array = npt.NDArray[Any]
@@ -296,9 +297,16 @@ def check_thread_count(value: int) -> int:
     Raises:
         InvalidArgument: it is not an integer from 0 to the largest number.
     """
-    if not isinstance(value, int) or not 0 <= value <= _MOST_THREADS:
-        raise InvalidArgument(f"num_threads: {value!r}, expected 0 to {_MOST_THREADS}")
-    return value
+    return check_integer("num_threads", value, 0, _MOST_THREADS)
+
+
+def check_deadline(value: int | None) -> int | None:
+    """Check a deadline in nanoseconds, and return it; None is no deadline.
+
+    Raises:
+        InvalidArgument: it is not an integer of 64 bits; the driver refuses a negative one (device:P5).
+    """
+    return None if value is None else check_integer("deadline_ns", value, ~INT64_MAX, INT64_MAX)
 
 
 def time_left(deadline: float) -> float:

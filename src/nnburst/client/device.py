@@ -14,7 +14,13 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from nnburst.client.arguments import check_member, check_thread_count, check_timeout, wait_left
+from nnburst.client.arguments import (
+    check_deadline,
+    check_member,
+    check_thread_count,
+    check_timeout,
+    wait_left,
+)
 from nnburst.client.burst.interface import Recover, check_recover
 from nnburst.client.compilation_cache import CachedCompilation, CacheFiles
 from nnburst.client.execution.buffer import Buffer
@@ -50,9 +56,10 @@ from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Pri
 from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import Extension, ExtensionAttribute
 from nnburst.hal.graph_dump import dump_model
+from nnburst.hal.limits import INT32_MAX, UINT32_MAX
 from nnburst.hal.model import DTYPES, MemoryPool, Model
 from nnburst.hal.types import BufferDesc, BufferRole, Capabilities, NumberOfCacheFiles
-from nnburst.hal.utils import Closing, warn_of_reference
+from nnburst.hal.utils import Closing, check_integer, check_integers, listed, warn_of_reference
 from nnburst.hal.validation import validate_memory_desc
 from nnburst.hal.validation.values import validate_capabilities
 from nnburst.tracing.slices import Layer, Phase, trace
@@ -70,8 +77,8 @@ def allocate_buffer(
 ) -> Buffer:
     """Allocate a buffer; see `Device.allocate_buffer`."""
     seconds = check_timeout(timeout)
-    _check_uses("inputs", inputs)
-    _check_uses("outputs", outputs)
+    inputs, outputs = _checked_uses("inputs", inputs), _checked_uses("outputs", outputs)
+    dimensions = check_integers("dimensions", dimensions, 0, UINT32_MAX)
     models = list({id(model): model for model, _ in (*inputs, *outputs)}.values())
     places = {id(model): index for index, model in enumerate(models)}
     read, written = (
@@ -90,7 +97,7 @@ def allocate_buffer(
             f"buffers hold operands of core types only, not of type {operand.type}"
         )
     message = Allocate(
-        BufferDesc(tuple(dimensions)),
+        BufferDesc(dimensions),
         tuple(model._prepared.handle for model in models),
         read,
         written,
@@ -100,13 +107,17 @@ def allocate_buffer(
     return Buffer(session, allocated.token, remote, operand)
 
 
-def _check_uses(kind: str, uses: Sequence[Use]) -> None:
-    for index, use in enumerate(uses):
-        pair = isinstance(use, tuple | list) and len(use) == 2
-        if not pair or not isinstance(use[0], PreparedModel) or not isinstance(use[1], int):
-            raise InvalidArgument(
-                f"{kind}[{index}]: {use!r}, expected a prepared model and a number"
-            )
+def _checked_uses(kind: str, uses: Sequence[Use]) -> list[Use]:
+    found = []
+    for at, use in enumerate(listed(kind, uses)):
+        if (
+            not isinstance(use, tuple | list)
+            or len(use) != 2
+            or not isinstance(use[0], PreparedModel)
+        ):
+            raise InvalidArgument(f"{kind}[{at}]: {use!r}, expected a prepared model and a number")
+        found.append((use[0], check_integer(f"{kind}[{at}][1]", use[1])))
+    return found
 
 
 # -- device ----------------------------------------------------------------------------------------
@@ -513,7 +524,7 @@ class Device(Closing):
         session, seconds = self._reached(timeout)
         preference = check_member(ExecutionPreference, preference, "preference")
         priority = check_member(Priority, priority, "priority")
-        threads = check_thread_count(num_threads)
+        threads, deadline_ns = check_thread_count(num_threads), check_deadline(deadline_ns)
         hints = session.hints(attributes)
         with (
             trace(Layer.RUNTIME, Phase.PREPARATION, "describe and send a model"),
@@ -584,7 +595,7 @@ class Device(Closing):
         """
         session, seconds = self._reached(timeout)
         preference = check_member(ExecutionPreference, preference, "preference")
-        deadline = time.monotonic() + seconds
+        deadline, deadline_ns = time.monotonic() + seconds, check_deadline(deadline_ns)
         hints = session.hints(attributes)
         preparation = Preparation(session, model, preference, from_cache=True)
         preparation._start(
@@ -629,8 +640,7 @@ class Device(Closing):
         seconds = check_timeout(timeout)
         if not isinstance(name, str):
             raise InvalidArgument(f"name: of type {type(name).__name__}, expected a text")
-        if not isinstance(version, int) or not 0 <= version < 2**31:
-            raise InvalidArgument(f"version: {version!r}, expected 0 or a number of a version")
+        version = check_integer("version", version, 0, INT32_MAX)
         with trace(Layer.RUNTIME, Phase.COMPILATION, "open a served model"):
             deadline = time.monotonic() + seconds
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import nnburst
 from nnburst.client.arguments import check_timeout
@@ -25,12 +25,12 @@ from nnburst.hal.utils import (
     chosen_executor,
     device_name,
     driver_environment,
+    listed,
     python_command,
 )
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
 
-_T = TypeVar("_T")
 #: The driver's end of the socket, in the driver.
 _THEIR_FD: Final = 3
 
@@ -81,9 +81,9 @@ def launch(
         MissedDeadline: the driver does not answer.
     """
     executor, seconds = chosen_executor(executor), check_timeout(timeout)
-    cpus = None if cpus is None else _listed("cpus", cpus)
-    extensions = _listed("extensions", extensions)
-    device_nodes = _listed("device_nodes", device_nodes)
+    cpus = None if cpus is None else listed("cpus", cpus)
+    extensions = listed("extensions", extensions)
+    device_nodes = listed("device_nodes", device_nodes)
     variables, options = _texts("env", env), _texts("options", options)
     if recover is not False:
         again = partial(
@@ -109,12 +109,6 @@ def launch(
         device = _launch(words, name or device_name(executor), variables, seconds)
     vlog.write("manager", "launched a driver of %s: process %d", executor, device.pid)
     return device
-
-
-def _listed(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
-    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
-        raise InvalidArgument(f"{what}: {given!r}, expected a list")
-    return tuple(given)
 
 
 def _texts(what: str, given: Mapping[str, str] | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Final
 UINT32_MAX: Final = 2**32 - 1
 UINT64_MAX: Final = 2**64 - 1
 INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 
 #: NNAPI: Constant:BYTE_SIZE_OF_CACHE_TOKEN.
 BYTE_SIZE_OF_CACHE_TOKEN: Final = 32

@@ -33,9 +33,16 @@ from nnburst.hal.model import (
     Subgraph,
     refuse_masked,
 )
+from nnburst.hal.utils import as_float, check_integer, check_integers, is_number
 
 #: Constants start at multiples of this in `operand_values`, so that their arrays are aligned.
 _ALIGNMENT = 16
+
+
+def _scale(scale: float) -> float:
+    if not is_number(scale):
+        raise InvalidArgument(f"scale is {scale!r}, expected a number")
+    return as_float(scale)
 
 
 class SubgraphBuilder:
@@ -74,10 +81,10 @@ class SubgraphBuilder:
     ) -> int:
         return self.operand(
             Operand(
-                type=int(kind),
-                dimensions=tuple(int(d) for d in dimensions),
-                scale=float(scale),
-                zero_point=int(zero_point),
+                type=check_integer("kind", kind),
+                dimensions=check_integers("dimensions", dimensions),
+                scale=_scale(scale),
+                zero_point=check_integer("zero_point", zero_point),
                 lifetime=lifetime,
                 extra_params=extra_params,
             )
@@ -198,10 +205,10 @@ class SubgraphBuilder:
         self._values.extend(data)
         return self.operand(
             Operand(
-                type=int(kind),
+                type=check_integer("kind", kind),
                 dimensions=dimensions,
-                scale=float(scale),
-                zero_point=int(zero_point),
+                scale=_scale(scale),
+                zero_point=check_integer("zero_point", zero_point),
                 lifetime=OperandLifeTime.CONSTANT_COPY,
                 location=location,
                 extra_params=extra_params,
@@ -218,7 +225,7 @@ class SubgraphBuilder:
             Operand(
                 type=OperandType.SUBGRAPH,
                 lifetime=OperandLifeTime.SUBGRAPH,
-                location=DataLocation(offset=index),
+                location=DataLocation(offset=check_integer("index", index)),
             )
         )
 
@@ -230,11 +237,18 @@ class SubgraphBuilder:
             inputs: indexes of the operands that it reads.
             outputs: indexes of the operands that it writes.
         """
-        self._operations.append(Operation(int(kind), tuple(inputs), tuple(outputs)))
+        self._operations.append(
+            Operation(
+                check_integer("kind", kind),
+                check_integers("inputs", inputs),
+                check_integers("outputs", outputs),
+            )
+        )
 
     def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Set inputs and outputs by operand index, instead of all added ones in their order."""
-        self._inputs, self._outputs = list(inputs), list(outputs)
+        self._inputs = [*check_integers("inputs", inputs)]
+        self._outputs = [*check_integers("outputs", outputs)]
 
     def finish(self) -> Subgraph:
         """Return the subgraph, with the consumers of each operand counted.

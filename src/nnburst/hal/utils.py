@@ -1,4 +1,4 @@
-"""Helps every layer to close objects, start threads, report scarce resources and fill tables.
+"""Helps every layer to check arguments, close objects, start threads, report scarce resources, fill tables.
 
 It also finds the Python that runs this package, makes commands for more such processes and decides when they
 are started again. It reads the features of the processors, and decides whether to trust the environment,
@@ -17,6 +17,8 @@ import functools
 import importlib
 import importlib.util
 import logging
+import math
+import operator
 import os
 import select
 import struct
@@ -25,7 +27,7 @@ import sysconfig
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +79,7 @@ class Closing(NotPicklable):
 
 
 P = ParamSpec("P")
+E = TypeVar("E")
 
 
 def weakly(method: Callable[P, None]) -> Callable[P, None]:
@@ -193,6 +196,52 @@ def as_float(number: float) -> float:
         return float(number)
     except OverflowError:
         return sys.float_info.max
+
+
+def check_integer(
+    name: str, value: object, least: float = -math.inf, most: float = math.inf
+) -> int:
+    """Check that a value is an integer of any type, such as numpy's, but no bool; returns it as an int.
+
+    Raises:
+        InvalidArgument: it is not, or not from `least` to `most`; the message names the argument `name`.
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or not least <= number <= most:
+        wanted = "an integer" if math.isinf(least) else f"{least} to {most}"
+        raise InvalidArgument(f"{name} is {value!r}, expected {wanted}")
+    return number
+
+
+def check_integers(
+    name: str, values: Iterable[object], least: float = -math.inf, most: float = math.inf
+) -> tuple[int, ...]:
+    """Check a list of integers, each as `check_integer` does, and return it.
+
+    Raises:
+        InvalidArgument: it is no list, or not of such integers.
+    """
+    return tuple(
+        check_integer(f"{name}[{at}]", value, least, most)
+        for at, value in enumerate(listed(name, values))
+    )
+
+
+def listed(name: str, given: Iterable[E]) -> tuple[E, ...]:
+    """The elements of a list, or of another iterable that is no single thing such as a text.
+
+    Raises:
+        InvalidArgument: it is none; the message names the argument `name`.
+    """
+    try:
+        if not isinstance(given, str | bytes | os.PathLike | Mapping):
+            return tuple(given)
+    except TypeError:
+        pass
+    raise InvalidArgument(f"{name}: {given!r}, expected a list")
 
 
 class _Closes(Protocol):

@@ -18,7 +18,6 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, parameters
-from nnburst.client.burst.arrays import check_integer
 from nnburst.client.burst.interface import Burst, Recover, State, check_recover
 from nnburst.client.burst.states import StatefulBurst
 from nnburst.client.compilation_cache import model_token
@@ -35,7 +34,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model as HalModel
-from nnburst.hal.utils import DaemonThread, warn_of_reference
+from nnburst.hal.utils import DaemonThread, check_integer, warn_of_reference
 from nnburst.hal.validation.values import validate_priority
 from nnburst.hal.whole_graph import GRAPH_ENGINES, NAMES
 from nnburst.runtime.array_execution import CallTime, execute_arrays
@@ -250,7 +249,7 @@ class CompiledModel(RuntimeObject):
             Closed: this is closed.
         """
         self._check_open()
-        check_integer("max_in_flight", max_in_flight, 1, 1024)
+        max_in_flight = check_integer("max_in_flight", max_in_flight, 1, 1024)
         if recover is False:
             raise InvalidArgument(
                 "recover: False, but the drivers of a compiled model are always made again;"

@@ -20,7 +20,7 @@ from nnburst.client.arguments import (
     check_count,
     check_timeout,
 )
-from nnburst.client.burst.arrays import LastRequest, check_integer
+from nnburst.client.burst.arrays import LastRequest
 from nnburst.client.burst.bound_request import RingRequest, connection_of
 from nnburst.client.burst.core import BUSY_CODE
 from nnburst.client.burst.interface import (
@@ -40,7 +40,7 @@ from nnburst.client.staging import in_new_pool
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
 from nnburst.hal.limits import UINT32_MAX
-from nnburst.hal.utils import DaemonThread
+from nnburst.hal.utils import DaemonThread, check_integer
 from nnburst.runtime.argument import Options
 from nnburst.runtime.array_execution import CallTime, arguments_of, execute_arrays, result_of
 from nnburst.runtime.execution.bound_plan import BoundPlan
@@ -741,7 +741,7 @@ def _left(deadline_ns: int) -> float:
 def _fixed(parameter: Parameter, room: int | None = None) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Dtype and shape of a parameter's arrays; `room` gives the bytes if the shape is not known."""
     if not parameter.known and room is not None:
-        check_integer("output_bytes", room, 1, UINT32_MAX)
+        room = check_integer("output_bytes", room, 1, UINT32_MAX)
         return parameter.dtype, (room // parameter.dtype.itemsize,)
     if not parameter.size:
         raise error_for_code(

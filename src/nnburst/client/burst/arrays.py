@@ -8,7 +8,6 @@ would have to map.
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -42,6 +41,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.types import OutputShape
+from nnburst.hal.utils import check_integer
 
 
 class OpenShapes:
@@ -252,9 +252,10 @@ def bind(
     refuse_buffers("outputs", taken)
     rooms = output_bytes if output_bytes is not None else [None] * len(core.outputs)
     check_count("output_bytes", rooms, core.outputs)
-    for index, room in enumerate(rooms):
-        if room is not None:
-            check_integer(f"output_bytes[{index}]", room, 1, UINT32_MAX)
+    rooms = [
+        None if room is None else check_integer(f"output_bytes[{index}]", room, 1, UINT32_MAX)
+        for index, room in enumerate(rooms)
+    ]
     plan = Layout()
     spots = [
         *(
@@ -330,16 +331,6 @@ def _bind(
     bound = RingRequest(core, arrays[:split], arrays[split:], timed, deadline_ns)
     core.add(bound)
     return bound
-
-
-def check_integer(name: str, value: int, least: int, most: int) -> None:
-    """Raise InvalidArgument, naming `name`, unless `value` is an integer from `least` to `most`."""
-    try:
-        fits = least <= operator.index(value) <= most
-    except TypeError:
-        fits = False
-    if not fits:
-        raise InvalidArgument(f"{name} is {value!r}, expected {least} to {most}")
 
 
 class _Spot(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Self
 
 from nnburst._native import ffi, lib
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_timeout
-from nnburst.client.burst.arrays import ArrayExecutor, bind, bind_with_private, check_integer
+from nnburst.client.burst.arrays import ArrayExecutor, bind, bind_with_private
 from nnburst.client.burst.bound_request import RingRequest
 from nnburst.client.burst.core import BurstCore, SlotTable
 from nnburst.client.burst.interface import Burst, BurstFunction, arrays_like
@@ -29,6 +29,7 @@ from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import CLIENT_POLLING_WINDOW
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
+from nnburst.hal.utils import check_integer, is_number
 from nnburst.tracing.slices import Layer, Phase, trace
 
 
@@ -66,14 +67,17 @@ class RingBurst(Burst):
         """Open a burst on a prepared model that is open; see `PreparedModel.open_burst`."""
         if result_channel_length is None:
             result_channel_length = channel_length
-        lengths = (channel_length, result_channel_length)
-        check_integer("max_in_flight", max_in_flight, 1, 1024)
-        check_integer("channel_length", channel_length, 2, MAX_BURST_CHANNEL_LENGTH)
-        check_integer("result_channel_length", result_channel_length, 2, MAX_BURST_CHANNEL_LENGTH)
+        max_in_flight = check_integer("max_in_flight", max_in_flight, 1, 1024)
+        most = MAX_BURST_CHANNEL_LENGTH
+        lengths = (
+            check_integer("channel_length", channel_length, 2, most),
+            check_integer("result_channel_length", result_channel_length, 2, most),
+        )
         if spin_window is None:
             low_power = prepared.preference == ExecutionPreference.LOW_POWER
             spin_window = 0.0 if low_power else _default_spin_window()
-        if not isinstance(spin_window, int | float) or not 0 <= spin_window < 60:
+        is_real = is_number(spin_window) and not isinstance(spin_window, bool)
+        if not is_real or not 0 <= spin_window < 60:
             raise InvalidArgument(f"spin_window is {spin_window!r}, expected 0 to 60 seconds")
         spins = spin_window > 0 and driver_spins
         preference = prepared.preference if spins else ExecutionPreference.LOW_POWER
@@ -93,7 +97,9 @@ class RingBurst(Burst):
             raise
         core.client.max_in_flight = max_in_flight
         spin = channels.may_spin and spin_window > 0
-        lib.nnb_waiter_init(ffi.addressof(core.client, "waiter"), spin, int(spin_window * 1e9))
+        lib.nnb_waiter_init(
+            ffi.addressof(core.client, "waiter"), spin, int(float(spin_window) * 1e9)
+        )
         core.watch(ended)
         return cls(core)
 
