@@ -290,6 +290,13 @@ def test_picture_for_an_input_that_takes_no_picture_is_refused(
     assert "is taken for a picture" in refusal(capsys, path, "--input", given)
 
 
+def test_input_that_does_not_exist_is_named_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = doubling(tmp_path, "FLOAT32", (1, 4))
+    assert "No such file" in refusal(capsys, path, "--input", tmp_path / "nonexist")
+
+
 def test_inputs_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = doubling(tmp_path, "FLOAT32", (1, 4))
     assert "--input: 0 given, the model has 1" in refusal(capsys, path)

@@ -95,6 +95,7 @@ class _Input:
         self._operand = operand
 
     def read(self, pixels: Range | None) -> Array:
+        self._path.stat()  # a file that is not there is no picture
         suffix = self._path.suffix.lower()
         if suffix == ".npy":
             return self._array()
