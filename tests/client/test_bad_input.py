@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,7 @@ def test_unknown_preference_is_refused(
     device: Device, make_model: Callable[..., Model], preference: int
 ) -> None:
     with pytest.raises(InvalidArgument, match="preference"):
-        device.prepare(make_model(), preference=preference)  # type: ignore[arg-type]
+        device.prepare(make_model(), preference=preference)
 
 
 def test_unknown_executor_is_refused_with_those_that_are_known() -> None:
@@ -235,3 +236,131 @@ def test_what_is_no_integer_is_refused_by_the_name_of_the_argument(
         if not isinstance(bad, float):
             with pytest.raises(InvalidArgument, match=r"^spin_window is "):
                 prepared.open_burst(spin_window=bad)
+
+
+def _pool() -> Memory:
+    return Memory(4096)
+
+
+def _network() -> nnburst.ModelBuilder:
+    return nnburst.ModelBuilder()
+
+
+F32, U8 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_QUANT8_ASYMM
+
+#: A call with an argument of the wrong kind, and the beginning of the message.
+MISUSES: dict[str, tuple[Callable[[], object], str]] = {
+    "offset 1.0": (lambda: _pool().array("u1", (10,), 1.0), "offset is 1.0"),
+    "offset text": (lambda: _pool().array("u1", (10,), "1"), "offset is '1'"),
+    "shape 10": (lambda: _pool().array("u1", 10), "shape: 10"),
+    "shape text": (lambda: _pool().array("u1", "12"), "shape: '12'"),
+    "shape 2.7": (lambda: _pool().array("u1", (2.7,)), r"shape\[0\] is 2.7"),
+    "rank 80": (lambda: _pool().array("u1", (1,) * 80), r"shape is \(1, .*"),
+    "extent 2**70": (lambda: _pool().array("u1", (0, 2**70)), r"shape is \(0, "),
+    "dtype": (lambda: _pool().array("nope", (1,)), "dtype is 'nope'"),
+    "dtype of arrays": (lambda: _pool().array(("f4", (2,)), (3,)), "dtype is "),
+    **{
+        f"{name} {path!r}": (lambda use=use, path=path: use(path), f"{name} is ")
+        for name, use in (
+            ("path", Memory.from_file),
+            ("source", nnburst.load),
+        )
+        for path in (None, 5, "", "a\0b", "\ud800")
+    },
+    "model NUL": (lambda: nnburst.compile("a\0b"), "model is "),
+    "model surrogate": (lambda: nnburst.compile("\ud800"), "model is "),
+    "executor surrogate": (lambda: nnburst.launch("\ud800"), "executor: "),
+    "executor NUL": (lambda: nnburst.launch("null\0x"), "executor: "),
+    "name 5": (lambda: nnburst.launch("null", name=5), "name is 5"),
+    "env surrogate": (lambda: nnburst.launch("null", env={"A": "\ud800"}), "env: "),
+    "extensions[0]": (lambda: nnburst.launch("null", extensions=["a\0b"]), r"extensions\[0\] is "),
+    "shapes 5": (lambda: nnburst.load(b"", shapes=5), "shapes: 5"),
+    "shapes of 5": (lambda: nnburst.load(b"", shapes={"x": 5}), r"shapes\['x'\]: 5"),
+    "states": (lambda: nnburst.load(b"", states=["nope"]), "states: "),
+    "constants": (lambda: nnburst.load(b"", constants=5), "constants: 5"),
+    "extensions": (lambda: nnburst.load(b"", extensions=5), "extensions: 5"),
+    "fence text": (lambda: nnburst.hal.SyncFence("x"), "fd is 'x'"),
+    "fence 2**70": (lambda: nnburst.hal.SyncFence(2**70), "fd is "),
+    "dimensions 5": (lambda: _network().input(F32, 5), "dimensions: 5"),
+    "kind x": (lambda: _network().input("x", (2,)), "kind is 'x'"),
+    "scale": (lambda: _network().input(U8, (2,), "a", 0), "scale is 'a'"),
+    "constant 300": (lambda: _network().constant(U8, 300, 1.0), "values is 300: .*uint8"),
+    "ragged": (lambda: _network().constant(F32, [[1], [2, 3]]), "values is .*inhomogeneous"),
+    "text": (lambda: _network().constant(F32, ["1"]), "values is .*expected real numbers"),
+    "complex": (lambda: _network().constant(F32, [1j]), "values is .*expected real numbers"),
+    "None": (lambda: _network().constant(F32, None), "values is None: .*real numbers"),
+    "[None]": (lambda: _network().constant(F32, [1.0, None]), "values is "),
+    "no kind": (lambda: _network().constant(999, [1.0]), "kind is 999"),
+    "scalar text": (lambda: _network().scalar("x"), "value is 'x'"),
+    "scalar None": (lambda: _network().scalar(None), "value is None"),
+    "scalar 2**40": (lambda: _network().scalar(2**40), "value is 1099511627776: .*int32"),
+    "two scalars": (lambda: _network().scalar([1, 2]), "value has 2 elements"),
+    "operation": (lambda: _network().operation("x", [0], [1]), "kind is 'x'"),
+    "operands": (lambda: _network().operation(OperationType.RELU, 5, [1]), "inputs: 5"),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_argument_of_the_wrong_kind_is_refused_by_its_name(misuse: str) -> None:
+    use, message = MISUSES[misuse]
+    with pytest.raises(InvalidArgument, match=rf"^{message}"):
+        use()
+
+
+def test_offset_of_numpy_does_not_wrap_around() -> None:
+    with Memory(4096) as pool:
+        assert pool.array("u1", (100,), np.uint8(200)).shape == (100,)
+        pool.view()[250] = 7
+        assert pool.array("u1", (100,), np.uint8(200))[50] == 7
+
+
+@pytest.mark.parametrize("value", [np.int64(3), 3])
+def test_scalar_of_numpy_has_the_type_of_the_number(value: int) -> None:
+    builder = nnburst.ModelBuilder()
+    builder.scalar(value)
+    builder.scalar(np.bool_(True))
+    builder.scalar(np.float32(1))
+    kinds = [operand.type for operand in builder.finish().operands]
+    assert kinds == [OperandType.INT32, OperandType.BOOL, OperandType.FLOAT32]
+
+
+@pytest.mark.parametrize("bad", [5, None, "x", [5]], ids=repr)
+def test_argument_of_a_device_of_the_wrong_kind_is_refused_by_its_name(
+    device: Device, prepared: PreparedModel, bad: Any, tmp_path: Path
+) -> None:
+    model = prepared.model
+    uses: dict[str, Callable[[], object]] = {
+        "pools": lambda: device.prepare(model, pools=bad),
+        "pools ": lambda: device.prepare(model, pools=bad, cache_dir=tmp_path),
+        "pools  ": lambda: nnburst.compile(model, pools=bad, placement="declared"),
+        "attributes": lambda: device.prepare(model, attributes=bad),
+        "inputs": lambda: device.allocate_buffer(bad),
+        "callback": lambda: device.on_death(bad),
+        "wait_for": lambda: nnburst.hal.execute_fenced(prepared, [A, A], wait_for=bad),
+    }
+    if bad is not None:
+        uses |= {
+            "callback ": lambda: device.prepare_async(model, callback=bad),
+            "cache": lambda: device.prepare_async(model, cache=bad),
+            "validation:S11: cache token": lambda: device.prepare(
+                model, cache_dir=tmp_path, token=bad
+            ),
+            "manager": lambda: nnburst.compile(model, manager=bad),
+        }
+    if bad not in ("x", None):
+        uses["cache_dir"] = lambda: device.prepare(model, cache_dir=bad)
+        uses["cache_dir "] = lambda: nnburst.compile(model, cache_dir=bad)
+    for name, use in uses.items():
+        with pytest.raises(InvalidArgument, match=rf"^{name.strip()}[ \[:]"):
+            use()
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_output_that_is_a_matrix_holds_an_output_of_an_open_shape(device: Device) -> None:
+    builder = nnburst.ModelBuilder()
+    x, y = builder.input(F32, (0, 4)), builder.output(F32, (0, 4))
+    builder.operation(OperationType.RELU, [x], [y])
+    rows, room = np.ones((2, 4), np.float32), np.asmatrix(np.zeros((3, 4), np.float32))
+    with device.prepare(builder.build()) as model, model.open_burst() as burst:
+        for execute in (model.execute, burst.execute):
+            np.testing.assert_array_equal(execute([rows], [room]).outputs[0], rows)

@@ -38,7 +38,7 @@ def test_new_pool_is_zero(device: Device) -> None:
 
 @pytest.mark.parametrize("dtype", ["O", [("a", "<f4"), ("b", "O")], "V0", "U0"])
 def test_view_of_objects_or_of_nothing_is_refused(device: Device, dtype: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"dtype: .*, expected one with a size and without"):
+    with pytest.raises(InvalidArgument, match=r"dtype is .*, expected one with"):
         device.allocate(64).array(dtype, (2,))
 
 

@@ -300,6 +300,12 @@ def check_thread_count(value: int) -> int:
     return check_integer("num_threads", value, 0, _MOST_THREADS)
 
 
+def check_callable(name: str, callback: object) -> None:
+    """Raise InvalidArgument, naming `name`, unless an object can be called."""
+    if not callable(callback):
+        raise InvalidArgument(f"{name} is {callback!r}, expected a function")
+
+
 def check_deadline(value: int | None) -> int | None:
     """Check a deadline in nanoseconds, and return it; None is no deadline.
 
@@ -361,4 +367,4 @@ def settle_truth(array: Array) -> Array:
 
 def head(buffer: Array, shape: tuple[int, ...]) -> Array:
     """A view of the beginning of a contiguous array, in another shape."""
-    return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)
+    return np.asarray(buffer).reshape(-1)[: math.prod(shape)].reshape(shape)

@@ -25,12 +25,13 @@ import numpy as np
 from nnburst.client.arguments import wait_left
 from nnburst.client.memory import Memory
 from nnburst.client.prepared_model import PreparedModel
-from nnburst.client.staging import CarriesPools, bare_model
+from nnburst.client.staging import CarriesPools, bare_model, check_pools
 from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, Priority
-from nnburst.hal.errors import Closed, DeadObject, MissedDeadline, NnburstError
+from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, MissedDeadline, NnburstError
 from nnburst.hal.extensions import ExtensionAttribute, check_attributes
 from nnburst.hal.model import Model
 from nnburst.hal.types import NO_CACHE_TOKEN, NumberOfCacheFiles
+from nnburst.hal.utils import check_path
 from nnburst.hal.validation.values import validate_cache_token
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -142,6 +143,17 @@ class CacheFiles:
     token: bytes = NO_CACHE_TOKEN
 
 
+def check_files(cache: CacheFiles) -> CacheFiles:
+    """Check that cache files are given as such, and return them.
+
+    Raises:
+        InvalidArgument: they are not.
+    """
+    if not isinstance(cache, CacheFiles):
+        raise InvalidArgument(f"cache is of type {type(cache).__name__}, expected CacheFiles")
+    return cache
+
+
 def model_token(model: Model, pools: Iterable[Any]) -> bytes:
     """Compute a token of 32 bytes that names a model by its content.
 
@@ -193,11 +205,15 @@ class CachedCompilation:
         self._model = model
         self._pools = pools
         self._options = options
-        self._folder = Path(folder)
+        self._folder = Path(check_path("cache_dir", folder))
         bare = bare_model(model)
+        if token is not None:
+            validate_cache_token(token)
         self._needed = device.number_of_cache_files_needed  # first: the driver gets ready meanwhile
         if token is None:
-            token = model_token(bare, pools if isinstance(model, Model) else model.pools)
+            token = model_token(
+                bare, check_pools(pools) if isinstance(model, Model) else model.pools
+            )
         self._token = bytes(token)
         if not is_final:
             attributes = [*options["attributes"]]

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from nnburst.client.arguments import (
+    check_callable,
     check_deadline,
     check_member,
     check_thread_count,
@@ -22,7 +23,7 @@ from nnburst.client.arguments import (
     wait_left,
 )
 from nnburst.client.burst.interface import Recover, check_recover
-from nnburst.client.compilation_cache import CachedCompilation, CacheFiles
+from nnburst.client.compilation_cache import CachedCompilation, CacheFiles, check_files
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory import Memory
 from nnburst.client.prepared_model import Preparation, PreparedModel, without_own_bursts
@@ -110,11 +111,8 @@ def allocate_buffer(
 def _checked_uses(kind: str, uses: Sequence[Use]) -> list[Use]:
     found = []
     for at, use in enumerate(listed(kind, uses)):
-        if (
-            not isinstance(use, tuple | list)
-            or len(use) != 2
-            or not isinstance(use[0], PreparedModel)
-        ):
+        pair = isinstance(use, tuple | list) and len(use) == 2
+        if not pair or not isinstance(use[0], PreparedModel):
             raise InvalidArgument(f"{kind}[{at}]: {use!r}, expected a prepared model and a number")
         found.append((use[0], check_integer(f"{kind}[{at}][1]", use[1])))
     return found
@@ -260,7 +258,11 @@ class Device(Closing):
 
         If that has happened already, it runs at once on the calling thread, which gets its exception. The
         callback added last runs first; an exception of a callback is logged, and the others still run.
+
+        Raises:
+            InvalidArgument: `callback` cannot be called.
         """
+        check_callable("callback", callback)
         self._session.notices.add(callback)
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
@@ -445,7 +447,7 @@ class Device(Closing):
             "preference": check_member(ExecutionPreference, preference, "preference"),
             "priority": check_member(Priority, priority, "priority"),
             "num_threads": check_thread_count(num_threads),
-            "attributes": tuple(attributes),
+            "attributes": listed("attributes", attributes),
         }
         deadline = time.monotonic() + seconds
 
@@ -525,6 +527,9 @@ class Device(Closing):
         preference = check_member(ExecutionPreference, preference, "preference")
         priority = check_member(Priority, priority, "priority")
         threads, deadline_ns = check_thread_count(num_threads), check_deadline(deadline_ns)
+        files = check_files(CacheFiles() if cache is None else cache)
+        if callback is not None:
+            check_callable("callback", callback)
         hints = session.hints(attributes)
         with (
             trace(Layer.RUNTIME, Phase.PREPARATION, "describe and send a model"),
@@ -538,7 +543,6 @@ class Device(Closing):
             preparation = Preparation(session, bare, preference, note)
             if callback is not None:
                 preparation.add_done_callback(callback)
-            files = CacheFiles() if cache is None else cache
             counts = len(files.model), len(files.data)
             with Fds.duplicates(memories) as fds:
                 preparation._start(
@@ -596,6 +600,7 @@ class Device(Closing):
         session, seconds = self._reached(timeout)
         preference = check_member(ExecutionPreference, preference, "preference")
         deadline, deadline_ns = time.monotonic() + seconds, check_deadline(deadline_ns)
+        cache = check_files(cache)
         hints = session.hints(attributes)
         preparation = Preparation(session, model, preference, from_cache=True)
         preparation._start(

@@ -22,9 +22,11 @@ from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
 from nnburst.hal.utils import (
     AUTO,
     Scarce,
+    check_path,
     chosen_executor,
     device_name,
     driver_environment,
+    is_text,
     listed,
     python_command,
 )
@@ -84,6 +86,10 @@ def launch(
     cpus = None if cpus is None else listed("cpus", cpus)
     extensions = listed("extensions", extensions)
     device_nodes = listed("device_nodes", device_nodes)
+    for what, given in (("extensions", extensions), ("device_nodes", device_nodes)):
+        for at, word in enumerate(given):
+            check_path(f"{what}[{at}]", word)
+    name = check_path("name", name or device_name(executor))
     variables, options = _texts("env", env), _texts("options", options)
     if recover is not False:
         again = partial(
@@ -101,12 +107,12 @@ def launch(
     warn_of_unknown_names()
     record_if_asked()
     with trace(Layer.RUNTIME, Phase.INITIALIZATION, "launch"):
-        words = _words(executor, name or device_name(executor), cpus, extensions)
+        words = _words(executor, name, cpus, extensions)
         for key, value in options.items():
             words += ["--option", f"{key}={value}"]
         for node in device_nodes:
             words += ["--device-node", os.fspath(node)]
-        device = _launch(words, name or device_name(executor), variables, seconds)
+        device = _launch(words, name, variables, seconds)
     vlog.write("manager", "launched a driver of %s: process %d", executor, device.pid)
     return device
 
@@ -114,7 +120,7 @@ def launch(
 def _texts(what: str, given: Mapping[str, str] | None) -> dict[str, str]:
     found = {} if given is None else given
     texts = [each for pair in found.items() for each in pair] if isinstance(found, Mapping) else [0]
-    if not all(isinstance(each, str) and "\0" not in each for each in texts):
+    if not all(map(is_text, texts)):
         raise InvalidArgument(f"{what}: {given!r}, expected a mapping of texts to texts")
     return dict(found)
 

@@ -33,9 +33,9 @@ import numpy.typing as npt
 
 from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
-from nnburst.hal.model import refuse_masked
+from nnburst.hal.model import checked_dtype, refuse_masked
 from nnburst.hal.regular_file import kind_of, open_regular_file
-from nnburst.hal.utils import Closing, Scarce
+from nnburst.hal.utils import Closing, Scarce, check_integer, check_integers
 
 _COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot be sealed"
 
@@ -350,19 +350,21 @@ class Memory(Closing):
             Closed: the pool is closed.
         """
         self._check_open()
-        kind, extents = np.dtype(dtype), tuple(int(extent) for extent in shape)
+        kind, extents = checked_dtype(dtype), check_integers("shape", shape)
+        offset = check_integer("offset", offset)
         if offset < 0 or any(extent < 0 for extent in extents):
             raise InvalidArgument(f"offset {offset} and shape {extents} must not be negative")
-        if kind.hasobject or not kind.itemsize:
-            raise InvalidArgument(
-                f"dtype: {kind}, expected one with a size and without Python objects"
-            )
+        if not kind.itemsize:
+            raise InvalidArgument(f"dtype is {kind}, expected one with a size")
         length = kind.itemsize * math.prod(extents)
         if offset + length > self.size:
             raise InvalidArgument(
                 f"offset: {length} bytes from {offset} do not fit a pool of {self.size}"
             )
-        return np.asarray(self)[offset : offset + length].view(kind).reshape(extents)
+        try:
+            return np.asarray(self)[offset : offset + length].view(kind).reshape(extents)
+        except ValueError as error:  # more extents, or larger ones, than numpy has
+            raise InvalidArgument(f"shape is {extents}: {error}") from None
 
     def view(self) -> memoryview:
         """A view of all bytes, read-only if the pool is; classes lack a buffer protocol in Python 3.11.

@@ -24,6 +24,7 @@ from nnburst.client.memory import Memory
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import DataLocation, Model
 from nnburst.hal.types import RequestArgument
+from nnburst.hal.utils import listed
 
 #: Alignment of tensors in bytes that inference engines expect.
 ALIGNMENT: Final = 64
@@ -173,16 +174,32 @@ def unpacked(
     """The bare model and its pools; pools that the model carries are copied, and closed after the block.
 
     Raises:
-        InvalidArgument: it is not a model, or `pools` are given although the model carries its own.
+        InvalidArgument: it is not a model, or `pools` are no pools or are given although the model carries
+            its own.
     """
     if isinstance(model, Model):
-        yield model, pools
+        yield model, check_pools(pools)
         return
     bare = bare_model(model)
     if pools:
         raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
     with ExitStack() as stack:
         yield bare, [stack.enter_context(_copied(pool)) for pool in model.pools]
+
+
+def check_pools(pools: Sequence[Memory]) -> tuple[Memory, ...]:
+    """The pools of a model.
+
+    Raises:
+        InvalidArgument: it is no list of pools.
+    """
+    found = listed("pools", pools)
+    for at, pool in enumerate(found):
+        if not isinstance(pool, Memory):
+            raise InvalidArgument(
+                f"pools[{at}] is of type {type(pool).__name__}, expected a Memory"
+            )
+    return found
 
 
 def bare_model(model: Model | CarriesPools) -> Model:

@@ -5,6 +5,7 @@ NNAPI: fmq/EventFlag.h. DEVIATES: waiting always has a deadline.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from enum import IntFlag
@@ -35,10 +36,12 @@ def timeout_ns(timeout: float) -> int:
     """Convert a timeout from seconds to nanoseconds.
 
     Raises:
-        InvalidArgument: it is not a positive number.
+        InvalidArgument: it is not a positive finite number.
     """
-    if not is_number(timeout) or not timeout > 0:
-        raise InvalidArgument(f"timeout is {timeout!r}, expected a positive number of seconds")
+    if not is_number(timeout) or not 0 < timeout < math.inf:
+        raise InvalidArgument(
+            f"timeout is {timeout!r}, expected a positive, finite number of seconds"
+        )
     return int(min(as_float(timeout), LONGEST) * 1e9)
 
 

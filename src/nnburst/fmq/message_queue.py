@@ -37,6 +37,7 @@ from nnburst.fmq.shared_memory import (
 )
 from nnburst.hal import late_numpy as np
 from nnburst.hal.errors import BadState, Closed, InvalidArgument, MissedDeadline, QueueCorrupted
+from nnburst.hal.model import checked_dtype
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -748,14 +749,7 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
         InvalidArgument: numpy knows no such type; or elements have no size and are not `bytes`, contain
             Python objects, or are arrays, which numpy takes apart.
     """
-    try:
-        kind: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
-        raise InvalidArgument(f"dtype is {dtype!r}: {error}") from None
-    if kind.hasobject:
-        raise InvalidArgument(f"dtype is {kind}, expected one without objects of Python's")
-    if kind.subdtype is not None:
-        raise InvalidArgument(f"dtype is {kind}, expected a record with it as a field")
+    kind = checked_dtype(dtype)
     if not kind.itemsize and kind.kind != "S":
         raise InvalidArgument(f"dtype is {kind}, which has no size; `bytes` is for messages")
     return kind

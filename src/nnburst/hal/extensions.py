@@ -11,6 +11,7 @@ from nnburst.hal import late_numpy as np
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import ExtensionNameAndPrefix
 from nnburst.hal.types import TokenValuePair
+from nnburst.hal.utils import listed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -147,13 +148,18 @@ def hints_of(attributes: Sequence[ExtensionAttribute]) -> Hints | msgspec.UnsetT
 
 
 def check_attributes(attributes: Iterable[ExtensionAttribute]) -> None:
-    """Refuse codes of more than 16 bits, and codes that are given twice.
+    """Refuse what is no attribute, codes of more than 16 bits, and codes that are given twice.
 
     Raises:
-        InvalidArgument: a code is too large or given twice.
+        InvalidArgument: it is no list of attributes, or a code is too large or given twice.
     """
     seen: set[tuple[str, int]] = set()
-    for extension, code, _ in attributes:
+    for at, attribute in enumerate(listed("attributes", attributes)):
+        if not isinstance(attribute, tuple) or len(attribute) != 3:
+            raise InvalidArgument(
+                f"attributes[{at}] is {attribute!r}, expected an ExtensionAttribute"
+            )
+        extension, code, _ = attribute
         if not isinstance(code, int) or not 0 <= code <= 0xFFFF:
             raise InvalidArgument(f"attribute of {extension}: code is {code!r}, expected 16 bits")
         if (extension, code) in seen:

@@ -175,6 +175,8 @@ ELEMENT_CODES: Final[dict[OperandType, str]] = {
 ELEMENT_BYTES: Final = {kind: calcsize(f"<{code}") for kind, code in ELEMENT_CODES.items()}
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     #: numpy's dtype of the elements of each core type with data; made at its first use.
     DTYPES: dict[OperandType, np.dtype[Any]]
 
@@ -244,3 +246,21 @@ def refuse_masked(name: str, value: object) -> None:
             f"{name} is a masked array, whose mask would be lost, expected a plain one such as its"
             " filled() or its data"
         )
+
+
+def checked_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The dtype of elements in shared memory.
+
+    Raises:
+        InvalidArgument: numpy knows no such type; or elements contain Python objects, or are arrays, which
+            numpy takes apart.
+    """
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"dtype is {dtype!r}: {error}") from None
+    if kind.hasobject:
+        raise InvalidArgument(f"dtype is {kind}, expected one without objects of Python's")
+    if kind.subdtype is not None:
+        raise InvalidArgument(f"dtype is {kind}, expected a record with it as a field")
+    return kind

@@ -12,7 +12,7 @@ model = builder.build()
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,27 @@ def _scale(scale: float) -> float:
     if not is_number(scale):
         raise InvalidArgument(f"scale is {scale!r}, expected a number")
     return as_float(scale)
+
+
+def _elements(name: str, values: object, kind: int) -> npt.NDArray[Any]:
+    """The elements of a constant, cast to the type of an operand.
+
+    Raises:
+        InvalidArgument: `kind` has no elements, or the values are no array of real numbers that fit it.
+    """
+    dtype = DTYPES.get(OperandType(kind)) if kind in tuple(OperandType) else None
+    if dtype is None:
+        raise InvalidArgument(f"kind is {kind!r}, expected an OperandType with elements")
+    refuse_masked(name, values)
+    try:
+        given = np.asarray(values)
+        is_whole = given.dtype != object or not any(each is None for each in given.flat)
+        if given.dtype.kind not in "USMmc" and is_whole:
+            return np.asarray(values, dtype=dtype)
+        reason = f"expected real numbers, not {given.dtype}"
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = str(error)
+    raise InvalidArgument(f"{name} is {values!r}: {reason}")
 
 
 class SubgraphBuilder:
@@ -145,9 +166,11 @@ class SubgraphBuilder:
             scale: quantisation step.
             zero_point: stored value of 0.
             extra_params: per-channel scales.
+
+        Raises:
+            InvalidArgument: `values` are no array of real numbers, or one does not fit the type.
         """
-        refuse_masked("values", values)
-        array = np.ascontiguousarray(values, dtype=DTYPES[OperandType(kind)])
+        array = np.ascontiguousarray(_elements("values", values, kind))
         return self._constant(
             kind, tuple(array.shape), array.tobytes(), scale, zero_point, extra_params
         )
@@ -157,18 +180,23 @@ class SubgraphBuilder:
 
         Args:
             value: its value.
-            kind: a scalar type; BOOL, INT32 or FLOAT32 by the Python type unless given.
+            kind: a scalar type; BOOL, INT32 or FLOAT32 by the value's type unless given.
+
+        Raises:
+            InvalidArgument: `value` is no real number, or does not fit the type.
         """
         if kind is None:
             kind = (
                 OperandType.BOOL
-                if isinstance(value, bool)
+                if isinstance(value, bool | np.bool_)
                 else OperandType.INT32
-                if isinstance(value, int)
+                if isinstance(value, int | np.integer)
                 else OperandType.FLOAT32
             )
-        data = np.asarray(value, dtype=DTYPES[OperandType(kind)]).tobytes()
-        return self._constant(kind, (), data, 0.0, 0, None)
+        element = _elements("value", value, kind)
+        if element.size != 1:
+            raise InvalidArgument(f"value has {element.size} elements, expected one")
+        return self._constant(kind, (), element.tobytes(), 0.0, 0, None)
 
     def extension_constant(
         self,

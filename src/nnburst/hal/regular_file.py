@@ -8,17 +8,19 @@ import stat
 from pathlib import Path
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.utils import check_path
 
 
 def open_regular_file(path: str | os.PathLike[str]) -> io.FileIO:
     """Open a file to read it, without a buffer, if it is a regular one.
 
     Raises:
-        InvalidArgument: it is of another kind, which the message names.
+        InvalidArgument: it is of another kind, which the message names, or `path` is no path.
         OSError: it cannot be opened.
     """
+    path = check_path("path", path)
     _check(path, Path(path).stat().st_mode)  # before it is opened, which a socket refuses
-    file = io.FileIO(os.fspath(path), "r", opener=_open_at_once)
+    file = io.FileIO(path, "r", opener=_open_at_once)
     try:
         _check(path, os.fstat(file.fileno()).st_mode)  # another file may have this path by now
     except BaseException:
@@ -57,6 +59,6 @@ def _open_at_once(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def _check(path: str | os.PathLike[str], mode: int) -> None:
+def _check(path: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        raise InvalidArgument(f"{os.fspath(path)} is {kind_of(mode)}, expected a regular file")
+        raise InvalidArgument(f"{path} is {kind_of(mode)}, expected a regular file")

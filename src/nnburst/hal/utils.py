@@ -234,7 +234,7 @@ def listed(name: str, given: Iterable[E]) -> tuple[E, ...]:
     """The elements of a list, or of another iterable that is no single thing such as a text.
 
     Raises:
-        InvalidArgument: it is none; the message names the argument `name`.
+        InvalidArgument: it is not one; the message names the argument `name`.
     """
     try:
         if not isinstance(given, str | bytes | os.PathLike | Mapping):
@@ -242,6 +242,26 @@ def listed(name: str, given: Iterable[E]) -> tuple[E, ...]:
     except TypeError:
         pass
     raise InvalidArgument(f"{name}: {given!r}, expected a list")
+
+
+def is_text(found: object) -> bool:
+    """Whether an object is a text that the kernel takes, as a path or a word: encodable, and without NUL."""
+    try:
+        return isinstance(found, str) and "\0" not in found and os.fsencode(found) is not None
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+def check_path(name: str, path: str | os.PathLike[str]) -> str:
+    """Check that a path is one, and return it as a text.
+
+    Raises:
+        InvalidArgument: it is no path, empty, or cannot be encoded; the message names the argument `name`.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not text or not is_text(text):
+        raise InvalidArgument(f"{name} is {path!r}, expected a path")
+    return text
 
 
 class _Closes(Protocol):
@@ -445,7 +465,7 @@ def chosen_executor(name: str = AUTO) -> str:
     Raises:
         InvalidArgument: `name` is no string, or empty.
     """
-    if not isinstance(name, str) or not name:
+    if not name or not is_text(name):
         raise InvalidArgument(
             f"executor: {name!r}, expected a name, module:attribute or a library's path"
         )

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -20,6 +20,7 @@ from nnburst.hal.errors import InvalidArgument, as_options, spelt
 from nnburst.hal.extensions import ClaimsOperators
 from nnburst.hal.model import Model
 from nnburst.hal.regular_file import read_regular_file
+from nnburst.hal.utils import check_integers, check_path, listed
 from nnburst.importer.imported_model import Extensions, ImportedModel
 from nnburst.importer.named_sources import NamedSource
 from nnburst.importer.onnx.translation import OnnxTranslation
@@ -92,8 +93,17 @@ def load(
         DeviceUnavailable: an extension cannot be imported.
         OSError: the file cannot be read.
     """
+    extensions = listed("extensions", extensions)
     options = _Options(
-        shapes or {}, constants or {}, states or {}, as_graph, resident=resident, largest=largest
+        {
+            name: check_integers(spelt("shapes", name), extents)
+            for name, extents in _mapping("shapes", shapes).items()
+        },
+        _mapping("constants", constants),
+        _mapping("states", states),
+        as_graph,
+        resident=resident,
+        largest=largest,
     )
     if (resident or largest) and not as_graph:
         raise InvalidArgument(
@@ -106,7 +116,13 @@ def load(
     further = _Further(exact, extensions, "the network")
     if isinstance(source, bytes | bytearray | memoryview):
         return _load(bytes(source), None, options, further)
-    return _load_file(Path(source), options, further)
+    return _load_file(Path(check_path("source", source)), options, further)
+
+
+def _mapping(name: str, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidArgument(f"{spelt(name)}: {given!r}, expected a mapping by names")
+    return given or {}
 
 
 def load_from(

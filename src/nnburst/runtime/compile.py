@@ -23,7 +23,7 @@ from nnburst.client.burst.states import StatefulBurst
 from nnburst.client.compilation_cache import model_token
 from nnburst.client.memory import Memory as Pool
 from nnburst.client.session.own_bursts import ThreadBursts
-from nnburst.client.staging import CarriesPools, bare_model
+from nnburst.client.staging import CarriesPools, bare_model, check_pools
 from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, Priority
 from nnburst.hal.errors import (
     BurstBusy,
@@ -34,7 +34,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model as HalModel
-from nnburst.hal.utils import DaemonThread, check_integer, warn_of_reference
+from nnburst.hal.utils import DaemonThread, check_integer, check_path, warn_of_reference
 from nnburst.hal.validation.values import validate_priority
 from nnburst.hal.whole_graph import GRAPH_ENGINES, NAMES
 from nnburst.runtime.array_execution import CallTime, execute_arrays
@@ -325,7 +325,8 @@ def compile(  # noqa: A001 - NNAPI's word
 
     Args:
         model: the path of a .tflite or .onnx file, what `nnburst.load` returns, or a model.
-        devices: the devices to use, by name or as objects; then there is no fallback. By default every
+        devices: the devices to use, by name or as objects of the manager (`Manager.devices`), not as
+            `nnburst.Device`; then there is no fallback. By default every
             running driver of this user, the installed engines, and the CPU, which also computes what
             another device fails to compute.
         shapes: dimensions of inputs that a file leaves open, by name; see `nnburst.load`.
@@ -369,32 +370,36 @@ def compile(  # noqa: A001 - NNAPI's word
     if isinstance(model, str | os.PathLike):
         from nnburst.importer.load import load  # few programs need it
 
-        model = load(model, shapes=shapes, as_graph=as_graph)
+        model = load(check_path("model", model), shapes=shapes, as_graph=as_graph)
     elif shapes is not None or as_graph is not None:
         raise InvalidArgument("shapes, as_graph: given, but the model is not the path of a file")
     known = Manager.of_process() if manager is None else manager
+    if not isinstance(known, Manager):
+        raise InvalidArgument(f"manager is of type {type(manager).__name__}, expected a Manager")
     if devices is None:
-        listed = _graph_devices(known, model)
+        chosen = _graph_devices(known, model)
     elif isinstance(devices, str):
         raise InvalidArgument(f"devices: {devices!r}, expected a list of devices: [{devices!r}]")
     else:
-        listed = [_device(known, device) for device in devices]
-    compilation = Compilation(_framework_model(model, pools), listed, manager=known)
+        chosen = [_device(known, device) for device in devices]
+    folder = None if cache_dir is None else check_path("cache_dir", cache_dir)
+    compilation = Compilation(_framework_model(model, pools), chosen, manager=known)
     compilation.preference = preference
     compilation.priority = NDK_PRIORITIES[validate_priority(priority)]
-    if cache_dir is not None:
-        folder = os.fspath(cache_dir)
+    if folder is not None:
         os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
         built = compilation.model._built_model
         contents = [memory.bytes for memory in built.memories]
-        compilation.set_caching(folder, token or model_token(built.model, contents))
+        compilation.set_caching(
+            folder, model_token(built.model, contents) if token is None else token
+        )
     if placement not in ("declared", "measured"):
         raise InvalidArgument(f"placement: {placement!r}, expected 'declared' or 'measured'")
     if placement == "declared" and measuring is not None:
         raise InvalidArgument("measuring: given, but placement is 'declared'")
     if measuring is not None:
         compilation.place_by_measurement(measuring)
-    elif placement == "measured" and listed is None:
+    elif placement == "measured" and chosen is None:
         compilation._try_engines()
     compilation._behave(may_fall_back=bool(fallback), waits_for_drivers=recover == "wait")
     try:
@@ -488,7 +493,7 @@ def _device(manager: Manager, device: str | Device) -> Device:
 def _framework_model(model: HalModel | CarriesPools, pools: Sequence[Pool]) -> Model:
     bare = bare_model(model)
     if isinstance(model, HalModel):
-        return Model.of(bare, [Memory._of_pool(pool) for pool in pools])
+        return Model.of(bare, [Memory._of_pool(pool) for pool in check_pools(pools)])
     if pools:
         raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
     carried = [filled_pool(np.ascontiguousarray(content).data) for content in model.pools]

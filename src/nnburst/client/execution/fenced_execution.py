@@ -35,7 +35,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.types import ExecutionTiming
-from nnburst.hal.utils import Closing
+from nnburst.hal.utils import Closing, listed
 
 
 class ExecutionInfo(msgspec.Struct, frozen=True):
@@ -219,7 +219,7 @@ def check_fences(wait_for: Sequence[SyncFence]) -> list[SyncFence]:
     Raises:
         InvalidArgument: it is not.
     """
-    fences = list(wait_for)
+    fences = list(listed("wait_for", wait_for))
     for index, fence in enumerate(fences):
         if not isinstance(fence, SyncFence):
             raise InvalidArgument(

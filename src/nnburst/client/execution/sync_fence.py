@@ -27,7 +27,8 @@ from nnburst.control.fences import (
     fence_status,
 )
 from nnburst.hal.errors import Closed, MissedDeadline, ResourceExhausted
-from nnburst.hal.utils import Closing, polled
+from nnburst.hal.limits import INT32_MAX
+from nnburst.hal.utils import Closing, check_integer, polled
 from nnburst.tracing.slices import Layer, Phase, trace
 
 #: Seconds between two looks of a wait at whether another thread has closed the fence. Closing cannot wake the
@@ -47,7 +48,7 @@ class SyncFence(Closing):
         Raises:
             InvalidArgument: `fd` is not a fence; it is closed.
         """
-        self._socket: socket.socket = adopt_fence(fd)
+        self._socket: socket.socket = adopt_fence(check_integer("fd", fd, ~INT32_MAX, INT32_MAX))
         weakref.finalize(self, self._socket.close)
 
     @classmethod

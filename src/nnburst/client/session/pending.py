@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
-from nnburst.client.arguments import check_timeout
+from nnburst.client.arguments import check_callable, check_timeout
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.utils import NotPicklable
 
@@ -141,7 +141,11 @@ class Pending(NotPicklable, Generic[T]):
         """Call `callback(self)` once this is done: on a thread for callbacks, or now if it is done already.
 
         Callbacks of one device run one after the other; their exceptions on that thread are logged.
+
+        Raises:
+            InvalidArgument: `callback` cannot be called.
         """
+        check_callable("callback", callback)
 
         def call() -> None:
             callback(self)

@@ -173,8 +173,11 @@ def validate_sync_fence(fd: int) -> None:
         raise Broken("S10", f"fd is {fd}").at("sync fence")
 
 
-def validate_cache_token(token: bytes) -> None:
+def validate_cache_token(token: object) -> None:
     """validation:S11: a cache token has 32 bytes."""
+    if not isinstance(token, bytes | bytearray | memoryview):
+        message = f"it is of type {type(token).__name__}, expected {BYTE_SIZE_OF_CACHE_TOKEN} bytes"
+        raise Broken("S11", message).at("cache token")
     if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
         message = f"{len(token)} bytes, expected {BYTE_SIZE_OF_CACHE_TOKEN}"
         raise Broken("S11", message).at("cache token")

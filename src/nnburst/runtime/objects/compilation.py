@@ -17,8 +17,8 @@ from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, OperationType
 from nnburst.hal.environment import GRAPH_DIR
 from nnburst.hal.errors import BadState, InvalidArgument, NnburstError, UnexpectedNull
 from nnburst.hal.graph_dump import write_picture
-from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN
 from nnburst.hal.model import Operand
+from nnburst.hal.validation.values import validate_cache_token
 from nnburst.runtime.argument import PreparedPart
 from nnburst.runtime.devices.device import Device, PartOptions, PlacedDevices
 from nnburst.runtime.devices.manager import Manager
@@ -194,8 +194,7 @@ class Compilation(RuntimeObject):
         if directory is None or token is None:
             raise UnexpectedNull("set_caching: directory or token is None")
         self._check_building("set_caching")
-        if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
-            raise InvalidArgument(f"token: {len(token)} bytes, expected {BYTE_SIZE_OF_CACHE_TOKEN}")
+        validate_cache_token(token)
         self._caching = os.fspath(directory), bytes(token)
 
     def add_extension_attribute(
