@@ -154,10 +154,8 @@ def create_named_queue(
     queue = MessageQueue(descriptor, memories, views, kind, spin_window)
     status = os.fstat(whole.fd)
     queue._when_closed(partial(_take_away, path, (status.st_dev, status.st_ino), os.getpid()))
-    try:
-        _give_name(
-            path, whole.fd
-        )  # complete: a failure or a kill leaves no name of a half-made queue
+    try:  # complete: a failure or a kill leaves no name of a half-made queue
+        _give_name(path, whole.fd)
     except BaseException:
         queue.close()
         raise
@@ -195,9 +193,8 @@ def open_named_queue(
         memories = _apart(memory, descriptor)
         views = [more.map_memory(writable=more.is_writable) for more in memories]
         return MessageQueue(descriptor, memories, views, kind, spin_window)
-    queue = MessageQueue(
-        descriptor, [memory], [view], kind, spin_window
-    )  # may fail: the name stays
+    # Before the name goes, since this may fail.
+    queue = MessageQueue(descriptor, [memory], [view], kind, spin_window)
     if _is_for_more(view, descriptor):
         fcntl.flock(memory.fd, fcntl.LOCK_SH)
     elif not _unlink(path, memory.fd):
