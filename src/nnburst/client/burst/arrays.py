@@ -3,13 +3,14 @@
 Arrays in a pool of the device are part of the request itself. For the others the request has a private pool:
 inputs are copied into it before the run, and outputs out of it afterwards. Requests with open shapes share
 one private pool, since only one of them runs at a time; so a new shape needs no new pool, which the driver
-would have to map.
+would have to map. A request that is given arrays of this pool, results of an earlier one, uses a second pool.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -45,7 +46,7 @@ from nnburst.hal.utils import check_integer
 
 
 class OpenShapes:
-    """The pool and the sizes that a burst's requests with open shapes share. One thread at a time.
+    """The two pools and the sizes that a burst's requests with open shapes share. One thread at a time.
 
     Attributes:
         rooms: bytes to offer for each output: the declared size, or twice the size that it once needed.
@@ -62,24 +63,28 @@ class OpenShapes:
         self.rooms = [parameter.first_room for parameter in outputs]
         self.is_open = not all(parameter.known for parameter in (*inputs, *outputs))
         self._allocate = allocate
-        self._pool: Memory | None = None
+        self._pools: list[Memory | None] = [None, None]
 
-    def memory(self, size: int) -> Memory:
-        """A pool of at least `size` bytes; requests may share it."""
+    def memory(self, size: int, given: Sequence[Memory]) -> Memory:
+        """A pool of at least `size` bytes, none of those that are `given`; requests may share it."""
         if not self.is_open:
             return self._allocate(size)
-        if self._pool is None or self._pool.closed or self._pool.size < size:
-            before = 0 if self._pool is None else self._pool.size
-            self._pool = self._allocate(max(size, 2 * before))
-        return self._pool
+        turn = 1 if self._pools[0] in given else 0
+        pool = self._pools[turn]
+        if pool is None or pool.closed or pool in given:
+            pool = self._allocate(size)
+        elif pool.size < size:
+            pool = self._allocate(max(size, 2 * pool.size))
+        self._pools[turn] = pool
+        return pool
 
     def grow(self, sizes: Sequence[int]) -> None:
         """Offer at least `sizes` bytes for the outputs from now on."""
         self.rooms = [max(pair) for pair in zip(self.rooms, sizes, strict=True)]
 
     def replace(self) -> None:
-        """Take a new pool next time: the driver may still be writing to this one for an abandoned request."""
-        self._pool = None
+        """Take new pools from now on: the driver may still be writing to these for an abandoned request."""
+        self._pools = [None, None]
 
 
 # -- requests like the last one --------------------------------------------------------------------
@@ -491,6 +496,9 @@ class ArrayExecutor:
                 triples = zip(self._core.outputs, outputs, self._shapes.rooms, strict=True)
                 sizes = [_room(*each) for each in triples]
                 refuse_overlap(inputs, outputs)
+            # A view of a private pool is used in place, so no private copy may lie in that pool.
+            found = [find_memory(array) for array in (*inputs, *outputs) if array is not None]
+            given = [place[0] for place in found if place is not None]
             bound = bind_with_private(
                 self._core,
                 inputs,
@@ -498,7 +506,7 @@ class ArrayExecutor:
                 sizes,
                 measure=measure,
                 deadline_ns=int(deadline * 1e9),
-                allocate=self._shapes.memory,
+                allocate=partial(self._shapes.memory, given=given),
             )
             arrays = (*bound.inputs, *bound.outputs)
             private = [
