@@ -14,6 +14,7 @@
 #define DEFAULT_SPIN_WINDOW_NS 200000u /* as NNBURST_BURST_CONTROLLER_POLLING_WINDOW */
 #define LONGEST_SPIN_WINDOW_NS 60000000000u
 #define MAX_CHANNEL_LENGTH 65536u
+#define MAX_RANK 16u /* largest rank that an output can turn out to have */
 #define MAX_IN_FLIGHT 1024u
 #define DRAIN_TIMEOUT_NS 30000000000u
 
@@ -209,7 +210,8 @@ static uint64_t new_callback(nnburst_burst *burst) {
 
 int nnb_attach_burst(nnburst_burst *burst, uint64_t deadline_ns) {
     const nnburst_burst_options *options = &burst->options;
-    struct nnb_queue_layout layout = nnb_layout_queue(options->channel_length);
+    struct nnb_queue_layout request_layout = nnb_layout_queue(options->channel_length);
+    struct nnb_queue_layout result_layout = nnb_layout_queue(burst->result_length);
     struct nnb_region requests;
     struct nnb_region results = {.fd = -1};
     int kicks[2] = {-1, -1};
@@ -217,8 +219,8 @@ int nnb_attach_burst(nnburst_burst *burst, uint64_t deadline_ns) {
     struct nnb_open_burst call = {
         .handle = burst->model->served.handle,
         .callback = new_callback(burst),
-        .requests = layout,
-        .results = layout,
+        .requests = request_layout,
+        .results = result_layout,
         .max_in_flight = options->max_in_flight,
         .low_power = options->low_power != 0,
         .cpus = cores,
@@ -226,9 +228,9 @@ int nnb_attach_burst(nnburst_burst *burst, uint64_t deadline_ns) {
     };
     uint64_t handle = 0;
     bool may_spin = false;
-    int code = nnb_region_create(&requests, layout.size, "nnburst-queue");
+    int code = nnb_region_create(&requests, request_layout.size, "nnburst-queue");
     if (code == NNBURST_NO_ERROR) {
-        code = nnb_region_create(&results, layout.size, "nnburst-queue");
+        code = nnb_region_create(&results, result_layout.size, "nnburst-queue");
     }
     if (code == NNBURST_NO_ERROR && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, kicks) != 0) {
         code = nnb_fail(NNBURST_RESOURCE_EXHAUSTED, "a socket cannot be made: %s", strerror(errno));
@@ -261,13 +263,13 @@ int nnb_attach_burst(nnburst_burst *burst, uint64_t deadline_ns) {
     burst->handle = handle;
     struct nnb_client *client = &burst->client;
     *client = (struct nnb_client){
-        .request_flag = flag_of(&requests, &layout),
-        .result_flag = flag_of(&results, &layout),
+        .request_flag = flag_of(&requests, &request_layout),
+        .result_flag = flag_of(&results, &result_layout),
         .packet = burst->packet,
         .max_in_flight = options->max_in_flight,
     };
-    (void)lay_ring(&client->requests, &requests, &layout);
-    (void)lay_ring(&client->results, &results, &layout);
+    (void)lay_ring(&client->requests, &requests, &request_layout);
+    (void)lay_ring(&client->results, &results, &result_layout);
     nnb_waiter_init(&client->waiter, may_spin && !options->low_power, options->spin_window_ns);
     renew_slots(burst);
     if (!nnb_connection_is_alive(&device->connection)) {
@@ -302,6 +304,23 @@ static int read_options(nnburst_burst_options *read, const nnburst_burst_options
                         (unsigned long long)read->spin_window_ns);
     }
     return NNBURST_NO_ERROR;
+}
+
+/* Elements of the result ring: those of each ring, or as many as the largest result has. The shapes of all
+ * outputs are in it if the network leaves one of them open. */
+static uint32_t result_length(const struct nnb_served_model *model, uint32_t channel_length) {
+    uint64_t elements = 2;
+    bool is_open = false;
+    for (uint32_t i = 0; i < model->output_count; i++) {
+        const struct nnb_served_argument *output = &model->outputs[i];
+        bool has_rank = output->rank != 0 || output->is_scalar;
+        elements += 1u + (has_rank ? output->rank : MAX_RANK);
+        is_open = is_open || output->size == 0;
+    }
+    if (!is_open || elements <= channel_length) {
+        return channel_length;
+    }
+    return elements < MAX_CHANNEL_LENGTH ? (uint32_t)elements : MAX_CHANNEL_LENGTH;
 }
 
 /* Has the driver open a burst, and puts the burst on the model's list. */
@@ -342,7 +361,8 @@ int nnburst_open_burst(nnburst_model *model, const nnburst_burst_options *option
     opened->model = model;
     opened->options = read;
     opened->kicks = opened->requests.fd = opened->results.fd = -1;
-    opened->packet = malloc((size_t)read.channel_length * NNB_DATUM_BYTES);
+    opened->result_length = result_length(&model->served, read.channel_length);
+    opened->packet = malloc((size_t)opened->result_length * NNB_DATUM_BYTES);
     opened->submitted = calloc(read.max_in_flight, sizeof *opened->submitted);
     if (opened->packet == NULL || opened->submitted == NULL) {
         nnb_free_burst(opened);

@@ -72,6 +72,7 @@ struct nnburst_burst {
     nnburst_model *model;
     nnburst_burst *next;
     nnburst_burst_options options;
+    uint32_t result_length; /* elements of the result ring */
     uint64_t handle;
     uint64_t callback; /* guarded by the device's lock, as slots are */
     struct nnb_slot *slots;

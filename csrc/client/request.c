@@ -382,7 +382,7 @@ static int write_side(nnburst_request *request, uint32_t number, const uint32_t 
     struct nnb_side *side = &request->sides[number];
     uint32_t elements = elements_of(request);
     side->packet = malloc((size_t)elements * NNB_DATUM_BYTES);
-    side->result = malloc((size_t)request->burst->options.channel_length * NNB_DATUM_BYTES);
+    side->result = malloc((size_t)request->burst->result_length * NNB_DATUM_BYTES);
     if (side->packet == NULL || side->result == NULL) {
         return nnb_fail_short_of_memory();
     }

@@ -154,6 +154,23 @@ def test_shapes_that_a_network_leaves_open_come_with_the_request(device: Any) ->
     assert (rank[0], extents[0]) == (1, 5)
 
 
+def test_result_may_have_more_elements_than_the_channel_of_requests() -> None:
+    with Service("absolutes=serving.networks:absolutes") as service:
+        c, device = library(), connected(service.address)
+        request = created(open_burst(opened(device, "absolutes"), channel_length=16))
+        memory = made(c.nnburst_create_memory, 4096)
+        extents = ffi.new("uint32_t[]", [3, 1, 1, 1])
+        check(c.nnburst_set_input_dimensions(request, 0, extents, 4))
+        for i in range(4):
+            check(c.nnburst_set_output(request, i, memory, 1024 * i, 1024))
+        check(c.nnburst_bind(request))
+        c.nnburst_free_memory(memory)
+        input_of(request, 0, 3)[:] = -7
+        assert run(request) == NO_ERROR
+        assert [output_of(request, i, 3).tolist() for i in range(4)] == [[7] * 3] * 4
+        c.nnburst_close_device(device)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -65,6 +65,21 @@ def test_threads_execute_one_model_with_shapes_of_their_own(
         list(pool.map(work, SHAPES))
 
 
+@pytest.mark.parametrize("dimensions", [(0, 0, 0, 0), ()], ids=["extents", "rank"])
+def test_result_with_many_shapes_fits_the_ring(device: Device, dimensions: tuple[int, ...]) -> None:
+    builder = ModelBuilder()
+    x = builder.input(OperandType.TENSOR_FLOAT32, (0, 1, 1, 1))
+    for _ in range(4):
+        y = builder.output(OperandType.TENSOR_FLOAT32, dimensions)
+        builder.operation(OperationType.ABS, [x], [y])
+    with (
+        device.prepare(builder.build()) as prepared,
+        prepared.open_burst(channel_length=16) as burst,
+    ):
+        results = burst.execute([np.full((3, 1, 1, 1), -7, np.float32)]).outputs
+    assert [result.ravel().tolist() for result in results] == [[7] * 3] * 4
+
+
 # -- results that become inputs --------------------------------------------------------------------
 
 

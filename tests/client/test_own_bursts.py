@@ -18,6 +18,7 @@ from nnburst.client.burst.burst import RingBurst
 from nnburst.client.session import own_bursts as module
 from nnburst.client.session.gate import entries, leave
 from nnburst.client.session.own_bursts import ThreadBursts
+from serving.networks import absolutes
 from shared_drivers import connect_to
 from waiting import wait_for
 
@@ -77,6 +78,19 @@ def test_calls_over_a_burst_of_its_own_give_what_the_socket_gives(prepared: Prep
     assert result.timing.time_in_driver >= result.timing.time_on_device
     assert result.timing_ns is None
     assert burst.statistics()["executions"] == before + 1
+
+
+def test_result_of_many_open_shapes_comes_over_a_burst_of_its_own(device: Device) -> None:
+    x = np.full((3, 1, 1, 1), -7, np.float32)
+    with device.prepare(absolutes(205).model) as prepared:  # its results have 1,027 elements
+
+        def execute() -> bool:
+            outputs = prepared.execute([x]).outputs
+            assert all(output.tolist() == np.abs(x).tolist() for output in outputs)
+            return has_burst(prepared)
+
+        wait_for(execute)
+        execute()
 
 
 def test_bursts_can_be_switched_off(device: Device, make_model: Callable[..., Model]) -> None:

@@ -43,6 +43,16 @@ def both() -> ImportedModel:
     return ImportedModel(builder.build(), output_names=("sum", "difference"))
 
 
+def absolutes(count: int = 4) -> ImportedModel:
+    """Absolute values of a tensor of rank 4 and any extents, once for each of `count` outputs."""
+    builder = ModelBuilder()
+    kind, shape = OperandType.TENSOR_FLOAT32, (0, 0, 0, 0)
+    x = builder.input(kind, shape)
+    for _ in range(count):
+        builder.operation(OperationType.ABS, [x], [builder.output(kind, shape)])
+    return ImportedModel(builder.build())
+
+
 def half_named() -> ImportedModel:
     """`both`, whose second input and first output have the names that the nameless ones would get."""
     return replace(both(), input_names=("", "input_0"), output_names=("output_1", ""))

@@ -515,7 +515,8 @@ class PreparedModel(Closing):
             max_in_flight: requests that may be under way at once (`BoundRequest.submit`), 1 to 1,024.
             channel_length: elements of the request ring; a request needs 2 + inputs + outputs + pools +
                 given dimensions. One that does not fit goes over the socket.
-            result_channel_length: elements of the result ring; `channel_length` unless given.
+            result_channel_length: elements of the result ring; unless given, `channel_length`, or as many as
+                the shapes need if the model leaves some of its outputs open.
             spin_window: seconds to spin for a result before sleeping, less than 60; 0 never spins. The
                 default depends on the model's preference: LOW_POWER never spins.
             driver_spins: whether the driver may spin for the next request, too; False if it would take a core

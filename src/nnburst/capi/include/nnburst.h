@@ -109,7 +109,8 @@ typedef struct nnburst_operand {
 /* For nnburst_open_burst. Zeroed members mean the default. */
 typedef struct nnburst_burst_options {
     uint32_t max_in_flight;   /* requests that may be submitted at once, up to 1,024 (1) */
-    uint32_t channel_length;  /* elements of each ring, 2 to 65,536 (1,024) */
+    uint32_t channel_length;  /* elements of each ring, 2 to 65,536 (1,024); that of results has more if the
+                               * shapes of outputs need them */
     uint64_t spin_window_ns;  /* how long to spin for a result before sleeping (200,000) */
     uint32_t low_power;       /* not 0: neither side spins */
     uint32_t reserved;

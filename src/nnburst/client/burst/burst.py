@@ -28,7 +28,7 @@ from nnburst.client.session.upcalls import BurstCallback
 from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import CLIENT_POLLING_WINDOW
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH
+from nnburst.hal.limits import BURST_CHANNEL_LENGTH, MAX_BURST_CHANNEL_LENGTH, MAX_RANK
 from nnburst.hal.utils import check_integer, is_number
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -43,6 +43,14 @@ def _default_spin_window() -> float:
         InvalidArgument: NNBURST_BURST_CONTROLLER_POLLING_WINDOW is not a number of its range.
     """
     return CLIENT_POLLING_WINDOW.read() * 1e-6
+
+
+def _result_elements(outputs: Sequence[Parameter]) -> int:
+    """Elements of the largest result packet: the shapes of all outputs are in it if one of them is open."""
+    if all(parameter.known for parameter in outputs):
+        return 2
+    ranks = [0 if p.scalar else len(p.dimensions) or MAX_RANK for p in outputs]
+    return 2 + len(ranks) + sum(ranks)
 
 
 class RingBurst(Burst):
@@ -65,12 +73,15 @@ class RingBurst(Burst):
         driver_spins: bool = True,
     ) -> Self:
         """Open a burst on a prepared model that is open; see `PreparedModel.open_burst`."""
-        if result_channel_length is None:
-            result_channel_length = channel_length
         max_in_flight = check_integer("max_in_flight", max_in_flight, 1, 1024)
         most = MAX_BURST_CHANNEL_LENGTH
+        channel_length = check_integer("channel_length", channel_length, 2, most)
+        if result_channel_length is None:
+            result_channel_length = max(
+                channel_length, min(_result_elements(prepared.outputs), most)
+            )
         lengths = (
-            check_integer("channel_length", channel_length, 2, most),
+            channel_length,
             check_integer("result_channel_length", result_channel_length, 2, most),
         )
         if spin_window is None:
