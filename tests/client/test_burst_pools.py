@@ -11,7 +11,14 @@ import pytest
 
 import nnburst
 from client.conftest import add_model
-from nnburst import Burst, Closed, Device, MissedDeadline, OutputInsufficientSize
+from nnburst import (
+    Burst,
+    Closed,
+    Device,
+    InvalidArgument,
+    MissedDeadline,
+    OutputInsufficientSize,
+)
 from nnburst.client.burst import arrays as array_execution
 from nnburst.client.burst.bound_request import RingRequest
 from nnburst.client.burst.core import SlotTable
@@ -47,6 +54,24 @@ def test_pool_that_is_closed_just_before_it_gets_its_slot_keeps_none(
             burst.bind([x, y], [z])
     assert not burst._core.slots.has(memory)
     burst.bind().run()
+
+
+def test_array_beyond_4_gib_of_its_pool_goes_over_the_socket(burst: Burst) -> None:
+    memory = Memory((4 << 30) + 4096)
+    x, y, z = (memory.array(np.float32, (2,), (4 << 30) + 64 * number) for number in range(3))
+    near = memory.array(np.float32, (2,), (4 << 30) - 64)
+    expected = r"inputs\[1\] begins at byte 4294967360 of its pool, expected at most 4294967295"
+    with pytest.raises(InvalidArgument, match=expected):
+        burst.bind([near, y], [z])
+    before = burst.statistics()["executions"]
+    for value in range(5):
+        near[...] = x[...] = y[...] = value
+        assert burst.execute([x, y], [z]).outputs[0] is z
+        assert z.tolist() == [2 * value] * 2
+        assert burst.execute([near, y]).outputs[0].tolist() == [2 * value] * 2
+    assert burst.statistics()["executions"] == before
+    burst.execute([near, near])
+    assert burst.statistics()["executions"] == before + 1
 
 
 def test_pools_close_while_another_thread_binds(burst: Burst) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnburst import Closed, DeadObject, Device, Model, PreparedModel, Priority
+from nnburst import Closed, DeadObject, Device, Memory, Model, PreparedModel, Priority
 from nnburst.client.burst.burst import RingBurst
 from nnburst.client.session import own_bursts as module
 from nnburst.client.session.gate import entries, leave
@@ -91,6 +91,18 @@ def test_result_of_many_open_shapes_comes_over_a_burst_of_its_own(device: Device
 
         wait_for(execute)
         execute()
+
+
+def test_arrays_beyond_4_gib_of_a_pool_are_executed_as_before(prepared: PreparedModel) -> None:
+    memory = Memory((4 << 30) + 4096)
+    far = [memory.array(np.float32, (2, 3), (4 << 30) + 64 * number) for number in range(3)]
+    for target, source in zip(far, X, strict=False):
+        target[...] = source
+    assert prepared.execute(far[:2], far[2:]).outputs[0].tolist() == Y
+    warm_up(prepared)
+    far[2][...] = 0
+    assert prepared.execute(far[:2], far[2:]).outputs[0].tolist() == Y
+    assert has_burst(prepared)
 
 
 def test_bursts_can_be_switched_off(device: Device, make_model: Callable[..., Model]) -> None:

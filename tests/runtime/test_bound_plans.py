@@ -113,6 +113,24 @@ def test_arrays_in_no_pool_are_copied_by_each_run(drivers: Manager) -> None:
             assert y.tolist() == [[2.0 * value * value] * 3]
 
 
+def test_arrays_beyond_4_gib_of_a_pool_are_copied_by_each_run(drivers: Manager) -> None:
+    memory = Memory((4 << 30) + 4096)
+    x, y = (memory.array(np.float32, X.shape, (4 << 30) + at) for at in (0, 64))
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        request = burst.bind([x], [y])
+        assert is_bound(request)
+        for value in range(5):
+            x[...] = value
+            request.run()
+            assert y.tolist() == [[2 * value * value] * 3]
+            y[...] = 0
+            burst.execute([x], [y])
+            assert y.tolist() == [[2 * value * value] * 3]
+
+
 @pytest.mark.parametrize("explicit", [False, True])
 @pytest.mark.parametrize("stopped", BOTH)
 def test_a_step_that_is_too_slow_is_a_missed_deadline(

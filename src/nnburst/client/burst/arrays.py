@@ -238,6 +238,10 @@ def _all_fit(places: Sequence[_ArrayPlace], arrays: object) -> bool:
 # -- binding arrays --------------------------------------------------------------------------------
 
 
+class NotForBursts(InvalidArgument):
+    """Raised when no burst can carry an argument: a buffer, or an array too far into its pool."""
+
+
 def bind(
     core: BurstCore,
     inputs: Sequence[Array | None] | None,
@@ -322,9 +326,21 @@ def _bind(
     deadline_ns: int | None = None,
     allocate: Callable[[int], Memory] | None = None,
 ) -> RingRequest:
-    """Make an array for each spot, all in one pool of `allocate`, and bind them with the given arrays."""
-    memory = (allocate or core.prepared.session.allocate)(size) if size else None
+    """Make an array for each spot, all in one pool of `allocate`, and bind them with the given arrays.
+
+    Raises:
+        NotForBursts: an array begins beyond the offsets that a packet can hold.
+    """
     parameters = (*core.inputs, *core.outputs)
+    for parameter, array, spot in zip(parameters, given, spots, strict=True):
+        found = find_memory(array) if isinstance(array, np.ndarray) else None
+        offset = spot.offset if spot is not None else found[1] if found is not None else 0
+        if offset > UINT32_MAX:
+            raise NotForBursts(
+                f"{parameter.name} begins at byte {offset} of its pool, expected at most {UINT32_MAX}"
+                " for a burst"
+            )
+    memory = (allocate or core.prepared.session.allocate)(size) if size else None
     arrays = [
         array
         if spot is None or memory is None
@@ -364,10 +380,6 @@ def _spot(plan: Layout, parameter: Parameter, array: Array | None, size: int) ->
 _MOST: Final = 64
 _MOST_OPEN: Final = 8
 _MOST_BYTES: Final = 256 << 20
-
-
-class _NotForBursts(Exception):
-    """Raised when an argument is a buffer, which no burst can carry."""
 
 
 class ArrayExecutor:
@@ -441,7 +453,7 @@ class ArrayExecutor:
         while True:
             try:
                 bound = self._bound_for(inputs, given, sizes, measure, deadline)
-            except _NotForBursts:
+            except NotForBursts:
                 return execute_synchronously(
                     core.prepared, inputs, outputs, measure=measure, deadline=deadline
                 )
@@ -478,7 +490,7 @@ class ArrayExecutor:
         check, but that none is given for two outputs.
 
         Raises:
-            _NotForBursts: an argument is a buffer; requests with buffers are never cached.
+            NotForBursts: the request must go over the socket; such requests are never cached.
         """
         last = self._last
         if last is not None and last._is_of(inputs, outputs, measure):
@@ -488,7 +500,7 @@ class ArrayExecutor:
         bound = None if is_new else self._remembered.find(key)
         if bound is None or bound.closed:
             if any(isinstance(array, Buffer) for array in (*inputs, *outputs)):
-                raise _NotForBursts
+                raise NotForBursts("an argument is a buffer")
             for parameter, array in zip(self._core.inputs, inputs, strict=True):
                 if array is not None:
                     parameter.check_input(array)

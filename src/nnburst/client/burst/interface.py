@@ -374,15 +374,16 @@ class Burst(Closing, ABC):
         """Bind a request: arrays are used in place, and the packet is written once.
 
         Args:
-            inputs: arrays in pools (`Device.allocate(...).array(...)`), None for an omitted one; new arrays
-                in one new pool unless given. A plan also takes arrays outside of pools, and copies them.
+            inputs: arrays in the first 4 GiB of pools (`Device.allocate(...).array(...)`), None for an
+                omitted one; new arrays in one new pool unless given. A plan also takes others, and copies
+                them.
             outputs: arrays in pools, None for a new one; all new unless given. If the model leaves a shape
                 open, an array is room, and the result is a view of its beginning.
             measure: whether to time every execution; a plan is timed only if it has one step.
             output_bytes: for each output the bytes of a new array whose shape the model leaves open, or None.
 
         Raises:
-            InvalidArgument: an array does not fit the model, or does not lie in a pool.
+            InvalidArgument: an array does not fit the model, does not lie in a pool, or begins beyond 4 GiB.
             ResourceExhausted: there is not enough memory.
             MissedDeadline: the driver does not release pools that were closed before.
             Closed: the burst, its device or a pool is closed. A dead driver is reported by the first run.
@@ -403,6 +404,8 @@ class Burst(Closing, ABC):
         Arrays that lie in a pool are used in place; others are copied through a private pool. Requests are
         cached, so calls with the same arrays cost only their run. Except for plans, arguments may be buffers
         of the device; such a request goes over the socket, since bursts cannot carry the tokens of buffers.
+        So does one with an array that begins beyond the first 4 GiB of a pool: packets have 32 bits for
+        offsets.
 
         Args:
             inputs: one for each input; None if the operation allows to omit it.

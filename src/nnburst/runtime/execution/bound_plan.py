@@ -25,6 +25,7 @@ from nnburst.hal.errors import (
     MissedDeadline,
     NnburstError,
 )
+from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.types import OutputShape
 from nnburst.hal.utils import Closing
 from nnburst.runtime.argument import (
@@ -120,7 +121,7 @@ _NOTHING_NS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes of the application outside of pools, and the pool's bytes that steps use instead.
+    """Bytes of the application that bursts do not reach, and the pool's bytes that steps use instead.
 
     Attributes:
         given: the application's bytes.
@@ -239,12 +240,12 @@ class BoundPlan(Closing):
             self.steps.set_timeout(timeout_ns)
 
     def copy_in(self) -> None:
-        """Copy the inputs that lie in no pool into the pool that the steps read."""
+        """Copy the inputs that bursts do not reach into the pool that the steps read."""
         for copy in self.inputs:
             copy.pooled[...] = copy.given
 
     def copy_out(self) -> None:
-        """Copy the outputs that lie in no pool into the application's memory."""
+        """Copy the outputs that bursts do not reach into the application's memory."""
         for copy in self.outputs:
             copy.given[...] = copy.pooled
 
@@ -367,16 +368,16 @@ class _Ended:
 
 
 class _Staged(Closing):
-    """Arguments of the model in pools; a new pool takes those that lie in none."""
+    """Arguments of the model where bursts reach them; a new pool takes those that lie elsewhere."""
 
     def __init__(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:
         self.copies_in: list[Copy] = []
         self.copies_out: list[Copy] = []
         layout = Layout()
         places = [
-            layout.place(argument.bytes.size)
-            if argument.bytes is not None and find_memory(argument.bytes) is None
-            else None
+            None
+            if argument.bytes is None or _is_reached(argument.bytes)
+            else layout.place(argument.bytes.size)
             for argument in (*inputs, *outputs)
         ]
         self._pool = Pool(layout.size) if layout.size else None
@@ -400,6 +401,12 @@ class _Staged(Closing):
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
+
+
+def _is_reached(array: Bytes) -> bool:
+    """Whether an array lies in a pool, at an offset that packets of bursts can hold."""
+    found = find_memory(array)
+    return found is not None and found[1] <= UINT32_MAX
 
 
 def bind_simple(
