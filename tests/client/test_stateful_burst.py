@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import nnburst
-from client.burst_helpers import SUM, State, accumulating
+from client.burst_helpers import SUM, State, accumulating, standing_still
+from nnburst.client.burst.interface import BoundRequest
 from nnburst.hal.enums import OperandType, OperationType
 from shared_drivers import connect_to
 
@@ -117,3 +120,60 @@ def test_two_states_of_one_name_are_refused(device: nnburst.Device) -> None:
         ),
     ):
         prepared.open_burst(states=states)
+
+
+# -- while a request is under way ------------------------------------------------------------------
+
+
+async def started(stateful: BoundRequest) -> asyncio.Task[nnburst.ExecutionResult]:
+    """A task in `run_async`, whose request was sent."""
+    task = asyncio.ensure_future(stateful.run_async())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert stateful.in_flight
+    return task
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda stateful: stateful.states,
+        lambda stateful: stateful.reset(),
+        lambda stateful: stateful.run(1.0),
+        lambda stateful: stateful.submit(),
+    ],
+    ids=["states", "reset", "run", "submit"],
+)
+def test_states_are_in_use_while_a_task_runs(
+    still: nnburst.Device, call: Callable[[BoundRequest], object]
+) -> None:
+    async def main(stateful: BoundRequest) -> None:
+        await stateful.run_async()
+        with standing_still(still):
+            task = await started(stateful)
+            with pytest.raises(nnburst.BurstBusy, match="this request is under way"):
+                call(stateful)
+        await task
+        assert stateful.states["sum"].tolist() == [12, 22]
+
+    with still.prepare(accumulating()) as prepared, prepared.open_burst(states=[SUM]) as burst:
+        bound = burst.bind()
+        bound.inputs[0][...] = 1
+        asyncio.run(main(bound))
+
+
+def test_states_can_be_reset_after_a_task_was_cancelled(still: nnburst.Device) -> None:
+    async def main(stateful: BoundRequest) -> None:
+        await stateful.run_async()
+        with standing_still(still):
+            task = await started(stateful)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            stateful.reset()
+        assert (await stateful.run_async()).outputs[0].tolist() == [22, 42]
+
+    with still.prepare(accumulating()) as prepared, prepared.open_burst(states=[SUM]) as burst:
+        bound = burst.bind()
+        bound.inputs[0][...] = 1
+        asyncio.run(main(bound))

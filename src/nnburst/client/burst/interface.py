@@ -187,6 +187,7 @@ class BoundRequest(NotPicklable, ABC):
         """The arrays of the states that the next run reads, by name; writing them sets the state.
 
         Empty without `states=`. A run that fails, or during which the driver dies, leaves them as they were.
+        While a run is under way, this and `reset` raise BurstBusy.
         """
         return {}
 

@@ -262,7 +262,16 @@ class StatefulRequest(BoundRequest):
     It is bound twice: one request reads the first places and writes the second; the other does the reverse.
     """
 
-    __slots__ = ("_inputs", "_outputs", "_places", "_requests", "_roles", "_seen", "_submitted")
+    __slots__ = (
+        "_inputs",
+        "_is_awaited",
+        "_outputs",
+        "_places",
+        "_requests",
+        "_roles",
+        "_seen",
+        "_submitted",
+    )
 
     def __init__(
         self,
@@ -297,6 +306,8 @@ class StatefulRequest(BoundRequest):
         self._requests = (first, second)
         self._seen: list[tuple[ExecutionResult, ExecutionResult] | None] = [None, None]
         self._submitted: StatefulSubmission | None = None
+        #: Whether a task is in `run_async`.
+        self._is_awaited = False
 
     @property
     def inputs(self) -> tuple[Array, ...]:
@@ -331,7 +342,7 @@ class StatefulRequest(BoundRequest):
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
         """Execute once and wait for the result; see `BoundRequest.run`."""
-        if self._submitted is not None:
+        if self._submitted is not None or self._is_awaited:
             self._take_submitted()
         turn = self._places.turn
         return self._took(turn, self._requests[turn].run(timeout))
@@ -343,7 +354,11 @@ class StatefulRequest(BoundRequest):
         """Execute once without blocking the event loop; see `BoundRequest.run_async`."""
         self._take_submitted()
         turn = self._places.turn
-        return self._took(turn, await self._requests[turn].run_async(timeout))
+        self._is_awaited = True
+        try:
+            return self._took(turn, await self._requests[turn].run_async(timeout))
+        finally:
+            self._is_awaited = False
 
     def submit(self, timeout: float | None = None) -> SubmittedRequest:
         """Send the request without waiting for its result; see `BoundRequest.submit`."""
@@ -364,12 +379,13 @@ class StatefulRequest(BoundRequest):
         """Collect the outcome of the latest submission, even if the program has not asked for it.
 
         Raises:
-            BurstBusy: the submission is still under way.
+            BurstBusy: the submission is still under way, or a task is in `run_async`.
         """
         submitted = self._submitted
+        is_out = submitted is not None and not submitted.settled and self.in_flight
+        if is_out or self._is_awaited:
+            raise BurstBusy("this request is under way: its memory is in use")
         if submitted is not None:
-            if not submitted.settled and self.in_flight:
-                raise BurstBusy("this request is under way: its memory is in use")
             submitted._take()
 
 
