@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import nnburst
 from client.burst_helpers import SUM, State, accumulating, standing_still
 from nnburst.client.burst.interface import BoundRequest
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.runtime import Manager
+from nnburst.runtime.devices.driver_device import DriverDevice
 from shared_drivers import connect_to
 
 
@@ -177,3 +180,30 @@ def test_states_can_be_reset_after_a_task_was_cancelled(still: nnburst.Device) -
         bound = burst.bind()
         bound.inputs[0][...] = 1
         asyncio.run(main(bound))
+
+
+@pytest.mark.parametrize("way", ["prepared", "compiled"])
+def test_run_after_an_abandoned_submission_waits_for_its_end(
+    still: nnburst.Device, way: str
+) -> None:
+    with ExitStack() as stack:
+        model: nnburst.PreparedModel | nnburst.CompiledModel
+        if way == "prepared":
+            model = stack.enter_context(still.prepare(accumulating()))
+        else:
+            device = DriverDevice(lambda: connect_to("reference"), name="own")
+            manager = stack.enter_context(Manager([device]))
+            model = stack.enter_context(nnburst.compile(accumulating(), ["own"], manager=manager))
+        stateful = stack.enter_context(model.open_burst(states=[SUM])).bind()
+        stateful.inputs[0][...] = 1
+        stateful.run()
+        with standing_still(still if way == "prepared" else device):  # type: ignore[arg-type]
+            submitted = stateful.submit()
+            submitted.abandon()
+            submitted.abandon()
+            assert submitted.settled
+            with pytest.raises(nnburst.MissedDeadline):
+                stateful.run(0.2)
+            stateful.reset()
+        assert stateful.run().outputs[0].tolist() == [22, 42]
+        assert stateful.states["sum"].tolist() == [11, 21]

@@ -146,8 +146,10 @@ class SubmittedPlan(SubmittedRequest):
 
     @property
     def settled(self) -> bool:
-        """Whether the outcome is known, so that `result` returns at once."""
-        return isinstance(self._request, ExecutionResult) or self._request.is_done
+        """Whether `result` returns at once: the outcome is known, or was given up."""
+        if self._is_abandoned or isinstance(self._request, ExecutionResult):
+            return True
+        return self._request.is_done
 
     def result(self, timeout: float = 30.0) -> ExecutionResult:
         """Wait for the result; the execution goes on after `timeout`. See `SubmittedRequest.result`."""
