@@ -414,8 +414,8 @@ class Burst(Closing, ABC):
                 the burst's own memory.
             measure: whether to time the execution.
             timeout: seconds that the call may take, a recovery included.
-            copy: with `outputs` None: whether results are copies, or views that the next `execute` without
-                `outputs` overwrites.
+            copy: with `outputs` None: whether results are copies, or views that any later `execute` of this
+                burst may overwrite, also one with `outputs`. Such a view may be its input.
 
         Returns:
             Outputs, shapes and timing.
