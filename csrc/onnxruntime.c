@@ -400,6 +400,24 @@ static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,
                      call->message);
 }
 
+/* Binds output `at`, which has memory. The engine writes one of the outputs that have the same name, so they
+ * share the memory of the first, and the others are copied from it. */
+static bool bind_output(struct nnb_onnx_call *call, uint32_t at, const struct nnb_onnx_argument *outputs) {
+    struct nnb_onnx_session *made = call->session;
+    struct nnb_onnx_argument output = outputs[at];
+    for (uint32_t i = 0; i < at; i++) {
+        if (outputs[i].place == NNB_ONNX_WHOLE && outputs[i].bytes == output.bytes &&
+            strcmp(made->names[1][i], made->names[1][at]) == 0) {
+            uint8_t *own = call->staging[made->counts[0] + i];
+            output.memory = own ? own : outputs[i].memory;
+            output.apart = NNB_IN_ITS_PLACE;
+            call->after[call->after_count++] = (struct nnb_copy){outputs[at].memory, output.memory, output.bytes, 0};
+            break;
+        }
+    }
+    return bind_argument(call, 1, at, &output);
+}
+
 /* Has output `at` copied from the input that it is, if there is one, since the engine writes no such output. */
 static void copy_if_input(struct nnb_onnx_call *call, uint32_t at, const struct nnb_onnx_argument *inputs,
                           const struct nnb_onnx_argument *output) {
@@ -408,6 +426,7 @@ static void copy_if_input(struct nnb_onnx_call *call, uint32_t at, const struct 
         const uint8_t *from = call->staging[i] ? call->staging[i] : inputs[i].memory;
         if (from && inputs[i].bytes == output->bytes && strcmp(made->names[0][i], made->names[1][at]) == 0) {
             call->after[call->after_count++] = (struct nnb_copy){output->memory, from, output->bytes, 0};
+            return;
         }
     }
 }
@@ -446,7 +465,7 @@ struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *made, const struct 
     call->rooms = calloc(count, sizeof *call->rooms);
     call->shapes = calloc(count, sizeof *call->shapes);
     call->before = calloc(count, sizeof *call->before);
-    call->after = calloc(count, sizeof *call->after);
+    call->after = calloc(2 * count, sizeof *call->after); /* an output's own, and that of the input that it is */
     snprintf(call->message, sizeof call->message, "out of memory");
     bool done = call->values[0] && call->values[1] && call->staging && call->rooms && call->shapes &&
                 call->before && call->after && went_well(CALL(CREATE_RUN_OPTIONS, handle *)(&call->options), call->message);
@@ -457,7 +476,7 @@ struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *made, const struct 
         call->rooms[i] = outputs[i];
         call->finds = call->finds || outputs[i].place == NNB_ONNX_ROOM;
         if (outputs[i].place == NNB_ONNX_WHOLE) {
-            done = bind_argument(call, 1, i, &outputs[i]);
+            done = bind_output(call, i, outputs);
             copy_if_input(call, i, inputs, &outputs[i]);
         }
     }

@@ -114,6 +114,24 @@ def test_an_output_that_is_an_input_has_its_elements(extent: int | str) -> None:
     by_every_way(made, [normal(3), np.array([1, 2, 2**40]), np.array([True, False, True])])
 
 
+@pytest.mark.parametrize("extent", [2, "n"])
+@pytest.mark.parametrize("inner", ["f4", "i8"])
+def test_an_output_that_a_file_lists_several_times_is_the_same_each_time(
+    extent: int | str, inner: str
+) -> None:
+    """The engine writes one of them; with an extent that only a run finds it runs without bound memory."""
+    shape = (extent, 3)
+    made = model(
+        [node("Einsum", "x", "y", equation="ij->ji"), node("NonZero", "x", "n")],
+        [value("x", inner, shape)],
+        [value(name, inner, shape if name == "x" else shape[::-1]) for name in "yxyyxxx"],
+    )
+    x = np.arange(6).reshape(2, 3).astype("<" + inner)
+    by_every_way(made, [x], [x + 1])
+    made.graph.output.extend(value("n", "i8", (2, "found")) for _ in range(2))
+    by_every_way(made, [x], [x + 1])
+
+
 def test_ranks_that_a_file_leaves_open_come_with_each_request() -> None:
     made = model(
         [node("Reshape", "x extents", "y"), node("Relu", "x", "z")],

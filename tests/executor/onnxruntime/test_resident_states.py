@@ -212,6 +212,14 @@ def test_a_state_that_no_node_writes_or_that_is_an_output_is_refused(
         device.prepare(imported)
 
 
+def test_a_state_that_a_file_lists_twice_is_refused(device: nnburst.Device) -> None:
+    sides = [value("x", "f4", (2,)), value("sum", "f4", (2,))], [value("next", "f4", (2,))] * 2
+    content = model([node("Add", "sum x", "next")], *sides).SerializeToString()
+    imported = nnburst.load(content, as_graph=True, states={"sum": "next"}, resident=True)
+    with pytest.raises(InvalidArgument, match="'next' is 2 outputs of the graph, expected one"):
+        device.prepare(imported)
+
+
 def test_states_beside_those_that_stay_in_the_driver_are_refused_before_a_burst_is_opened(
     device: nnburst.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -474,6 +474,10 @@ def _pair(session: Session, file: OnnxFile, state: GraphState) -> _Pair:
             raise InvalidArgument(
                 f"states: {name!r} is an {side} of the graph, too; expected an Identity between"
             )
+    if outputs.count(state.output) > 1:
+        raise InvalidArgument(
+            f"states: {state.output!r} is {outputs.count(state.output)} outputs of the graph, expected one"
+        )
     before = session.inputs[inputs.index(state.input)]
     after = session.outputs[outputs.index(state.output)]
     what = f"states: {state.input!r}"
