@@ -15,6 +15,7 @@ import numpy as np
 from nnburst.formats.onnx_model import SparseTensor
 from nnburst.formats.onnx_tensor import DTYPES, element_name
 from nnburst.formats.protobuf import Malformed
+from nnburst.hal.errors import NnburstError
 from nnburst.importer.onnx.node import Node
 from nnburst.importer.onnx.tensor import Array
 from nnburst.importer.tensors import Refused
@@ -46,6 +47,8 @@ def folded(node: Node) -> list[Array] | None:
     try:
         with np.errstate(all="ignore"):
             found = function(node, arrays)
+    except NnburstError:
+        raise
     except (ValueError, IndexError, TypeError, OverflowError) as error:
         raise Malformed(f"its inputs do not fit each other: {error}") from error
     if found is None:
