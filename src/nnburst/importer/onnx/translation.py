@@ -17,7 +17,7 @@ from nnburst.formats.onnx_model import (
     OnnxFile,
     ValueInfo,
 )
-from nnburst.formats.onnx_tensor import DTYPES, ExternalData, TensorProto
+from nnburst.formats.onnx_tensor import DTYPES, ELEMENT_NAMES, ExternalData, TensorProto
 from nnburst.formats.protobuf import DEEPEST, Malformed
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument, NnburstError, keyed_value, spelt
@@ -158,6 +158,8 @@ _UNFIT: Final = (
     TypeError,
     ValueError,
 )
+#: Element types of ONNX that neither NNAPI nor numpy has.
+_OTHER_TYPES: Final = frozenset(ELEMENT_NAMES) - {"undefined"} - DTYPES.keys()
 #: Prefixes of the operators whose inputs are integers followed by their step and zero point.
 _READING_INTEGERS: Final = ("DequantizeLinear", "QLinear", "QGemm")
 
@@ -386,6 +388,8 @@ class OnnxTranslation:
     # Nodes
 
     def _decode(self, tensor: TensorProto) -> Array:
+        if tensor.element in _OTHER_TYPES:
+            raise Refused(f"tensor {tensor.name!r} is {tensor.element}, which NNAPI does not have")
         if not tensor.is_external and tensor.element in DTYPES:
             self._file.budget.spend(256)
         return tensor.array(self._external.bytes_of)
