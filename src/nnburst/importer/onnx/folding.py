@@ -101,12 +101,21 @@ def _divided(x: Array, y: Array) -> Array:
     return np.where((x < 0) != (y < 0), -quotient, quotient).astype(x.dtype)
 
 
+def _power(x: Array, y: Array) -> Array:
+    """Raise to a power; an integer to a power below 0 is cut towards 0."""
+    if x.dtype.kind not in "iu" or y.dtype.kind not in "iu":
+        return np.asarray(np.power(x, y)).astype(x.dtype)
+    if np.any((x == 0) & (y < 0)):
+        raise Refused("0 is raised to a power below 0")
+    return np.where((y < 0) & (np.abs(x) != 1), 0, np.power(x, np.abs(y))).astype(x.dtype)
+
+
 _BINARY: Final[dict[str, Callable[[Array, Array], Any]]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Div": _divided,
-    "Pow": lambda x, y: np.power(x, y).astype(x.dtype),
+    "Pow": _power,
     "And": np.logical_and,
     "Or": np.logical_or,
     "Xor": np.logical_xor,
@@ -123,10 +132,10 @@ _REDUCE: Final[dict[str, Callable[..., Any]]] = {
     "ReduceProd": np.prod,
     "ReduceSum": np.sum,
 }
-_MANY: Final[dict[str, Callable[..., Any]]] = {
-    "Max": np.maximum.reduce,
-    "Min": np.minimum.reduce,
-    "Sum": np.add.reduce,
+_MANY: Final[dict[str, Callable[[Array, Array], Any]]] = {
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "Sum": np.add,
 }
 
 
@@ -150,7 +159,7 @@ def _many(node: Node, arrays: list[Array]) -> Array:
     _charge_like(node, arrays)
     result = arrays[0]
     for other in arrays[1:]:
-        result = _MANY[node.kind]([result, other])
+        result = _MANY[node.kind](result, other)
     return result
 
 
@@ -394,7 +403,7 @@ def _cast_like(node: Node, arrays: list[Array]) -> Array:
 @fold("NonZero")
 def _non_zero(node: Node, arrays: list[Array]) -> Array:
     charge(node, (arrays[0].size, max(arrays[0].ndim, 1)), 16)
-    return np.array(np.nonzero(arrays[0]), np.int64)
+    return np.array(np.nonzero(np.atleast_1d(arrays[0])), np.int64)
 
 
 @fold("ScatterND")
