@@ -57,3 +57,9 @@ def test_integers_to_negative_powers_are_cut_to_integers(kind: type[np.generic])
     }
     found = sum_with([node("Pow", "c e", "k")], constants, (6,))
     assert found.tolist() == [1, 0, -1, 1, 9, 0]
+
+
+def test_the_least_integer_is_divided_towards_0() -> None:
+    constants = {"c": np.array([-(2**31), 7, -7], np.int32), "d": np.array([3, -2, 2], np.int32)}
+    found = sum_with([node("Div", "c d", "k")], constants, (3,))
+    assert found.tolist() == [np.float32(-715827882), -3, -3]

@@ -97,8 +97,8 @@ def _divided(x: Array, y: Array) -> Array:
         return np.divide(x, y)
     if not np.all(y):
         raise Malformed("an integer is divided by 0")
-    quotient = np.abs(x) // np.abs(y)
-    return np.where((x < 0) != (y < 0), -quotient, quotient).astype(x.dtype)
+    quotient, rest = np.divmod(x, y)
+    return np.where((rest != 0) & ((x < 0) != (y < 0)), quotient + 1, quotient).astype(x.dtype)
 
 
 def _power(x: Array, y: Array) -> Array:
