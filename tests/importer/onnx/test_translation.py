@@ -161,6 +161,34 @@ def test_a_local_function_stands_where_it_is_called() -> None:
     np.testing.assert_allclose(run(made, x)[0], x * x)
 
 
+@pytest.mark.parametrize("arguments", ["x", "x - high", "x low", "x low -"])
+@pytest.mark.parametrize("inner", ["node", "function", "branch"])
+def test_an_input_that_a_call_omits_is_omitted_in_the_function(arguments: str, inner: str) -> None:
+    """Wherever the function reads it: by a node, by a call of another function, or in a branch."""
+    opset = [helper.make_opsetid("", 21), helper.make_opsetid("local", 1)]
+    clip = node("Clip", "a low high", "b")
+    limit = helper.make_function("local", "Limit", ["a", "low", "high"], ["b"], [clip], opset)
+    graph = helper.make_graph([clip], "branch", [], [value("b", "f4", None)])
+    true = helper.make_node("Constant", [], ["true"], value_int=1)
+    condition = node("Cast", "true", "c", to=TYPES["?"])
+    nodes = {
+        "node": [clip],
+        "function": [helper.make_node("Limit", ["a", "low", "high"], ["b"], domain="local")],
+        "branch": [true, condition, node("If", "c", "b", then_branch=graph, else_branch=graph)],
+    }[inner]
+    called = helper.make_function("local", "Called", ["a", "low", "high"], ["b"], nodes, opset)
+    call = node("Called", arguments, "y")
+    call.domain = "local"
+    made = model(
+        [call], [value("x", "f4", (3,))], [value("y", "f4", (3,))],
+        {"low": np.array(-1, np.float32), "high": np.array(1, np.float32)},
+        functions=[limit, called], domains=["local"],
+    )  # fmt: skip
+    low = -1 if "low" in arguments else -5
+    high = 1 if "high" in arguments else 5
+    assert run(made, np.array([-5, 0, 5], np.float32))[0].tolist() == [low, 0, high]
+
+
 def test_the_branch_of_a_known_condition_is_taken_and_a_computed_one_refused() -> None:
     def branch(operator: str) -> Any:
         return helper.make_graph([node(operator, "x", "z")], "b", [], [value("z", "f4", (3,))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
@@ -65,6 +66,7 @@ class Scope:
         self._decode = decode
         self._outer = outer
         self._tensors: dict[str, Tensor] = {}
+        self._omitted: set[str] = set()
         self._readers: dict[str, list[NodeProto]] = {}
         for node in nodes:
             for name in (*node.inputs, *_captured(node)):
@@ -85,6 +87,19 @@ class Scope:
         if found is None:
             raise Malformed(f"{name!r} is read before it is written")
         return found
+
+    def optional(self, name: str) -> Tensor | None:
+        """The tensor of an input; None if its name is empty, or an input that the function's call omits."""
+        if not name or (self._omits(name) and self.find(name) is None):
+            return None
+        return self.get(name)
+
+    def omit(self, name: str) -> None:
+        """Mark an input of the function as omitted by its call."""
+        self._omitted.add(name)
+
+    def _omits(self, name: str) -> bool:
+        return name in self._omitted or (self._outer is not None and self._outer._omits(name))
 
     def define(self, name: str, tensor: Tensor) -> None:
         """Define the tensor of a name."""
@@ -440,7 +455,7 @@ class OnnxTranslation:
         if not proto.domain and proto.op_type in ("If", "Loop"):
             self._branch(proto, scope, opsets, where, depth)
             return
-        inputs = [scope.get(name) if name else None for name in proto.inputs]
+        inputs = [scope.optional(name) for name in proto.inputs]
         while inputs and inputs[-1] is None:
             inputs.pop()
         node = self._node(proto, opsets.get(proto.domain, 1), inputs, self._into(proto, scope))
@@ -476,12 +491,15 @@ class OnnxTranslation:
         self, function: FunctionProto, proto: NodeProto, scope: Scope, where: str, depth: int
     ) -> None:
         """Translate the nodes of a local function with the attributes of the calling node."""
-        given = {**function.defaults, **proto.attributes}
-        nodes = [_with_attributes(node, given) for node in function.nodes]
+        attributes = {**function.defaults, **proto.attributes}
+        nodes = [_with_attributes(node, attributes) for node in function.nodes]
         inner = Scope(nodes, function.outputs, {}, self._decode)
-        for name, argument in zip(function.inputs, proto.inputs, strict=False):
-            if argument:
-                inner.define(name, scope.get(argument))
+        given = [scope.optional(argument) for argument in proto.inputs[: len(function.inputs)]]
+        for name, tensor in zip_longest(function.inputs, given):
+            if tensor is None:
+                inner.omit(name)
+            else:
+                inner.define(name, tensor)
         self._translate(inner, {**self._file.opsets, **function.opsets}, where, depth + 1)
         for name, result in zip(proto.outputs, function.outputs, strict=False):
             if name:
@@ -525,7 +543,7 @@ class OnnxTranslation:
     ) -> list[Tensor]:
         """Unroll a loop with a known number of rounds; refuse one that collects values over its rounds."""
         body = _subgraph(proto, "body")
-        trips, going, *state = (scope.get(name) if name else None for name in proto.inputs)
+        trips, going, *state = (scope.optional(name) for name in proto.inputs)
         carried = [tensor for tensor in state if tensor is not None]
         if len(body.outputs) != 1 + len(carried):
             raise Refused("it collects values over its rounds")
