@@ -441,6 +441,18 @@ def test_a_cast_of_small_integers_to_truth_values_is_whether_they_are_not_0() ->
     np.testing.assert_array_equal(found, [0, 1, 1, 1])
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_truth_values_are_picked_by_their_places(axis: int) -> None:
+    made = model(
+        [node("GatherElements", "x i", "y", axis=axis)],
+        [value("x", "?", (2, 3))],
+        [value("y", "?", (2, 3))],
+        {"i": np.array([[0, 1, 0], [-1, 0, 1]])},
+    )
+    x = np.array([[True, False, False], [False, True, True]])
+    np.testing.assert_array_equal(run(made, x)[0], expected(made, x)[0])
+
+
 def test_made_up_name_of_the_slot_differs_from_those_of_the_file() -> None:
     made = model(
         [node("Add", "slot past", "present"), node("Neg", "present", "y")],

@@ -222,6 +222,8 @@ class OnnxGraph(SubgraphWriter):
 
     def picked(self, value: Value, elements: Array) -> Value:
         """Pick elements of an operand by their position in it, in the shape of `elements`."""
+        if value.type.type == _T.TENSOR_BOOL8:
+            return self.truth(self.picked(self.as_numbers(value), elements))
         flat = self.reshaped(value, (value.type.elements,))
         self.budget.spend(4 * elements.size)
         chosen = replace(value.type, dimensions=(elements.size,))
