@@ -8,6 +8,7 @@ import pytest
 import nnburst
 from importer.onnx.graphs import Array, model, node, normal, value
 from importer.tflite.running import Runner
+from nnburst.hal.errors import InvalidArgument
 
 
 def resized(x: Array, scales: list[float], out: tuple[int, ...], **attributes: Any) -> Array:
@@ -99,3 +100,31 @@ def test_a_smaller_image_of_opset_10_takes_the_next_element(scale: float) -> Non
     )
     (found,) = Runner(nnburst.load(made.SerializeToString(), as_graph=False)).run([x])
     np.testing.assert_array_equal(found, by_onnxruntime(made, x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "size"),
+    [("i4", "linear", 8), ("i4", "linear", 7), ("u1", "linear", 7), ("i1", "cubic", 8)],
+)
+def test_integers_between_elements_are_refused(kind: str, mode: str, size: int) -> None:
+    """NNAPI's operations on them would weigh by integers, or do not take them."""
+    made = model(
+        [node("Resize", "x - scales", "y", mode=mode)],
+        [value("x", kind, (1, 1, 4, 1))],
+        [value("y", kind, None)],
+        {"scales": np.array([1, 1, size / 4 + 0.01, 1], np.float32)},
+    )  # fmt: skip
+    with pytest.raises(InvalidArgument, match=r"cannot be imported: input 0 is u?int\d+"):
+        nnburst.load(made.SerializeToString(), as_graph=False)
+
+
+def test_an_image_of_small_integers_is_interpolated_to_the_nearest_one() -> None:
+    made = model(
+        [node("Resize", "x - scales", "y", mode="linear")],
+        [value("x", "u1", (1, 1, 2, 1))],
+        [value("y", "u1", None)],
+        {"scales": np.array([1, 1, 2, 1], np.float32)},
+    )
+    x = np.array([0, 200], np.uint8).reshape(1, 1, 2, 1)
+    (found,) = Runner(nnburst.load(made.SerializeToString(), as_graph=False)).run([x])
+    assert found.ravel().tolist() == [0, 50, 150, 200]

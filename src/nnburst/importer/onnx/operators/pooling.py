@@ -403,9 +403,11 @@ def _interpolated(
         exact or where != "align_corners",
         "align_corners with scales that give fractions of elements, expected sizes",
     )
-    if is_linear and spatial and where in ends and exact:
+    # RESIZE_BILINEAR takes integers of 8 bits, too, and rounds; other operations would weigh by integers.
+    fits = x.dtype.kind == "f" or x.dtype in (np.uint8, np.int8)
+    if is_linear and spatial and where in ends and exact and fits:
         # NNAPI aligns the corners of one row or column in another way than ONNX.
-        image = as_image(node.graph.real(x) if x.dtype.kind != "f" else x)
+        image = as_image(x)
         full = shape if x.rank == 4 else (*shape[:2], 1, shape[2])
         value = node.graph.stored(image, NHWC)
         dims = (full[0], full[2], full[3], full[1])
@@ -419,6 +421,7 @@ def _interpolated(
         if x.rank == 4:
             return found
         return found.seen_as(shape, tuple(axis - (axis > 2) for axis in NHWC if axis != 2))
+    node.require_kind(x, "f", "input 0")
     x = node.graph.real(x)
     for axis in range(x.rank):
         if scales[axis] != 1 or shape[axis] != x.shape[axis]:
