@@ -21,6 +21,25 @@ _NO_FIELDS: Final = File(b"\x04\0\4\0\4\0\0\0")
 #: The most integers of a constant that steers an operation (paddings of 16 dimensions are 32).
 _MOST_INTEGERS: Final = 4096
 
+_O = OperationType
+#: Operations whose quantised inputs and outputs have one quantisation: the file's own engine then works on
+#: stored integers, whatever they stand for, while NNAPI's operations refuse another one or convert.
+_KEEPING: Final = frozenset({
+    _O.RESHAPE, _O.TRANSPOSE, _O.REVERSE, _O.TILE, _O.PACK, _O.SPLIT, _O.TOPK_V2, _O.SELECT,
+    _O.EMBEDDING_LOOKUP, _O.PAD, _O.PAD_V2, _O.MIRROR_PAD, _O.SPACE_TO_DEPTH, _O.DEPTH_TO_SPACE,
+    _O.SPACE_TO_BATCH_ND, _O.BATCH_TO_SPACE_ND, _O.RESIZE_BILINEAR, _O.RESIZE_NEAREST_NEIGHBOR,
+    _O.MAX_POOL_2D, _O.AVERAGE_POOL_2D, _O.MAXIMUM, _O.MINIMUM, _O.MEAN, _O.REDUCE_MAX, _O.REDUCE_MIN,
+    # Comparisons, since the engines round differently, and equal is not equal.
+    _O.EQUAL, _O.NOT_EQUAL, _O.GREATER, _O.GREATER_EQUAL, _O.LESS, _O.LESS_EQUAL,
+})  # fmt: skip
+#: NNAPI: operations whose output has one scale, and one zero point, given for unsigned integers.
+_FIXED: Final = {
+    _O.LOGISTIC: (1 / 256, 0),
+    _O.SOFTMAX: (1 / 256, 0),
+    _O.TANH: (1 / 128, 128),
+    _O.L2_NORMALIZATION: (1 / 128, 128),
+}
+
 FLOAT: Final = frozenset({_T.TENSOR_FLOAT32, _T.TENSOR_FLOAT16})
 QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED})
 SIGNED: Final = frozenset({_T.TENSOR_QUANT8_ASYMM_SIGNED})
@@ -238,7 +257,30 @@ class Operator:
         if outputs is None:
             outputs = [self.output(position) for position in range(len(self.output_tensors))]
         given = [Missing(missing) if value is None else value for value in inputs]
+        self._require_quantization(
+            kind, [value for value in given if isinstance(value, Value)], outputs
+        )
         self.graph.add(kind, given, outputs, self._origin)
+
+    def _require_quantization(
+        self, kind: OperationType, inputs: Sequence[Value], outputs: Sequence[Value]
+    ) -> None:
+        """Refuse scales and zero points with which NNAPI's operation computes other integers, or nothing."""
+        if kind in _KEEPING:
+            found = [each.type for each in (*inputs, *outputs) if each.type.type in QUANT8]
+            self.require(
+                all(each.same_quantization(found[0]) for each in found),
+                "inputs and outputs differ in their quantisation",
+            )
+        made = outputs[0].type if outputs else None
+        if made is not None and made.type in QUANT8 and kind in _FIXED:
+            scale, middle = _FIXED[kind]
+            zero = middle if made.type == _T.TENSOR_QUANT8_ASYMM else middle - 128
+            self.require(
+                (made.scale, made.zero_point) == (scale, zero),
+                f"the output has scale {made.scale:g} and zero point {made.zero_point},"
+                f" NNAPI's {scale:g} and {zero}",
+            )
 
     def emit_custom(self, operation: int, options: int | None) -> None:
         """Add an operation of an extension, with the operator's inputs and outputs.

@@ -120,7 +120,6 @@ _BINARY: Final = {
     "LOGICAL_OR": _Kind(_O.LOGICAL_OR, BOOL8),
     "PRELU": _Kind(_O.PRELU, FLOAT | QUANT8),
 }
-_COMPARISONS: Final = {_O.EQUAL, _O.NOT_EQUAL, _O.GREATER, _O.GREATER_EQUAL, _O.LESS, _O.LESS_EQUAL}
 _RELU: Final = {"RELU": _O.RELU, "RELU_N1_TO_1": _O.RELU1, "RELU6": _O.RELU6}
 
 
@@ -142,10 +141,6 @@ def _binary(kind: _Kind) -> Translate:
         activation = [op.activation(op.options(kind.options))] if kind.options else []
         if x.type.type in INT32:
             op.require(not any(activation), "an activation of integers is fused, expected NONE")
-        if (
-            kind.operation in _COMPARISONS
-        ):  # else the engines round differently, and equal is not equal
-            op.require(x.type.same_quantization(y.type), "the inputs differ in their quantisation")
         op.emit(kind.operation, [x, y, *activation])
 
     return translate
@@ -320,9 +315,6 @@ def _reduce(op: Operator) -> None:
     kind, types = _REDUCTIONS[op.name]
     x = op.input(0)
     op.require_type(x, types, "input")
-    op.require(
-        op.output_type().same_quantization(x.type), "input and output differ in their quantisation"
-    )
     axes = [op.axis(axis, len(x.type.dimensions)) for axis in op.integers(1, "axes")]
     keep = bool(op.options("ReducerOptions").KeepDims())
     flag = int(keep) if kind == OperationType.MEAN else keep  # NNAPI: INT32 for MEAN only

@@ -47,6 +47,8 @@ def _hashtable_lookup(op: Operator) -> None:
     values = op.input(2)
     unsigned = frozenset({OperandType.TENSOR_FLOAT32, OperandType.TENSOR_QUANT8_ASYMM})
     op.require_type(values, unsigned | INT32, "values")
+    kept = op.output_type().same_quantization(values.type)
+    op.require(kept, "values and output differ in their quantisation")
     op.emit(OperationType.HASHTABLE_LOOKUP, op.inputs())
 
 
