@@ -59,6 +59,23 @@ def test_exactly_the_arrays_that_fit_are_accepted(
             subject.check_input(array)
 
 
+@pytest.mark.parametrize(
+    ("dimensions", "shape", "expected"),
+    [
+        ((0, 3), (0, 3), r"float32 of shape \(any, 3\) with extents above 0"),
+        ((), (0, 3), r"float32 of shape \(\.\.\.\) with extents above 0"),
+        ((0, 3), (2, 4), r"float32 of shape \(any, 3\)"),
+        ((2, 3), (0, 3), r"float32 of shape \(2, 3\)"),
+    ],
+)
+def test_that_any_extent_is_not_0_is_said_where_one_is(
+    dimensions: tuple[int, ...], shape: tuple[int, ...], expected: str
+) -> None:
+    subject = parameter(OperandType.TENSOR_FLOAT32, dimensions)
+    with pytest.raises(InvalidArgument, match=f"has shape .*, expected {expected}$"):
+        subject.check_input(np.zeros(shape, np.float32))
+
+
 @given(array=hnp.arrays(dtype=_dtypes, shape=hnp.array_shapes(min_dims=0, max_dims=2)))
 def test_scalar_takes_arrays_of_rank_0_only(array: np.ndarray) -> None:
     subject = parameter(OperandType.FLOAT32, ())

@@ -174,7 +174,10 @@ class Parameter:
             )
         fits = unknown_rank or all(d in (0, s) for d, s in zip(self.dimensions, shape, strict=True))
         if not fits or 0 in shape or (unknown_rank and not shape):
-            raise InvalidArgument(f"{self.name} has shape {shape}, expected {self._wanted()}")
+            above = " with extents above 0" if 0 in shape and not self.known else ""
+            raise InvalidArgument(
+                f"{self.name} has shape {shape}, expected {self._wanted()}{above}"
+            )
 
     def _wanted(self) -> str:
         name = self.dtype.name
