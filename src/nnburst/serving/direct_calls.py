@@ -1,10 +1,12 @@
-"""Receives the messages of calls in grpcio's own thread, so that a call holds no thread before it is there.
+"""Receives and sends messages of calls in grpcio's own thread, so that no thread waits for a caller.
 
 grpcio begins every handler on a pool, and a handler that needs its message waits there until the library's
 one thread for events has it. So a few calls whose messages do not come hold all threads of a pool. Here that
-thread begins the handler, and a thread of the pool goes on with it when the message has come.
+thread begins the handler, and a thread of the pool goes on with it when the message has come. In the same way
+grpcio's function that sends a message waits until the caller has room for it; `Sender` does not.
 
-The functions that do this are not public. Without them calls wait for their messages on the pool.
+The functions that do this are not public. Without them calls wait for their messages on the pool, and there
+is no `Sender`.
 """
 
 from __future__ import annotations
@@ -23,8 +25,17 @@ import grpc
 from nnburst.serving.callers import Context
 
 try:
-    from grpc._cython.cygrpc import ReceiveMessageOperation
-    from grpc._server import _RECEIVE_MESSAGE_TOKEN, _possibly_finish_call, _status
+    from grpc._cython.cygrpc import (
+        ReceiveMessageOperation,
+        SendInitialMetadataOperation,
+        SendMessageOperation,
+    )
+    from grpc._server import (
+        _RECEIVE_MESSAGE_TOKEN,
+        _SEND_MESSAGE_TOKEN,
+        _possibly_finish_call,
+        _status,
+    )
 except ImportError:
     HAS_DIRECT = False
 else:
@@ -106,9 +117,8 @@ class Receiver:
                         raise
 
             if not self._enter(context, received):
-                context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
-                context.set_details(f"{_MOST_WAITING} calls wait for their messages to be received")
-                send(None)
+                text = f"{_MOST_WAITING} calls wait for their messages to be received"
+                refuse(context, send, grpc.StatusCode.RESOURCE_EXHAUSTED, text)
 
         # Only handlers of streams may return before they answer.
         call.experimental_non_blocking = True  # type: ignore[attr-defined]
@@ -167,6 +177,49 @@ class Receiver:
             del self._reading[context]
 
 
+class Sender:
+    """Sends the messages of a call one after another without waiting. Needs `HAS_DIRECT`. Thread-safe."""
+
+    def __init__(self, context: Context, most: int) -> None:
+        """Start without messages.
+
+        Args:
+            context: context of the call.
+            most: greatest number of messages that wait; of more the oldest is left out.
+        """
+        self._context, self._state = context, context._state
+        self._waiting: deque[bytes] = deque(maxlen=most)
+
+    def send(self, data: bytes) -> None:
+        """Send a message after those that wait; none is sent if the call has ended."""
+        with self._state.condition:
+            self._waiting.append(data)
+            if _SEND_MESSAGE_TOKEN not in self._state.due:
+                self._send_next()
+
+    def _send_next(self) -> None:
+        state = self._state
+        if not self._waiting or not self._context.is_active():
+            return
+        operations = [SendMessageOperation(self._waiting.popleft(), 0)]
+        if state.initial_metadata_allowed:
+            operations.append(SendInitialMetadataOperation(None, 0))
+        try:
+            self._context._rpc_event.call.start_server_batch(operations, self._sent)
+        except Exception:  # it could end grpcio's thread, and with it the server
+            logger.exception("a message could not be sent")
+            self._context.cancel()
+            return
+        state.initial_metadata_allowed = False
+        state.due.add(_SEND_MESSAGE_TOKEN)
+
+    def _sent(self, _event: Any) -> object:  # noqa: ANN401 - an event of grpcio
+        with self._state.condition:
+            finished = _possibly_finish_call(self._state, _SEND_MESSAGE_TOKEN)
+            self._send_next()
+            return finished
+
+
 def answer(context: Context, send: Send, data: bytes) -> None:
     """Send the message of an answer, and the context's status, which is OK unless it was set.
 
@@ -177,6 +230,13 @@ def answer(context: Context, send: Send, data: bytes) -> None:
     else:
         send(data)
         send(None)
+
+
+def refuse(context: Context, send: Send, code: grpc.StatusCode, details: str) -> None:
+    """End a call with an error."""
+    context.set_code(code)
+    context.set_details(details)
+    send(None)
 
 
 def _receive(context: Context, then: Callable[[bytes | None], None]) -> bool:

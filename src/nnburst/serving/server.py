@@ -10,14 +10,13 @@ from importlib.util import find_spec
 from typing import Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from nnburst.hal.errors import DeviceUnavailable, ResourceExhausted
 from nnburst.hal.limits import INT32_MAX
 from nnburst.serving.addresses import PathLock, open_to, unix_path
 from nnburst.serving.callers import Caller, Context
 from nnburst.serving.credentials import server_credentials
-from nnburst.serving.direct_calls import Receiver, Send, answer
+from nnburst.serving.health import HEALTH, ReportedHealth
 from nnburst.serving.options import Options, is_loopback
 from nnburst.serving.pools import Pool
 from nnburst.serving.service import NAME, InferenceService, Threads
@@ -33,8 +32,6 @@ _CONTROL: Final = 4
 _LOADING: Final = 2
 #: Seconds for callers to notice that the server ends, and for answers to leave.
 PARTING: Final = 0.2
-#: Greatest size of a health call's message that is answered at once.
-_LARGE: Final = 4096
 #: Number of threads that refuse streams beyond the limit.
 _REFUSING: Final = 2
 #: Greatest size of what an answer has beside its outputs' bytes, which the service limits itself: the library
@@ -118,8 +115,6 @@ class Server:
             InvalidArgument: a file of TLS cannot be read or used.
         """
         self._service = service
-        #: Names of all models whose health was ever reported.
-        self._models: set[str] = set()
         self._lock: PathLock | None = None
         self._server: Message = grpc.server(
             threads.control,
@@ -139,14 +134,11 @@ class Server:
                 ("grpc.keepalive_timeout_ms", 10_000),
             ],
         )
-        self._health = health.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self._receiver = Receiver(threads.control, _LARGE)
-        check = self._receiver.handler(self._check)
-        self._server.add_registered_method_handlers(health.SERVICE_NAME, {"Check": check})
+        self._health = ReportedHealth(self._readiness, threads.control, options.max_connections)
+        self._server.add_registered_method_handlers(HEALTH, self._health.handlers())
         # Each registered call has its own queue, so that health does not wait behind many inferences.
         self._server.add_registered_method_handlers(NAME, service.handlers(threads))
-        named = (NAME, health.SERVICE_NAME)
+        named = (NAME, HEALTH)
         for name, handlers in _reflection_handlers(named, service, threads.streams).items():
             self._server.add_registered_method_handlers(name, handlers)
         self.report_health()
@@ -168,22 +160,11 @@ class Server:
 
     def look(self, now_ns: int) -> float:
         """End calls whose message does not arrive; return the time of the next check."""
-        return min(self._receiver.look(now_ns), self._service.look(now_ns))
+        return min(self._health.look(now_ns), self._service.look(now_ns))
 
     def report_health(self) -> None:
-        """Give grpc-health the present readiness of the service and its models."""
-        readiness = self._service.readiness
-        for name in ("", NAME):
-            self._set_health(name, ready=self._service.is_ready)
-        for name, ready in readiness.items():
-            self._set_health(name, ready=ready)
-        for name in self._models - readiness.keys():
-            self._health.set(name, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-        self._models |= readiness.keys()
-
-    def part(self) -> None:
-        """Report "not ready" from now on."""
-        self._health.enter_graceful_shutdown()
+        """Report the present readiness of the service and its models."""
+        self._health.report()
 
     def begin_end(self, seconds: float) -> None:
         """Ask every connection to close; requests under way have `seconds`."""
@@ -199,20 +180,10 @@ class Server:
         if self._lock is not None:
             self._lock.close()
 
-    def _check(self, data: bytes | None, context: Context, send: Send) -> None:
-        """Answer a call of Check, which waits for nothing and for no other thread."""
-        try:
-            request = health_pb2.HealthCheckRequest.FromString(data)
-        except Exception:
-            context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
-            context.set_details("the call has no message that is a HealthCheckRequest")
-            send(None)
-        else:
-            answer(context, send, self._health.Check(request, context).SerializeToString())
-
-    def _set_health(self, name: str, *, ready: bool) -> None:
-        status = health_pb2.HealthCheckResponse
-        self._health.set(name, status.SERVING if ready else status.NOT_SERVING)
+    def _readiness(self) -> dict[str, bool]:
+        """For each name that health is reported of, whether it is ready."""
+        is_ready = self._service.is_ready
+        return {"": is_ready, NAME: is_ready, **self._service.readiness}
 
     def _listen(self, options: Options) -> str:
         host = options.grpc.rpartition(":")[0]

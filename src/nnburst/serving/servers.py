@@ -91,7 +91,7 @@ class Servers:
         """
         self._service.park()
         if self._grpc is not None:
-            self._grpc.part()
+            self._grpc.report_health()
         if self._http is not None:
             self._http.part()
         time.sleep(PARTING)

@@ -31,7 +31,7 @@ from nnburst.serving import descriptions
 from nnburst.serving.cached_requests import KnownRequest, KnownRequests, response_for
 from nnburst.serving.callers import Caller, Context, GrpcCaller
 from nnburst.serving.credentials import NotAuthenticated, Tokens
-from nnburst.serving.direct_calls import Answering, Receiver, Send, answer
+from nnburst.serving.direct_calls import Answering, Receiver, Send, answer, refuse
 from nnburst.serving.models import Models
 from nnburst.serving.network import Inference, Network, failure_of
 from nnburst.serving.queue import DEFAULT_PRIORITY
@@ -638,9 +638,7 @@ class _Call:
         self.refuse(status_of(error), _details(error))
 
     def refuse(self, code: grpc.StatusCode, details: str) -> None:
-        self._context.set_code(code)
-        self._context.set_details(details)
-        self._send(None)
+        refuse(self._context, self._send, code, details)
 
 
 class _Awaited:
