@@ -28,8 +28,13 @@ from nnburst.hal.environment import KILLS
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.importer.load import load_named
 from nnburst.importer.named_sources import NamedSource
-from nnburst.serving import front
+from nnburst.serving import front, models
+from nnburst.serving.models import Models
+from nnburst.serving.network import Network
+from nnburst.serving.options import Options
+from nnburst.serving.queue import Clock
 from nnburst.serving.sources import GivenModels, Repository, UnknownModel
+from nnburst.serving.workers import Workers
 from nnburst.testing.faults.footprint import is_running
 from serving.served import PATIENCE, Served
 
@@ -460,6 +465,56 @@ def test_folder_that_is_gone_is_logged_once_while_it_is_followed(
         "other",
     ]
     assert not any(each.exc_info for each in caplog.records)
+
+
+class Following:
+    """Models that follow a folder, without a driver.
+
+    Attributes:
+        models: the models.
+        prepared: names of the models in the order in which they were prepared.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.prepared: list[str] = []
+        self.models = Models(
+            [Repository(folder)], Options("", {}, ""), Workers("nowhere"), Clock(1)
+        )
+
+    def prepare(self, network: Network) -> None:
+        self.prepared.append(network.name)
+
+    def look(self, times: int = 1) -> list[str]:
+        """Look at the folder; what is served then. A change is loaded by the second look at it."""
+        for _ in range(times):
+            self.models.follow()
+        return sorted(
+            name for name, model in self.models.served.models.items() if not model.failure
+        )
+
+
+@pytest.fixture
+def following(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Following]:
+    found = Following(folder)
+    monkeypatch.setattr(models, "_prepare", found.prepare)
+    yield found
+    found.models.close()
+
+
+def test_folder_of_a_model_that_is_moved_away_and_back_is_served_again(
+    following: Following, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    aside = tmp_path_factory.mktemp("aside")
+    assert following.look() == ["one", "two"]
+    for names in (["one"], ["one", "two"]):
+        for name in names:
+            (folder / name).rename(aside / name)
+        assert following.look() == [name for name in ("one", "two") if name not in names]
+        for name in names:
+            (aside / name).rename(folder / name)
+        assert following.look(2) == ["one", "two"]
+    assert following.look(2) == ["one", "two"]
+    assert following.prepared == ["one", "one", "two"]
 
 
 def test_override_of_a_configuration_is_refused_by_name(client: Any) -> None:

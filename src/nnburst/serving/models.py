@@ -354,6 +354,8 @@ class Models(Closing):
             self._unload(name)
             with self._lock:
                 self._unloaded.pop(name, None)
+        for name in self._followed.keys() - set(there):  # loaded again when they are back
+            del self._followed[name]
         seen, self._seen = self._seen, {name: self._look_at(name) for name in there}
         for name, found in self._seen.items():
             # Files that are being copied into the folder change from scan to scan.
