@@ -25,7 +25,14 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 from nnburst.hal.environment import KILLS
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.errors import (
+    DeadObject,
+    DeviceUnavailable,
+    InvalidArgument,
+    MissedDeadline,
+    NnburstError,
+    ResourceExhausted,
+)
 from nnburst.importer.load import load_named
 from nnburst.importer.named_sources import NamedSource
 from nnburst.serving import front, models
@@ -473,16 +480,20 @@ class Following:
     Attributes:
         models: the models.
         prepared: names of the models in the order in which they were prepared.
+        errors: what preparing raises, one after another.
     """
 
     def __init__(self, folder: Path) -> None:
         self.prepared: list[str] = []
+        self.errors: list[NnburstError] = []
         self.models = Models(
             [Repository(folder)], Options("", {}, ""), Workers("nowhere"), Clock(1)
         )
 
     def prepare(self, network: Network) -> None:
         self.prepared.append(network.name)
+        if self.errors:
+            raise self.errors.pop(0)
 
     def look(self, times: int = 1) -> list[str]:
         """Look at the folder; what is served then. A change is loaded by the second look at it."""
@@ -515,6 +526,38 @@ def test_folder_of_a_model_that_is_moved_away_and_back_is_served_again(
         assert following.look(2) == ["one", "two"]
     assert following.look(2) == ["one", "two"]
     assert following.prepared == ["one", "one", "two"]
+
+
+@pytest.mark.parametrize("kind", [DeadObject, DeviceUnavailable, MissedDeadline, ResourceExhausted])
+def test_model_whose_load_fails_for_a_time_is_loaded_by_a_later_look(
+    following: Following,
+    folder: Path,
+    kind: type[NnburstError],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    version(folder, "three", 1, 30)
+    following.errors += [kind("of the test"), kind("of the test"), kind("another")]
+    for _ in range(4):
+        assert following.look() == ["one", "two"]
+    assert following.look() == ["one", "three", "two"]
+    assert following.look(3) == ["one", "three", "two"]
+    assert following.prepared == ["three"] * 4
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == [
+        "model three is not loaded, it is tried again each second: of the test",
+        "model three is not loaded, it is tried again each second: another",
+    ]
+
+
+def test_model_that_cannot_be_served_is_loaded_again_when_its_files_change(
+    following: Following, folder: Path
+) -> None:
+    version(folder, "three", 1, 30)
+    following.errors.append(InvalidArgument("of the test"))
+    assert following.look(5) == ["one", "two"]
+    assert following.prepared == ["three"]
+    version(folder, "three", 1, 31)
+    assert following.look(2) == ["one", "three", "two"]
 
 
 def test_override_of_a_configuration_is_refused_by_name(client: Any) -> None:

@@ -135,7 +135,7 @@ class Models(Closing):
         #: Reasons of failed loads, for models whose older versions are still served.
         self._failures: dict[str, str] = {}
         self._unloaded: dict[str, tuple[int, ...]] = {}
-        #: The sources that `follow` has loaded, and those that its last scan has seen.
+        #: The sources that `follow` has loaded, or why it tries again; those that its last scan has seen.
         self._followed: dict[str, object] = {}
         self._seen: dict[str, object] = {}
         self._loading = Pool(1, "models")
@@ -363,9 +363,16 @@ class Models(Closing):
                 continue
             if self._stopped.is_set():
                 return
+            before = self._followed.get(name)
             self._followed[name] = found
             try:
                 self._load(name)
+            except (*_TRANSIENT, ResourceExhausted) as error:
+                self._followed[name] = str(error)
+                if str(error) != before:
+                    logger.warning(
+                        "model %s is not loaded, it is tried again each second: %s", name, error
+                    )
             except NnburstError as error:
                 logger.error("model %s is not loaded: %s", name, error)  # noqa: TRY400
 
