@@ -1,4 +1,4 @@
-"""Files of TLS that cannot be used are named, and nobody is asked for a passphrase."""
+"""Files of TLS that cannot be used are named, nobody is asked for a passphrase, and plain text is logged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.serving.credentials import server_context, server_credentials
-from nnburst.serving.options import Tls
+from nnburst.serving.options import Options, Tls
+from nnburst.serving.server import Readers, Server, make_threads
+from serving.test_known_requests import Differing, serving
 
 PATIENCE = 60
 
@@ -90,3 +92,26 @@ def test_key_with_a_passphrase_is_refused_without_a_question(make: str, pair: Tl
     finally:
         child.kill()
         child.communicate()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+@pytest.mark.parametrize("option", ["--grpc", "--http"])
+def test_plain_text_beyond_loopback_is_logged_with_its_option(
+    option: str, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = Options("", {}, f"{host}:0", http=f"{host}:0")
+    threads, service = make_threads(options, Readers()), serving(Differing())
+    if option == "--grpc":
+        server = Server(options, service, threads)
+        server.begin_end(0)
+        server.close()
+    else:
+        pytest.importorskip("aiohttp", reason="extra http is not installed")
+        from nnburst.serving.http_server import HttpServer
+
+        HttpServer(options, service, threads).close(0)
+    for each in threads:
+        each.shutdown()
+    text = f"{option}: {host}:0 is served without TLS: anyone who reaches it may read and call"
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == ([text] if host == "0.0.0.0" else [])

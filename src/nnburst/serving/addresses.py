@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from typing import Final
 from nnburst.control.address import check_free, check_length, take_lock
 from nnburst.hal.errors import DeviceUnavailable
 from nnburst.hal.utils import Closing
+from nnburst.serving.options import is_loopback
+
+logger = logging.getLogger(__name__)
 
 UNIX: Final = "unix:"
 _BACKLOG: Final = 128
@@ -50,6 +54,14 @@ class PathLock(Closing):
 def open_to(path: Path, *, any_user: bool) -> None:
     """Let processes of this user connect, or with `any_user` of every user with access to the folder."""
     path.chmod(0o666 if any_user else 0o600)
+
+
+def log_plain_text(option: str, address: str) -> None:
+    """Log a warning if calls to an address without TLS can be read on their way."""
+    if unix_path(address) is None and not is_loopback(address.rpartition(":")[0]):
+        logger.warning(
+            "%s: %s is served without TLS: anyone who reaches it may read and call", option, address
+        )
 
 
 @dataclass

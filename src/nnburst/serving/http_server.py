@@ -22,7 +22,7 @@ from tritonclient.grpc import service_pb2
 
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.utils import start_thread
-from nnburst.serving.addresses import listen
+from nnburst.serving.addresses import listen, log_plain_text
 from nnburst.serving.callers import HttpCaller
 from nnburst.serving.credentials import Tokens, server_context
 from nnburst.serving.direct_calls import READING
@@ -224,7 +224,9 @@ class HttpServer:
         self._listening = listen("--http", options.http, any_user=options.any_user)
         self.address = self._listening.address
         self._tls: ssl.SSLContext | None = None
-        if options.tls is not None and not self._listening.is_unix:
+        if options.tls is None:
+            log_plain_text("--http", options.http)
+        elif not self._listening.is_unix:
             self._tls = server_context(options.tls)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_log_failure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,16 +12,14 @@ import grpc
 
 from nnburst.hal.errors import DeviceUnavailable, ResourceExhausted
 from nnburst.hal.limits import INT32_MAX
-from nnburst.serving.addresses import PathLock, open_to, unix_path
+from nnburst.serving.addresses import PathLock, log_plain_text, open_to, unix_path
 from nnburst.serving.callers import Caller, Context
 from nnburst.serving.credentials import server_credentials
 from nnburst.serving.health import HEALTH, ReportedHealth
-from nnburst.serving.options import Options, is_loopback
+from nnburst.serving.options import Options
 from nnburst.serving.pools import Pool
 from nnburst.serving.service import NAME, InferenceService, Threads
 from nnburst.serving.tensors import Message
-
-logger = logging.getLogger(__name__)
 
 #: Number of threads that read requests, besides those that execute.
 _READERS: Final = 16
@@ -192,10 +189,7 @@ class Server:
             self._lock = PathLock("--grpc", path)
         try:
             if options.tls is None or path is not None:
-                if path is None and not is_loopback(host):
-                    logger.warning(
-                        "%s is served without TLS: anyone who reaches it may read and call", host
-                    )
+                log_plain_text("--grpc", options.grpc)
                 port = self._server.add_insecure_port(options.grpc)
             else:
                 credentials = server_credentials(options.tls)
