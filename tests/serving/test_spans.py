@@ -29,7 +29,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.serving.callers import HttpCaller
-from nnburst.serving.spans import Spans, otlp_exporter
+from nnburst.serving.spans import Spans, otlp_spans
 from serving.served import PATIENCE, Served
 from serving.test_http import addition, send
 from serving.test_known_requests import Answer, Differing, request, serving
@@ -162,7 +162,25 @@ def test_protocol_that_is_not_there_is_refused_by_its_variable(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
     with pytest.raises(InvalidArgument, match="OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json'"):
-        otlp_exporter()
+        otlp_spans()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "x"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "bogus"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://[::1"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "10"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1"),
+    ],
+)
+def test_value_that_opentelemetry_refuses_is_one_line_with_the_option_and_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidArgument, match=f"^--spans: .*{name}.*: .+$"):
+        otlp_spans()
 
 
 def test_without_spans_nothing_of_opentelemetry_is_imported() -> None:

@@ -21,7 +21,7 @@ from nnburst.serving.models import Models
 from nnburst.serving.options import Options, parse
 from nnburst.serving.queue import Clock
 from nnburst.serving.sources import GivenModels, Repository, Sources
-from nnburst.serving.spans import Spans, otlp_exporter
+from nnburst.serving.spans import otlp_spans
 from nnburst.serving.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def _serve(
         with_metrics = options.metrics or options.http_metrics
         text = metrics_text(models, driver) if with_metrics else None
         tokens = Tokens(options.token_file) if options.token_file is not None else None
-        spans = Spans(otlp_exporter()) if options.spans else None
+        spans = otlp_spans() if options.spans else None
         servers: Front | None = None
         if make_servers is not None:
             over_http = text if options.http_metrics else None

@@ -14,7 +14,7 @@ import time
 from typing import Any, Final
 
 from nnburst._version import __version__
-from nnburst.hal.errors import InvalidArgument, ResourceExhausted
+from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.utils import Closing, start_thread
 from nnburst.serving.callers import Caller
 
@@ -120,12 +120,24 @@ class RequestSpan:
         self._spans._record(self._trace, attributes, status, took_ns)
 
 
-def otlp_exporter() -> Any:  # noqa: ANN401 - a SpanExporter of the SDK
-    """Make an exporter that sends spans by OTLP, over gRPC unless OpenTelemetry's variables choose HTTP.
+def otlp_spans() -> Spans:
+    """Make spans that are sent by OTLP, over gRPC unless OpenTelemetry's variables choose HTTP.
 
     Raises:
-        InvalidArgument: the variables choose another protocol.
+        InvalidArgument: the library does not take a variable's value.
     """
+    try:
+        return Spans(_otlp_exporter())
+    except (ImportError, NnburstError):
+        raise
+    except Exception as error:  # the library has errors of several kinds for its variables
+        names = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
+        raise InvalidArgument(
+            f"--spans: OpenTelemetry does not start with its variables ({names or 'none is set'}): {error}"
+        ) from error
+
+
+def _otlp_exporter() -> Any:  # noqa: ANN401 - a SpanExporter of the SDK
     general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)
     if protocol == "http/protobuf":
