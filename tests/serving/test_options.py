@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.importer.named_sources import NamedSource
+from nnburst.serving.addresses import listen
 from nnburst.serving.credentials import NotAuthenticated, Tokens
 from nnburst.serving.options import add_options, parse, words
 
@@ -172,3 +174,10 @@ def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:
 def test_words_that_do_not_go_together_are_refused(line: list[str]) -> None:
     with pytest.raises(InvalidArgument):
         given(*line)
+
+
+@pytest.mark.parametrize("option", ["--http", "--metrics"])
+@pytest.mark.parametrize("host", ["a..b", "a" * 70])
+def test_name_that_no_host_can_have_is_refused_with_its_option(option: str, host: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=f"^{option}: {re.escape(host)}:8111 cannot be"):
+        listen(option, f"{host}:8111", any_user=False)

@@ -110,6 +110,6 @@ def listen(option: str, address: str, *, any_user: bool) -> Listening:
     try:
         family = socket.getaddrinfo(plain, int(port), type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((plain, int(port)), family=family, backlog=_BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for a name with an empty or a long part
         raise DeviceUnavailable(f"{option}: {address} cannot be served: {error}") from None
     return Listening(listening, f"{host}:{listening.getsockname()[1]}", False)
