@@ -298,7 +298,7 @@ def test_another_method_is_answered_with_those_that_the_path_takes(served: Serve
     assert found == [(405, "GET, HEAD"), (405, "POST"), (405, "GET, HEAD")]
 
 
-@pytest.mark.parametrize("encoding", ["x-snappy", "gzip, br"])
+@pytest.mark.parametrize("encoding", ["x-snappy", "gzip, br", "br"])
 def test_body_in_an_unknown_encoding_is_refused_by_its_name(served: Served, encoding: str) -> None:
     headers = {"Content-Encoding": encoding}
     status, reason = send(served.http, "POST", "/v2/models/add/infer", addition(), headers)

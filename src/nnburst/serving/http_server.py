@@ -46,8 +46,8 @@ _STATUSES: Final = {
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
 _HEAD: Final = "Inference-Header-Content-Length"
-#: Encodings of a body that aiohttp decodes, or refuses with a reason if a library is missing.
-_ENCODINGS: Final = frozenset(("", "identity", "gzip", "deflate", "br", "zstd"))
+#: Encodings of a body that aiohttp decodes without further libraries.
+_ENCODINGS: Final = frozenset(("", "identity", "gzip", "deflate"))
 #: Limit of the bytes of bodies that are not read yet, as a number of the longest bodies.
 _BODIES: Final = 16
 #: Bytes of each body that do not count for it, so that short requests are not refused for long ones.
