@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import http.client
 import json
 import os
@@ -15,6 +16,7 @@ import ssl
 import subprocess
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -304,6 +306,36 @@ def test_body_in_an_unknown_encoding_is_refused_by_its_name(served: Served, enco
     status, reason = send(served.http, "POST", "/v2/models/add/infer", addition(), headers)
     assert status == 415, reason
     assert encoding in reason["error"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip", "gzip"),
+        ("GZIP", "gzip"),
+        ("deflate, gzip", "deflate"),
+        ("deflate;q=0.5, gzip;q=0.8, br", "gzip"),
+        ("gzip;q=0, deflate", "deflate"),
+        ("gzip;q=1, identity", "gzip"),
+        ("gzip;q=0.5, identity", None),
+        ("gzip;q=0", None),
+        ("gzip ; q=0.000, *", None),
+        ("gzip;q=much", None),
+        ("x-gzip-like", None),
+        ("identity", None),
+        ("", None),
+    ],
+)
+def test_answer_is_compressed_as_its_caller_takes_it(
+    served: Served, accepted: str, encoding: str | None
+) -> None:
+    with contextlib.closing(http.client.HTTPConnection(served.http, timeout=PATIENCE)) as caller:
+        caller.request("GET", "/v2", headers={"Accept-Encoding": accepted})
+        response = caller.getresponse()
+        found = response.read()
+    assert response.getheader("Content-Encoding") == encoding
+    decode = {"gzip": gzip.decompress, "deflate": zlib.decompress, None: bytes}[encoding]
+    assert json.loads(decode(found))["name"] == "nnburst"
 
 
 def test_bodies_under_way_are_bounded_together_and_short_ones_are_answered() -> None:

@@ -48,6 +48,8 @@ _BYTES: Final = "application/octet-stream"
 _HEAD: Final = "Inference-Header-Content-Length"
 #: Encodings of a body that aiohttp decodes without further libraries.
 _ENCODINGS: Final = frozenset(("", "identity", "gzip", "deflate"))
+#: Compressions of answers; the first of those that a caller prefers alike is taken.
+_CODINGS: Final = (web.ContentCoding.deflate, web.ContentCoding.gzip)
 #: Limit of the bytes of bodies that are not read yet, as a number of the longest bodies.
 _BODIES: Final = 16
 #: Bytes of each body that do not count for it, so that short requests are not refused for long ones.
@@ -330,8 +332,9 @@ class HttpServer:
             )
             if closes:
                 response.force_close()
-            if status == 200 and "Accept-Encoding" in request.headers:
-                response.enable_compression()
+            coding = _coding(request.headers.get("Accept-Encoding", ""))
+            if status == 200 and coding is not None:
+                response.enable_compression(coding)
             try:
                 async with asyncio.timeout(READING):
                     await response.prepare(request)
@@ -459,6 +462,18 @@ class _Refused(asyncio.Protocol):
 def _method(request: web.BaseRequest) -> str:
     """The method that is answered: GET for HEAD, too, where aiohttp leaves the body out."""
     return "GET" if request.method == "HEAD" else request.method
+
+
+def _coding(accepted: str) -> web.ContentCoding | None:
+    """The compression that `Accept-Encoding` prefers; None if the caller does not want one."""
+    weights: dict[str, float] = {}
+    for word in accepted.lower().split(","):
+        name, _, given = word.partition(";")
+        with contextlib.suppress(ValueError):  # an invalid weight: the caller goes without
+            weights[name.strip()] = float(given.strip().removeprefix("q=") or 1)
+    best = max(_CODINGS, key=lambda each: weights.get(each.value, 0.0))
+    weight = weights.get(best.value, 0.0)
+    return best if weight > 0 and weight >= weights.get("identity", 0.0) else None
 
 
 def _refusal(error: NnburstError) -> Answer:
