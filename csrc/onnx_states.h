@@ -7,6 +7,7 @@ struct slot {
     uint64_t number;
     uint64_t steps; /* runs that have ended well */
     bool busy;
+    bool is_abandoned; /* closed or opened anew during its run, which frees it */
     handle *values;    /* of each state what the next run reads, then where it writes: NULL if the engine makes it */
     uint8_t **memory;  /* of each of them; NULL if it is the engine's, or the same */
 };
@@ -87,40 +88,34 @@ static uint32_t find_slot(const struct nnb_onnx_states *states, uint64_t number)
     return at;
 }
 
+/* Closes the slot of a number, if there is one. During a run, of a request that was given up, it only loses its
+ * number, and keeps its place until the run ends. */
+static void close_slot(struct nnb_onnx_states *states, uint64_t number) {
+    uint32_t at = find_slot(states, number);
+    if (number == 0 || at == states->most) {
+        return;
+    }
+    struct slot *slot = states->slots[at];
+    if (slot->busy) {
+        slot->number = 0;
+        slot->is_abandoned = true;
+    } else {
+        slot_free(states, slot);
+        states->slots[at] = NULL;
+    }
+}
+
 /* Opens a slot; an open slot is opened anew. */
 static int32_t open_slot(struct nnb_onnx_states *states, uint64_t number, char *message) {
     snprintf(message, NNB_ONNX_MESSAGE_BYTES, "out of memory for a slot's states");
-    uint32_t at = find_slot(states, number);
-    bool known = number != 0 && at < states->most;
-    if (known && states->slots[at]->busy) {
-        snprintf(message, NNB_ONNX_MESSAGE_BYTES, "a run of the slot is under way");
-        return NNBX_GENERAL_FAILURE;
-    }
-    if (known) { /* first, since both may be more memory than there is */
-        slot_free(states, states->slots[at]);
-        states->slots[at] = NULL;
-    } else {
-        at = find_slot(states, 0);
-    }
+    close_slot(states, number); /* first, since both may be more memory than there is */
+    uint32_t at = find_slot(states, 0);
     if (number == 0 || at == states->most) {
         snprintf(message, NNB_ONNX_MESSAGE_BYTES, "the client has %u slots, as many as it may", states->most);
         return NNBX_RESOURCE_EXHAUSTED_PERSISTENT;
     }
     states->slots[at] = slot_new(states, number, message);
     return states->slots[at] ? NNBX_NONE : NNBX_RESOURCE_EXHAUSTED_TRANSIENT;
-}
-
-static int32_t close_slot(struct nnb_onnx_states *states, uint64_t number, char *message) {
-    uint32_t at = find_slot(states, number);
-    if (number != 0 && at < states->most) {
-        if (states->slots[at]->busy) {
-            snprintf(message, NNB_ONNX_MESSAGE_BYTES, "a run of the slot is under way");
-            return NNBX_GENERAL_FAILURE;
-        }
-        slot_free(states, states->slots[at]);
-        states->slots[at] = NULL;
-    }
-    return NNBX_NONE;
 }
 
 /* Enters a slot for a run after `steps` others; NULL with the reason in `code` after a failure. */
@@ -141,6 +136,18 @@ static struct slot *enter_slot(struct nnb_onnx_states *states, uint64_t number, 
     }
     slot->busy = true;
     return slot;
+}
+
+/* Ends a run of a slot. */
+static void leave_slot(struct nnb_onnx_states *states, struct slot *slot) {
+    slot->busy = false;
+    for (uint32_t at = 0; slot->is_abandoned && at < states->most; at++) {
+        if (states->slots[at] == slot) {
+            states->slots[at] = NULL;
+            slot_free(states, slot);
+            return;
+        }
+    }
 }
 
 /* Makes the states that a run has written those that the next run reads. */
@@ -228,7 +235,7 @@ static int32_t run_with_states(struct nnb_onnx_call *call, struct nnbx_outcome *
     if (word[1] == NNB_ONNX_OPEN_SLOT) {
         code = open_slot(states, word[0], message);
     } else if (word[1] == NNB_ONNX_CLOSE_SLOT) {
-        code = close_slot(states, word[0], message);
+        close_slot(states, word[0]);
     } else {
         slot = enter_slot(states, word[0], word[1], &code, message);
     }
@@ -257,7 +264,7 @@ static int32_t run_with_states(struct nnb_onnx_call *call, struct nnbx_outcome *
         call->values[0][state->input] = NULL;
     }
     pthread_mutex_lock(&states->lock);
-    slot->busy = false;
+    leave_slot(states, slot);
     pthread_mutex_unlock(&states->lock);
     return code;
 }

@@ -156,6 +156,22 @@ def test_slots_are_limited_and_closing_one_makes_room(monkeypatch: pytest.Monkey
         assert run(prepared, np.array([number, steps], np.uint64), room) == status
 
 
+@pytest.mark.parametrize("order", ["close", "open"])
+def test_a_slot_that_is_closed_or_opened_anew_during_a_run_ends_with_the_run(order: str) -> None:
+    class Engine:
+        """Stands for an engine with variables, of which none is run here."""
+
+    slots = whole_graph.Slots(Engine, Engine())  # type: ignore[arg-type]
+    assert slots.open(1).status == ErrorStatus.NONE
+    running = slots.enter(1, 0)
+    assert isinstance(running, whole_graph._Slot)
+    assert getattr(slots, order)(1).status == ErrorStatus.NONE
+    slots.leave(1, running, 1)
+    assert list(slots._slots) == ([1] if order == "open" else [])
+    assert slots.open(1).status == ErrorStatus.NONE
+    assert slots.enter(1, 0) is not running
+
+
 def test_slots_of_a_file_without_variables_are_refused_by_name() -> None:
     b = TfliteBuilder()
     b.operator("NEG", [b.input("FLOAT32", (2,))], [b.output("FLOAT32", (2,))], "NegOptions")

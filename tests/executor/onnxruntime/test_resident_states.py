@@ -353,6 +353,55 @@ def test_slots_are_limited_and_closing_one_makes_room(device: nnburst.Device) ->
             slot.execute([PROMPT])
 
 
+def slow_network() -> nnburst.ImportedModel:
+    """y = the sum of the state + x, which a few tenths of a second of multiplications by 1 do not change."""
+    size, rounds = 600, 40
+    nodes = [
+        node("Add", "s x", "a0"),
+        *(node("MatMul", f"a{turn} one", f"a{turn + 1}") for turn in range(rounds)),
+        node("Identity", f"a{rounds}", "t"),
+        node("ReduceMax", f"a{rounds}", "y", keepdims=1),
+    ]
+    content = model(
+        nodes,
+        [value("x", "f4", (1,)), value("s", "f4", (size, size))],
+        [value("y", "f4", (1, 1)), value("t", "f4", (size, size))],
+        {"one": np.eye(size, dtype=np.float32)},
+    )
+    return nnburst.load(
+        content.SerializeToString(), as_graph=True, states={"s": "t"}, resident=True
+    )
+
+
+@pytest.mark.campaign  # some seconds of computing
+def test_a_slot_is_reset_and_closed_although_a_request_of_it_is_late(
+    device: nnburst.Device,
+) -> None:
+    one = np.ones(1, np.float32)
+    with device.prepare(slow_network()) as prepared, prepared.open_burst() as burst:
+        slots = [burst.slot() for _ in range(1023)]
+        with burst.slot() as slot:
+            assert slot.execute([one], timeout=60).outputs[0].tolist() == [[1]]
+            with pytest.raises(nnburst.MissedDeadline):
+                slot.execute([one], timeout=0.001)
+            slots.pop().close()  # the late run keeps its place until it ends
+            slot.reset()
+            assert slot.execute([one], timeout=60).outputs[0].tolist() == [[1]]
+            with pytest.raises(nnburst.MissedDeadline):
+                slot.execute([one], timeout=0.001)
+        assert slots[0].execute([one], timeout=60).outputs[0].tolist() == [[1]]
+        slots += [burst.slot(), burst.slot()]  # all 1,024 places are free again but the others'
+
+
+def test_a_closed_burst_opens_no_slot(device: nnburst.Device) -> None:
+    with device.prepare(network("scatter")) as prepared:
+        with prepared.open_burst() as burst:
+            slot = burst.slot()
+        for call in (burst.slot, burst.reset, slot.reset):
+            with pytest.raises(nnburst.Closed):
+                call()
+
+
 def test_a_run_without_room_for_its_output_leaves_the_state_as_it_was(
     device: nnburst.Device,
 ) -> None:

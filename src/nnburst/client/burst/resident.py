@@ -71,10 +71,12 @@ class _SharedBurst:
     Attributes:
         burst: the burst that executes; its last input is the slot.
         inputs: the caller's inputs.
+        closed: whether the burst was closed, so that no slot is opened any more.
     """
 
     def __init__(self, burst: Burst, prepared: _Executes) -> None:
         self.burst = burst
+        self.closed = False
         self.inputs = list(burst.inputs)[:-1]
         self._prepared = prepared
         #: Memory for the next order; None while an order runs, or if one was not seen to end.
@@ -89,7 +91,13 @@ class _SharedBurst:
         self.abandoned: deque[int] = deque()
 
     def order(self, number: int, what: int, timeout: float) -> None:
-        """Have the driver open or close a slot."""
+        """Have the driver open or close a slot.
+
+        Raises:
+            Closed: the burst is closed, so it opens no slot.
+        """
+        if what == OPEN_SLOT and self.closed:
+            raise Closed("the burst is closed")
         with self._ordering:
             word, self._word = self._word, None
             if word is None:
@@ -328,6 +336,7 @@ class ResidentBurst(Burst):
             for slot in tuple(self._slots):
                 slot.close()
             self._shared.close_abandoned()
+        self._shared.closed = True
         self._shared.burst.close()
 
     def __repr__(self) -> str:

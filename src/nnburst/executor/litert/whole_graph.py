@@ -86,10 +86,9 @@ class Slots:
         self._slots: dict[int, _Slot | None] = {}  # None while the slot's engine is made
 
     def open(self, number: int) -> Outcome:
-        """Open a slot; an open one starts again with initial values."""
+        """Open a slot; an open one starts again with initial values, and a run of it ends without it."""
         with self._lock:
-            known = self._slots.get(number)
-            if (known is not None and known.busy) or (known is None and number in self._slots):
+            if number in self._slots and self._slots[number] is None:
                 return _BUSY
             if number == 0 or (number not in self._slots and len(self._slots) == MAX_SLOTS):
                 why = f"the client has {MAX_SLOTS} slots, as many as it may"
@@ -111,10 +110,9 @@ class Slots:
         return Outcome(ErrorStatus.NONE, ())
 
     def close(self, number: int) -> Outcome:
-        """Release the slot of this number; no such slot is not an error."""
+        """Release the slot of this number, after a run of it that is under way; no such slot is no error."""
         with self._lock:
-            known = self._slots.get(number)
-            if number in self._slots and (known is None or known.busy):
+            if number in self._slots and self._slots[number] is None:
                 return _BUSY
             self._slots.pop(number, None)
         return Outcome(ErrorStatus.NONE, ())
