@@ -507,3 +507,25 @@ def test_claims_of_elements_are_refused_in_a_queue_of_messages() -> None:
                 pass
         assert queue.send(b"whole")
         assert queue.receive() == b"whole"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ">i4",
+        [("a", ">i4"), ("b", "u1")],
+        {"names": ["a", "b"], "formats": ["u1", "u4"], "offsets": [3, 8], "itemsize": 16},
+        {"names": ["a", "b"], "formats": ["u4", "u1"], "offsets": [0, 0]},
+    ],
+    ids=str,
+)
+def test_claim_across_the_end_of_the_ring_is_of_the_queues_type(kind: Any) -> None:
+    dtype = np.dtype(kind)
+    with MessageQueue.create(dtype, 4) as queue:
+        queue.write(np.zeros(3, dtype))
+        assert queue.read(3) is not None
+        sent = np.frombuffer(bytes(range(1, 1 + 3 * dtype.itemsize)), dtype)
+        assert queue.write(sent)
+        with queue.reading(3) as found:
+            assert found.dtype == dtype
+            assert found.tobytes() == sent.tobytes()

@@ -23,7 +23,7 @@ import msgspec
 from nnburst._native import ffi, lib
 from nnburst.fmq.event_flag import EventFlag
 from nnburst.fmq.queue_end import SPIN_WINDOW, Rules, checked_spin_window, open_end
-from nnburst.fmq.queue_loop import PATIENCE, Carrier, Elements, InEventLoops
+from nnburst.fmq.queue_loop import PATIENCE, Carrier, Elements, InEventLoops, joined
 from nnburst.fmq.shared_memory import (
     ENDS_BYTES,
     EVENT_FLAG_BYTES,
@@ -677,7 +677,7 @@ class _Reading(_Block):
     def __enter__(self) -> Elements:
         claim = self._queue._in_time(self._count, self._timeout, writes=False)
         first, second = claim.first, claim.second
-        whole: Elements = np.concatenate((first, second)) if len(second) else first
+        whole: Elements = joined(first, second) if len(second) else first
         whole.flags.writeable = False
         return whole
 

@@ -196,7 +196,7 @@ class Rules:
         if status == lib.NNB_END_FAILED:
             text = os.strerror(end.statistics()[-1])
             return ResourceExhausted(f"the system refuses what an end of the queue needs: {text}")
-        rest = "" if self.writes else ", and nothing is left to read"
+        rest = "" if self.writes else ", and fewer elements are left than asked for"
         kinds: dict[int, tuple[type[NnburstError], str]] = {
             lib.NNB_RING_CORRUPT: (
                 QueueCorrupted,

@@ -124,6 +124,14 @@ class LoopWait:
                     await asyncio.sleep(0)
 
 
+def joined(first: Elements, second: Elements) -> Elements:
+    """A copy of elements that lie in two places: of all their bytes, since numpy would change the type."""
+    whole: Elements = np.empty(len(first) + len(second), first.dtype)
+    parts = np.concatenate((first.view(np.uint8), second.view(np.uint8)))
+    whole.view(np.uint8)[:] = parts
+    return whole
+
+
 def _is_not_now(found: object) -> bool:
     return found is None or found is False
 
@@ -273,7 +281,7 @@ class InEventLoops(Closing):
             if count or found is None or not (count := self.available_to_read()):
                 return found
             rest = self.read(count)  # of a write between the first two calls
-            return found if rest is None else np.concatenate((found, rest))
+            return found if rest is None else joined(found, rest)
 
         while self._open:
             try:
