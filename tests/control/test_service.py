@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,6 +163,21 @@ def test_what_a_handler_raises_reaches_the_caller_and_the_next_call_works(
     ends.handler = handler
     with pytest.raises(expected, match=text):
         call(ends)
+    ends.handler = lambda _message, _fds: nothing()
+    assert call(ends) == Nothing()
+
+
+def test_text_that_utf8_lacks_is_escaped() -> None:
+    reply = failure(InvalidArgument("of file \udcff"))
+    assert reply.message == r"of file \udcff"
+    assert encode(reply)
+
+
+@pytest.mark.parametrize("handle", [np.int64(3), 2**70], ids=repr)
+def test_result_that_no_message_can_hold_fails_the_call_at_once(ends: Ends, handle: object) -> None:
+    ends.handler = lambda _message, _fds: (Opened(handle), Fds())  # type: ignore[arg-type]
+    with pytest.raises(GeneralFailure):
+        ends.connection.call(Release(1), Opened, timeout=10)
     ends.handler = lambda _message, _fds: nothing()
     assert call(ends) == Nothing()
 

@@ -298,7 +298,8 @@ class Service(Generic[M]):
             try:
                 try:
                     self._channel.send(call, encode(reply), list(fds) if fds else ())
-                except (NnburstError, MemoryError) as error:
+                except (NnburstError, MemoryError, TypeError, ValueError, OverflowError) as error:
+                    # Of a result that an executor of others has filled with what no message can hold.
                     self._channel.send(call, encode(failure(error)))
             except (Disconnected, TimeoutError, NnburstError, MemoryError):
                 self._channel.shutdown()  # a peer without replies cannot go on: end the connection
@@ -307,12 +308,16 @@ class Service(Generic[M]):
 def failure(error: BaseException) -> Reply:
     """Convert an exception to a reply for the peer."""
     if isinstance(error, NnburstError):
-        return Reply(error.status, str(error)[:MAX_MESSAGE_CHARACTERS], error.output_shapes)
+        return Reply(error.status, _text(str(error)), error.output_shapes)
     if isinstance(error, MemoryError):
         return Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "out of memory")
     if isinstance(error, msgspec.MsgspecError | RecursionError):
-        text = f"malformed message: {error}"
-        return Reply(ErrorStatus.INVALID_ARGUMENT, text[:MAX_MESSAGE_CHARACTERS])
+        return Reply(ErrorStatus.INVALID_ARGUMENT, _text(f"malformed message: {error}"))
     logger.error("a handler raised: the call is answered with GENERAL_FAILURE", exc_info=error)
-    text = f"{type(error).__name__}: {error}"
-    return Reply(ErrorStatus.GENERAL_FAILURE, text[:MAX_MESSAGE_CHARACTERS])
+    return Reply(ErrorStatus.GENERAL_FAILURE, _text(f"{type(error).__name__}: {error}"))
+
+
+def _text(words: str) -> str:
+    """Words as a message can hold them: not too many, and with escapes for what UTF-8 lacks."""
+    encoded = words[:MAX_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace")
+    return encoded.decode()[:MAX_MESSAGE_CHARACTERS]

@@ -123,7 +123,8 @@ class Outbox:
             return False
         except (Closed, DeadObject) as error:
             logger.debug("%s has no receiver and is dropped: %s", type(message).__name__, error)
-        except NnburstError as error:
+        except (NnburstError, TypeError, ValueError, OverflowError) as error:
+            # Not only of the connection: an executor of others may report what no message can hold.
             logger.warning("%s cannot be sent and is dropped: %s", type(message).__name__, error)
         return True
 
