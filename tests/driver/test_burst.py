@@ -311,7 +311,13 @@ def test_idle_burst_frees_its_bindings_and_binds_again(monkeypatch: pytest.Monke
     idle = threading.Event()
     with Harness() as burst:
         clear = burst.context._bindings.clear
-        monkeypatch.setattr(burst.context._bindings, "clear", lambda: (clear(), idle.set()))
+
+        def note() -> None:
+            clear()
+            if burst.executor.bound:  # on a busy machine it is idle before the request, too
+                idle.set()
+
+        monkeypatch.setattr(burst.context._bindings, "clear", note)
         burst.exchange(burst.packet(0))
         assert idle.wait(20)
         assert burst.executor.bound[0].closed
