@@ -19,9 +19,8 @@ enum {
     BUDGET_SHARE = 32,     /* spun on average is at most BUDGET_NS and 1/32 of the period */
     SPUN_SHARE = 36,       /* of a lead at most SPUN_NS and 1/36 of the period is spun */
     ANSWER_LIMIT_SHARE = 2, /* of short periods, if an answer is awaited: see ANSWER_LIMIT_NS */
-    ALL = 65536,           /* a share of 1 */
-    MISSED_TOO_OFTEN = ALL / 5 * 4,
-    STRAYED_TOO_OFTEN = ALL / 8 * 3, /* without any rhythm some two thirds of the events stray */
+    MISSED_TOO_OFTEN = NNB_ALL / 5 * 4,
+    STRAYED_TOO_OFTEN = NNB_ALL / 8 * 3, /* without any rhythm some two thirds of the events stray */
 };
 
 #define PERIOD_MIN_NS 100000u       /* shorter gaps are cheaper to spin through */
@@ -229,8 +228,8 @@ static void note_spin(struct nnb_rhythm *rhythm, uint64_t event_ns, enum nnb_rhy
 
 /* Averages the shares of planned events that are missed and that stray. Unplanned events do not count. */
 static void note_plan(struct nnb_rhythm *rhythm, enum nnb_rhythm_catch how, bool keeps) {
-    uint32_t missed = how == NNB_CAUGHT_SPINNING ? 0 : ALL;
-    uint32_t strayed = keeps ? 0 : ALL;
+    uint32_t missed = how == NNB_CAUGHT_SPINNING ? 0 : NNB_ALL;
+    uint32_t strayed = keeps ? 0 : NNB_ALL;
     if (how != NNB_CAUGHT_UNPLANNED) {
         rhythm->missed += (missed >> 3) - (rhythm->missed >> 3);
     }

@@ -34,6 +34,8 @@ enum nnb_rhythm_catch {
     NNB_CAUGHT_UNPLANNED,    /* there was no plan */
 };
 
+enum { NNB_ALL = 65536 }; /* a share of 1 */
+
 struct nnb_rhythm {
     uint64_t last_ns; /* latest event, or question; 0 before the first */
     uint64_t period_ns;
@@ -53,7 +55,7 @@ struct nnb_rhythm {
     uint32_t followed;        /* beats followed since the period was learned */
     uint32_t off_beat;        /* consecutive events off the beat */
     uint32_t skips;           /* consecutive events that left beats out */
-    uint32_t missed;          /* share of planned events that no spinner met, averaged: 65536 is all */
+    uint32_t missed;          /* share of planned events that no spinner met, averaged: NNB_ALL is each */
     uint32_t strayed;         /* share of events that did not keep the period, likewise */
     uint32_t answers;         /* the events answer questions: lead and tail may be longer */
     uint64_t met_awake;       /* statistics: events met by a spinner; those of volleys are not counted */

@@ -11,7 +11,6 @@
 #define DESCHEDULED_NS 50000u    /* a jump of the clock between two looks */
 #define WINDOW_MIN_NS 1000u
 #define SOON_WINDOWS 2u          /* events that mostly come in so many windows are spun for */
-#define ALL 65536u               /* a share of 1 */
 
 void nnb_waiter_init(struct nnb_waiter *waiter, uint32_t may_spin, uint64_t window_ns) {
     *waiter = (struct nnb_waiter){
@@ -136,7 +135,7 @@ static int met(struct nnb_waiter *waiter, uint64_t now_ns, enum nnb_rhythm_catch
     return NNB_WAIT_READY;
 }
 
-static bool come_soon(const struct nnb_waiter *waiter) { return waiter->soon > ALL / 2; }
+static bool come_soon(const struct nnb_waiter *waiter) { return waiter->soon > NNB_ALL / 2; }
 
 uint64_t nnb_waiter_spin_window(const struct nnb_waiter *waiter) {
     return come_soon(waiter) ? SOON_WINDOWS * waiter->window_now_ns : waiter->window_now_ns;
@@ -144,7 +143,7 @@ uint64_t nnb_waiter_spin_window(const struct nnb_waiter *waiter) {
 
 void nnb_waiter_note(struct nnb_waiter *waiter, uint64_t waited_ns) {
     if (waited_ns > waiter->window_ns) {
-        uint32_t soon = waited_ns <= SOON_WINDOWS * waiter->window_ns ? ALL : 0;
+        uint32_t soon = waited_ns <= SOON_WINDOWS * waiter->window_ns ? NNB_ALL : 0;
         waiter->soon += (soon >> 3) - (waiter->soon >> 3);
     }
 }

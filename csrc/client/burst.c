@@ -14,7 +14,7 @@
 #define DEFAULT_SPIN_WINDOW_NS 200000u /* as NNBURST_BURST_CONTROLLER_POLLING_WINDOW */
 #define LONGEST_SPIN_WINDOW_NS 60000000000u
 #define MAX_CHANNEL_LENGTH 65536u
-#define MAX_RANK 16u /* largest rank that an output can turn out to have */
+#define MOST_OUTPUT_RANK 16u /* that an output can turn out to have */
 #define MAX_IN_FLIGHT 1024u
 #define DRAIN_TIMEOUT_NS 30000000000u
 
@@ -314,7 +314,7 @@ static uint32_t result_length(const struct nnb_served_model *model, uint32_t cha
     for (uint32_t i = 0; i < model->output_count; i++) {
         const struct nnb_served_argument *output = &model->outputs[i];
         bool has_rank = output->rank != 0 || output->is_scalar;
-        elements += 1u + (has_rank ? output->rank : MAX_RANK);
+        elements += 1u + (has_rank ? output->rank : MOST_OUTPUT_RANK);
         is_open = is_open || output->size == 0;
     }
     if (!is_open || elements <= channel_length) {

@@ -32,7 +32,7 @@ bool nnb_tensor_is_constant(const struct tfl_tensor *tensor);
  * inputs'; the engine's may be old. */
 enum nnb_role { NNB_KNOWN, NNB_INNER, NNB_OUTPUT, NNB_UNKNOWN_OUTPUT };
 
-/* How a tensor is written. An expanded one has an extent of 1 before its own. */
+/* The form in which a tensor is written. An expanded one has an extent of 1 before its own. */
 struct nnb_form {
     enum nnb_role role;
     bool is_expanded;

@@ -126,10 +126,8 @@ class LoopWait:
 
 def joined(first: Elements, second: Elements) -> Elements:
     """A copy of elements that lie in two places: of all their bytes, since numpy would change the type."""
-    whole: Elements = np.empty(len(first) + len(second), first.dtype)
-    parts = np.concatenate((first.view(np.uint8), second.view(np.uint8)))
-    whole.view(np.uint8)[:] = parts
-    return whole
+    both: Elements = np.concatenate((first.view(np.uint8), second.view(np.uint8)))
+    return both.view(first.dtype)
 
 
 def _is_not_now(found: object) -> bool:

@@ -369,11 +369,8 @@ class HttpServer:
 
     async def _behind_body(self, request: web.BaseRequest, path: list[str], body: _Body) -> Answer:
         """Answer a call whose body has come."""
-        match (_method(request), path):
-            case ("POST", ["v2", "models", name, "infer"]):
-                return await self._infer(request, body, name, "")
-            case ("POST", ["v2", "models", name, "versions", version, "infer"]):
-                return await self._infer(request, body, name, version)
+        if request.method == "POST" and (model := _inferred(path)) is not None:
+            return await self._infer(request, body, *model)
         found = _call(_method(request), path, body.content)
         if found is None and (allowed := self._allowed(path)):
             text = f"{request.method} {request.path}: expected {allowed}"
@@ -397,8 +394,8 @@ class HttpServer:
                 return "GET, HEAD"
             case ["metrics"] if self._metrics is not None:
                 return "GET, HEAD"
-            case ["v2", "models", _, "infer"] | ["v2", "models", _, "versions", _, "infer"]:
-                return "POST"
+        if _inferred(path) is not None:
+            return "POST"
         takes = {"GET, HEAD": _call("GET", path, b""), "POST": _call("POST", path, b"")}
         return ", ".join(methods for methods, call in takes.items() if call is not None)
 
@@ -478,6 +475,16 @@ def _coding(accepted: str) -> web.ContentCoding | None:
 
 def _refusal(error: NnburstError) -> Answer:
     return _STATUSES[status_of(error)], _JSON, {}, error_json(str(error))
+
+
+def _inferred(path: list[str]) -> tuple[str, str] | None:
+    """Name and version of the model that a path of an inference names; None for another path."""
+    match path:
+        case ["v2", "models", name, "infer"]:
+            return name, ""
+        case ["v2", "models", name, "versions", version, "infer"]:
+            return name, version
+    return None
 
 
 def _call(

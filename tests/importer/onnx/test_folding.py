@@ -1,4 +1,4 @@
-"""What is known when a file is read is computed then, as onnx's own evaluator computes it."""
+"""Nodes of constants are computed when a file is read, as onnx's own evaluator computes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NNAPI cannot express is refused by number, name and reason, and becomes a whole graph."""
+"""Nodes that NNAPI cannot express are refused by number, name and reason; the file becomes a whole graph."""
 
 from __future__ import annotations
 

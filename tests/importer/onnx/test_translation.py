@@ -525,7 +525,7 @@ def test_types_that_quantisation_names_and_nnapi_lacks_are_refused() -> None:
 
 
 def of_integers(nodes: list[Any], kind: str, **constants: Array) -> list[Array]:
-    """What nodes compute of q, the integers 0, 40, 100, 110 and 255, whose step is 0.5, zero point 100."""
+    """The results of nodes that read q: 0, 40, 100, 110 and 255 in steps of 0.5, zero point 100."""
     given = {"s": np.array(0.5, np.float32), "z": np.array(100, np.uint8), **constants}
     x = (np.array([0, 40, 100, 110, 255], np.float32) - 100) / 2
     quantize = node("QuantizeLinear", "x s z", "q")

@@ -65,10 +65,13 @@ class OpenShapes:
         self._allocate = allocate
         self._pools: list[Memory | None] = [None, None]
 
-    def memory(self, size: int, given: Sequence[Memory]) -> Memory:
-        """A pool of at least `size` bytes, none of those that are `given`; requests may share it."""
+    def memory(self, size: int, arrays: Sequence[Array | None]) -> Memory:
+        """A pool of at least `size` bytes, in which none of `arrays` lies; requests may share it."""
         if not self.is_open:
             return self._allocate(size)
+        # A view of a private pool is used in place, so no private copy may lie in that pool.
+        found = [find_memory(array) for array in arrays if array is not None]
+        given = [place[0] for place in found if place is not None]
         turn = 1 if self._pools[0] in given else 0
         pool = self._pools[turn]
         if pool is None or pool.closed or pool in given:
@@ -508,9 +511,6 @@ class ArrayExecutor:
                 triples = zip(self._core.outputs, outputs, self._shapes.rooms, strict=True)
                 sizes = [_room(*each) for each in triples]
                 refuse_overlap(inputs, outputs)
-            # A view of a private pool is used in place, so no private copy may lie in that pool.
-            found = [find_memory(array) for array in (*inputs, *outputs) if array is not None]
-            given = [place[0] for place in found if place is not None]
             bound = bind_with_private(
                 self._core,
                 inputs,
@@ -518,7 +518,7 @@ class ArrayExecutor:
                 sizes,
                 measure=measure,
                 deadline_ns=int(deadline * 1e9),
-                allocate=partial(self._shapes.memory, given=given),
+                allocate=partial(self._shapes.memory, arrays=(*inputs, *outputs)),
             )
             arrays = (*bound.inputs, *bound.outputs)
             private = [
