@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import sys
@@ -181,10 +180,15 @@ def two_at_once(burst: Burst) -> Iterator[threading.Thread]:
 
     def send() -> None:
         wait_for(lambda: burst._core.client.waits_from_ns != last_wait)
-        for number in both:  # the main thread comes back with both pending
-            os.kill(os.getpid(), number)
+        # The main thread comes back with both pending: it gets both itself, and cannot take the interpreter
+        # in between, however long this thread waits for a core.
+        sys.setswitchinterval(1000)
+        for number in both:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+        sys.setswitchinterval(switches)
 
     both = (signal.SIGUSR1, signal.SIGUSR2)
+    switches = sys.getswitchinterval()
     before = [signal.signal(number, raise_it) for number in both]
     yield threading.Thread(target=send)
     for number, handler in zip(both, before, strict=True):
