@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+
+from nnburst import Memory
 
 
 def descriptors() -> frozenset[int]:
@@ -22,3 +25,22 @@ def _is_open(fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def inode_of(pool: Memory) -> int:
+    """The number by which `descriptors_with` finds the descriptors of a pool, even after it was closed."""
+    fd = pool.duplicate()
+    try:
+        return os.fstat(fd).st_ino
+    finally:
+        os.close(fd)
+
+
+def descriptors_with(inode: int) -> frozenset[int]:
+    """The descriptors of this process that are open on the shared memory with this number."""
+    found = set()
+    for fd in descriptors():
+        with contextlib.suppress(OSError):  # another thread has closed it
+            if os.fstat(fd).st_ino == inode and "/memfd:" in os.readlink(f"/proc/self/fd/{fd}"):
+                found.add(fd)
+    return frozenset(found)

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import nnburst
+from descriptors import descriptors_with, inode_of
 from nnburst.client.arguments import Array
 from nnburst.client.burst.recovering import RecoveringBurst
 from nnburst.client.device import Device, recovering_device
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.recovery import InvalidDevice
-from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.extensions import Extension
-from nnburst.hal.model import Model
+from nnburst.hal.model import DataLocation, Model, Operand
 from nnburst.hal.types import Capabilities, PerformanceInfo
 from shared_drivers import connect_to
 from waiting import wait_for
@@ -109,14 +110,10 @@ def test_arrays_are_executed_on_after_a_death(device: Device) -> None:
             assert burst.execute([x]).outputs[0].tolist() == (X + X).tolist()
 
 
-def test_weights_in_pools_are_prepared_again(device: Device) -> None:
+def product() -> Model:
+    """x * w, with w in a pool."""
     builder = nnburst.ModelBuilder()
     x, y = builder.input(F32, (4,)), builder.output(F32, (4,))
-    weights = device.allocate(16)
-    weights.array(np.float32, (4,))[...] = 3
-    from nnburst.hal.enums import OperandLifeTime
-    from nnburst.hal.model import DataLocation, Operand
-
     w = builder.operand(
         Operand(
             type=F32,
@@ -126,9 +123,48 @@ def test_weights_in_pools_are_prepared_again(device: Device) -> None:
         )
     )
     builder.operation(OperationType.MUL, [x, w, builder.scalar(0)], [y])
-    with device.prepare(builder.build(), pools=[weights]) as prepared:
+    return builder.build()
+
+
+def weights() -> nnburst.Memory:
+    """A pool with the weights of `product`."""
+    pool = nnburst.Memory(16)
+    pool.array(np.float32, (4,))[...] = 3
+    return pool
+
+
+def test_weights_in_pools_are_prepared_again_after_the_pools_were_closed(device: Device) -> None:
+    pools = [weights()]
+    pool = inode_of(pools[0])
+    prepared = device.prepare(product(), pools=pools)
+    pools.pop().close()
+    burst = prepared.open_burst()
+    for _ in range(2):
         kill(device)
         assert prepared.execute([X]).outputs[0].tolist() == (3 * X).tolist()
+        assert burst.execute([X]).outputs[0].tolist() == (3 * X).tolist()
+    prepared.close()
+    burst.close()
+    wait_for(lambda: not descriptors_with(pool))
+
+
+def test_a_model_that_is_never_prepared_again_keeps_no_pool() -> None:
+    pool = weights()
+    inode = inode_of(pool)
+    with connect_to("reference") as device, device.prepare(product(), pools=[pool]):
+        pool.close()
+        assert not descriptors_with(inode)
+
+
+def test_pools_of_a_model_that_is_refused_are_not_kept(device: Device) -> None:
+    pool = nnburst.Memory(8)  # too small
+    inode = inode_of(pool)
+    with pytest.raises(nnburst.InvalidArgument):
+        device.prepare(product(), pools=[pool])
+    pool.close()
+    with pytest.raises(nnburst.Closed, match="the pool is closed"):
+        device.prepare(product(), pools=[pool])
+    assert not descriptors_with(inode)
 
 
 #: Counts in its output the executions that have begun; one whose input begins with NaN has no end.

@@ -8,13 +8,16 @@ import signal
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nnburst
+from descriptors import descriptors_with, inode_of
 from nnburst import ModelBuilder, OperandType, OperationType
 from nnburst.client.session.gate import entries
+from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import (
     BurstBusy,
     Closed,
@@ -22,12 +25,14 @@ from nnburst.hal.errors import (
     InvalidArgument,
     OutputInsufficientSize,
 )
+from nnburst.hal.model import DataLocation, MemoryPool, Operand
 from nnburst.runtime import Manager
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.compile import _open_own_burst
 from nnburst.runtime.devices.driver_device import DriverBurst, DriverPart
 from runtime.computing_device import ComputingDevice
 from runtime.half_drivers import two_halves
+from waiting import wait_for
 
 T = OperandType.TENSOR_FLOAT32
 X = np.array([[1.0, 2.0, 3.0]], np.float32)
@@ -157,6 +162,49 @@ def test_a_driver_that_dies_is_replaced(
         except DeadObject:
             assert explicit
         assert run().outputs[0].tolist() == (2 * X * X).tolist()
+
+
+def kill(drivers: Manager, name: str) -> None:
+    """Kill a driver and wait until the client has noticed."""
+    device: Any = drivers.device(name)
+    pid = device.pid
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: device.pid != pid or not device._driver.is_alive)
+
+
+def weighed_chain() -> nnburst.Model:
+    """(x + w) * w, with w in a pool."""
+    builder = ModelBuilder()
+    x, s, y = builder.input(T, (1, 3)), builder.temporary(T, (1, 3)), builder.output(T, (1, 3))
+    w = builder.operand(
+        Operand(
+            type=T,
+            dimensions=(1, 3),
+            lifetime=OperandLifeTime.CONSTANT_REFERENCE,
+            location=DataLocation(0, 0, 12),
+        )
+    )
+    builder.operation(OperationType.ADD, [x, w, builder.scalar(0)], [s])
+    builder.operation(OperationType.MUL, [s, w, builder.scalar(0)], [y])
+    return builder.build(pools=[MemoryPool(12)])
+
+
+@pytest.mark.parametrize("devices", [None, ["first", "second"]])
+def test_drivers_are_replaced_after_the_pools_of_constants_were_closed(
+    drivers: Manager, devices: list[str] | None
+) -> None:
+    pool = nnburst.Memory(12)
+    pool.array(np.float32, (3,))[...] = 10
+    inode = inode_of(pool)
+    compiled = nnburst.compile(
+        weighed_chain(), devices, pools=[pool], manager=drivers, fallback=False
+    )
+    pool.close()
+    for name in ("first", "second"):
+        kill(drivers, name)
+        assert compiled.execute([X], timeout=60).outputs[0].tolist() == (10 * (X + 10)).tolist()
+    compiled.close()
+    wait_for(lambda: not descriptors_with(inode))
 
 
 def test_outputs_of_unknown_shape_grow_or_are_refused() -> None:

@@ -25,7 +25,7 @@ from nnburst.client.arguments import (
 from nnburst.client.burst.interface import Recover, check_recover
 from nnburst.client.compilation_cache import CachedCompilation, CacheFiles, check_files
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.memory import Memory
+from nnburst.client.memory import Memory, share
 from nnburst.client.prepared_model import Preparation, PreparedModel, without_own_bursts
 from nnburst.client.served_model import (
     ServedModel,
@@ -36,7 +36,7 @@ from nnburst.client.served_model import (
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
 from nnburst.client.session.recovery import Recovery, check_same
-from nnburst.client.staging import CarriesPools, unpacked
+from nnburst.client.staging import CarriesPools, check_pools, unpacked
 from nnburst.control.channel import Fds
 from nnburst.control.connection import RemoteObject
 from nnburst.control.messages import (
@@ -335,12 +335,7 @@ class Device(Closing):
         with unpacked(model, pools) as (bare, memories):
             described = GetSupportedOperations(self._describe(bare, memories))
             answer, _ = self._repeated(
-                lambda: self._call(
-                    described,
-                    SupportedOperations,
-                    memories,
-                    wait_left(deadline),
-                )
+                lambda: self._call(described, SupportedOperations, memories, wait_left(deadline))
             )
         if len(answer.supported) != len(bare.main.operations):
             raise GeneralFailure(
@@ -421,7 +416,8 @@ class Device(Closing):
             model: the model, which the driver validates; also the result of `nnburst.load`.
             preference: the goal of the optimisation; LOW_POWER also keeps bursts from spinning.
             priority: among the models of this client.
-            pools: the pools of its CONSTANT_REFERENCE operands, in the model's order.
+            pools: the pools of its CONSTANT_REFERENCE operands, in the model's order; they may be closed as
+                soon as this returns.
             num_threads: most threads that an execution may use; 0 leaves it to the driver.
                 `PreparedModel.num_threads` is the actual number, never more than `thread_budget`.
             cache_dir: directory for this device's compilations; made (mode 0700) if it is missing.
@@ -450,6 +446,8 @@ class Device(Closing):
             "attributes": listed("attributes", attributes),
         }
         deadline = time.monotonic() + seconds
+        if self._recovery is not None:  # which maps them again, even if the caller closes them
+            pools = [share(pool) for pool in check_pools(pools)]
 
         def prepare(device: Device) -> PreparedModel:
             again = device is not self

@@ -450,6 +450,17 @@ def find_memory(array: Array) -> tuple[Memory, int] | None:
     return base, int(array.__array_interface__["data"][0]) - base._address
 
 
+def share(pool: Memory) -> Memory:
+    """Another pool over the same memory, which is closed on its own.
+
+    Raises:
+        Closed: the pool is closed.
+        ResourceExhausted: there are no more descriptors, or it cannot be mapped.
+    """
+    shared = SharedMemory(pool.duplicate(), pool.size)
+    return Memory._adopt(shared, writable=pool._bytes.flags.writeable)
+
+
 def refuse_overlap(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     """Refuse an output that shares bytes with another output or, in a pool, with an input.
 

@@ -288,10 +288,11 @@ class PreparedModel(Closing):
 
     def _renew(self) -> Callable[[], None]:
         """Prepare the model again; see `Mortal`."""
-        assert self._make is not None
-        new = self._prepared = self._make()._prepared
-        if self._closed:
-            new.close()  # `close` was called meanwhile
+        make = self._make
+        if make is not None:  # else `close` was called meanwhile
+            new = self._prepared = make()._prepared
+            if self._closed:
+                new.close()
         return _nothing  # objects that still use the old model raise DeadObject
 
     def _reached(self, timeout: float) -> tuple[Prepared, float]:
@@ -599,6 +600,7 @@ class PreparedModel(Closing):
         Twice is fine, and so is a dead driver.
         """
         self._closed = True
+        self._make = None  # with the pools that it has
         self._own_bursts.close()
         with trace(Layer.RUNTIME, Phase.TERMINATION, "close a model"):
             self._prepared.close()

@@ -22,6 +22,7 @@ from nnburst.client.burst.interface import Burst, Recover, State, check_recover
 from nnburst.client.burst.states import StatefulBurst
 from nnburst.client.compilation_cache import model_token
 from nnburst.client.memory import Memory as Pool
+from nnburst.client.memory import share
 from nnburst.client.session.own_bursts import ThreadBursts
 from nnburst.client.staging import CarriesPools, bare_model, check_pools
 from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, Priority
@@ -332,7 +333,8 @@ def compile(  # noqa: A001 - NNAPI's word
         shapes: dimensions of inputs that a file leaves open, by name; see `nnburst.load`.
         as_graph: whether a file becomes a single operation instead of NNAPI's operations; see
             `nnburst.load`. By default this depends on the file, and a single operation is logged.
-        pools: the pools that the constants of a bare model lie in, in the model's order.
+        pools: the pools that the constants of a bare model lie in, in the model's order; they may be closed
+            as soon as this returns.
         preference: the goal to optimise for.
         priority: priority among the models of this program.
         cache_dir: directory for the cache files of devices that cache; created (mode 0700) if it is missing.
@@ -407,6 +409,7 @@ def compile(  # noqa: A001 - NNAPI's word
         _Finishing(compilation).wait(call)
     except MissedDeadline as error:
         raise MissedDeadline(f"timeout: {timeout:g} s: {error}", status=error.status) from error
+    compilation._finished_executable.own(compilation.model._built_model.memories)
     compiled = CompiledModel(compilation, bursts=bursts)
     if CPU_NAME in compiled.plan.devices:
         warn_of_reference(model)
@@ -493,7 +496,7 @@ def _device(manager: Manager, device: str | Device) -> Device:
 def _framework_model(model: HalModel | CarriesPools, pools: Sequence[Pool]) -> Model:
     bare = bare_model(model)
     if isinstance(model, HalModel):
-        return Model.of(bare, [Memory._of_pool(pool) for pool in check_pools(pools)])
+        return Model.of(bare, [Memory._of_pool(share(pool)) for pool in check_pools(pools)])
     if pools:
         raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
     carried = [filled_pool(np.ascontiguousarray(content).data) for content in model.pools]

@@ -23,6 +23,7 @@ from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import Closed, GeneralFailure, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, UINT64_MAX
 from nnburst.hal.model import Operand
+from nnburst.hal.utils import Closing
 from nnburst.runtime.argument import (
     Argument,
     BurstController,
@@ -232,6 +233,7 @@ class Executable:
         self._measured: Final[dict[int, float]] = {}
         #: Parts that the CPU has prepared as a fallback: steps by number, the whole model by None.
         self._stand_ins: Final[dict[int | None, PreparedPart]] = {}
+        self._owned: Sequence[Closing] = ()
         self._closed = False
         #: One thread replaces dead drivers; another one prepares fallbacks, which need not wait for that.
         self._recovery: Final = Background()
@@ -572,6 +574,10 @@ class Executable:
         """
         return open_bursts(self.parts, lambda: self._closed)
 
+    def own(self, memories: Sequence[Closing]) -> None:
+        """Close memories of the model together with the parts, which may be prepared again until then."""
+        self._owned = memories
+
     def uses(self, direction: Direction, index: int) -> list[tuple[Device, Use]]:
         """The uses of the memory of an input or output, by device (RT:P20)."""
         plan = self.plan
@@ -600,11 +606,13 @@ class Executable:
         ]
 
     def close(self) -> None:
-        """Release the parts."""
+        """Release the parts and the memories that this owns."""
         with self._lock:
             self._closed = True
         for part in (*self.parts, *self._stand_ins.values()):
             part.close()
+        for memory in self._owned:
+            memory.close()
         if self._compound is not None:
             self._compound.close()
 

@@ -72,10 +72,9 @@ class PoolStore:
 
     in_place: Final = True
 
-    def __init__(self, pool: Pool, *, owns: bool = True) -> None:
-        """Use `pool`; `close` closes it only if it is owned."""
+    def __init__(self, pool: Pool) -> None:
+        """Own `pool`."""
         self.pool = pool
-        self._owns = owns
 
     def read(self, offset: int, length: int) -> Bytes:
         """The bytes in place."""
@@ -86,9 +85,8 @@ class PoolStore:
         """Do nothing: `content` is in place."""
 
     def close(self) -> None:
-        """Close the pool if it is owned; views keep its mapping."""
-        if self._owns:
-            self.pool.close()
+        """Close the pool; views keep its mapping."""
+        self.pool.close()
 
 
 class DescriptorStore:
@@ -337,8 +335,8 @@ class Memory(RuntimeObject):
 
     @classmethod
     def _of_pool(cls, pool: Pool) -> Memory:
-        """Make a memory from a pool, which its owner closes."""
-        return cls(pool.size, PoolStore(pool, owns=False))
+        """Make a memory that owns a pool."""
+        return cls(pool.size, PoolStore(pool))
 
     @classmethod
     def from_fd(
