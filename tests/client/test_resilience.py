@@ -15,8 +15,10 @@ import pytest
 import nnburst
 from descriptors import descriptors_with, inode_of
 from nnburst.client.arguments import Array
+from nnburst.client.burst.burst import RingBurst
 from nnburst.client.burst.recovering import RecoveringBurst
 from nnburst.client.device import Device, recovering_device
+from nnburst.client.execution.prepared import Prepared
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.client.session.recovery import InvalidDevice
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
@@ -146,6 +148,47 @@ def test_weights_in_pools_are_prepared_again_after_the_pools_were_closed(device:
     prepared.close()
     burst.close()
     wait_for(lambda: not descriptors_with(pool))
+
+
+def test_bursts_of_a_closed_model_go_on_with_each_next_driver(device: Device) -> None:
+    pool = weights()
+    inode = inode_of(pool)
+    with device.prepare(product(), pools=[pool]) as prepared:
+        pool.close()
+        first, second = prepared.open_burst(), prepared.open_burst()
+        bound = first.bind()
+        bound.inputs[0][...] = X
+    for deaths in range(1, 3):
+        kill(device)
+        assert bound.run().outputs[0].tolist() == (3 * X).tolist()
+        assert second.execute([X]).outputs[0].tolist() == (3 * X).tolist()
+        assert asyncio.run(bound.run_async(60)).outputs[0].tolist() == (3 * X).tolist()
+        assert device.recoveries == deaths
+    for call in (lambda: prepared.execute([X]), prepared.open_burst):
+        with pytest.raises(nnburst.Closed, match="the prepared model is released"):
+            call()
+    first.close()
+    second.close()
+    with pytest.raises(nnburst.Closed, match="the burst is closed"):
+        bound.run()
+    wait_for(lambda: not descriptors_with(inode))
+
+
+def test_a_burst_is_opened_again_even_if_its_model_is_closed_meanwhile(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = device.prepare(model())
+    burst = prepared.open_burst()
+    open_ring = RingBurst._open
+
+    def open_after_closing(of: Prepared, **options: Any) -> RingBurst:
+        prepared.close()
+        return open_ring(of, **options)
+
+    monkeypatch.setattr(RingBurst, "_open", open_after_closing)
+    kill(device)
+    assert burst.execute([X]).outputs[0].tolist() == (X + X).tolist()
+    burst.close()
 
 
 def test_a_model_that_is_never_prepared_again_keeps_no_pool() -> None:

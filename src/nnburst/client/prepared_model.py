@@ -51,6 +51,7 @@ from nnburst.hal.enums import ExecutionPreference
 from nnburst.hal.environment import SYNCEXEC_HAL
 from nnburst.hal.errors import (
     BurstBusy,
+    Closed,
     GeneralFailure,
     InvalidArgument,
     NnburstError,
@@ -545,7 +546,7 @@ class PreparedModel(Closing):
             "spin_window": spin_window,
             "driver_spins": driver_spins,
         }
-        recovery = self._recovery
+        recovery, prepare_again = self._recovery, self._make
         if recover is not None and recover is not False:
             waits = check_recover(recover)
             if recovery is None:
@@ -557,21 +558,27 @@ class PreparedModel(Closing):
             waits = self._waits
         burst: Burst
         if recovery is None or recover is False:
-            burst = self._open_ring_burst(options)
+            burst = RingBurst._open(self._prepared, **options)
         else:
+            if prepare_again is None:
+                raise Closed("the prepared model is released")
             burst = RecoveringBurst(
                 recovery,
                 self._reached_burst(options),
-                lambda: self._open_ring_burst(options),
+                partial(self._open_again, prepare_again, options),
                 waits,
             )
         if self._has_slots:
             return ResidentBurst.over(burst, self)
         return StatefulBurst.over(burst, states)
 
-    def _open_ring_burst(self, options: _RingOptions) -> RingBurst:
-        """Open a burst that ends with its driver."""
-        return RingBurst._open(self._prepared, **options)
+    def _open_again(self, prepare: Callable[[], PreparedModel], options: _RingOptions) -> RingBurst:
+        """Open a burst of a `RecoveringBurst` after a recovery; `prepare` is what `_recover_by` was given."""
+        if not self._closed:
+            with contextlib.suppress(Closed):  # `close` was called meanwhile
+                return RingBurst._open(self._prepared, **options)
+        with prepare() as own:  # only for this burst, which goes on without it
+            return RingBurst._open(own._prepared, **options)
 
     def _reached_burst(self, options: _RingOptions) -> RingBurst:
         """Open the first burst of a `RecoveringBurst`; waits for a live driver."""
@@ -597,7 +604,8 @@ class PreparedModel(Closing):
     def close(self) -> None:
         """Release the model; its bursts and the executions under way go on.
 
-        Twice is fine, and so is a dead driver.
+        A burst that goes on after a driver's death has the next driver prepare the model for this burst
+        alone. Twice is fine, and so is a dead driver.
         """
         self._closed = True
         self._make = None  # with the pools that it has

@@ -39,11 +39,11 @@ class RecoveringBurst(Burst):
         Args:
             recovery: the recovery of the device.
             first: the current burst.
-            make: opens a new burst after the model was prepared again.
+            make: opens a new burst after the model was prepared again; forgotten when this is closed.
             waits: whether calls wait for a recovery; else they raise DeadObject.
         """
         self._recovery: Final = recovery
-        self._make: Final = make
+        self._make: Callable[[], RingBurst] | None = make
         self._waits: Final = waits
         self._closed = False
         self.ring = first
@@ -51,7 +51,10 @@ class RecoveringBurst(Burst):
 
     def _renew(self) -> Callable[[], None]:
         """Open the burst again; see `Mortal`."""
-        old, self.ring = self.ring, self._make()
+        make = self._make
+        if make is None:
+            raise Closed("the burst is closed")  # meanwhile
+        old, self.ring = self.ring, make()
         if self._closed:
             self.ring.close()  # meanwhile
         return old._abandon
@@ -159,6 +162,7 @@ class RecoveringBurst(Burst):
     def close(self) -> None:
         """End the burst. Twice is fine, and so is a dead driver. Arrays stay usable."""
         self._closed = True
+        self._make = None
         self.ring.close()
 
     def __repr__(self) -> str:
