@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import math
 import os
 import random
@@ -9,16 +11,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
+import nnburst
 from faults.processes import wait_until_gone
+from nnburst.client.arguments import ExecutionResult
 from nnburst.hal import environment
-from nnburst.hal.enums import OperationType, ResultCode
+from nnburst.hal.enums import OperandType, OperationType, ResultCode
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.model import Model as HalModel
 from nnburst.runtime import Compilation, Execution, Manager
+from nnburst.runtime.argument import Options
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.faults.footprint import footprint
 from nnburst.testing.partitioning.run import uniform
@@ -26,6 +32,7 @@ from runtime.building import Built, finished
 from shared_drivers import connect_to
 
 X = np.array([1.0, 2.0], np.float32)
+F32 = OperandType.TENSOR_FLOAT32
 KINDS = (OperationType.ADD, OperationType.MUL)
 
 
@@ -118,6 +125,81 @@ def test_a_killed_driver_costs_one_computation_at_most(
     while sum((after := footprint(os.getpid())).fds.values()) > allowed:
         assert time.monotonic() < until, (before, after)
         time.sleep(0.01)  # what belonged to the last driver is closed behind the calls
+
+
+def chain(steps: int) -> HalModel:
+    """x + x; with two steps (x + x) * x."""
+    builder = nnburst.ModelBuilder()
+    x, y = builder.input(F32, (2,)), builder.output(F32, (2,))
+    s = builder.temporary(F32, (2,)) if steps == 2 else y
+    builder.operation(OperationType.ADD, [x, x, builder.scalar(0)], [s])
+    if steps == 2:
+        builder.operation(OperationType.MUL, [s, x, builder.scalar(0)], [y])
+    return builder.build()
+
+
+@pytest.mark.every_day("fallback-two steps")
+@pytest.mark.parametrize("has_two_steps", [False, True], ids=["one step", "two steps"])
+@pytest.mark.parametrize("explicit", [False, True], ids=["fallback", "explicit"])
+def test_open_bursts_of_a_closed_model_survive_the_deaths_of_their_drivers(
+    manager: Manager, explicit: bool, has_two_steps: bool
+) -> None:
+    names = [kind.name.lower() for kind in KINDS[: 1 + has_two_steps]]
+    expected = [2.0, 8.0] if has_two_steps else [2.0, 4.0]
+    compiled = nnburst.compile(chain(len(names)), names if explicit else None, manager=manager)
+    assert compiled.plan.devices == tuple(names)
+    first, second = compiled.open_burst(), compiled.open_burst()
+    bound, parts = first.bind([X]), compiled.compilation._finished_executable.parts
+    compiled.close()
+    ways: list[Callable[[], ExecutionResult]] = [
+        lambda: bound.run(60),
+        lambda: second.execute([X], timeout=60),
+        lambda: asyncio.run(bound.run_async(60)),
+    ]
+    for name in names * 2:
+        kill(manager.device(name))
+        for run in ways:
+            try:
+                run()
+            except nnburst.DeadObject:  # once, unless it finds the driver dead
+                assert explicit
+            assert run().outputs[0].tolist() == expected
+    first.close()
+    assert not any(part.prepared.closed for part in parts), "the second burst needs them"  # type: ignore[attr-defined]
+    second.close()
+    assert all(part.prepared.closed for part in parts)  # type: ignore[attr-defined]
+    with pytest.raises(nnburst.Closed):
+        compiled.open_burst()
+
+
+def kill(driver: Any) -> None:
+    """Kill a driver."""
+    pid, began = driver.pid, time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    wait_until_gone(pid, began)
+
+
+def test_the_cpu_can_stand_in_until_the_last_burst_of_a_closed_model_is_closed(
+    manager: Manager,
+) -> None:
+    compiled = nnburst.compile(chain(2), manager=manager)
+    burst, executable = compiled.open_burst(), compiled.compilation._finished_executable
+    compiled.close()
+    executable.step_on_cpu(0, Options())
+    burst.close()
+    with pytest.raises(nnburst.Closed, match="the compilation was closed"):
+        executable.step_on_cpu(1, Options())
+
+
+def test_a_burst_that_is_collected_unclosed_keeps_nothing_of_a_closed_model(
+    manager: Manager,
+) -> None:
+    compiled = nnburst.compile(chain(2), manager=manager)
+    parts = compiled.compilation._finished_executable.parts
+    compiled.open_burst().execute([X])
+    gc.collect()
+    compiled.close()
+    assert all(part.prepared.closed for part in parts)  # type: ignore[attr-defined]
 
 
 def strike(pid: int, pause: float, died: list[float]) -> None:

@@ -293,7 +293,7 @@ def _open_own_burst(
     takes, gives, users = model.inputs, model.outputs, model._own_bursts
 
     def open_burst() -> CompiledBurst:
-        burst = CompiledBurst(executable, takes, gives, mode=ExecutionMode.SYNC)
+        burst = CompiledBurst(executable, takes, gives, mode=ExecutionMode.SYNC, keeps_parts=False)
         keep(burst)
         return burst
 

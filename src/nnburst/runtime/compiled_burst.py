@@ -224,9 +224,16 @@ class CompiledBurst(RuntimeObject, Burst):
         *,
         waits: bool | None = None,
         mode: ExecutionMode = ExecutionMode.BURST,
+        keeps_parts: bool = True,
     ) -> None:
-        """Use `CompiledModel.open_burst`; executions that are not bound are recorded with `mode`."""
+        """Use `CompiledModel.open_burst`.
+
+        Executions that are not bound are recorded with `mode`. Only with `keeps_parts` does the burst work on
+        when its model has been closed.
+        """
         super().__init__()
+        if keeps_parts:
+            executable.hold(self)
         self._mode: Final = mode
         self._inputs: Final = inputs
         self._outputs: Final = outputs
@@ -448,6 +455,7 @@ class CompiledBurst(RuntimeObject, Burst):
         self._apart.close()
         self._bursts.close()
         self._pipeline.close()
+        self._executable.release(self)
 
 
 class CompiledRequest(BoundRequest):

@@ -9,6 +9,7 @@ import logging
 import math
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -234,6 +235,8 @@ class Executable:
         #: Parts that the CPU has prepared as a fallback: steps by number, the whole model by None.
         self._stand_ins: Final[dict[int | None, PreparedPart]] = {}
         self._owned: Sequence[Closing] = ()
+        #: Those that `hold` has admitted. An unclosed one that is collected holds no more.
+        self._users: Final[weakref.WeakSet[object]] = weakref.WeakSet()
         self._closed = False
         #: One thread replaces dead drivers; another one prepares fallbacks, which need not wait for that.
         self._recovery: Final = Background()
@@ -244,7 +247,8 @@ class Executable:
         self._title: Final = (
             f"execute on {self.devices[plan.device].name}" if isinstance(plan, SimplePlan) else ""
         )
-        self._lock: Final = threading.Lock()
+        # Reentrant: a signal handler may open or close a burst while its thread is in here.
+        self._lock: Final = threading.RLock()
 
     def execute(
         self,
@@ -560,7 +564,7 @@ class Executable:
             step = self.plan.execution_steps[number]
         part = self._prepare_on_cpu(step)
         with self._lock:
-            if not self._closed:
+            if not self._is_released:
                 self._stand_ins[number] = part
                 return
         part.close()
@@ -572,7 +576,24 @@ class Executable:
         Raises:
             Closed: another thread has closed this meanwhile.
         """
-        return open_bursts(self.parts, lambda: self._closed)
+        return open_bursts(self.parts, lambda: self._is_released)
+
+    def hold(self, user: object) -> None:
+        """Keep the parts until `release`, even after `close`.
+
+        Raises:
+            Closed: this is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise Closed("the compilation is closed")
+            self._users.add(user)
+
+    def release(self, user: object) -> None:
+        """End what `hold` began; after `close`, the last user releases the parts. Others are ignored."""
+        with self._lock:
+            self._users.discard(user)
+        self._release_unused()
 
     def own(self, memories: Sequence[Closing]) -> None:
         """Close memories of the model together with the parts, which may be prepared again until then."""
@@ -606,9 +627,20 @@ class Executable:
         ]
 
     def close(self) -> None:
-        """Release the parts and the memories that this owns."""
+        """Release the parts and the memories that this owns, once no user holds them. Twice is fine."""
         with self._lock:
             self._closed = True
+        self._release_unused()
+
+    @property
+    def _is_released(self) -> bool:
+        """Whether this is closed and nothing holds the parts; then nothing ever holds them again."""
+        return self._closed and not self._users
+
+    def _release_unused(self) -> None:
+        with self._lock:
+            if not self._is_released:
+                return
         for part in (*self.parts, *self._stand_ins.values()):
             part.close()
         for memory in self._owned:
