@@ -404,8 +404,7 @@ def test_network_that_looks_different_after_a_restart_is_refused() -> None:
         device = connected(service.address)
         request = bound(open_burst(opened(device, "net")))
         service.kill()
-        service._command[-1] = "net=serving.networks:quantised"
-        service.start()
+        service.start("net=serving.networks:quantised")
         with pytest.raises(Failed, match="net version 1 has other inputs or outputs now"):
             check(c.nnburst_reconnect(device, PATIENCE))
         assert run(request) == DEAD_OBJECT

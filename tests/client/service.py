@@ -24,15 +24,24 @@ class Service:
         self.address = f"{self._folder.name}/driver"
         self._command = [sys.executable, "-m", "nnburst", "serve", self.address]
         self._command += ["--executor", executor, "--until-stdin-ends"]
-        for network in networks:
-            self._command += ["--model", network]
+        self._networks = networks
         self.start()
 
-    def start(self) -> None:
-        """Start the supervisor; returns once clients may come."""
+    def start(self, *networks: str) -> None:
+        """Start the supervisor; returns once clients may come.
+
+        Args:
+            networks: the networks to serve from now on; by default the same as before.
+        """
+        self._networks = networks or self._networks
+        models = [word for network in self._networks for word in ("--model", network)]
         environment = driver_environ_of_tests()
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [*self._command, *models],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +17,12 @@ import nnburst
 from client.service import Service
 from nnburst import InvalidArgument
 from nnburst.driver.served_models import engine_of_all
+from nnburst.hal.enums import OperationType
 from nnburst.hal.model import ExtensionNameAndPrefix
 from nnburst.hal.utils import chosen_executor
 from serving.networks import both
 from shared_drivers import connect_to
+from waiting import wait_for
 
 NETWORKS = [f"{name}=serving.networks:{name}" for name in ("add", "both", "accumulate")]
 
@@ -74,6 +77,104 @@ def test_states_begin_with_the_values_of_the_file(service: Service) -> None:
         stateful.run()
         stateful.run()
         assert stateful.outputs[0].tolist() == [12, 24]
+
+
+def double() -> nnburst.Model:
+    """x + x."""
+    return _of_one(OperationType.ADD)
+
+
+def square() -> nnburst.Model:
+    """x * x."""
+    return _of_one(OperationType.MUL)
+
+
+def _of_one(operation: OperationType) -> nnburst.Model:
+    builder = nnburst.ModelBuilder()
+    kind = nnburst.OperandType.TENSOR_FLOAT32
+    x, y = builder.input(kind, (4,)), builder.output(kind, (4,))
+    builder.operation(operation, [x, x, builder.scalar(0)], [y])
+    return builder.build()
+
+
+X = np.arange(4, dtype=np.float32)
+DOUBLE, SQUARE = (f"client.test_served_models:{each}" for each in ("double", "square"))
+
+
+@pytest.fixture
+def restarted() -> Iterator[tuple[Service, nnburst.Device]]:
+    """A service that tests restart, and a client that recovers."""
+    with (
+        Service(f"net={DOUBLE}", f"old@7={DOUBLE}") as service,
+        nnburst.connect(service.address, recover=True) as device,
+    ):
+        yield service, device
+
+
+def restart(service: Service, device: nnburst.Device, *networks: str) -> None:
+    """Serve other networks; returns when the client is connected again."""
+
+    def is_back() -> bool:
+        try:
+            device.models()
+        except nnburst.NnburstError:  # from a try before the service listened
+            return False
+        return True
+
+    ended = threading.Event()
+    device.on_death(ended.set)
+    service.kill()
+    assert ended.wait(60)
+    service.start(*networks)
+    wait_for(is_back)
+
+
+def test_recovery_opens_the_version_that_was_the_newest(
+    restarted: tuple[Service, nnburst.Device],
+) -> None:
+    service, device = restarted
+    with device.model("net") as model, device.model("net") as other:
+        burst = other.open_burst()
+        other.close()
+        for _ in range(2):
+            restart(service, device, f"net={DOUBLE}", f"net@2={SQUARE}")
+            assert model.execute([X]).outputs[0].tolist() == (X + X).tolist()
+            assert burst.execute([X]).outputs[0].tolist() == (X + X).tolist()
+            assert model.version == 1
+            with device.model("net") as newest:
+                assert newest.version == 2
+                assert newest.execute([X]).outputs[0].tolist() == (X * X).tolist()
+        burst.close()
+
+
+def test_version_that_is_no_longer_served_is_named_until_it_is_back(
+    restarted: tuple[Service, nnburst.Device],
+) -> None:
+    service, device = restarted
+    with device.model("net") as model, device.model("old") as old:
+        restart(service, device, f"net@2={SQUARE}", f"old@7={DOUBLE}")
+        with pytest.raises(
+            nnburst.DeadObject, match=r"'net@1' is not served, expected one of: net@2, old@7"
+        ):
+            model.execute([X])
+        assert old.execute([X]).outputs[0].tolist() == (X + X).tolist()
+        assert old.version == 7
+        restart(service, device, f"net={DOUBLE}", f"old@7={DOUBLE}")
+        assert model.execute([X]).outputs[0].tolist() == (X + X).tolist()
+
+
+def test_network_that_looks_different_after_a_restart_is_refused(
+    restarted: tuple[Service, nnburst.Device],
+) -> None:
+    service, device = restarted
+    with device.model("net") as model:
+        restart(service, device, "net=serving.networks:quantised")
+        with pytest.raises(
+            nnburst.DeadObject, match="net@1 has other inputs, outputs or states than before"
+        ):
+            model.execute([X])
+        restart(service, device, f"net={DOUBLE}")
+        assert model.execute([X]).outputs[0].tolist() == (X + X).tolist()
 
 
 def test_released_network_stays_prepared_for_who_opens_it_next(service: Service) -> None:

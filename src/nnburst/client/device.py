@@ -27,12 +27,7 @@ from nnburst.client.compilation_cache import CachedCompilation, CacheFiles, chec
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory import Memory, share
 from nnburst.client.prepared_model import Preparation, PreparedModel, without_own_bursts
-from nnburst.client.served_model import (
-    ServedModel,
-    ServedName,
-    open_served_model,
-    served_models,
-)
+from nnburst.client.served_model import NetworkOpener, ServedModel, ServedName, served_models
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
 from nnburst.client.session.recovery import Recovery, check_same
@@ -625,7 +620,8 @@ class Device(Closing):
     def model(self, name: str, version: int = 0, *, timeout: float = 60.0) -> ServedModel:
         """Open a network that the service serves by name (`nnburst serve --model NAME=FILE`).
 
-        The service has read the network already; it prepares it soon after its start.
+        The service has read the network already; it prepares it soon after its start. A recovery opens the
+        same version again, or fails if that has other inputs, outputs or states than before.
 
         Args:
             name: the network's name.
@@ -645,12 +641,12 @@ class Device(Closing):
             raise InvalidArgument(f"name: of type {type(name).__name__}, expected a text")
         version = check_integer("version", version, 0, INT32_MAX)
         with trace(Layer.RUNTIME, Phase.COMPILATION, "open a served model"):
-            deadline = time.monotonic() + seconds
+            deadline, opener = time.monotonic() + seconds, NetworkOpener(name, version)
 
             def open_it(device: Device) -> ServedModel:
                 left = wait_left(deadline) if device is self else seconds
                 session, left = device._reached(left)
-                return open_served_model(session, name, version, left)
+                return opener.open(session, left)
 
             return prepare_by(self, open_it)
 

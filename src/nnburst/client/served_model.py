@@ -111,14 +111,33 @@ def served_models(session: Session, timeout: float) -> list[ServedName]:
     return [ServedName(served.name, served.version) for served in answer.models]
 
 
-def open_served_model(session: Session, name: str, version: int, timeout: float) -> ServedModel:
-    """Open a network of a service; see `Device.model`."""
-    message = OpenServedModel(name, version)
-    remote = RemoteObject(session.connection)
-    opened, fds = session.connection.call(
-        message, OpenedServedModel, timeout=timeout, remote=remote
-    )
-    with fds:
-        model = ServedModel(session, opened, fds)
-    remote.detach()  # it is the model's
-    return model
+class NetworkOpener:
+    """Opens one network of a service, and the same one again after the service was restarted."""
+
+    def __init__(self, name: str, version: int) -> None:
+        """Open this version the first time; 0 is the newest."""
+        self._name = name
+        self._version = version
+        self._signature: object = None
+
+    def open(self, session: Session, timeout: float) -> ServedModel:
+        """Open the network; see `Device.model`. Later calls open the version that the first one has opened.
+
+        Raises:
+            GeneralFailure: this version has other inputs, outputs or states than before.
+        """
+        message = OpenServedModel(self._name, self._version)
+        remote = RemoteObject(session.connection)
+        opened, fds = session.connection.call(
+            message, OpenedServedModel, timeout=timeout, remote=remote
+        )
+        with fds:
+            signature = opened.inputs, opened.outputs, opened.states
+            if self._signature not in (None, signature):
+                raise GeneralFailure(
+                    f"{self._name}@{self._version} has other inputs, outputs or states than before"
+                )
+            model = ServedModel(session, opened, fds)
+        remote.detach()  # it is the model's
+        self._version, self._signature = opened.version, signature
+        return model
