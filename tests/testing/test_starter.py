@@ -110,6 +110,25 @@ def test_name_that_is_not_a_module_is_refused(
         write(name, tmp_path)
 
 
+@pytest.mark.parametrize("write", [write_package, write_library])
+@pytest.mark.parametrize("name", ["class", "import", "nnburst", "numpy", "types"])
+def test_name_that_python_or_nnburst_has_is_refused(
+    tmp_path: Path, name: str, write: Callable[[str, Path], list[Path]]
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"name: '{name}' is a keyword .* or a module"):
+        write(name, tmp_path)
+
+
+@pytest.mark.parametrize("write", [write_package, write_library])
+@pytest.mark.parametrize("name", ["1a", "_a", "a" * 65])
+def test_name_of_lower_case_is_refused_by_what_it_breaks(
+    tmp_path: Path, name: str, write: Callable[[str, Path], list[Path]]
+) -> None:
+    with pytest.raises(InvalidArgument, match="a lower case letter, and up to 63 more"):
+        write(name, tmp_path)
+    assert write(name[:64].replace("1", "b").replace("_", "c"), tmp_path)
+
+
 def test_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with pytest.raises(InvalidArgument, match="exists already"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 import re
+import sys
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +15,10 @@ from nnburst.cli.options import Subparsers
 from nnburst.executor.built_in import BUILT_IN
 from nnburst.hal.errors import InvalidArgument
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+#: A module's name, and a device's: as long as the one of a library may be.
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+#: Modules that the package and its tests import, which a module of the same name would hide.
+_IMPORTED: Final = {"nnburst", "numpy", "pytest"} | sys.stdlib_module_names
 _TEMPLATE: Final = ("adder", "Adder")
 
 _PROJECT: Final = """\
@@ -159,14 +164,14 @@ def write_library(name: str, parent: Path) -> list[Path]:
     """Write an executor in C that computes ADD, with a Makefile.
 
     Args:
-        name: of the library and its device: lower case, digits and underscores.
+        name: of the library and its device: a lower case letter, then letters, digits and underscores.
         parent: folder that gets the folder `name`, which must not exist.
 
     Returns:
         The files, relative to `parent`.
 
     Raises:
-        InvalidArgument: the name is not valid or is a built-in executor's, or the folder exists.
+        InvalidArgument: the name is not valid or is taken, or the folder exists.
     """
     source = (files("nnburst.testing") / "executor.c.in").read_text(encoding="utf-8")
     texts = {
@@ -182,14 +187,14 @@ def write_package(name: str, parent: Path) -> list[Path]:
     """Write a Python package with an executor that computes ADD.
 
     Args:
-        name: of the package, its module and its executor: lower case, digits and underscores.
+        name: of the package, its module and its executor; as for `write_library`.
         parent: folder that gets the folder `name`, which must not exist.
 
     Returns:
         The files, relative to `parent`.
 
     Raises:
-        InvalidArgument: the name is not valid or is a built-in executor's, or the folder exists.
+        InvalidArgument: the name is not valid or is taken, or the folder exists.
     """
     attribute = "".join(word.capitalize() for word in name.split("_"))
     words = {"name": name, "attribute": attribute, "distribution": name.replace("_", "-")}
@@ -204,11 +209,14 @@ def write_package(name: str, parent: Path) -> list[Path]:
 
 
 def _write(name: str, parent: Path, texts: Mapping[str, str]) -> list[Path]:
-    if not _NAME.fullmatch(name) or name in BUILT_IN:
+    if not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"name: {name!r}, expected lower case letters, digits and underscores, and none of"
-            f" {', '.join(sorted(BUILT_IN))}"
+            f"name: {name!r}, expected a lower case letter, and up to 63 more, digits and underscores"
         )
+    if name in BUILT_IN:
+        raise InvalidArgument(f"name: {name!r} is a built-in executor's")
+    if keyword.iskeyword(name) or name in _IMPORTED:
+        raise InvalidArgument(f"name: {name!r} is a keyword of Python, or a module that exists")
     folder = parent / name
     if folder.exists():
         raise InvalidArgument(f"name: {folder} exists already")
