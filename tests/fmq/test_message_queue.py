@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -409,6 +411,37 @@ def test_queue_that_only_c_reads_is_opened_by_the_bytes_of_an_element() -> None:
     assert not hasattr(same, "dtype")
     with pytest.raises(InvalidArgument):
         MessageQueue.open(queue.descriptor, [m.duplicate() for m in queue.memories], size + 1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queue: queue.write(np.zeros(1, ELEMENT)),
+        lambda queue: queue.read(1),
+        lambda queue: queue.send(b""),
+        lambda queue: queue.sender(np.zeros(1, ELEMENT)),
+        lambda queue: queue.writing(1).__enter__(),
+        lambda queue: queue.begin_read(1),
+        lambda queue: queue.fileno(),
+        lambda queue: asyncio.run(queue.read_async(1)),
+    ],
+)
+def test_queue_that_only_c_reads_refuses_calls_that_need_a_dtype(
+    call: Callable[[MessageQueue], object],
+) -> None:
+    queue = create(8)
+    size = queue.descriptor.quantum
+    same = MessageQueue.open(queue.descriptor, [m.duplicate() for m in queue.memories], size)
+    with pytest.raises(InvalidArgument, match="opened without a dtype"):
+        call(same)
+    assert queue.write(np.zeros(1, ELEMENT))  # no call has taken an end
+
+
+def test_descriptor_of_another_type_is_refused_by_its_name() -> None:
+    queue = create(4)
+    nothing: Any = None
+    with pytest.raises(InvalidArgument, match="descriptor is of type NoneType, expected an MQDesc"):
+        MessageQueue.open(nothing, queue.memories, ELEMENT)
 
 
 def test_calls_of_a_used_queue_take_arguments_by_name_as_the_first_call_does() -> None:

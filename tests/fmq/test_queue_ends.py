@@ -334,6 +334,16 @@ def test_reader_gets_what_is_left_and_then_learns_that_the_writer_has_closed() -
         reader.read(1, timeout=3600)
 
 
+def test_reader_that_asks_for_more_than_a_closed_writer_left_gets_that_as_the_reason() -> None:
+    queue = MessageQueue.create(ELEMENT, 4)
+    reader = opened_again(queue)
+    queue.write(np.arange(1, dtype=ELEMENT))
+    queue.close()
+    with pytest.raises(Closed, match="fewer elements are left than asked for"):
+        reader.read(2, timeout=5)
+    assert reader.read(1) is not None
+
+
 def test_writer_learns_that_the_reader_has_closed() -> None:
     queue = MessageQueue.create(ELEMENT, 4)
     reader = opened_again(queue)

@@ -16,7 +16,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar, cast, final
 
 import msgspec
 
@@ -233,6 +233,9 @@ class MessageQueue(InEventLoops):
                 is not fresh.
             QueueCorrupted: the counters are impossible.
         """
+        if not isinstance(given := cast("object", descriptor), MQDescriptor):
+            what = type(given).__name__
+            raise InvalidArgument(f"descriptor is of type {what}, expected an MQDescriptor")
         kind: np.dtype[Any] | None = None
         if isinstance(dtype, int):
             quantum = dtype
@@ -565,6 +568,10 @@ class MessageQueue(InEventLoops):
         return self._open_end(writes=writes) if end is None else end
 
     def _open_end(self, *, writes: bool) -> QueueEnd:
+        if "dtype" not in vars(self):
+            raise InvalidArgument(
+                "the queue was opened without a dtype: only C reads and writes it"
+            )
         grantors = self.descriptor.grantors
         words, ring, has_size = 0, self._ring(), self.dtype.itemsize != 0
         if writes and _is_read_only(self._views[grantors[1].fd_index]):
@@ -616,7 +623,7 @@ class MessageQueue(InEventLoops):
             raise QueueCorrupted("the peer's counter contradicts the queue's size")
 
     def _claim(self, count: int, timeout: float, *, writes: bool) -> Claim | None:
-        if not self.dtype.itemsize:
+        if "dtype" in vars(self) and not self.dtype.itemsize:
             _refuse_elements()
         regions = self._opened(writes=writes).begin(count, timeout)
         if regions is None:
