@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from nnburst.capi import installed
-from nnburst.cli import main
+from nnburst.cli import executor, main
 
 pytestmark = pytest.mark.skipif(not installed.LIBRARY.is_file(), reason="built without the library")
 
@@ -26,6 +27,24 @@ def test_without_options_the_flags_of_compiler_and_linker_are_shown(
 ) -> None:
     assert main(["capi"]) == 0
     assert capsys.readouterr().out == f"{installed.cflags()} {installed.libs()}\n"
+
+
+def test_paths_with_spaces_are_quoted_for_a_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path("/a folder/include")
+    monkeypatch.setattr(installed, "INCLUDE", folder)
+    monkeypatch.setattr(installed, "LIBRARY_FOLDER", folder)
+    assert main(["capi", "--cflags", "--libs"]) == 0
+    assert shlex.split(capsys.readouterr().out) == [
+        f"-I{folder}",
+        f"-L{folder}",
+        f"-Wl,-rpath,{folder}",
+        "-lneuralnetworks",
+    ]
+    monkeypatch.setattr(executor, "INCLUDE", folder)
+    assert main(["executor", "--cflags"]) == 0
+    assert shlex.split(capsys.readouterr().out) == [f"-I{folder}"]
 
 
 def test_bench_measures_the_interface_beside_the_burst(tmp_path: Path) -> None:

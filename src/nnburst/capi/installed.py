@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +18,15 @@ DELEGATE_LIBRARY: Final = LIBRARY_FOLDER / "libnnburst_delegate.so"
 
 
 def cflags() -> str:
-    """The compiler flags for the headers."""
-    return f"-I{INCLUDE}"
+    """The compiler flags for the headers, quoted for a shell."""
+    return shlex.quote(f"-I{INCLUDE}")
 
 
 def libs(*, client: bool = False) -> str:
-    """The linker flags for the library, with its folder as a run path.
+    """The linker flags for the library, with its folder as a run path, quoted for a shell.
 
     Args:
         client: whether to link the client of served networks instead of NNAPI's interface.
     """
     name = "nnburst" if client else "neuralnetworks"
-    return f"-L{LIBRARY_FOLDER} -Wl,-rpath,{LIBRARY_FOLDER} -l{name}"
+    return shlex.join([f"-L{LIBRARY_FOLDER}", f"-Wl,-rpath,{LIBRARY_FOLDER}", f"-l{name}"])

@@ -6,6 +6,7 @@ gcc -shared -fPIC $(nnburst executor --cflags) foo.c -o libfoo.so
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was asked for, in one line."""
     header = INCLUDE / "nnburst" / "executor.h"
-    cflags = f"-I{INCLUDE}"
+    cflags = shlex.quote(f"-I{INCLUDE}")
     words = [
         *([cflags] if args.cflags else []),
         *([str(header)] if args.header else []),
