@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,31 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 
 from nnburst.cli import main
 from nnburst.testing.models.tflite_networks import NETWORKS
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        ("raise SystemExit('no engine here')", "driver: no engine here"),
+        ("import os; os._exit(3)", "driver: exit status 3"),
+        ("raise RuntimeError('odd')", "driver: RuntimeError: odd"),
+    ],
+)
+def test_process_that_fails_is_one_line_and_no_traceback(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ending: str,
+    reason: str,
+) -> None:
+    network = tmp_path / "sum.tflite"
+    network.write_bytes(NETWORKS["ADD-FLOAT32"]())
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{ending}"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert main(["bench", "prepare", str(network), "--rounds", "1"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"nnburst: {network}: {reason}"
 
 
 @pytest.mark.campaign

@@ -20,6 +20,7 @@ from typing import Final
 from nnburst.client.launch import launch
 from nnburst.executor.litert import native
 from nnburst.executor.litert.network import Network
+from nnburst.hal.errors import GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.own_folder import OwnFolder
 from nnburst.hal.regular_file import read_regular_file
 from nnburst.importer.load import load
@@ -36,12 +37,19 @@ def measure(side: str, path: Path) -> dict[str, float]:
         path: a .tflite file.
 
     Raises:
-        subprocess.CalledProcessError: the process failed; its stderr has the reason.
+        GeneralFailure: the process failed; the text has the last line of its stderr.
+        MissedDeadline: the process did not end in time.
     """
     command = [sys.executable, "-m", __name__, side, str(path)]
-    done = subprocess.run(  # noqa: S603 - this interpreter, this module
-        command, capture_output=True, check=True, timeout=_PATIENCE
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - this interpreter, this module
+            command, capture_output=True, timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MissedDeadline(f"{path}: {side} did not end in {_PATIENCE} s") from error
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise GeneralFailure(f"{path}: {side}: {last or f'exit status {done.returncode}'}")
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -114,7 +122,11 @@ _SIDES: Final[dict[str, Callable[[Path], dict[str, float]]]] = {
 def main() -> None:
     """Measure one side once, and print the figures."""
     side, path = sys.argv[1:3]
-    print(json.dumps(_SIDES[side](Path(path))))  # noqa: T201
+    try:
+        found = _SIDES[side](Path(path))
+    except (NnburstError, OSError) as error:
+        raise SystemExit(str(error)) from None  # one line, which the process that measures reads
+    print(json.dumps(found))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print("bench prepare needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
     for path in args.networks:
-        nnburst.load(path)  # an error of a measuring process would be a traceback
+        nnburst.load(path)  # what is no network is refused before the first process starts
     with text_for_people(args.json):
         with progress("starts", args.rounds * len(args.networks)) as advance:
             found = [_measure(path, args.rounds, advance) for path in args.networks]
