@@ -28,7 +28,7 @@ from nnburst.control.channel import (
     Incoming,
 )
 from nnburst.control.messages import Message, Nothing, Reply, Result, encode
-from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.enums import FAILURES, ErrorStatus
 from nnburst.hal.errors import Closed, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.utils import Closing
 
@@ -307,17 +307,26 @@ class Service(Generic[M]):
 
 def failure(error: BaseException) -> Reply:
     """Convert an exception to a reply for the peer."""
-    if isinstance(error, NnburstError):
-        return Reply(error.status, _text(str(error)), error.output_shapes)
+    if isinstance(error, NnburstError) and error.status in FAILURES:
+        return Reply(error.status, text_of(error), error.output_shapes)
     if isinstance(error, MemoryError):
         return Reply(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "out of memory")
     if isinstance(error, msgspec.MsgspecError | RecursionError):
-        return Reply(ErrorStatus.INVALID_ARGUMENT, _text(f"malformed message: {error}"))
+        return Reply(ErrorStatus.INVALID_ARGUMENT, _sendable(f"malformed message: {error}"))
     logger.error("a handler raised: the call is answered with GENERAL_FAILURE", exc_info=error)
-    return Reply(ErrorStatus.GENERAL_FAILURE, _text(f"{type(error).__name__}: {error}"))
+    text = f"{type(error).__name__}: {text_of(error)}"
+    return Reply(ErrorStatus.GENERAL_FAILURE, _sendable(text))
 
 
-def _text(words: str) -> str:
+def text_of(error: BaseException) -> str:
+    """The text of an exception as a message can hold it."""
+    try:
+        return _sendable(str(error))
+    except Exception:
+        return "it has no text"  # an exception of others may raise another one
+
+
+def _sendable(words: str) -> str:
     """Words as a message can hold them: not too many, and with escapes for what UTF-8 lacks."""
     encoded = words[:MAX_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace")
     return encoded.decode()[:MAX_MESSAGE_CHARACTERS]

@@ -127,7 +127,7 @@ class RequestBinding(msgspec.Struct):
         """Execute once."""
         began = time.perf_counter_ns()
         with trace(Layer.DRIVER, Phase.EXECUTION, "burst: run"):
-            outcome = run_in_time(self.execution)
+            outcome = run_in_time(self.execution, with_shapes=self.success is None)
         device_ns = outcome.device_ns
         if device_ns == MEASURED:
             device_ns = time.perf_counter_ns() - began

@@ -74,7 +74,7 @@ from nnburst.driver.model.execution import LatencyEstimate
 from nnburst.driver.owner_client import Attach, RunBound
 from nnburst.hal.enums import ErrorStatus, Priority
 from nnburst.hal.errors import (
-    DeadObject,
+    Closed,
     DeviceUnavailable,
     MissedDeadline,
     NnburstError,
@@ -541,7 +541,7 @@ class OwnedWorker:
             self._taker.turn(reusable.target.priority, call.deadline_ns),
         ):
             if self._ended:
-                raise DeadObject("the client is gone")
+                raise Closed("the client is gone")
             began = time.perf_counter_ns()
             try:
                 return reusable.target.run(call.deadline_ns, call.loop_timeout_ns), NO_FDS

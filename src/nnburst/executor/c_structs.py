@@ -18,7 +18,7 @@ from nnburst.executor.base import (
     PrepareOptions,
     memory_of,
 )
-from nnburst.hal.enums import ErrorStatus, OperandLifeTime, OperandType
+from nnburst.hal.enums import FAILURES, ErrorStatus, OperandLifeTime, OperandType
 from nnburst.hal.errors import GeneralFailure, error_for
 from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, NO_TIMING
@@ -52,8 +52,6 @@ _EXECUTION: Final = ffi.typeof("nnbx_execution *")
 _RUN_BYTES: Final = ffi.sizeof("struct nnbx_run")
 _OUTCOME_BYTES: Final = ffi.sizeof("struct nnbx_outcome")
 _MEASURED: Final = int(lib.NNBX_MEASURED)
-#: The statuses that functions may return.
-_STATUSES: Final = frozenset(set(ErrorStatus) - {ErrorStatus.DEAD_OBJECT})
 
 
 # -- answers -------------------------------------------------------------------
@@ -74,7 +72,7 @@ def raise_for(status: int, what: str, message: Any = None) -> None:  # noqa: ANN
     """
     if status == ErrorStatus.NONE:
         return
-    if status not in _STATUSES:
+    if status not in FAILURES:
         raise GeneralFailure(f"{what}: status {status} does not exist")
     known = ErrorStatus(status)
     why = text_of(message) if message is not None else ""

@@ -37,6 +37,10 @@ class ErrorStatus(IntEnum):
     DEAD_OBJECT = 10000
 
 
+#: The statuses that a failed call can be answered with.
+FAILURES: Final = frozenset(set(ErrorStatus) - {ErrorStatus.NONE, ErrorStatus.DEAD_OBJECT})
+
+
 class ResultCode(IntEnum):
     """Outcome of a call of the framework side (NNAPI: `ANEURALNETWORKS_*`)."""
 

@@ -23,6 +23,7 @@ from nnburst.control.address import (
     replace_file,
     state_directory,
 )
+from nnburst.driver.model.answers import checked_object, checked_support
 from nnburst.driver.model.compilation_cache import CompilationCache
 from nnburst.driver.model.pools import Pool
 from nnburst.driver.model.prepared_model import PreparedModel
@@ -251,8 +252,10 @@ class Device:
     def _supported(self, model: Model, views: Callable[[], Sequence[memoryview]]) -> list[bool]:
         """Ask the executor which operations it supports; `views` maps pools only if it reads constants."""
         executor = self._executor
-        pools = Pools(views() if isinstance(executor, ReadsConstants) else ())
-        return supported_with(executor, model, pools)
+        reads_constants = isinstance(executor, ReadsConstants)
+        found = supported_with(executor, model, Pools(views() if reads_constants else ()))
+        method = "supported_with" if reads_constants else "supported"
+        return checked_support(executor, method, found, len(model.main.operations))
 
     def allocate(
         self, operand: Operand, dimensions: Sequence[int], size: int, uses: Sequence[MemoryUse]
@@ -320,6 +323,7 @@ class Device:
             prepared = self._borrowed(model, views, within)
             if prepared is None:
                 prepared = self._executor.prepare(model, Pools(views), within)
+                checked_object(self._executor, "prepare", prepared, "a Prepared", "bind")
         return PreparedModel(model, prepared, options.preference, options.priority)
 
     def _borrowed(

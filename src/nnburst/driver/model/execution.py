@@ -1,6 +1,6 @@
 """Runs a bound request within its deadline, times it, and turns executors' exceptions into errors.
 
-Every execution except those of bursts ends in `run_in_time`; bursts have neither deadlines nor buffers.
+Every execution ends in `run_in_time`, except those that a burst's loop runs without Python.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from nnburst.control.messages import Executed
+from nnburst.control.service import text_of
 from nnburst.driver.counters import CountedExecution
+from nnburst.driver.model.answers import checked_object, checked_outcome
 from nnburst.driver.model.buffers import DeviceBuffer
 from nnburst.executor.base import MEASURED, Argument, Execution, Outcome, Prepared
-from nnburst.hal.enums import ErrorStatus
+from nnburst.hal.enums import FAILURES, ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, error_for
 from nnburst.hal.extensions import ExtensionAttribute, Hints, number_of, prefix_of
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, NO_TIMING
@@ -33,26 +35,51 @@ from nnburst.hal.validation.values import (
 logger = logging.getLogger(__name__)
 
 
-def outcome_of(error: BaseException) -> Outcome:
+def outcome_of(error: BaseException, method: str = "") -> Outcome:
     """Convert an executor's exception to an outcome for the client.
 
     SystemExit, too: an executor must not end the thread of a burst or of a lane.
+
+    Args:
+        error: the exception.
+        method: the executor's method that raised it; empty if it is unknown.
     """
-    if isinstance(error, NnburstError):
-        return Outcome(error.status, error.output_shapes, str(error))
+    if isinstance(error, NnburstError) and error.status in FAILURES:
+        return Outcome(error.status, error.output_shapes, text_of(error))
     if isinstance(error, MemoryError):
         return Outcome(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, (), "out of memory")
     logger.error(
         "an execution raised instead of returning an error: answered with GENERAL_FAILURE",
         exc_info=error,
     )
-    return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"{type(error).__name__}: {error}")
+    where = f"{method} raised " if method else ""
+    text = f"{where}{type(error).__name__}: {text_of(error)}"
+    return Outcome(ErrorStatus.GENERAL_FAILURE, (), text)
 
 
 # -- Executions whose requests name buffers --------------------------------------------------------
 # The states of the buffers are checked before each run, and updated after it.
 
 Shape = tuple[int, ...]
+
+
+def bind_arguments(
+    prepared: Prepared,
+    inputs: Sequence[Argument],
+    outputs: Sequence[Argument],
+    attributes: Sequence[ExtensionAttribute],
+) -> Execution:
+    """Let an executor bind memory.
+
+    Raises:
+        GeneralFailure: it returned no execution.
+        NnburstError: it refuses the request.
+    """
+    if attributes:
+        found = prepared.bind_with(inputs, outputs, attributes)
+        return checked_object(prepared, "bind_with", found, "an Execution", "run")
+    found = prepared.bind(inputs, outputs)
+    return checked_object(prepared, "bind", found, "an Execution", "run")
 
 
 class BufferArgument(NamedTuple):
@@ -146,13 +173,9 @@ class BufferedExecution(Execution):
                 else a
                 for a, dimensions in zip(self._outputs, wanted, strict=True)
             ]
-            execution = (
-                self._prepared.bind_with(inputs, outputs, self._attributes)
-                if self._attributes
-                else self._prepared.bind(inputs, outputs)
-            )
+            execution = bind_arguments(self._prepared, inputs, outputs, self._attributes)
             try:
-                outcome = execution.run(deadline_ns, loop_timeout_ns)
+                outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
             finally:
                 execution.close()
             if outcome.status != ErrorStatus.OUTPUT_INSUFFICIENT_SIZE or not self._grow(outcome):
@@ -255,15 +278,18 @@ def run_in_time(
     execution: Execution,
     deadline_ns: int | None = None,
     loop_timeout_ns: int = DEFAULT_LOOP_TIMEOUT_NS,
+    *,
+    with_shapes: bool = True,
 ) -> Outcome:
     """Run a bound execution, unless its deadline has passed (device:E4). Never raises.
 
-    Every execution except those of bursts ends here; bursts have neither deadlines nor buffers.
+    Every execution ends here, except those that a burst's loop runs without Python.
 
     Args:
         execution: the bound execution.
         deadline_ns: time on CLOCK_BOOTTIME.
         loop_timeout_ns: limit of a WHILE, cut to MAX_LOOP_TIMEOUT_NS.
+        with_shapes: whether the shapes of a success are used.
     """
     if has_passed(deadline_ns):
         if isinstance(execution, BufferedExecution):
@@ -271,9 +297,10 @@ def run_in_time(
         status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
         return Outcome(status, (), "device:E4: the deadline has passed")
     try:
-        return execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
+        outcome = execution.run(deadline_ns, min(loop_timeout_ns, MAX_LOOP_TIMEOUT_NS))
     except BaseException as error:
-        return outcome_of(error)
+        outcome = outcome_of(error, f"{type(execution).__name__}.run")
+    return checked_outcome(execution, outcome, with_shapes)
 
 
 def _raise_for(outcome: Outcome) -> None:

@@ -14,6 +14,7 @@ from nnburst.driver.model.execution import (
     BufferArgument,
     BufferedExecution,
     LatencyEstimate,
+    bind_arguments,
     execute_bound,
     invalidate,
 )
@@ -133,9 +134,7 @@ class PreparedModel:
             ]
             plain = _without_buffers(inputs), _without_buffers(outputs)
             if plain[0] is not None and plain[1] is not None:
-                if attributes:
-                    return self._prepared.bind_with(plain[0], plain[1], attributes)
-                return self._prepared.bind(plain[0], plain[1])
+                return bind_arguments(self._prepared, plain[0], plain[1], attributes)
             return BufferedExecution(self, self._prepared, inputs, outputs, attributes)
         except BaseException:
             invalidate(_written_buffers(request, pools))
