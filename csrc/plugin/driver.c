@@ -97,9 +97,12 @@ void nnb_driver_close(struct nnb_driver *driver) {
 }
 
 bool nnb_driver_recover(struct nnb_driver *driver, struct nnb_reason *reason) {
-    int code = NNBURST_NO_ERROR;
     if (nnburst_is_alive(driver->device)) {
         return true;
+    }
+    int code = nnb_check_ours(driver->device); /* in a forked child the driver is not dead, and the lock may be held */
+    if (code != NNBURST_NO_ERROR) {
+        return nnb_refuse_failed(reason, "the driver cannot be used", code);
     }
     (void)pthread_rwlock_wrlock(&driver->recovery);
     if (!nnburst_is_alive(driver->device)) { /* another thread may have been quicker */

@@ -211,6 +211,29 @@ def test_threads_run_one_session_at_once(engine: Any, session: Callable[..., Any
     assert not failed
 
 
+def test_forked_child_is_refused_by_the_fork_and_the_parent_goes_on(
+    engine: Any, session: Callable[..., Any]
+) -> None:
+    network, feeds = networks.layers()
+    made = session(network)
+    expected = made.run(None, feeds)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            made.run(None, feeds)
+        except Exception as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    assert "the driver cannot be used: BAD_STATE: it was opened by the process that forked" in text
+    assert_same(made.run(None, feeds), expected)
+
+
 def test_killed_driver_is_an_error_and_the_next_run_is_right(
     engine: Any, session: Callable[..., Any]
 ) -> None:
