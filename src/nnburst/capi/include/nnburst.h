@@ -319,7 +319,8 @@ NNBURST_API int nnburst_submit(nnburst_request *request);
  * Borrowed; it changes with nnburst_reconnect. */
 NNBURST_API int nnburst_burst_fd(const nnburst_burst *burst);
 
-/* NO_ERROR if there is a result to collect, INCOMPLETE if the descriptor will become readable with it. Never waits. */
+/* NO_ERROR if there is a result to collect, INCOMPLETE if the descriptor will become readable with the next one, also
+ * if no request is under way yet. Never waits. */
 NNBURST_API int nnburst_poll(nnburst_burst *burst);
 
 /* Waits for the result of the oldest request under way, stores the request in `*request`, and returns its outcome.
