@@ -538,6 +538,37 @@ def test_a_started_computation_that_lies_in_memories_has_a_fence_of_python(
     addition.close()
 
 
+@pytest.mark.parametrize("explicit", [False, True])
+def test_an_event_may_be_freed_before_what_depends_on_it_is_waited_for(
+    c: CInterface, explicit: bool
+) -> None:
+    addition = Addition(c, explicit=explicit)
+    shared = SharedTensors(c, 4)
+    shared.rows[:] = [[1], [2], [-1], [-1]]
+    executions: list[int] = []
+    events: list[int] = []
+    for rows in ((0, 1, 2), (2, 1, 3)):
+        execution = c.make("Execution_create", addition.compilation)
+        for name, index, row in zip(("Input", "Input", "Output"), (0, 1, 0), rows, strict=True):
+            c.call(f"Execution_set{name}FromMemory", execution, *shared.argument(index, row))
+        words = (ctypes.c_void_p * len(events))(*events), ctypes.c_uint32(len(events)), NO_LIMIT
+        events.append(c.make("Execution_startComputeWithDependencies", execution, *words))
+        executions.append(execution)
+    for event in events:
+        for _ in range(2):
+            c.call("Event_wait", event)
+        c.free("Event", event)
+    assert shared.rows[3].tolist() == [5] * ELEMENTS
+    for execution in executions:
+        rank = ctypes.c_uint32(7)
+        c.call("Execution_getOutputOperandRank", execution, ctypes.c_int32(0), ctypes.byref(rank))
+        assert rank.value == 1
+        c.free("Execution", execution)
+        assert c.code("Execution_compute", execution) == ResultCode.BAD_DATA, "it is not freed"
+    shared.free()
+    addition.close()
+
+
 @pytest.mark.parametrize("what", ["QUICK_NS", "PROMISING_NS"])
 @pytest.mark.usefixtures("always_quick")
 def test_a_computation_that_is_not_quick_is_started_on_a_thread_of_its_own(

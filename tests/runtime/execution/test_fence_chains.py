@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -10,13 +11,19 @@ import numpy as np
 import pytest
 
 from client.burst_helpers import standing_still
-from nnburst import DeadObject
+from descriptors import descriptors
+from interrupting import interrupted_at
+from nnburst import DeadObject, GeneralFailure
 from nnburst.control.fences import FenceStatus
 from nnburst.hal import SyncFence
 from nnburst.hal.enums import DurationCode, OperationType
 from nnburst.runtime import Compilation, Event, Execution, Manager, Memory
+from nnburst.runtime.argument import Outcome
+from nnburst.runtime.execution.fences import FenceChain
+from nnburst.runtime.objects.execution_settings import State
 from runtime.building import Built, bad_state, finished, op_failed
 from runtime.half_drivers import two_halves
+from waiting import wait_for
 
 X = np.array([1.0, 2.0], np.float32)
 BYTES = X.nbytes
@@ -139,6 +146,99 @@ def test_a_dependency_that_fails_makes_the_chain_behind_it_fail(
         assert status(event) == FenceStatus.ERROR
     with op_failed():  # one that is in the error state already
         ready(adding, x, s).start_after([first])
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_dependency_may_be_closed_before_what_depends_on_it_is_waited_for(
+    drivers: Manager, explicit: bool
+) -> None:
+    gate, signaller = SyncFence.create()
+    outside = Event.from_sync_fence(gate.fileno())
+    x, s, y = memory(X), memory(), memory()
+    adding = ready(one_step(drivers, OperationType.ADD, explicit=explicit), x, s)
+    multiplying = ready(chain(drivers, explicit=explicit), s, y)
+    first = adding.start_after([outside])
+    second = multiplying.start_after([first])
+    signaller.signal()
+    gate.close()
+    for done in (outside, first):
+        done.wait()
+        done.close()
+    for _ in range(2):
+        second.wait()
+    assert floats_of(y) == [float(2 * (2 * v) * (2 * v)) for v in X]
+    assert multiplying.output_dimensions(0) == (2,)
+    second.close()
+    for execution in (adding, multiplying):
+        execution.close()
+        assert execution.closed
+
+
+def test_a_computation_behind_fences_leaves_no_descriptor(drivers: Manager) -> None:
+    x, y = memory(X), memory()
+    execution = ready(chain(drivers), x, y)
+    execution.reusable = True
+    for round_ in range(4):
+        gate, signaller = SyncFence.create()
+        outside = Event.from_sync_fence(gate.fileno())
+        event = execution.start_after([outside] * 3)
+        signaller.signal()
+        for each in (gate, outside, event):
+            each.close()
+        gc.collect()
+        if round_ == 0:
+            before = descriptors()
+    assert descriptors() <= before
+    assert floats_of(y) == [2.0, 8.0]
+
+
+def test_the_cpu_stands_in_behind_a_dependency_that_was_closed(drivers: Manager) -> None:
+    gate, signaller = SyncFence.create()
+    outside = Event.from_sync_fence(gate.fileno())
+    x, y = memory(X), memory()
+    event = ready(chain(drivers, explicit=False), x, y).start_after([outside])
+    os.kill(drivers.device("second").pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    signaller.signal()
+    outside.wait()
+    outside.close()
+    event.wait()
+    assert floats_of(y) == [2.0, 8.0]
+
+
+@pytest.mark.parametrize("error", [GeneralFailure("on purpose"), ValueError("on purpose")])
+def test_a_computation_is_completed_even_if_its_end_raises(
+    drivers: Manager, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(self: FenceChain, deadline_ns: int | None) -> Outcome:
+        raise error
+
+    x, y = memory(X), memory()
+    execution = ready(chain(drivers), x, y)
+    event = execution.start_after([])
+    monkeypatch.setattr(FenceChain, "settle", fail)
+    with pytest.raises(type(error), match="on purpose"):
+        event.wait()
+    with pytest.raises(GeneralFailure):
+        event.wait()
+    event.close()
+    execution.close()
+    assert execution.closed
+
+
+def test_a_computation_whose_wait_is_interrupted_anywhere_ends(drivers: Manager) -> None:
+    number, interrupted = 0, True
+    x, y = memory(X), memory()
+    execution = ready(chain(drivers, explicit=False), x, y)
+    execution.reusable = True
+    while interrupted:
+        number += 1
+        event = execution.start_after([])
+        wait_for(lambda: status(event) == FenceStatus.SIGNALLED)  # noqa: B023 - called here
+        interrupted = interrupted_at(number, event.wait)
+        event.close()
+        assert execution._state == State.COMPLETED
+    assert number > 20
+    assert floats_of(y) == [2.0, 8.0]
 
 
 @pytest.mark.every_day("False-first", "True-second")

@@ -33,19 +33,29 @@ class FenceChain(Closing):
     step before.
 
     Attributes:
-        dependencies: the application's fences; they stay its own.
         duration: seconds that a step may take once it may begin; None for no limit.
     """
 
     def __init__(self, dependencies: Sequence[SyncFence], duration: float | None) -> None:
-        """Start a chain without steps."""
-        self.dependencies: Final = tuple(dependencies)
+        """Start a chain without steps; it duplicates the fences, which the application may close.
+
+        Raises:
+            Closed: a fence is closed.
+            ResourceExhausted: this process may have no more descriptors.
+        """
         self.duration: Final = duration
+        self._dependencies: Final[list[SyncFence]] = []
         self._begun: list[FencedStep] = []
         self._is_settled = False
         self._outcome = SUCCESS
         self._is_spoilt = False
         self._release: Callable[[bool], None] | None = None
+        try:
+            for fence in dependencies:
+                self._dependencies.append(SyncFence(fence.duplicate()))
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def fence(self) -> SyncFence | None:
@@ -74,7 +84,7 @@ class FenceChain(Closing):
         """
         waits_for: Sequence[SyncFence] = ()
         if not self._is_settled:
-            waits_for = [self._begun[-1].fence] if self._begun else self.dependencies
+            waits_for = [self._begun[-1].fence] if self._begun else self._dependencies
         self._begun.append(part.execute_fenced(inputs, outputs, options, waits_for, self.duration))
         self._is_settled = False
 
@@ -101,13 +111,13 @@ class FenceChain(Closing):
     @property
     def may_fall_back(self) -> bool:
         """Whether the CPU may compute instead: every dependency has signalled, so the inputs are complete."""
-        return all(fence.status == FenceStatus.SIGNALLED for fence in self.dependencies)
+        return all(fence.status == FenceStatus.SIGNALLED for fence in self._dependencies)
 
     def _have_failed(self) -> bool:
-        return any(fence.status == FenceStatus.ERROR for fence in self.dependencies)
+        return any(fence.status == FenceStatus.ERROR for fence in self._dependencies)
 
     def _wait_for_dependencies(self, deadline_ns: int | None) -> Outcome:
-        for fence in self.dependencies:
+        for fence in self._dependencies:
             while True:
                 left = _seconds_left(deadline_ns)
                 try:
@@ -119,9 +129,9 @@ class FenceChain(Closing):
         return SUCCESS
 
     def close(self) -> None:
-        """Release the fences and the memory; steps that are under way go on by themselves."""
-        for step in self._begun:
-            step.close()
+        """Release the fences and the memory; steps that are under way go on by themselves. Twice is fine."""
+        for each in (*self._dependencies, *self._begun):
+            each.close()
         release, self._release = self._release, None
         if release is not None:
             ended_well = self._is_settled and self._outcome.code == ResultCode.NO_ERROR

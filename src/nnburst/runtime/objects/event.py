@@ -43,6 +43,7 @@ class Event(RuntimeObject):
         fence: SyncFence | None = None,
         outcome: Outcome | None = None,
         deadline_ns: int | None = None,
+        abandon: Callable[[Outcome], None] | None = None,
     ) -> None:
         """Use `Execution.start`, `start_after` or `from_sync_fence`.
 
@@ -51,6 +52,7 @@ class Event(RuntimeObject):
             fence: signals the end.
             outcome: the outcome if it is already known.
             deadline_ns: on CLOCK_BOOTTIME; `work` is called then even if the fence has not signalled.
+            abandon: with a fence, called with the outcome if `work` raises.
 
         Raises:
             ResourceExhausted: the process may have no more threads.
@@ -59,6 +61,7 @@ class Event(RuntimeObject):
         self._fence = fence
         self._outcome = outcome
         self._deadline_ns = deadline_ns
+        self._abandon = abandon
         self._finish: Callable[[], Outcome] | None = None
         self._lock = threading.RLock()  # a signal handler may wait while its thread is in here
         self._is_finishing = False
@@ -154,6 +157,12 @@ class Event(RuntimeObject):
                 self._is_finishing = True
                 try:
                     self._outcome = self._finish()
+                except BaseException as error:  # before or after the work of the call, too
+                    self._outcome = outcome_of(error)
+                    if self._abandon is not None:
+                        self._abandon(self._outcome)
+                    if not isinstance(error, NnburstError):
+                        raise
                 finally:
                     self._is_finishing = False
             elif status == FenceStatus.SIGNALLED:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 from nnburst.client.execution.sync_fence import SyncFence
@@ -40,12 +41,7 @@ from nnburst.runtime.objects.execution_settings import (
     measured_nanoseconds,
     nanoseconds,
 )
-from nnburst.runtime.objects.fenced import (
-    FencedComputation,
-    check_dependencies,
-    fences_of,
-    start_fenced,
-)
+from nnburst.runtime.objects.fenced import FencedComputation, check_dependencies, fences_of
 from nnburst.runtime.objects.memory import Memory
 from nnburst.runtime.objects.operands import OperandDescription, Readable
 from nnburst.runtime.planning.plan import Direction
@@ -412,15 +408,26 @@ class Execution(ExecutionSettings):
 
     def _start_behind(self, fences: Sequence[SyncFence], duration_ns: int | None) -> Event:
         """Begin with fences, or, if that is not possible, wait for them and compute."""
-        options = self._options(self._deadline_ns())
         chain = FenceChain(fences, None if duration_ns is None else duration_ns * 1e-9)
+        fence = None
+        try:
+            event = self._start_in(chain)
+            fence = event.fence
+            return event
+        finally:
+            if fence is None:  # else the wait for it closes the chain
+                chain.close()
+
+    def _start_in(self, chain: FenceChain) -> Event:
+        options = self._options(self._deadline_ns())
         inputs, outputs = self._inputs.given, self._outputs.given
         if FencedComputation.suits(self._executable, options) and all(
             info.is_fixed for info in (*inputs, *outputs)
         ):
             self._executable.revive(options.deadline_ns, self._began_ns)
             arguments = input_arguments(inputs), output_arguments(outputs)
-            return start_fenced(self._executable, arguments, options, chain, self._concluded)
+            computation = FencedComputation(self._executable, arguments, options, chain)
+            return self._start_fenced(computation, options.deadline_ns)
         before = chain.settle(options.deadline_ns)
         if before.code != ResultCode.NO_ERROR:
             self._fail(before.error)
@@ -429,6 +436,19 @@ class Execution(ExecutionSettings):
         if not self._executable.has_known_temporaries:
             return self._on_a_thread(options)
         return Event(outcome=self._compute(options=options).succeeded())
+
+    def _start_fenced(self, computation: FencedComputation, deadline_ns: int | None) -> Event:
+        """Begin a computation; the wait for its fence completes the execution, or this call without one."""
+        begun = computation.begin()
+        fence = computation.fence
+        if fence is None:
+            return Event(outcome=self._concluded(begun).succeeded())
+        return Event(
+            lambda: self._concluded(computation.conclude()),
+            fence=fence,
+            deadline_ns=deadline_ns,
+            abandon=partial(self._abandon, self._entry),
+        )
 
     def _concluded(self, outcome: Outcome) -> Outcome:
         """Complete the execution with the outcome of a computation with fences; record and return it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from nnburst.client.execution.sync_fence import SyncFence
@@ -63,19 +63,14 @@ class FencedComputation:
         return None if fence is None else SyncFence(fence.duplicate())
 
     def conclude(self) -> Outcome:
-        """Wait for the end; return the outcome."""
-        chain, executable = self._chain, self._executable
-        try:
+        """Wait for the end, close the chain, and return the outcome."""
+        executable = self._executable
+        with self._chain as chain:
             outcome = chain.settle(self._options.deadline_ns)
-        finally:
-            chain.close()
-        if not outcome.has_result and executable.allows_fallback and chain.may_fall_back:
-            return executable.fall_back(*self._arguments, self._options, outcome)
-        return outcome
-
-    def close(self) -> None:
-        """Close the chain, before the computation has begun or after it failed to begin."""
-        self._chain.close()
+            may_fall_back = executable.allows_fallback and chain.may_fall_back
+        if outcome.has_result or not may_fall_back:
+            return outcome
+        return executable.fall_back(*self._arguments, self._options, outcome)
 
 
 def check_dependencies(dependencies: Sequence[Event]) -> None:
@@ -102,34 +97,3 @@ def fences_of(dependencies: Sequence[Event]) -> list[SyncFence]:
     if any(fence.status == FenceStatus.ERROR for fence in fences):
         raise GeneralFailure("dependencies: a fence is in the error state")
     return fences
-
-
-def start_fenced(
-    executable: Executable,
-    arguments: tuple[list[Argument], list[Argument]],
-    options: Options,
-    chain: FenceChain,
-    complete: Callable[[Outcome], Outcome],
-) -> Event:
-    """Begin all steps after the dependencies of a chain.
-
-    Args:
-        executable: the executable, after `revive`.
-        arguments: inputs and outputs, which drivers use in place.
-        options: settings of the computation.
-        chain: a chain without steps.
-        complete: called once with the outcome, returns the application's outcome: in this call if there
-            is no fence to wait for, else in `Event.wait`.
-
-    Raises:
-        NnburstError: the computation has failed already.
-    """
-    computation = FencedComputation(executable, arguments, options, chain)
-    begun = computation.begin()
-    fence = computation.fence
-    if fence is None:
-        computation.close()
-        return Event(outcome=complete(begun).succeeded())
-    return Event(
-        lambda: complete(computation.conclude()), fence=fence, deadline_ns=options.deadline_ns
-    )
