@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -182,6 +183,36 @@ def test_calls_wait_for_a_driver_that_is_started_again_as_long_as_they_may(adder
         for name, way in ways.items():
             assert result(way) == (X + X).tolist(), name
         assert adder.starts == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_cancelled_run_that_waits_for_a_driver_is_waited_for_by_the_next(
+    adder: Adder, is_async: bool
+) -> None:
+    async def main(request: nnburst.BoundRequest) -> None:
+        task = asyncio.create_task(request.run_async(PATIENCE))
+        await asyncio.to_thread(wait_for, lambda: adder.starts == 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        following = asyncio.ensure_future(
+            request.run_async(PATIENCE) if is_async else asyncio.to_thread(request.run, PATIENCE)
+        )
+        done, _ = await asyncio.wait([following], timeout=0.05)
+        adder.may_return.set()
+        assert not done
+        assert (await following).outputs[0].tolist() == (X + X).tolist()
+
+    with (
+        Manager([adder]) as manager,
+        nnburst.compile(doubled(), manager=manager) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        request = burst.bind()
+        request.inputs[0][...] = X
+        request.run()
+        adder.die()
+        asyncio.run(main(request))
 
 
 def test_calls_that_do_not_wait_are_the_cpus_at_once(adder: Adder) -> None:

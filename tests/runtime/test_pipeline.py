@@ -19,6 +19,7 @@ from interrupting import interrupted_at, threads_that_start
 from nnburst import BoundRequest, BurstBusy, ExecutionResult, MissedDeadline
 from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, ResourceExhausted
 from nnburst.runtime import Manager
+from runtime.computing_device import ComputingDevice
 from runtime.half_drivers import two_halves
 from runtime.test_bound_plans import BOTH, X, chain
 from waiting import wait_for
@@ -126,6 +127,69 @@ def test_a_cancelled_run_is_waited_for_and_dropped_by_the_next(drivers: Manager,
         compiled.open_burst() as burst,
     ):
         asyncio.run(main(burst))
+
+
+@pytest.mark.parametrize("how", [*NEXT, "submit"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_run_on_a_thread_that_no_task_awaits_any_more_is_waited_for_and_dropped_by_the_next(
+    how: str, is_late: bool
+) -> None:
+    device = ComputingDevice("adder", lambda _operation, _model: True)
+    began, may_end = threading.Event(), threading.Event()
+
+    def slowly(_model: nnburst.Model) -> None:
+        began.set()
+        assert may_end.wait(60)
+
+    async def main(burst: nnburst.Burst) -> None:
+        request = bound_like(burst)
+        request.run()
+        assert not request.is_bound  # type: ignore[attr-defined]
+        device.on_execute = slowly
+        if is_late:
+            with pytest.raises(MissedDeadline):
+                await request.run_async(0.2)
+        else:
+            task = asyncio.create_task(request.run_async())
+            await asyncio.to_thread(began.wait, 60)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        next_ways = {**NEXT, "submit": submitted}
+        following = asyncio.ensure_future(next_ways[how](burst, request))
+        done, _ = await asyncio.wait([following], timeout=0.05)
+        may_end.set()
+        assert not done
+        assert (await following).outputs[0].tolist() == (2 * X * X).tolist()
+
+    with (
+        Manager([device]) as manager,
+        nnburst.compile(chain(), manager=manager) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        asyncio.run(main(burst))
+
+
+def submitted(_burst: nnburst.Burst, request: BoundRequest) -> Awaitable[ExecutionResult]:
+    return asyncio.to_thread(lambda: request.submit(60).result(60))
+
+
+def test_tasks_that_run_bound_and_other_requests_of_a_burst_wait_for_their_turns(
+    drivers: Manager,
+) -> None:
+    async def main(requests: list[BoundRequest]) -> None:
+        for round_ in range(20):
+            turned = requests[round_ % 3 :] + requests[: round_ % 3]
+            for result in await asyncio.gather(*[request.run_async(60) for request in turned]):
+                assert result.outputs[0].tolist() == (2 * X * X).tolist()
+
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        measured = burst.bind(measure=True)  # which is executed step by step
+        measured.inputs[0][...] = X
+        asyncio.run(main([bound_like(burst), measured, bound_like(burst)]))
 
 
 def test_the_burst_is_free_before_anyone_learns_of_the_result(drivers: Manager) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
@@ -65,6 +66,17 @@ class _Apart:
         """Do not start the thread; the first call does."""
         self._calls: Final = SimpleQueue[Callable[[], None] | None]()
         self._is_started = False
+        #: The calls that have not ended; weakly, so that one that an interruption keeps from the queue goes.
+        self._under_way: Final[set[weakref.ref[asyncio.Future[ExecutionResult]]]] = set()
+        self._threads: Final[set[int]] = set()
+
+    @property
+    def under_way(self) -> list[bool]:
+        """For each call that has not ended, whether its task no longer waits; empty on the thread itself."""
+        if threading.get_ident() in self._threads:
+            return []
+        futures = [reference() for reference in tuple(self._under_way)]
+        return [future.cancelled() for future in futures if future is not None]
 
     async def call(self, work: Callable[[], ExecutionResult], deadline_ns: int) -> ExecutionResult:
         """Call `work` on the thread; return its result, or raise its exception.
@@ -74,18 +86,22 @@ class _Apart:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ExecutionResult] = loop.create_future()
+        reference = weakref.ref(future, self._under_way.discard)
 
         def run() -> None:
             try:
                 outcome: ExecutionResult | Exception = work()
             except Exception as error:  # the task raises it
                 outcome = error
+            finally:
+                self._under_way.discard(reference)
             with contextlib.suppress(RuntimeError):  # the loop was closed with its task
                 loop.call_soon_threadsafe(_settle, future, outcome)
 
         if not self._is_started:
             DaemonThread(self._serve)
             self._is_started = True
+        self._under_way.add(reference)
         self._calls.put(run)
         return await _until(future, deadline_ns)
 
@@ -94,6 +110,7 @@ class _Apart:
         self._calls.put(None)
 
     def _serve(self) -> None:
+        self._threads.add(threading.get_ident())
         while (call := self._calls.get()) is not None:
             call()
             del call
@@ -110,13 +127,15 @@ def _settle(future: asyncio.Future[ExecutionResult], outcome: ExecutionResult | 
 
 
 async def _until(future: asyncio.Future[T], deadline_ns: int) -> T:
-    """Wait for the result of a future until a deadline on CLOCK_MONOTONIC."""
+    """Wait for the result of a future until a deadline on CLOCK_MONOTONIC; cancel it if none has come."""
     left = max(deadline_ns - time.monotonic_ns(), 0) * 1e-9
-    done, _ = await asyncio.wait([future], timeout=left)
-    if not done:
+    try:
+        done, _ = await asyncio.wait([future], timeout=left)
+        if not done:
+            raise MissedDeadline("timeout: no result came in time")
+        return future.result()
+    finally:
         future.cancel()
-        raise MissedDeadline("timeout: no result came in time")
-    return future.result()
 
 
 class SubmittedPlan(SubmittedRequest):
@@ -400,8 +419,11 @@ class CompiledBurst(RuntimeObject, Burst):
             MissedDeadline: they have not ended in time.
         """
         found = False
-        while under_way := self._pipeline.under_way:
-            if not all(request.is_abandoned for request in under_way):
+        while abandoned := [
+            *[request.is_abandoned for request in self._pipeline.under_way],
+            *self._apart.under_way,
+        ]:
+            if not all(abandoned):
                 return False
             call.check_left()
             time.sleep(_STEP)
@@ -591,17 +613,20 @@ class CompiledRequest(BoundRequest):
             _left(deadline_ns)
             await asyncio.sleep(_STEP)
         self._check_idle()
-        while self._bound is not None and self._bound.is_current:
-            if burst._pipeline.has_room:
-                submitted = self.submit(_left(deadline_ns))
-                try:
-                    return await submitted.result_async(_left(deadline_ns))
-                except BaseException:  # mostly because the task was cancelled
-                    submitted.abandon()
-                    raise
+        pipeline, apart = burst._pipeline, burst._apart
+        while True:
+            if self._bound is not None and self._bound.is_current:
+                if pipeline.has_room and not apart.under_way:
+                    submitted = self.submit(_left(deadline_ns))
+                    try:
+                        return await submitted.result_async(_left(deadline_ns))
+                    except BaseException:  # mostly because the task was cancelled
+                        submitted.abandon()
+                        raise
+            elif not pipeline.under_way:
+                return await apart.call(lambda: self.run(_left(deadline_ns)), deadline_ns)
             _left(deadline_ns)
             await asyncio.sleep(_STEP)
-        return await burst._apart.call(lambda: self.run(_left(deadline_ns)), deadline_ns)
 
     def submit(self, timeout: float | None = None) -> SubmittedPlan:
         """Begin an execution without waiting for it; see `BoundRequest.submit`.
@@ -683,12 +708,13 @@ class CompiledRequest(BoundRequest):
             Whether all drivers are there.
 
         Raises:
-            MissedDeadline: a driver is not there in time.
+            MissedDeadline: a driver is not there in time, or abandoned requests have not ended.
             DeadObject: a driver is not there, and there is no fallback.
         """
         executable = self._burst._executable
         if self._bound is not None and self._bound.is_current:
             return True
+        self._burst._wait_for_abandoned(call)  # one that no task awaits may be binding this request
         executable.revive(
             call.deadline_ns, call.began_ns, self._burst._bursts, waits=self._burst._waits
         )
