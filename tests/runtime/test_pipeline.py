@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -17,8 +17,10 @@ import nnburst
 from client.burst_helpers import standing_still
 from interrupting import interrupted_at, threads_that_start
 from nnburst import BoundRequest, BurstBusy, ExecutionResult, MissedDeadline
+from nnburst.client.session.gate import leave
 from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, ResourceExhausted
 from nnburst.runtime import Manager
+from nnburst.runtime.execution import pipeline
 from runtime.computing_device import ComputingDevice
 from runtime.half_drivers import two_halves
 from runtime.test_bound_plans import BOTH, X, chain
@@ -206,6 +208,27 @@ def test_the_burst_is_free_before_anyone_learns_of_the_result(drivers: Manager) 
         assert pending.result(60).outputs[0].tolist() == (2 * X * X).tolist()
         wait_for(lambda: was_free)
         assert was_free == [True]
+
+
+def test_the_gate_is_open_before_no_request_is_under_way(
+    drivers: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[int] = []
+
+    def look(struct: Any, me: int) -> None:
+        left.append(len(burst._pipeline.under_way))  # type: ignore[attr-defined]
+        leave(struct, me)
+
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        request = bound_like(burst)
+        monkeypatch.setattr(pipeline, "leave", look)
+        for _ in range(2):
+            request.submit(60).result(60)
+        assert left == [1, 1]
+        assert burst.execute([X]).outputs[0].tolist() == (2 * X * X).tolist()
 
 
 @pytest.mark.parametrize("explicit", [False, True])

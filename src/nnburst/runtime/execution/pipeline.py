@@ -223,9 +223,9 @@ class Pipeline:
         with self._lock:
             if request not in self._under_way:
                 return
-            self._under_way.discard(request)
-            if not self._under_way:
+            if len(self._under_way) == 1:  # first: who sees none under way may enter at once
                 leave(self._bursts.gate.struct, self._entry)
+            self._under_way.discard(request)
 
     def _rest(self, request: PlanInFlight, ended: Sequence[BurstController]) -> Outcome:
         """Execute the rest of a request whose step has failed, between the steps of the next requests."""
