@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from queue import SimpleQueue
+from collections.abc import Hashable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -41,9 +39,10 @@ from nnburst.client.staging import in_new_pool
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
 from nnburst.hal.limits import UINT32_MAX
-from nnburst.hal.utils import DaemonThread, check_integer
+from nnburst.hal.utils import check_integer
 from nnburst.runtime.argument import Options
 from nnburst.runtime.array_execution import CallTime, arguments_of, execute_arrays, result_of
+from nnburst.runtime.execution.background import TaskThread, wait_for_future
 from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.execution.pipeline import Pipeline, PlanInFlight
@@ -54,88 +53,6 @@ T = TypeVar("T")
 
 #: Seconds between two checks of a pipeline for room, and the timeout for taking a finished result.
 _STEP: Final = 1e-3
-
-
-class _Apart:
-    """A thread of a burst that runs blocking calls for tasks of event loops.
-
-    The tasks wait without blocking their loops.
-    """
-
-    def __init__(self) -> None:
-        """Do not start the thread; the first call does."""
-        self._calls: Final = SimpleQueue[Callable[[], None] | None]()
-        self._is_started = False
-        #: The calls that have not ended; weakly, so that one that an interruption keeps from the queue goes.
-        self._under_way: Final[set[weakref.ref[asyncio.Future[ExecutionResult]]]] = set()
-        self._threads: Final[set[int]] = set()
-
-    @property
-    def under_way(self) -> list[bool]:
-        """For each call that has not ended, whether its task no longer waits; empty on the thread itself."""
-        if threading.get_ident() in self._threads:
-            return []
-        futures = [reference() for reference in tuple(self._under_way)]
-        return [future.cancelled() for future in futures if future is not None]
-
-    async def call(self, work: Callable[[], ExecutionResult], deadline_ns: int) -> ExecutionResult:
-        """Call `work` on the thread; return its result, or raise its exception.
-
-        Raises:
-            MissedDeadline: there was no result by `deadline_ns`, on CLOCK_MONOTONIC; `work` goes on.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[ExecutionResult] = loop.create_future()
-        reference = weakref.ref(future, self._under_way.discard)
-
-        def run() -> None:
-            try:
-                outcome: ExecutionResult | Exception = work()
-            except Exception as error:  # the task raises it
-                outcome = error
-            finally:
-                self._under_way.discard(reference)
-            with contextlib.suppress(RuntimeError):  # the loop was closed with its task
-                loop.call_soon_threadsafe(_settle, future, outcome)
-
-        if not self._is_started:
-            DaemonThread(self._serve)
-            self._is_started = True
-        self._under_way.add(reference)
-        self._calls.put(run)
-        return await _until(future, deadline_ns)
-
-    def close(self) -> None:
-        """Let the thread end after its present calls, without waiting. Twice is fine."""
-        self._calls.put(None)
-
-    def _serve(self) -> None:
-        self._threads.add(threading.get_ident())
-        while (call := self._calls.get()) is not None:
-            call()
-            del call
-        self._calls.put(None)  # for a second thread that an interrupted start may have left
-
-
-def _settle(future: asyncio.Future[ExecutionResult], outcome: ExecutionResult | Exception) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
-
-
-async def _until(future: asyncio.Future[T], deadline_ns: int) -> T:
-    """Wait for the result of a future until a deadline on CLOCK_MONOTONIC; cancel it if none has come."""
-    left = max(deadline_ns - time.monotonic_ns(), 0) * 1e-9
-    try:
-        done, _ = await asyncio.wait([future], timeout=left)
-        if not done:
-            raise MissedDeadline("timeout: no result came in time")
-        return future.result()
-    finally:
-        future.cancel()
 
 
 class SubmittedPlan(SubmittedRequest):
@@ -199,7 +116,7 @@ class SubmittedPlan(SubmittedRequest):
 
             request.settled_callbacks.append(wake)
             if not request.is_done:
-                await _until(future, deadline_ns)
+                await wait_for_future(future, deadline_ns)
         return self.result(_STEP)
 
     def abandon(self) -> None:
@@ -258,7 +175,7 @@ class CompiledBurst(RuntimeObject, Burst):
         self._outputs: Final = outputs
         self._max_in_flight: Final = max_in_flight
         self._waits: Final = waits
-        self._apart: Final = _Apart()
+        self._tasks: Final = TaskThread()
         self._executable: Final = executable
         self._bursts: Final = executable.open_bursts()
         self._pipeline: Final = Pipeline(self._bursts, max_in_flight, executable.go_on)
@@ -268,7 +185,7 @@ class CompiledBurst(RuntimeObject, Burst):
         self._remembered: Final[RequestCache[Hashable, LastRequest]] = RequestCache(
             _MOST, most_bytes=_MOST_BYTES, bind_at=_BINDS_AT
         )
-        for end in (self._pipeline.close_soon, self._apart.close):
+        for end in (self._pipeline.close_soon, self._tasks.close):
             weakref.finalize(self, end).atexit = False
 
     @property
@@ -421,7 +338,7 @@ class CompiledBurst(RuntimeObject, Burst):
         found = False
         while abandoned := [
             *[request.is_abandoned for request in self._pipeline.under_way],
-            *self._apart.under_way,
+            *self._tasks.under_way,
         ]:
             if not all(abandoned):
                 return False
@@ -474,7 +391,7 @@ class CompiledBurst(RuntimeObject, Burst):
     def _release(self) -> None:
         self._last = None
         self._remembered.close()
-        self._apart.close()
+        self._tasks.close()
         self._bursts.close()
         self._pipeline.close()
         self._executable.release(self)
@@ -613,10 +530,10 @@ class CompiledRequest(BoundRequest):
             _left(deadline_ns)
             await asyncio.sleep(_STEP)
         self._check_idle()
-        pipeline, apart = burst._pipeline, burst._apart
+        pipeline, tasks = burst._pipeline, burst._tasks
         while True:
             if self._bound is not None and self._bound.is_current:
-                if pipeline.has_room and not apart.under_way:
+                if pipeline.has_room and not tasks.under_way:
                     submitted = self.submit(_left(deadline_ns))
                     try:
                         return await submitted.result_async(_left(deadline_ns))
@@ -624,7 +541,7 @@ class CompiledRequest(BoundRequest):
                         submitted.abandon()
                         raise
             elif not pipeline.under_way:
-                return await apart.call(lambda: self.run(_left(deadline_ns)), deadline_ns)
+                return await tasks.call(lambda: self.run(_left(deadline_ns)), deadline_ns)
             _left(deadline_ns)
             await asyncio.sleep(_STEP)
 

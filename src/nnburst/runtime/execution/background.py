@@ -1,14 +1,21 @@
-"""Runs long work on a background thread, once for all callers that wait for it."""
+"""Runs work on threads of its own: once for all callers that wait for it, or for tasks of event loops."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
+import time
+import weakref
 from collections.abc import Callable, Hashable
-from typing import Final
+from queue import SimpleQueue
+from typing import Final, TypeVar
 
-from nnburst.client.arguments import seconds_until
+from nnburst.client.arguments import ExecutionResult, seconds_until
 from nnburst.hal.errors import GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.utils import DaemonThread
+
+T = TypeVar("T")
 
 
 class Errand:
@@ -96,3 +103,85 @@ class Background:
                 errand.settle()
                 if not self._known:
                     self._serves = False  # before the last look
+
+
+class TaskThread:
+    """A thread of a burst that runs blocking calls for tasks of event loops.
+
+    The tasks wait without blocking their loops.
+    """
+
+    def __init__(self) -> None:
+        """Do not start the thread; the first call does."""
+        self._calls: Final = SimpleQueue[Callable[[], None] | None]()
+        self._is_started = False
+        #: The calls that have not ended; weakly, so that one that an interruption keeps from the queue goes.
+        self._under_way: Final[set[weakref.ref[asyncio.Future[ExecutionResult]]]] = set()
+        self._threads: Final[set[int]] = set()
+
+    @property
+    def under_way(self) -> list[bool]:
+        """For each call that has not ended, whether its task no longer waits; empty on the thread itself."""
+        if threading.get_ident() in self._threads:
+            return []
+        futures = [reference() for reference in tuple(self._under_way)]
+        return [future.cancelled() for future in futures if future is not None]
+
+    async def call(self, work: Callable[[], ExecutionResult], deadline_ns: int) -> ExecutionResult:
+        """Call `work` on the thread; return its result, or raise its exception.
+
+        Raises:
+            MissedDeadline: there was no result by `deadline_ns`, on CLOCK_MONOTONIC; `work` goes on.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ExecutionResult] = loop.create_future()
+        reference = weakref.ref(future, self._under_way.discard)
+
+        def run() -> None:
+            try:
+                outcome: ExecutionResult | Exception = work()
+            except Exception as error:  # the task raises it
+                outcome = error
+            finally:
+                self._under_way.discard(reference)
+            with contextlib.suppress(RuntimeError):  # the loop was closed with its task
+                loop.call_soon_threadsafe(_settle, future, outcome)
+
+        if not self._is_started:
+            DaemonThread(self._serve)
+            self._is_started = True
+        self._under_way.add(reference)
+        self._calls.put(run)
+        return await wait_for_future(future, deadline_ns)
+
+    def close(self) -> None:
+        """Let the thread end after its present calls, without waiting. Twice is fine."""
+        self._calls.put(None)
+
+    def _serve(self) -> None:
+        self._threads.add(threading.get_ident())
+        while (call := self._calls.get()) is not None:
+            call()
+            del call
+        self._calls.put(None)  # for a second thread that an interrupted start may have left
+
+
+def _settle(future: asyncio.Future[ExecutionResult], outcome: ExecutionResult | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+async def wait_for_future(future: asyncio.Future[T], deadline_ns: int) -> T:
+    """Wait for the result of a future until a deadline on CLOCK_MONOTONIC; cancel it if none has come."""
+    left = max(deadline_ns - time.monotonic_ns(), 0) * 1e-9
+    try:
+        done, _ = await asyncio.wait([future], timeout=left)
+        if not done:
+            raise MissedDeadline("timeout: no result came in time")
+        return future.result()
+    finally:
+        future.cancel()
