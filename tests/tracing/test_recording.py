@@ -108,6 +108,31 @@ def test_counters_show_requests_and_bytes_under_way(tmp_path: Path) -> None:
     assert 0 <= max(filled) <= 4 * 1024
 
 
+FORKING = """
+import os
+import nnburst
+from nnburst.testing.faults.activities import sum_model, summands
+
+with nnburst.launch("reference") as device, device.prepare(sum_model()) as prepared:
+    prepared.execute(summands(1.0))
+    child = os.fork()
+    if child == 0:
+        prepared.close()
+        with nnburst.launch("reference") as own, own.prepare(sum_model()) as model:
+            model.execute(summands(1.0))
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    prepared.execute(summands(1.0))
+"""
+
+
+def test_forked_child_records_apart_from_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "trace.pftrace"
+    assert main(["trace", "-o", str(path), "--", sys.executable, "-c", FORKING]) == 0
+    processes = {thread.pid for thread in read(path).threads}
+    assert len(processes) == 4, "two clients and two drivers"
+
+
 QUEUE = """
 import threading
 import numpy as np

@@ -149,6 +149,10 @@ def stop() -> None:
     set_tracer(None)
 
 
+#: The area is not mapped in a forked child, which `record_if_asked` gives one of its own.
+os.register_at_fork(after_in_child=stop)
+
+
 def _record(path: Path, process: str) -> None:
     global _tracer
     with SharedMemory.create(BYTES, "nnburst-trace", read_only_for_others=True) as memory:
