@@ -15,6 +15,7 @@ import pytest
 
 import nnburst
 from client.service import Service
+from forked_child import true_in_child
 from nnburst import InvalidArgument
 from nnburst.driver.served_models import engine_of_all
 from nnburst.hal.enums import OperationType
@@ -77,6 +78,13 @@ def test_states_begin_with_the_values_of_the_file(service: Service) -> None:
         stateful.run()
         stateful.run()
         assert stateful.outputs[0].tolist() == [12, 24]
+
+
+def test_forked_child_may_read_the_first_values_of_states(service: Service) -> None:
+    with nnburst.connect(service.address) as device, device.model("accumulate") as model:
+        (state,) = model.states
+        assert true_in_child(lambda: state.initial.tolist() == [10, 20])
+        assert not state.initial.flags.writeable
 
 
 def double() -> nnburst.Model:

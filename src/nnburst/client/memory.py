@@ -220,6 +220,9 @@ class Memory(Closing):
     the pool keep the mapping alive, even after this object is closed; drivers use such arrays in place,
     without a copy. Supports `numpy.asarray(memory)` and DLPack.
 
+    A forked child maps neither the pool nor its arrays: it gets no array from this object, and crashes if it
+    reads or writes one of its parent's. `Memory.from_fd(memory.duplicate())` maps the pool there.
+
     Attributes:
         size: in bytes.
     """
@@ -262,6 +265,7 @@ class Memory(Closing):
 
     def _own(self, shared: SharedMemory, *, writable: bool) -> None:
         self.size = shared.size
+        self._owner = os.getpid()
         self._number = next(_numbers)  # unique in this process, never used again
         self._state = _State(shared)
         # Not at exit: a forked child would wait for a lock that another thread held at the fork.
@@ -334,7 +338,13 @@ class Memory(Closing):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """The description from which numpy makes an array whose `base` is this object."""
+        """The description from which numpy makes an array whose `base` is this object.
+
+        Raises:
+            Closed: this is a forked child.
+        """
+        if os.getpid() != self._owner:
+            raise Closed(f"the pool belongs to process {self._owner}, which forked")
         return self._bytes.__array_interface__
 
     def array(self, dtype: npt.DTypeLike, shape: Sequence[int], offset: int = 0) -> Array:
@@ -347,7 +357,7 @@ class Memory(Closing):
 
         Raises:
             InvalidArgument: the view would not lie within the pool, or its elements have no bytes there.
-            Closed: the pool is closed.
+            Closed: the pool is closed, or this is a forked child.
         """
         self._check_open()
         kind, extents = checked_dtype(dtype), check_integers("shape", shape)
@@ -361,8 +371,9 @@ class Memory(Closing):
             raise InvalidArgument(
                 f"offset: {length} bytes from {offset} do not fit a pool of {self.size}"
             )
+        raw = np.asarray(self)[offset : offset + length]
         try:
-            return np.asarray(self)[offset : offset + length].view(kind).reshape(extents)
+            return raw.view(kind).reshape(extents)
         except ValueError as error:  # more extents, or larger ones, than numpy has
             raise InvalidArgument(f"shape is {extents}: {error}") from None
 
@@ -370,7 +381,7 @@ class Memory(Closing):
         """A view of all bytes, read-only if the pool is; classes lack a buffer protocol in Python 3.11.
 
         Raises:
-            Closed: the pool is closed.
+            Closed: the pool is closed, or this is a forked child.
         """
         self._check_open()
         return np.asarray(self).data

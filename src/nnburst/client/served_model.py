@@ -99,7 +99,9 @@ def _states(
         end = offset + parameter.size
         if end > len(values):
             raise GeneralFailure("the driver's values of states are too short")
-        initial = values[offset:end].view(parameter.dtype).reshape(parameter.dimensions)
+        # A copy: a forked child does not map the descriptor's memory.
+        initial = values[offset:end].view(parameter.dtype).reshape(parameter.dimensions).copy()
+        initial.flags.writeable = False
         found.append(Variable(state.name, state.input_index, state.output_index, initial))
         offset = end
     return tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 import weakref
 from collections.abc import Hashable, Sequence
@@ -58,24 +59,24 @@ _STEP: Final = 1e-3
 class SubmittedPlan(SubmittedRequest):
     """An execution of a plan that was begun by `CompiledRequest.submit`. Thread-safe."""
 
-    __slots__ = ("_gives", "_is_abandoned", "_outputs", "_request")
+    __slots__ = ("_burst", "_is_abandoned", "_outputs", "_request")
 
     _instead = "wait for it here; results can be pickled"
 
     def __init__(
         self,
-        gives: Sequence[Parameter],
+        burst: CompiledBurst,
         outputs: Sequence[Array],
         request: PlanInFlight | ExecutionResult,
     ) -> None:
         """Use `CompiledRequest.submit`.
 
         Args:
-            gives: the model's outputs.
+            burst: the burst that executes.
             outputs: the output arrays of the request.
             request: the request in flight, or its result if it was executed at once.
         """
-        self._gives = gives
+        self._burst = burst
         self._outputs = outputs
         self._request = request
         self._is_abandoned = False
@@ -96,7 +97,7 @@ class SubmittedPlan(SubmittedRequest):
         outcome = self._request.wait(seconds)
         if outcome is None:
             raise MissedDeadline("timeout: the result is not there in time")
-        return result_of(self._gives, self._outputs, outcome)
+        return result_of(self._burst.outputs, self._outputs, outcome)
 
     async def result_async(
         self,
@@ -127,6 +128,7 @@ class SubmittedPlan(SubmittedRequest):
             self._request.is_abandoned = True
 
     def _check_wanted(self) -> None:
+        self._burst._check_process()
         if self._is_abandoned:
             raise Closed("the request was abandoned")
 
@@ -187,6 +189,7 @@ class CompiledBurst(RuntimeObject, Burst):
         )
         for end in (self._pipeline.close_soon, self._tasks.close):
             weakref.finalize(self, end).atexit = False
+        _living_bursts.add(self)
 
     @property
     def is_alive(self) -> bool:
@@ -334,6 +337,7 @@ class CompiledBurst(RuntimeObject, Burst):
 
         Raises:
             MissedDeadline: they have not ended in time.
+            Closed, BadState: the burst was closed, or this is a forked child.
         """
         found = False
         while abandoned := [
@@ -342,6 +346,7 @@ class CompiledBurst(RuntimeObject, Burst):
         ]:
             if not all(abandoned):
                 return False
+            self._check_open()
             call.check_left()
             time.sleep(_STEP)
             found = True
@@ -441,6 +446,7 @@ class CompiledRequest(BoundRequest):
         self._last: ExecutionResult | None = None
         self._timeout_ns = 0
         self._steps: Any = None  # a cffi pointer if no array is copied
+        _living_requests.add(self)
         try:
             self._bind()
         except NnburstError as error:
@@ -476,7 +482,7 @@ class CompiledRequest(BoundRequest):
 
     @property
     def closed(self) -> bool:
-        """Whether the burst was closed, so that the request can no longer run."""
+        """Whether it cannot run any more; see `BoundRequest.closed`."""
         return self._burst.closed
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
@@ -565,7 +571,7 @@ class CompiledRequest(BoundRequest):
         bound = self._bound
         if bound is None:
             result = self._execute(call)
-            return SubmittedPlan(self._burst.outputs, self.outputs, result)
+            return SubmittedPlan(self._burst, self.outputs, result)
         request = PlanInFlight(bound, call.deadline_ns, self._settled)
         self.in_flight = True
         try:
@@ -574,7 +580,7 @@ class CompiledRequest(BoundRequest):
             if request.cancel():
                 self.in_flight = False
             raise
-        return SubmittedPlan(self._burst.outputs, self.outputs, request)
+        return SubmittedPlan(self._burst, self.outputs, request)
 
     def _settled(self) -> None:
         """Take the result of a run in the pipeline, and note whether the next run must bind anew."""
@@ -677,6 +683,22 @@ class CompiledRequest(BoundRequest):
             self._timeout_ns = 0
         self._last = result_of(burst.outputs, self.outputs, outcome)
         return self._last
+
+
+#: The bursts and bound requests of this process; a forked child may use none of them.
+_living_bursts: Final[weakref.WeakSet[CompiledBurst]] = weakref.WeakSet()
+_living_requests: Final[weakref.WeakSet[CompiledRequest]] = weakref.WeakSet()
+
+
+def _refuse_all_in_child() -> None:
+    """Refuse every run in a forked child before it copies an argument: pools are not mapped there."""
+    for burst in list(_living_bursts):
+        burst._closed = True
+    for request in list(_living_requests):
+        request._timeout_ns = 0  # so that the next run checks the process
+
+
+os.register_at_fork(after_in_child=_refuse_all_in_child)
 
 
 def _left(deadline_ns: int) -> float:

@@ -27,11 +27,15 @@ class RuntimeObject(Closing):
             BadState: this is a forked child.
             Closed: the object was closed.
         """
-        name = type(self).__name__
-        if os.getpid() != self._process:
-            raise BadState(f"{name}: belongs to process {self._process}, which forked")
+        self._check_process()
         if self._closed:
-            raise Closed(f"{name}: it is closed")
+            raise Closed(f"{type(self).__name__}: it is closed")
+
+    def _check_process(self) -> None:
+        """Raise BadState in a forked child."""
+        if os.getpid() != self._process:
+            name = type(self).__name__
+            raise BadState(f"{name}: belongs to process {self._process}, which forked")
 
     @property
     def closed(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from forked_child import refused_in_child, true_in_child
 from importer.onnx.graphs import model, node, value
 from shared_drivers import connect_to
 
@@ -371,6 +373,23 @@ def slow_network() -> nnburst.ImportedModel:
     return nnburst.load(
         content.SerializeToString(), as_graph=True, states={"s": "t"}, resident=True
     )
+
+
+def test_forked_child_may_not_use_a_slot(device: nnburst.Device) -> None:
+    with device.prepare(network("scatter")) as prepared, prepared.open_burst() as burst:
+        slot = burst.slot()
+        ids = nnburst.Memory(PROMPT.nbytes).array(PROMPT.dtype, PROMPT.shape)
+        bound, function = slot.bind([ids]), slot.function([PROMPT])
+        for user in (burst, slot):
+            user.execute([PROMPT])
+            for call in (user.reset, user.slot, partial(user.execute, [PROMPT])):
+                assert refused_in_child(call)
+        for call in (bound.run, bound.submit, bound.reset, partial(function, PROMPT)):
+            assert refused_in_child(call)
+        assert refused_in_child(lambda: asyncio.run(bound.run_async()))
+        assert true_in_child(lambda: slot.close() is None), "it does nothing"
+        slot.reset()
+        assert tokens_of(slot) == tokens_in_process("scatter")
 
 
 @pytest.mark.campaign  # some seconds of computing

@@ -222,7 +222,10 @@ class RecoveringRequest(BoundRequest):
     @property
     def closed(self) -> bool:
         """Whether it cannot run any more."""
-        return self._burst.closed or (self._connection.is_alive and self._bound.closed)
+        burst = self._burst
+        return burst.closed or (
+            self._bound.closed if self._connection.is_alive else burst._recovery.is_foreign
+        )
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
         """Execute once and wait for the result; see `BoundRequest.run`."""

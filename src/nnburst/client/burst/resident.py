@@ -7,12 +7,13 @@ differs from that, or that has none because it was restarted, answers with an er
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 import numpy as np
 
@@ -77,6 +78,7 @@ class _SharedBurst:
     def __init__(self, burst: Burst, prepared: _Executes) -> None:
         self.burst = burst
         self.closed = False
+        self._owner = os.getpid()
         self.inputs = list(burst.inputs)[:-1]
         self._prepared = prepared
         #: Memory for the next order; None while an order runs, or if one was not seen to end.
@@ -94,8 +96,9 @@ class _SharedBurst:
         """Have the driver open or close a slot.
 
         Raises:
-            Closed: the burst is closed, so it opens no slot.
+            Closed: the burst is closed, so it opens no slot; or this is a forked child.
         """
+        self.check_process()
         if what == OPEN_SLOT and self.closed:
             raise Closed("the burst is closed")
         with self._ordering:
@@ -107,6 +110,11 @@ class _SharedBurst:
             pending.result(timeout)
             # Only now: the driver may still read the word of an order whose wait was cut short.
             self._word = word
+
+    def check_process(self) -> None:
+        """Raise Closed in a forked child: slots' memory is not mapped there."""
+        if os.getpid() != self._owner:
+            raise Closed(f"the burst belongs to process {self._owner}, which forked")
 
     def close_abandoned(self) -> None:
         """Close slots that cannot be reached any more."""
@@ -120,7 +128,7 @@ class _Slot:
 
     Attributes:
         word: both numbers, in a pool; the last input of each of the slot's requests.
-        closed: whether `close` was called.
+        closed: whether `close` was called, or this is a forked child.
     """
 
     def __init__(self, shared: _SharedBurst) -> None:
@@ -140,11 +148,12 @@ class _Slot:
         self.reset()
         self._finalizer = weakref.finalize(self, shared.abandoned.append, self._number)
         self._finalizer.atexit = False
+        _living_slots.add(self)
 
     def reset(self, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Set the states to zeros."""
         if self.closed:
-            raise Closed("the slot is closed")
+            self._refuse()
         self.settle()
         self._is_lost = True
         self.shared.order(self._number, OPEN_SLOT, timeout)
@@ -156,15 +165,20 @@ class _Slot:
 
         Raises:
             StateLost: the driver lost the state, or a failed run left it unknown.
+            Closed: the slot is closed, or this is a forked child.
         """
         if self.closed:
-            raise Closed("the slot is closed")
+            self._refuse()
         if self.pending is not None:
             self.settle()
         if self._is_lost:
             raise StateLost(_LOST)
         self.word[0] = self._number
         self.word[1] = self._steps
+
+    def _refuse(self) -> NoReturn:
+        self.shared.check_process()
+        raise Closed("the slot is closed")
 
     def ran(self) -> None:
         """Count a run that has succeeded."""
@@ -202,6 +216,19 @@ class _Slot:
         self._finalizer.detach()
         with contextlib.suppress(NnburstError):
             self.shared.order(self._number, CLOSE_SLOT, _CLOSING)
+
+
+#: The slots of this process; a forked child may use none of them.
+_living_slots: Final[weakref.WeakSet[_Slot]] = weakref.WeakSet()
+
+
+def _refuse_all_in_child() -> None:
+    """Refuse every run in a forked child before it writes a slot's word, which is not mapped there."""
+    for slot in list(_living_slots):
+        slot.closed = True
+
+
+os.register_at_fork(after_in_child=_refuse_all_in_child)
 
 
 class ResidentBurst(Burst):

@@ -7,6 +7,7 @@ success they change roles. After a failure, or the driver's death, the place tha
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,7 +23,7 @@ from nnburst.client.burst.interface import (
     new_inputs,
 )
 from nnburst.client.staging import in_new_pool
-from nnburst.hal.errors import BurstBusy, InvalidArgument, NnburstError
+from nnburst.hal.errors import BurstBusy, Closed, InvalidArgument, NnburstError
 
 
 class _Roles:
@@ -107,6 +108,7 @@ class _StatePlaces:
     def __init__(self, roles: _Roles) -> None:
         """Allocate the places and write the initial values."""
         self._states = roles.states
+        self._owner = os.getpid()
         initial = [np.asarray(state.initial) for state in roles.states]
         wanted = [(array.dtype, array.shape) for array in initial]
         places = in_new_pool([*wanted, *wanted])
@@ -121,13 +123,20 @@ class _StatePlaces:
     @property
     def by_name(self) -> Mapping[str, Array]:
         """The places that the next execution reads, by name of the state."""
+        self._check_process()
         now = self._both[self.turn]
         return {state.name: place for state, place in zip(self._states, now, strict=True)}
 
     def reset(self) -> None:
         """Go back to the initial values."""
+        self._check_process()
         for state, place in zip(self._states, self._both[self.turn], strict=True):
             place[...] = state.initial
+
+    def _check_process(self) -> None:
+        """Raise Closed in a forked child: the places are not mapped there."""
+        if os.getpid() != self._owner:
+            raise Closed(f"the states belong to process {self._owner}, which forked")
 
 
 class StatefulBurst(Burst):

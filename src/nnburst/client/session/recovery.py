@@ -95,7 +95,7 @@ class Recovery:
 
     def connection_ended(self) -> None:
         """Start a recovery after the driver's death, unless it ran only briefly. Does not block."""
-        if os.getpid() != self._owner:
+        if self.is_foreign:
             return
         with self._changed:
             soon = time.monotonic() - self._began < _LIFE
@@ -195,9 +195,14 @@ class Recovery:
             self._is_closed = True
             self._tell()
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a forked process."""
+        return os.getpid() != self._owner
+
     def _check_process(self) -> None:
         """Raise Closed in a forked process: arrays in pools are not mapped there, and a lock may be held."""
-        if os.getpid() != self._owner:
+        if self.is_foreign:
             raise Closed(f"the device belongs to process {self._owner}, which forked")
 
     def _is_there(self, mortal: Mortal, attempts: int, waits: bool | None) -> bool:
