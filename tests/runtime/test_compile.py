@@ -15,6 +15,7 @@ import pytest
 
 import nnburst
 from descriptors import descriptors_with, inode_of
+from forked_child import refused_in_child
 from nnburst import ModelBuilder, OperandType, OperationType
 from nnburst.client.session.gate import entries
 from nnburst.hal.enums import OperandLifeTime
@@ -26,7 +27,7 @@ from nnburst.hal.errors import (
     OutputInsufficientSize,
 )
 from nnburst.hal.model import DataLocation, MemoryPool, Operand
-from nnburst.runtime import Manager
+from nnburst.runtime import Compilation, Manager, Model
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.compile import _open_own_burst
 from nnburst.runtime.devices.driver_device import DriverBurst, DriverPart
@@ -247,6 +248,43 @@ def test_a_plan_that_no_device_can_run_names_the_operation() -> None:
     manager = two_devices()
     with pytest.raises(InvalidArgument, match=r"MUL|operation 1"):
         nnburst.compile(chain(), ["adder"], manager=manager)
+
+
+def test_a_closed_manager_compiles_nothing() -> None:
+    manager = two_devices()
+    manager.close()
+    with pytest.raises(Closed, match="Manager"):
+        nnburst.compile(chain(), manager=manager)
+    with pytest.raises(Closed, match="Manager"):
+        nnburst.compile(chain(), ["adder", "multiplier"], manager=manager)
+    with pytest.raises(Closed, match="Manager"):
+        Compilation(Model.of(chain()), manager=manager)
+
+
+def test_forked_child_compiles_nothing_for_its_parents_manager() -> None:
+    with two_devices() as manager:
+        assert refused_in_child(lambda: nnburst.compile(chain(), manager=manager))
+        assert nnburst.compile(chain(), manager=manager).execute([X]).outputs
+
+
+def test_bound_requests_of_a_closed_device_raise_closed() -> None:
+    with two_halves() as manager:
+        model = nnburst.compile(chain(), ["first", "second"], manager=manager)
+        with model.open_burst() as burst:
+            bound, function = burst.bind(), burst.function()
+            manager.close()
+            for call in (bound.run, bound.submit, lambda: function(X), burst.bind):
+                with pytest.raises(Closed, match="its device is closed"):
+                    call()
+
+
+def test_the_cpu_computes_for_bound_requests_whose_device_was_closed() -> None:
+    with two_halves() as manager, nnburst.compile(chain(), manager=manager).open_burst() as burst:
+        bound = burst.bind()
+        manager.close()
+        for request in (bound, burst.bind()):
+            request.inputs[0][...] = X
+            np.testing.assert_array_equal(request.run().outputs[0], 2 * X * X)
 
 
 def test_a_model_that_is_closed_while_a_thread_gets_a_burst_logs_no_step_without_one(

@@ -363,6 +363,8 @@ def compile(  # noqa: A001 - NNAPI's word
         InvalidArgument: the file cannot be imported, the model is not valid, a device is unknown, no device
             can run an operation, or another argument is not valid.
         MissedDeadline: compiling took longer than `timeout`.
+        Closed: `manager` is closed.
+        BadState: this is a forked child, and `manager` is its parent's.
         NnburstError: the error of a device of an explicit list.
         OSError: the file cannot be read, or `cache_dir` cannot be made.
     """

@@ -435,7 +435,10 @@ class CompiledRequest(BoundRequest):
         *,
         measure: bool = False,
     ) -> None:
-        """Bind now. A dead driver is no error here; the first run deals with it."""
+        """Bind now. A dead driver is no error here; the first run deals with it.
+
+        Nor is a closed device for which the CPU may compute.
+        """
         self._burst = burst
         self._measure = measure
         self.inputs = cast("tuple[Array, ...]", tuple(inputs))
@@ -450,7 +453,8 @@ class CompiledRequest(BoundRequest):
         try:
             self._bind()
         except NnburstError as error:
-            if error.code != ResultCode.DEAD_OBJECT:
+            falls_back = isinstance(error, Closed) and burst._executable.allows_fallback
+            if error.code != ResultCode.DEAD_OBJECT and not falls_back:
                 raise
 
     def _bind(self) -> None:

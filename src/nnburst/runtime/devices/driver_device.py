@@ -27,7 +27,13 @@ from nnburst.client.prepared_model import PreparedModel, session_bursts, without
 from nnburst.client.session.own_bursts import BurstUser, OwnBursts
 from nnburst.client.session.recovery import died_ns, reach, revive
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority, ResultCode
-from nnburst.hal.errors import DeadObject, GeneralFailure, MissedDeadline, NnburstError
+from nnburst.hal.errors import (
+    Closed,
+    DeadObject,
+    GeneralFailure,
+    MissedDeadline,
+    NnburstError,
+)
 from nnburst.hal.extensions import Extension, ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
@@ -257,11 +263,14 @@ class DriverBurst:
         """Bind arguments in pools to the present burst; the caller calls `revive` before.
 
         Raises:
+            Closed: the device is closed.
             NnburstError: an argument does not fit or lies in no pool, or the driver is dead.
         """
         ins, outs = self._part._arrays(inputs, outputs)
         burst = self._burst.ring
         if not burst.is_alive:
+            if self._burst._recovery.is_closed:
+                raise Closed("burst: its device is closed")
             raise DeadObject("burst: its driver has died, and the next computation opens it again")
         return burst.bind(cast("list[Array | None]", ins), cast("list[Array | None]", outs))
 

@@ -246,7 +246,11 @@ class Manager(RuntimeObject):
         """The device for whole files: a known one, else the engine of the format if installed and permitted.
 
         An engine that is started for this is not added to `devices`, so no other model is placed on it.
+
+        Raises:
+            Closed: this is closed.
         """
+        self._check_open()
         for device in self.devices:
             if any(each.name == extension for each in device.extensions):
                 return device

@@ -93,12 +93,15 @@ class Compilation(RuntimeObject):
         Raises:
             UnexpectedNull: the model, or an entry of the list, is None.
             InvalidArgument: the list is empty, or has a device twice or one that the manager lacks; BAD_DATA.
-            BadState: the model is not finished, or not valid.
+            BadState: the model is not finished, or not valid; or this is a forked child, and the manager is
+                its parent's.
+            Closed: the manager is closed.
         """
         super().__init__()
         if model is None:
             raise UnexpectedNull("model: it is None")
         self._manager: Final = Manager.of_process() if manager is None else manager
+        self._manager._check_open()
         listed = None if devices is None else self._manager._check_devices(devices)
         model._check_open()
         model._finished_model  # noqa: B018 - checks the state
