@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 import nnburst
 from nnburst import Device, InvalidArgument, Model, OperandType
+from nnburst.runtime import Manager
+from nnburst.runtime.devices.driver_device import DriverDevice
 
 _EXTENSIONS = """
 import numpy as np
@@ -37,6 +40,17 @@ def modulus(node):
         np.abs(z, out=r)
 
     return run
+
+
+@POLAR.operation(10, "COPY", forms=[Form((data("z", "Z"),), (data("r", "Z"),))],
+                 rows=[{"Z": TENSOR_COMPLEX64}], shape=shape)
+def copy(node):
+    z, r = node.tensor("z").array, node.output().array
+
+    def run():
+        r[...] = z
+
+    return run
 """
 
 
@@ -48,6 +62,19 @@ def modulus_model() -> Model:
     z = builder.input(numbers.operand_type(3), (2,))
     r = builder.output(OperandType.TENSOR_FLOAT32, (2,))
     builder.operation(polar.operation_type(9), [z], [r])
+    return builder.build()
+
+
+def copy_model() -> Model:
+    builder = nnburst.ModelBuilder()
+    numbers, polar = (
+        builder.extension(name) for name in ("com.example.complex", "org.example.polar")
+    )
+    z, r = (
+        builder.input(numbers.operand_type(3), (3,)),
+        builder.output(numbers.operand_type(3), (3,)),
+    )
+    builder.operation(polar.operation_type(10), [z], [r])
     return builder.build()
 
 
@@ -83,3 +110,31 @@ def test_without_the_other_extension_the_operation_is_not_supported(
         assert device.supported_operations(modulus_model()) == [False]
         with pytest.raises(InvalidArgument, match="P8"):
             device.prepare(modulus_model())
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["prepared", "compiled"])
+def test_a_burst_copies_the_bytes_of_an_extension_s_elements_whatever_their_dtype_is(
+    environment: dict[str, str], both: Device, is_compiled: bool
+) -> None:
+    with contextlib.ExitStack() as stack:
+        if is_compiled:
+            driver = DriverDevice(lambda: launch(["COMPLEX", "POLAR"], environment), name="both")
+            manager = stack.enter_context(Manager([driver]))
+            compiled = stack.enter_context(nnburst.compile(copy_model(), manager=manager))
+            burst = stack.enter_context(compiled.open_burst())
+        else:
+            burst = stack.enter_context(both.prepare(copy_model()).open_burst())
+        for dtype in ("<i8", ">i8", "<c8", "M8[s]", "<U2", "u4,i2,i2"):
+            # A conversion by value takes the same bytes for a number, a date or a text.
+            given = np.frombuffer(b"1\0\0\x002\0\0\0" * 3, dtype)
+            opaque = given.view("V8")
+            for _ in range(4):  # the third execution of a compiled burst binds
+                for source, target in ((given, opaque), (opaque, given)):
+                    room = np.zeros_like(target)
+                    burst.execute([source], [room])
+                    assert room.tobytes() == given.tobytes()
+                    assert burst.execute([source]).outputs[0].tobytes() == given.tobytes()
+            for like in (None, [given], [opaque]):
+                function = burst.function(like)
+                for array in (given, opaque, np.repeat(given, 2)[::2]):
+                    assert function(array)[0].tobytes() == given.tobytes()

@@ -368,6 +368,14 @@ def settle_truth(array: Array) -> Array:
     return array
 
 
+def copy_elements(target: Array, source: Array) -> None:
+    """Copy between arrays that fit one parameter: bytes if the dtype of one is opaque, else values."""
+    if target.dtype is not source.dtype and np.void in (target.dtype.type, source.dtype.type):
+        opaque = np.dtype((np.void, target.itemsize))
+        target, source = target.view(opaque), source.view(opaque)
+    target[...] = source
+
+
 def head(buffer: Array, shape: tuple[int, ...]) -> Array:
     """A view of the beginning of a contiguous array, in another shape."""
     return np.asarray(buffer).reshape(-1)[: math.prod(shape)].reshape(shape)

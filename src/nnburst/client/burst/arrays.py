@@ -21,6 +21,7 @@ from nnburst.client.arguments import (
     Parameter,
     check_count,
     check_timeout,
+    copy_elements,
     head,
     time_left,
 )
@@ -462,7 +463,7 @@ class ArrayExecutor:
                 )
             for mine, theirs in zip(bound.inputs, inputs, strict=True):
                 if mine is not theirs and theirs is not None and not in_pool(theirs):
-                    mine[...] = theirs
+                    copy_elements(mine, theirs)
             try:
                 result = bound.run(time_left(deadline))
             except OutputInsufficientSize as error:
@@ -582,6 +583,6 @@ def _results(
         else:
             target = theirs if theirs.shape == output.shape else head(theirs, output.shape)
             if not in_pool(theirs):
-                target[...] = output
+                copy_elements(target, output)
             arrays.append(target)
     return ExecutionResult(arrays, result.output_shapes, result.timing)

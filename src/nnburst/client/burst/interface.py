@@ -18,7 +18,14 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy import ndarray
 
-from nnburst.client.arguments import Array, ExecutionResult, Parameter, check_count, check_timeout
+from nnburst.client.arguments import (
+    Array,
+    ExecutionResult,
+    Parameter,
+    check_count,
+    check_timeout,
+    copy_elements,
+)
 from nnburst.client.execution.buffer import refuse_buffers
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.client.staging import in_new_pool
@@ -327,7 +334,7 @@ class BurstFunction(NotPicklable):
             raise InvalidArgument(
                 f"{parameter.name} has shape {given.shape}, expected {view.shape}, which was bound"
             )
-        np.copyto(view, given, casting="no" if view.dtype == given.dtype else "unsafe")
+        copy_elements(view.view(parameter.dtype), given)  # opaque, where two dtypes may differ
 
     def __repr__(self) -> str:
         state = "closed" if self._bound.closed else "open"
