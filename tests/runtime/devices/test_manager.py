@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -18,9 +19,12 @@ from nnburst.client.launch import launch
 from nnburst.hal.enums import DeviceType, FeatureLevel
 from nnburst.hal.errors import DeadObject, InvalidArgument
 from nnburst.runtime import Manager, MemoryDesc
+from nnburst.runtime.devices import engine_device
+from nnburst.runtime.devices import manager as devices_manager
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.devices.engine_device import EngineDevice
 from nnburst.runtime.devices.manager import Settings
+from nnburst.runtime.extensions import TypeRegistry
 from nnburst.runtime.planning.plan import CompoundPlan, SimplePlan
 from nnburst.testing.partitioning.run import uniform
 from runtime.building import add_model, bad_data, finished, op_failed
@@ -174,6 +178,61 @@ def test_facts_about_an_engine_are_dropped_when_its_capabilities_are_written(
         json.dumps({"operands": {}, "relaxed_scalar": info, "relaxed_tensor": info, "if": info})
     )
     assert manager().device(name).capabilities.if_performance.exec_time == 0.25
+
+
+def install_extension(folder: Path, version: str, *numbers: int) -> None:
+    """Install a distribution with an extension that has these operand types, in place of an earlier one."""
+    for old in folder.glob("late_types-*"):
+        shutil.rmtree(old)
+    info = folder / f"late_types-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: late-types\nVersion: {version}\n")
+    entry = "[nnburst.extensions]\ncom.example.late = late_types:LATE\n"
+    (info / "entry_points.txt").write_text(entry)
+    lines = [f'LATE.operand_type({n}, "T{n}", "i8", is_tensor=True)\n' for n in numbers]
+    (folder / "late_types.py").write_text(
+        "from nnburst.executor.graph.extension import VendorExtension\n"
+        f'LATE = VendorExtension("com.example.late")\n{"".join(lines)}'
+    )
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed distributions for this process and the drivers that it launches."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    types = TypeRegistry()
+    for module in (devices_manager, engine_device):
+        monkeypatch.setattr(module, "TYPES", types)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a module that changes within a second
+    monkeypatch.setenv("NNBURST_DEVICES", "own=reference")
+    return folder
+
+
+def test_an_extension_that_is_installed_or_replaced_later_is_known_to_the_next_manager(
+    manager: Managers, installed: Path
+) -> None:
+    def types() -> dict[str, list[int]]:
+        return {e.name: [t.type for t in e.operand_types] for e in manager().devices[0].extensions}
+
+    assert "com.example.late" not in types()
+    install_extension(installed, "1.0", 3)
+    assert types()["com.example.late"] == [3]
+    install_extension(installed, "2.0", 3, 4)
+    assert types()["com.example.late"] == [3, 4]
+
+
+def test_an_extension_that_a_driver_has_when_it_starts_can_be_used_from_then_on(
+    manager: Managers, installed: Path
+) -> None:
+    manager().close()  # the facts are cached
+    found = manager()
+    install_extension(installed, "1.0", 3)
+    run(found, ["own"])
+    assert found.devices[0].supports_extension("com.example.late")
+    assert devices_manager.TYPES.prefix("com.example.late") == 1
 
 
 def test_a_broken_cache_of_facts_is_never_an_error(

@@ -24,7 +24,7 @@ from nnburst.control.address import (
 )
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
 from nnburst.hal.errors import Closed, GeneralFailure
-from nnburst.hal.extensions import Extension, ExtensionAttribute
+from nnburst.hal.extensions import GROUP, Extension, ExtensionAttribute
 from nnburst.hal.model import Model
 from nnburst.hal.regular_file import read_regular_file
 from nnburst.hal.types import Capabilities, NumberOfCacheFiles
@@ -33,6 +33,7 @@ from nnburst.hal.validation.values import validate_capabilities, validate_extens
 from nnburst.runtime.devices.cpu_device import CPU_NAME, CpuDevice
 from nnburst.runtime.devices.device import CacheRequest, Use
 from nnburst.runtime.devices.driver_device import DriverDevice, DriverPart, clamped
+from nnburst.runtime.extensions import TYPES
 
 logger = logging.getLogger("nnburst.runtime")
 
@@ -43,6 +44,8 @@ _DISTRIBUTIONS: Final = {
     "reference": "",
     "null": "",
 }
+#: Group of entry points: name of an executor to its `module:attribute`.
+_EXECUTORS: Final = "nnburst.executors"
 #: Begins every stamp; increased when drivers of the same version report other facts.
 _FACTS: Final = "2"
 
@@ -51,7 +54,8 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """The facts that an engine's driver reports of itself, cached by its last start.
 
     Attributes:
-        stamp: identifies the versions and the files with the engine's speed that the facts are of.
+        stamp: identifies the versions, the installed extensions and the files with the engine's speed that
+            the facts are of.
         version_string: the driver's version.
         type: kind of hardware.
         feature_level: the driver's feature level.
@@ -97,7 +101,7 @@ class EngineDevice:
         self._lock: Final = threading.RLock()
         self._started: DriverDevice | None = None
         self._closed = False
-        self._facts = _load(name, executor) or self._learn(self.driver)
+        self._facts = _load(name, _stamp(name, executor)) or self._learn(self.driver)
 
     @property
     def driver(self) -> DriverDevice:
@@ -198,9 +202,10 @@ class EngineDevice:
                 self._started.close()
 
     def _learn(self, driver: DriverDevice) -> EngineFacts:
-        """Cache the facts that the driver reports of itself, for programs that start later."""
+        """Keep the facts that the driver reports of itself, and cache them for programs that start later."""
+        stamp = _stamp(self.name, self.executor)
         facts = EngineFacts(
-            _stamp(self.name, self.executor),
+            stamp,
             driver.version_string,
             driver.type,
             driver.feature_level,
@@ -208,9 +213,11 @@ class EngineDevice:
             driver.capabilities,
             (driver.cache_files.model_cache, driver.cache_files.data_cache),
         )
-        if facts != _load(self.name, self.executor):
+        if facts != _load(self.name, stamp):
             _store(self.name, facts)
         self._facts = facts
+        for extension in self.extensions:
+            TYPES.register(extension, self.name)
         return facts
 
     def __repr__(self) -> str:
@@ -225,7 +232,7 @@ def is_installed(executor: str) -> bool:
         return True
     if ":" in executor:
         return True
-    return executor in importlib.metadata.entry_points(group="nnburst.executors").names
+    return executor in importlib.metadata.entry_points(group=_EXECUTORS).names
 
 
 def _version_of(distribution: str) -> str:
@@ -236,10 +243,19 @@ def _version_of(distribution: str) -> str:
 
 
 def _stamp(name: str, executor: str) -> str:
-    """The stamp of facts: versions, and the times at which the files with the engine's speed were changed."""
+    """The stamp of facts.
+
+    It has versions, those of installed extensions and executors among them, and the times at which the files
+    with the engine's speed were changed.
+    """
     parts = [_FACTS, __version__, executor]
     if distribution := _DISTRIBUTIONS.get(executor):
         parts.append(_version_of(distribution))
+    points = importlib.metadata.entry_points()
+    found = [*points.select(group=GROUP), *points.select(group=_EXECUTORS, name=executor)]
+    parts += sorted(
+        f"{point.name}={point.value}@{point.dist.version if point.dist else ''}" for point in found
+    )
     folders = config_directory, state_directory
     return " ".join([*parts, *(_changed(_in(folder, "capabilities", name)) for folder in folders)])
 
@@ -259,8 +275,8 @@ def _in(folder: Callable[[], Path], room: str, name: str) -> Path | None:
         return None
 
 
-def _load(name: str, executor: str) -> EngineFacts | None:
-    """Read the cached facts; None if they are of other versions or cannot be read."""
+def _load(name: str, stamp: str) -> EngineFacts | None:
+    """Read the cached facts; None if they have another stamp or cannot be read."""
     path = _in(cache_directory, "devices", name)
     try:
         if path is None:
@@ -270,7 +286,7 @@ def _load(name: str, executor: str) -> EngineFacts | None:
         validate_extensions(facts.extensions)
     except (OSError, ValueError):
         return None
-    return facts if facts.stamp == _stamp(name, executor) else None
+    return facts if facts.stamp == stamp else None
 
 
 def _store(name: str, facts: EngineFacts) -> None:
