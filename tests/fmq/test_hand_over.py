@@ -129,6 +129,20 @@ def test_text_that_is_no_inheritance_is_refused(text: object) -> None:
         inherit_queue(text, ELEMENT)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("number", ["{other}", "{closed}", "-1", "99999999999999"])
+def test_a_descriptor_that_is_no_queue_s_is_refused_by_its_number_and_stays_open(
+    number: str,
+) -> None:
+    with MessageQueue.create(ELEMENT, 8) as queue, socket.socket() as other:
+        record = inheritance(queue)[0].split(",")[0]
+        closed = os.dup(other.fileno())
+        os.close(closed)
+        text = number.format(other=other.fileno(), closed=closed)
+        with pytest.raises(InvalidArgument, match=f"descriptor {text} .*pass_fds"):
+            inherit_queue(f"{record},{text}", ELEMENT)
+        assert other.getsockname() is not None
+
+
 @given(st.binary(min_size=RECORD_BYTES, max_size=RECORD_BYTES), st.sampled_from([3, 4, 5, None]))
 def test_any_record_is_a_descriptor_or_refused(record: bytes, count: int | None) -> None:
     if count is not None:

@@ -58,6 +58,7 @@ from nnburst.fmq.shared_memory import (
     MQDescriptor,
     SharedMemory,
     check,
+    checked_size,
     from_record,
     layout,
     to_record,
@@ -536,8 +537,14 @@ def inherit_queue(
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidArgument(f"text is {text!r}, expected what `inheritance` gave") from error
     for fd in fds:
-        with contextlib.suppress(OSError):
+        try:
+            # Before `adopt`, which closes what it refuses: this may be another file of the program.
+            checked_size(fd)
             os.set_inheritable(fd, False)
+        except (OSError, OverflowError, ValueError) as error:
+            raise InvalidArgument(
+                f"text: descriptor {fd} is not that of a queue, was it in pass_fds? {error}"
+            ) from error
     memories = [SharedMemory.adopt(fd) for fd in fds]
     return MessageQueue.open(descriptor, memories, dtype, spin_window=spin_window)
 
