@@ -20,10 +20,6 @@
 #include "pool_map.h"
 #include "queue.h"
 
-#ifndef F_GET_SEALS
-#define F_GET_SEALS 1034
-#endif
-
 enum { SYNCHRONIZED = 1, UNSYNCHRONIZED = 2 };
 enum { READ_COUNTER, WRITE_COUNTER, DATA, FLAG, WORDS };
 
@@ -428,7 +424,7 @@ int nnb_queue_memory_send(const struct nnb_queue_memory *memory, int connection)
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(fds_bytes);
     for (uint32_t i = 0; i < memory->region_count; i++) {
-        if ((fcntl(memory->regions[i].fd, F_GET_SEALS)) < 0) {
+        if (!nnb_is_sealed(memory->regions[i].fd)) {
             return nnb_fail(NNBURST_BAD_STATE, "queue: its memory has a name, and cannot be sealed");
         }
         memcpy(CMSG_DATA(header) + i * sizeof(int), &memory->regions[i].fd, sizeof(int));

@@ -68,6 +68,11 @@ int nnb_region_create_protected(struct nnb_region *region, uint64_t size, const 
     return create(region, size, name, SIZE_SEALS | F_SEAL_FUTURE_WRITE);
 }
 
+bool nnb_is_sealed(int fd) {
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & SIZE_SEALS) == SIZE_SEALS;
+}
+
 bool nnb_may_write(int fd) {
     return (fcntl(fd, F_GET_SEALS) & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0 &&
            (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR;
@@ -75,7 +80,7 @@ bool nnb_may_write(int fd) {
 
 int nnb_region_adopt(struct nnb_region *region, int fd, bool writable) {
     *region = (struct nnb_region){.fd = fd};
-    /* TRUST: only memfds answer F_GET_SEALS; the seals make fstat's answer final. */
+    /* TRUST: only memfds can have the seals of the size, which make fstat's answer final. */
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0) {
         return cannot(region, NNBURST_BAD_DATA, "fd is not a memfd");

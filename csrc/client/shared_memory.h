@@ -21,6 +21,9 @@ int nnb_region_create_protected(struct nnb_region *region, uint64_t size, const 
  * A ResultCode. */
 int nnb_region_adopt(struct nnb_region *region, int fd, bool writable);
 
+/* Whether a file has the seals of its size, which only memfds can have. */
+bool nnb_is_sealed(int fd);
+
 /* Whether a memfd can be mapped to be written: it is open for that, and no seal forbids it. */
 bool nnb_may_write(int fd);
 

@@ -31,7 +31,7 @@ from nnburst.fmq import (
     send_queue,
 )
 from nnburst.fmq.shared_memory import RECORD_BYTES, SharedMemory, to_record
-from nnburst.hal.errors import BadState, Closed, InvalidArgument
+from nnburst.hal.errors import BadState, Closed, InvalidArgument, MissedDeadline
 
 ELEMENT = np.dtype("<u4")
 WRITER, READER, BROADCAST, REOPEN, DROP = 1, 2, 1, 2, 4
@@ -179,6 +179,22 @@ def test_queue_goes_over_a_socket_in_both_directions(flavor: Flavor) -> None:
             assert read.tolist() == [3]
             assert found.memories[0].is_writable == (not flags)
         c.nnburst_close_queue(writer)
+
+
+@pytest.mark.parametrize("flags", [0, BROADCAST, REOPEN])
+def test_a_queue_with_a_name_cannot_be_sent(name: str, flags: int) -> None:
+    c = library()
+    maker = create(name, WRITER, 4, 8, flags)
+    ours, theirs = socket.socketpair()
+    opener = opened(name, READER, 4)
+    with ours, theirs:
+        for queue in (maker, opener):
+            assert c.nnburst_send_queue(ours.fileno(), queue) == BAD_STATE
+            assert "its memory has a name" in ffi.string(c.nnburst_error_message()).decode()
+            with pytest.raises(MissedDeadline):
+                receive_queue(theirs, ELEMENT, timeout=0.01)
+    for queue in (opener, maker):
+        c.nnburst_close_queue(queue)
 
 
 def test_records_of_any_content_are_refused_and_no_descriptor_is_kept() -> None:

@@ -230,7 +230,7 @@ def checked_size(fd: int, *, is_final: bool = False) -> int:
     if is_final:
         wanted, names = CONTENT_SEALS, "SHRINK, GROW, WRITE and SEAL"
     try:
-        # TRUST: only memfds answer F_GET_SEALS; the seals make fstat's answer, and the content, final.
+        # TRUST: only memfds can have these seals, which make fstat's answer, and the content, final.
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError as error:
         raise InvalidArgument("fd: not a memfd") from error
