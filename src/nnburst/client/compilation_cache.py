@@ -64,13 +64,13 @@ def cache_token(
     import hashlib  # OpenSSL: programs without a cache have no use for it
 
     validate_cache_token(client)
-    check_attributes(attributes)
+    checked = check_attributes(attributes)
     hashed = hashlib.sha256(client)
     for source_model, operation in operations:
         hashed.update(pack("<Ii", source_model, operation))
     hashed.update(device.encode() + version.encode())
     hashed.update(pack("<ii", preference, NDK_PRIORITIES[priority]))
-    for extension, code, value in sorted(attributes):
+    for extension, code, value in sorted(checked):
         hashed.update(extension.encode() + pack("<H", code) + value)
     return hashed.digest()
 

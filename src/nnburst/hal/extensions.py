@@ -11,7 +11,7 @@ from nnburst.hal import late_numpy as np
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import ExtensionNameAndPrefix
 from nnburst.hal.types import TokenValuePair
-from nnburst.hal.utils import listed
+from nnburst.hal.utils import check_integer, listed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 #: NNAPI: IDevice::EXTENSION_TYPE_LOW_BITS_TYPE; the bits above are the prefix that a model maps to a name.
 LOW_BITS_TYPE: Final = 16
 _LOW_MASK: Final = (1 << LOW_BITS_TYPE) - 1
+
+
+_NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_.")
+
+
+def is_extension_name(name: object) -> bool:
+    """Whether it is a text of a-z, 0-9, '_' and '.' alone, with at least one '.'."""
+    return isinstance(name, str) and "." in name and _NAME_CHARACTERS.issuperset(name)
 
 
 class ExtensionOperandTypeInformation(msgspec.Struct, frozen=True):
@@ -132,39 +140,44 @@ def hints_of(attributes: Sequence[ExtensionAttribute]) -> Hints | msgspec.UnsetT
     """Convert attributes for a message; UNSET, which takes no byte, if there are no attributes.
 
     Raises:
-        InvalidArgument: two have the same extension and code, or a code has more than 16 bits.
+        InvalidArgument: as for `check_attributes`.
     """
     if not attributes:
         return msgspec.UNSET
-    check_attributes(attributes)
-    names = dict.fromkeys(attribute.extension for attribute in attributes)
+    checked = check_attributes(attributes)
+    names = dict.fromkeys(attribute.extension for attribute in checked)
     prefix_of = {name: prefix for prefix, name in enumerate(names, 1)}
     pairs = tuple(
-        TokenValuePair(extension_code(prefix_of[a.extension], a.code), bytes(a.value))
-        for a in attributes
+        TokenValuePair(extension_code(prefix_of[a.extension], a.code), a.value) for a in checked
     )
     entries = tuple(ExtensionNameAndPrefix(name, prefix) for name, prefix in prefix_of.items())
     return Hints(pairs, entries)
 
 
-def check_attributes(attributes: Iterable[ExtensionAttribute]) -> None:
-    """Refuse what is no attribute, codes of more than 16 bits, and codes that are given twice.
+def check_attributes(attributes: Iterable[ExtensionAttribute]) -> tuple[ExtensionAttribute, ...]:
+    """Check attributes, and return them with their values as bytes.
 
     Raises:
-        InvalidArgument: it is no list of attributes, or a code is too large or given twice.
+        InvalidArgument: it is no list of attributes; or an extension is no name, a code has more than 16 bits
+            or is given twice, or a value is not bytes.
     """
-    seen: set[tuple[str, int]] = set()
+    checked: dict[tuple[str, int], ExtensionAttribute] = {}
     for at, attribute in enumerate(listed("attributes", attributes)):
-        if not isinstance(attribute, tuple) or len(attribute) != 3:
-            raise InvalidArgument(
-                f"attributes[{at}] is {attribute!r}, expected an ExtensionAttribute"
-            )
-        extension, code, _ = attribute
-        if not isinstance(code, int) or not 0 <= code <= 0xFFFF:
-            raise InvalidArgument(f"attribute of {extension}: code is {code!r}, expected 16 bits")
-        if (extension, code) in seen:
-            raise InvalidArgument(f"attribute {code} of {extension}: it is given twice")
-        seen.add((extension, code))
+        name = f"attributes[{at}]"
+        if not isinstance(attribute, ExtensionAttribute):
+            raise InvalidArgument(f"{name} is {attribute!r}, expected an ExtensionAttribute")
+        extension, code, value = attribute
+        if not is_extension_name(extension):
+            raise InvalidArgument(f"{name}: extension is {extension!r}, expected vendor.extension")
+        code = check_integer(f"{name}: code", code, 0, _LOW_MASK)
+        if (extension, code) in checked:
+            raise InvalidArgument(f"{name}: code {code} of {extension} is given twice")
+        try:
+            content = bytes(memoryview(value))
+        except TypeError:
+            raise InvalidArgument(f"{name}: value is {value!r}, expected bytes") from None
+        checked[extension, code] = ExtensionAttribute(extension, code, content)
+    return tuple(checked.values())
 
 
 #: Group of entry points: name of an extension to its `module:attribute`.

@@ -108,16 +108,39 @@ def test_driver_below_level_8_gets_no_attributes_and_a_log_line_notes_it(
 
 
 @pytest.mark.parametrize(
-    "given", [[ONE, ONE], [ExtensionAttribute(EXTENSION, 1 << 16)], [ExtensionAttribute("a.b", -1)]]
+    ("given", "place"),
+    [
+        ([ONE, ONE], r"attributes\[1\]: code 3"),
+        ([ExtensionAttribute(EXTENSION, 1 << 16)], r"attributes\[0\]: code"),
+        ([TWO, ExtensionAttribute("a.b", -1)], r"attributes\[1\]: code"),
+        ([ExtensionAttribute("a.b", "3")], r"attributes\[0\]: code"),
+        ([ExtensionAttribute(None, 1)], r"attributes\[0\]: extension"),
+        ([ExtensionAttribute("fibonacci", 1)], r"attributes\[0\]: extension"),
+        ([ExtensionAttribute("\ud800.b", 1)], r"attributes\[0\]: extension"),
+        ([ExtensionAttribute("a.b", 1, 5)], r"attributes\[0\]: value"),
+        ([ExtensionAttribute("a.b", 1, [5, 6])], r"attributes\[0\]: value"),
+        ([ExtensionAttribute("a.b", 1, "fast")], r"attributes\[0\]: value"),
+        ([("a.b", 1, b"ab")], r"attributes\[0\] is \('a\.b'"),
+    ],
 )
 def test_client_refuses_attributes_that_no_message_carries(
-    device: Device, given: list[ExtensionAttribute], tmp_path: os.PathLike[str]
+    device: Device, given: list[ExtensionAttribute], place: str, tmp_path: os.PathLike[str]
 ) -> None:
     for folder in (None, tmp_path):
-        with pytest.raises(InvalidArgument, match=r"attribute .*: "):
+        with pytest.raises(InvalidArgument, match=place):
             device.prepare(hal_model(), attributes=given, cache_dir=folder)
-    with device.prepare(hal_model()) as prepared, pytest.raises(InvalidArgument):
+    with device.prepare(hal_model()) as prepared, pytest.raises(InvalidArgument, match=place):
         prepared.execute(PAIR, attributes=given)
+
+
+def test_values_of_attributes_may_lie_in_any_buffer(
+    device: Device, tmp_path: os.PathLike[str]
+) -> None:
+    for value in (bytearray(b"\x05"), memoryview(b"\x05"), np.array([5], np.uint8)):
+        given = [ExtensionAttribute(EXTENSION, 3, value)]
+        for folder in (None, tmp_path):
+            with device.prepare(hal_model(), attributes=given, cache_dir=folder) as prepared:
+                assert prepared.execute(PAIR, attributes=given).outputs[0][0] == total([ONE])
 
 
 def test_hints_that_repeat_a_token_or_a_prefix_are_refused_by_the_driver() -> None:

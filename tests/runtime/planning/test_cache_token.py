@@ -104,7 +104,7 @@ def test_equal_operations_of_two_branches_have_other_source_models() -> None:
 
 
 def test_attributes_that_cannot_be_have_no_token() -> None:
-    with pytest.raises(InvalidArgument, match="65536, expected 16 bits"):
+    with pytest.raises(InvalidArgument, match="65536, expected 0 to 65535"):
         token(attributes=[ExtensionAttribute("a.ext", 1 << 16, b"x")])
     with pytest.raises(InvalidArgument, match="given twice"):
         token(attributes=[ExtensionAttribute("a.ext", 1, b"x"), ExtensionAttribute("a.ext", 1)])

@@ -124,7 +124,7 @@ class Session:
         """Convert attributes for a message; if the driver's version has none, log that and return none.
 
         Raises:
-            InvalidArgument: two have the same extension and code, or a code has more than 16 bits.
+            InvalidArgument: as for `check_attributes`.
         """
         found = hints_of(attributes)
         if attributes and self.feature_level < FeatureLevel.AIDL_V4:

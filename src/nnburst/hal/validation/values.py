@@ -13,7 +13,7 @@ from typing import Final
 
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, OperandType, Priority
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.extensions import Extension
+from nnburst.hal.extensions import Extension, is_extension_name
 from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN, NO_TIMING
 from nnburst.hal.model import ExtensionNameAndPrefix
 from nnburst.hal.types import Capabilities, PerformanceInfo, Timing
@@ -47,13 +47,7 @@ def check_range(rule: str, name: str, value: int, low: int, high: int) -> None:
         raise Broken(rule, f"{name} is {value}, expected {low} to {high}")
 
 
-_NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_.")
 _UINT16_MAX: Final = 0xFFFF
-
-
-def is_extension_name(name: str) -> bool:
-    """Whether it has only a-z, 0-9, '_' and '.', and at least one '.'."""
-    return "." in name and _NAME_CHARACTERS.issuperset(name)
 
 
 def validate_extension_prefixes(entries: Iterable[ExtensionNameAndPrefix]) -> None:
