@@ -296,6 +296,26 @@ MISUSES: dict[str, tuple[Callable[[], object], str]] = {
     "scalar 2**40": (lambda: _network().scalar(2**40), "value is 1099511627776: .*int32"),
     "two scalars": (lambda: _network().scalar([1, 2]), "value has 2 elements"),
     "operation": (lambda: _network().operation("x", [0], [1]), "kind is 'x'"),
+    **{
+        f"{kind} {number!r}": (
+            lambda kind=kind, number=number: getattr(_network().extension("a.b"), kind)(number),
+            "number is ",
+        )
+        for kind in ("operand_type", "operation_type")
+        for number in (0x20001, 0x10000, -1, "a", 1.0, None)
+    },
+    **{
+        f"extension {name!r}": (lambda name=name: _network().extension(name), "name is ")
+        for name in (None, 5, ["a.b"], "nodot", "com.Example.x")
+    },
+    "objects": (
+        lambda: _network().extension_constant(1 << 16, [object(), None]),
+        r"values is \[<object .*fixed size",
+    ),
+    "ragged extension": (
+        lambda: _network().extension_constant(1 << 16, [[1], [2, 3]]),
+        "values is .*inhomogeneous",
+    ),
     "operands": (lambda: _network().operation(OperationType.RELU, 5, [1]), "inputs: 5"),
 }
 

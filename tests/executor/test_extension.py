@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,8 +31,8 @@ def test_the_example_of_the_documentation() -> None:
     assert (prefix_of(0xAAAABBBB), number_of(0xAAAABBBB)) == (0xAAAA, 0xBBBB)
 
 
-@pytest.mark.parametrize("name", ["fibonacci", "com.Example.x", "", "com example.x"])
-def test_a_name_must_be_like_vendor_dot_extension(name: str) -> None:
+@pytest.mark.parametrize("name", ["fibonacci", "com.Example.x", "", "com example.x", None, 5])
+def test_a_name_must_be_like_vendor_dot_extension(name: Any) -> None:
     with pytest.raises(InvalidArgument, match="S4"):
         VendorExtension(name)
 
@@ -50,6 +52,34 @@ def test_numbers_are_unique_and_have_16_bits() -> None:
         with pytest.raises(InvalidArgument, match="taken, or not in 0 to"):
             extension.operation(number, "B", forms=[], rows=[], shape=None)
     assert [t.type for t in extension.description.operand_types] == [0]
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "is_tensor", "name"),
+    [
+        ("a", "f4", True, "number"),
+        (1.0, "f4", True, "number"),
+        (1, "foo", True, "dtype"),
+        (1, object, True, "dtype"),
+        (1, [("a", object)], True, "dtype"),
+        (1, ("f4", 3), True, "dtype"),
+        (1, "f4", None, "is_tensor"),
+        (1, "f4", 1, "is_tensor"),
+    ],
+)
+def test_a_type_that_no_device_can_report_is_refused_by_the_name_of_the_argument(
+    number: Any, dtype: Any, is_tensor: Any, name: str
+) -> None:
+    extension = VendorExtension("com.example.refused")
+    with pytest.raises(InvalidArgument, match=rf"^{name} is "):
+        extension.operand_type(number, "T", dtype, is_tensor=is_tensor)
+    assert extension.description.operand_types == ()
+
+
+@pytest.mark.parametrize("number", ["a", 1.0, None, []])
+def test_the_number_of_an_operation_is_an_integer(number: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^number is "):
+        VendorExtension("com.example.refused").operation(number, "A", forms=[], rows=[], shape=None)
 
 
 def test_two_extensions_cannot_have_one_name() -> None:

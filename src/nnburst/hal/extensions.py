@@ -9,6 +9,7 @@ import msgspec
 
 from nnburst.hal import late_numpy as np
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.limits import UINT16_MAX
 from nnburst.hal.model import ExtensionNameAndPrefix
 from nnburst.hal.types import TokenValuePair
 from nnburst.hal.utils import check_integer, listed
@@ -169,7 +170,7 @@ def check_attributes(attributes: Iterable[ExtensionAttribute]) -> tuple[Extensio
         extension, code, value = attribute
         if not is_extension_name(extension):
             raise InvalidArgument(f"{name}: extension is {extension!r}, expected vendor.extension")
-        code = check_integer(f"{name}: code", code, 0, _LOW_MASK)
+        code = check_integer(f"{name}: code", code, 0, UINT16_MAX)
         if (extension, code) in checked:
             raise InvalidArgument(f"{name}: code {code} of {extension} is given twice")
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+UINT16_MAX: Final = 2**16 - 1
 UINT32_MAX: Final = 2**32 - 1
 UINT64_MAX: Final = 2**64 - 1
 INT32_MAX: Final = 2**31 - 1

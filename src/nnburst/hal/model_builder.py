@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from nnburst.hal.enums import OperandLifeTime, OperandType
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.extensions import extension_code
+from nnburst.hal.extensions import extension_code, is_extension_name
+from nnburst.hal.limits import UINT16_MAX
 from nnburst.hal.model import (
     DTYPES,
     DataLocation,
@@ -213,9 +214,17 @@ class SubgraphBuilder:
             values: the elements, in their own dtype.
             extra_params: opaque bytes (`ExtensionParams`).
             is_tensor: whether the shape of `values` is the operand's; a scalar has no dimensions.
+
+        Raises:
+            InvalidArgument: `values` are no array, or have elements that are objects of Python.
         """
         refuse_masked("values", values)
-        array = np.ascontiguousarray(values)
+        try:
+            array = np.ascontiguousarray(values)
+        except ValueError as error:  # a list of lists of different lengths
+            raise InvalidArgument(f"values is {values!r}: {error}") from None
+        if array.dtype.hasobject:
+            raise InvalidArgument(f"values is {values!r}, expected elements of a fixed size")
         dimensions = tuple(array.shape) if is_tensor else ()
         return self._constant(kind, dimensions, array.tobytes(), 0.0, 0, extra_params)
 
@@ -313,12 +322,20 @@ class UsedExtension(NamedTuple):
     prefix: int
 
     def operand_type(self, number: int) -> int:
-        """Code of operand type `number` (NNAPI: ANeuralNetworksModel_getExtensionOperandType)."""
-        return extension_code(self.prefix, number)
+        """Code of operand type `number` (NNAPI: ANeuralNetworksModel_getExtensionOperandType).
+
+        Raises:
+            InvalidArgument: `number` is no integer of 16 bits.
+        """
+        return extension_code(self.prefix, check_integer("number", number, 0, UINT16_MAX))
 
     def operation_type(self, number: int) -> int:
-        """Code of operation `number` (NNAPI: ANeuralNetworksModel_getExtensionOperationType)."""
-        return extension_code(self.prefix, number)
+        """Code of operation `number` (NNAPI: ANeuralNetworksModel_getExtensionOperationType).
+
+        Raises:
+            InvalidArgument: `number` is no integer of 16 bits.
+        """
+        return extension_code(self.prefix, check_integer("number", number, 0, UINT16_MAX))
 
 
 class ModelBuilder(SubgraphBuilder):
@@ -336,7 +353,12 @@ class ModelBuilder(SubgraphBuilder):
         """Use the extension called `name`, which the driver must have (NNAPI: TypeManager).
 
         Prefixes are numbered in order of first use.
+
+        Raises:
+            InvalidArgument: `name` is not of the form vendor.extension.
         """
+        if not is_extension_name(name):
+            raise InvalidArgument(f"name is {name!r}, expected vendor.extension")
         return self._extensions.setdefault(name, UsedExtension(name, len(self._extensions) + 1))
 
     def add_subgraph(self) -> tuple[int, SubgraphBuilder]:

@@ -44,8 +44,9 @@ from nnburst.hal.extensions import (
     number_of,
     prefix_of,
 )
-from nnburst.hal.model import Model, Subgraph, is_extension
+from nnburst.hal.model import Model, Subgraph, checked_dtype, is_extension
 from nnburst.hal.signature import Check, Form, Signature, TypeRow
+from nnburst.hal.utils import check_integer
 from nnburst.hal.validation.values import validate_extensions
 
 if TYPE_CHECKING:
@@ -123,8 +124,12 @@ class VendorExtension:
             `OperandType` does, and is typed as one.
 
         Raises:
-            InvalidArgument: validation:S4: the number is taken or does not fit 16 bits.
+            InvalidArgument: validation:S4: the number is taken or does not fit 16 bits; or `dtype` is not of
+                elements of a fixed size, or `is_tensor` no bool.
         """
+        number, dtype = check_integer("number", number), checked_dtype(dtype)
+        if not isinstance(is_tensor, bool):
+            raise InvalidArgument(f"is_tensor is {is_tensor!r}, expected True or False")
         code = extension_code(self._prefix, number)
         kind = ExtensionOperandType.make(code, name, dtype, is_tensor=is_tensor)
         known = ExtensionOperandTypeInformation(number, is_tensor, kind.dtype.itemsize)
@@ -164,6 +169,7 @@ class VendorExtension:
         Raises:
             InvalidArgument: the number is taken or does not fit 16 bits.
         """
+        number = check_integer("number", number)
         if number in self._operations or number_of(number) != number:
             raise InvalidArgument(
                 f"{self.name}: operation {number} is taken, or not in 0 to 2**16 - 1"

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Final
 
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, OperandType, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.extensions import Extension, is_extension_name
-from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN, NO_TIMING
+from nnburst.hal.limits import BYTE_SIZE_OF_CACHE_TOKEN, NO_TIMING, UINT16_MAX
 from nnburst.hal.model import ExtensionNameAndPrefix
 from nnburst.hal.types import Capabilities, PerformanceInfo, Timing
 
@@ -47,9 +46,6 @@ def check_range(rule: str, name: str, value: int, low: int, high: int) -> None:
         raise Broken(rule, f"{name} is {value}, expected {low} to {high}")
 
 
-_UINT16_MAX: Final = 0xFFFF
-
-
 def validate_extension_prefixes(entries: Iterable[ExtensionNameAndPrefix]) -> None:
     """validation:M6: names are legal and unique, and so are prefixes (16 bits)."""
     names: set[str] = set()
@@ -58,7 +54,7 @@ def validate_extension_prefixes(entries: Iterable[ExtensionNameAndPrefix]) -> No
         where = f"extension_name_to_prefix[{index}]"
         if not is_extension_name(entry.name):
             raise Broken("M6", f"{entry.name[:80]!r} is not of the form vendor.extension").at(where)
-        if not 0 <= entry.prefix <= _UINT16_MAX:
+        if not 0 <= entry.prefix <= UINT16_MAX:
             raise Broken("M6", f"prefix is {entry.prefix}, expected 0 to 2**16 - 1").at(where)
         if entry.name in names or entry.prefix in prefixes:
             raise Broken("M6", "repeats a name or a prefix").at(where)
@@ -112,14 +108,14 @@ def validate_extensions(extensions: Iterable[Extension]) -> None:
     names: set[str] = set()
     for extension in extensions:
         if not is_extension_name(extension.name) or extension.name in names:
-            message = f"{extension.name[:80]!r} repeats, or is not of the form vendor.extension"
+            message = f"{extension.name!r:.80} repeats, or is not of the form vendor.extension"
             raise Broken("S4", message).at("extensions")
         names.add(extension.name)
         codes = [info.type for info in extension.operand_types]
         if len(set(codes)) != len(codes):
             raise Broken("S4", "a type repeats").at(extension.name)
         for info in extension.operand_types:
-            if info.byte_size <= 0 or not 0 <= info.type <= _UINT16_MAX:
+            if info.byte_size <= 0 or not 0 <= info.type <= UINT16_MAX:
                 message = f"type {info.type} of {info.byte_size} bytes"
                 raise Broken("S4", message).at(extension.name)
 
