@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,32 @@ def slow_device(name: str, clock: VirtualClock, slow: int) -> ComputingDevice:
     made = device(name)
     made.on_execute = pass_time
     return made
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"budget": "x"},
+        {"budget": None},
+        {"budget": True},
+        {"budget": -1.0},
+        {"budget": math.nan},
+        {"progress": 5},
+        {"directory": 5},
+        {"directory": ""},
+    ],
+    ids=repr,
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_its_name(option: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=rf"^{next(iter(option))} is "):
+        Measuring(**option)
+
+
+def test_figures_are_kept_in_a_directory_that_is_given_as_a_text(tmp_path: Path) -> None:
+    with Manager([device("a")]) as manager:
+        measuring = Measuring(directory=str(tmp_path / "figures"))
+        nnburst.compile(chain(ADD, EXP), measuring=measuring, manager=manager).close()
+    assert list((tmp_path / "figures").glob("*.json"))
 
 
 def measured(tmp_path: Path, manager: Manager, model: Model) -> nnburst.CompiledModel:

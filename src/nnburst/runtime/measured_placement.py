@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import inf
-from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from nnburst.client.arguments import seconds_until
+from nnburst.client.arguments import check_callable, seconds_until
 from nnburst.hal.enums import ExecutionPreference, OperationType
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import Model
+from nnburst.hal.utils import check_path, is_number
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome, PreparedPart
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.part_timer import (
@@ -519,7 +520,20 @@ class Measuring:
 
     budget: float = 30.0
     progress: Progress | None = None
-    directory: Path | None = field(default_factory=cost_directory)
+    directory: str | os.PathLike[str] | None = field(default_factory=cost_directory)
+
+    def __post_init__(self) -> None:
+        """Check the options.
+
+        Raises:
+            InvalidArgument: one is of the wrong kind, or the budget is negative.
+        """
+        if isinstance(self.budget, bool) or not is_number(self.budget) or not self.budget >= 0:
+            raise InvalidArgument(f"budget is {self.budget!r}, expected a number of seconds from 0")
+        if self.progress is not None:
+            check_callable("progress", self.progress)
+        if self.directory is not None:
+            check_path("directory", self.directory)
 
 
 def within(measuring: Measuring, deadline_ns: int | None) -> Measuring:

@@ -238,7 +238,7 @@ class CostFile:
     cannot be written are lost.
     """
 
-    def __init__(self, directory: Path | None, device: str, version: str) -> None:
+    def __init__(self, directory: str | os.PathLike[str] | None, device: str, version: str) -> None:
         """Read the file, if there is one.
 
         Args:
@@ -248,7 +248,7 @@ class CostFile:
         """
         processor = processor_model()
         key = hashlib.sha256(f"{device}\0{version}\0{processor}".encode()).hexdigest()[:32]
-        self._path: Final = None if directory is None else directory / f"{key}.json"
+        self._path: Final = None if directory is None else Path(directory, f"{key}.json")
         self._contents = _Contents(device, version, processor, {})
         if self._path is None:
             return
