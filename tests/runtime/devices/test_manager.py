@@ -388,3 +388,12 @@ def test_names_are_given_once(manager: Managers) -> None:
     for pair in (["a", "a"], ["nnapi-reference"]):
         with bad_data():
             manager([twin(name) for name in pair])
+
+
+@pytest.mark.parametrize("given", ["a connection", 5, None])
+def test_what_is_no_device_of_the_runtime_is_refused(manager: Managers, given: object) -> None:
+    with launch("null") as connection, pytest.raises(InvalidArgument, match=r"devices\[0\] is .*"):
+        manager([connection if given == "a connection" else given])
+    for devices in (5, "null"):
+        with pytest.raises(InvalidArgument, match=r"devices: .* expected a list"):
+            manager(devices)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from nnburst.client.compilation_cache import cache_token
 from nnburst.client.execution.buffer import Buffer
@@ -41,6 +41,7 @@ class CacheRequest(NamedTuple):
     token: bytes
 
 
+@runtime_checkable
 class Device(DeviceFacts, Protocol):
     """A driver, an engine, or the CPU. Thread-safe."""
 

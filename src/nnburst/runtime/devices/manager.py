@@ -17,7 +17,7 @@ from nnburst.control.address import SUFFIX, directory
 from nnburst.hal import environment, vlog
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import InvalidArgument, NnburstError, UnexpectedNull
-from nnburst.hal.utils import AUTO, ENGINES, chosen_executor
+from nnburst.hal.utils import AUTO, ENGINES, chosen_executor, listed
 from nnburst.hal.whole_graph import GRAPH_ENGINES
 from nnburst.runtime.devices.cpu_device import CPU_NAME, CpuDevice
 from nnburst.runtime.devices.device import Device
@@ -110,7 +110,8 @@ class Manager(RuntimeObject):
             settings: rules of finding and placing; by default from the environment, unless devices are given.
 
         Raises:
-            InvalidArgument: the value of an environment variable is not valid, or a name is not allowed.
+            InvalidArgument: the value of an environment variable is not valid; or one of `devices` is not of
+                the runtime, or its name is not allowed.
         """
         super().__init__()
         if settings is None:
@@ -129,7 +130,12 @@ class Manager(RuntimeObject):
         if devices is None:
             self.refresh()
         else:
-            for device in devices:
+            for position, device in enumerate(listed("devices", devices)):
+                if not isinstance(device, Device):
+                    raise InvalidArgument(
+                        f"devices[{position}] is {device!r}, expected a device of the runtime, such as a"
+                        " DriverDevice; without `devices` the drivers that run are found"
+                    )
                 self._take(device)
 
     @classmethod
