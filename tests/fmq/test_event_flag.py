@@ -86,6 +86,14 @@ def test_waiting_for_no_bits_is_refused() -> None:
         flag()[0].wait(0, timeout=1)
 
 
+@pytest.mark.parametrize("bits", [1 << 32, -1, "a", 1.0, None])
+def test_bits_that_are_not_in_the_word_are_refused(bits: Any) -> None:
+    event_flag, _ = flag()
+    for use in (event_flag.wake, lambda bits: event_flag.wait(bits, timeout=1)):
+        with pytest.raises(InvalidArgument, match=r"^bits is .*, expected 0 to 4294967295"):
+            use(bits)
+
+
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
 def test_waiting_without_a_deadline_is_refused(timeout: float) -> None:
     with pytest.raises(InvalidArgument, match="timeout"):

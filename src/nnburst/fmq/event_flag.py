@@ -14,7 +14,8 @@ from typing import Any, Final
 from nnburst._native import ffi, lib
 from nnburst.fmq.shared_memory import Bytes, address_of
 from nnburst.hal.errors import Closed, InvalidArgument
-from nnburst.hal.utils import as_float, is_number
+from nnburst.hal.limits import UINT32_MAX
+from nnburst.hal.utils import as_float, check_integer, is_number
 
 
 class EventFlagBits(IntFlag):
@@ -76,7 +77,8 @@ class EventFlag:
         """Set `bits` and wake the waiters for one of them; no effect for 0.
 
         Raises:
-            InvalidArgument: one of the bits belongs to the counter of an unsynchronized queue.
+            InvalidArgument: no integer of 32 bits, or one of the bits belongs to the counter of an
+                unsynchronized queue.
             Closed: in a forked child, which does not map the word.
         """
         self._check(bits)
@@ -93,8 +95,8 @@ class EventFlag:
             the bits of `bits` that were set; 0 if the timeout passed.
 
         Raises:
-            InvalidArgument: no bits (NNAPI: BAD_VALUE), or a timeout that is not positive; or one of the bits
-                belongs to the counter of an unsynchronized queue.
+            InvalidArgument: no bits (NNAPI: BAD_VALUE), no integer of 32 bits, or a timeout that is not
+                positive; or one of the bits belongs to the counter of an unsynchronized queue.
             Closed: in a forked child, which does not map the word.
         """
         self._check(bits)
@@ -111,6 +113,7 @@ class EventFlag:
         return int(seen[0])
 
     def _check(self, bits: int) -> None:
+        check_integer("bits", bits, 0, UINT32_MAX)
         if os.getpid() != self._owner:
             raise Closed(f"the event flag is not mapped here: process {self._owner} forked")
         if self._is_broadcast and bits >= _COUNTED:
