@@ -111,6 +111,16 @@ def test_what_a_person_wrote_counts_more_than_what_was_measured() -> None:
     assert load_capabilities("device", VERSION).operand_performance == ()
 
 
+def test_a_file_that_is_nested_too_deeply_is_ignored_by_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    path = written(json.dumps(as_json(measured={"a": 0})).replace("0}", f"{deep}}}"))
+    with caplog.at_level(logging.WARNING):
+        assert load_capabilities("device", VERSION) is UNMEASURED
+    assert f"the capabilities in {path} are ignored" in caplog.text
+
+
 def test_measurements_of_another_version_do_not_count() -> None:
     store_capabilities("device", replace(FILE, version_string="nnburst 0"))
     assert load_capabilities("device", VERSION) is UNMEASURED

@@ -252,7 +252,7 @@ class CostFile:
         self._contents = _Contents(device, version, processor, {})
         if self._path is None:
             return
-        with contextlib.suppress(OSError, InvalidArgument, msgspec.DecodeError):
+        with contextlib.suppress(OSError, InvalidArgument, msgspec.DecodeError, RecursionError):
             found = _decode(read_regular_file(self._path))
             if (found.device, found.version, found.processor) == (device, version, processor):
                 self._contents = found

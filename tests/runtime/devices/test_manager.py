@@ -235,13 +235,14 @@ def test_an_extension_that_a_driver_has_when_it_starts_can_be_used_from_then_on(
     assert devices_manager.TYPES.prefix("com.example.late") == 1
 
 
+@pytest.mark.parametrize("content", [b"{", b'{"a": ' + b"[" * 100_000], ids=len)
 def test_a_broken_cache_of_facts_is_never_an_error(
-    manager: Managers, monkeypatch: pytest.MonkeyPatch
+    manager: Managers, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setenv("NNBURST_DEVICES", "own=reference")
     path = Path(os.environ["XDG_CACHE_HOME"]) / "nnburst" / "devices" / "own.json"
     path.parent.mkdir(parents=True)
-    path.write_bytes(b"{")
+    path.write_bytes(content)
     assert names(manager()) == ["own", "nnapi-reference"]
 
 

@@ -284,7 +284,7 @@ def _load(name: str, stamp: str) -> EngineFacts | None:
         facts = _decode(read_regular_file(path))
         validate_capabilities(facts.capabilities)
         validate_extensions(facts.extensions)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return facts if facts.stamp == stamp else None
 
