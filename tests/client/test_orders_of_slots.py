@@ -20,12 +20,8 @@ class SlowDriver:
     def __init__(self) -> None:
         self.words: list[Any] = []
 
-    def execute_async(self, inputs: Sequence[Any], *, timeout: float = 1.0) -> Any:
-        assert timeout > 0
+    def execute(self, inputs: Sequence[Any], timeout: float) -> None:
         self.words.append(inputs[-1])
-        return SimpleNamespace(result=self.wait)
-
-    def wait(self, timeout: float = 1.0) -> Any:
         if len(self.words) == 1:
             raise MissedDeadline(f"no result within {timeout:g} s")
 
@@ -33,7 +29,7 @@ class SlowDriver:
 def test_order_whose_wait_was_cut_short_keeps_its_word() -> None:
     driver = SlowDriver()
     burst: Any = SimpleNamespace(inputs=[None])
-    shared = _SharedBurst(burst, driver)
+    shared = _SharedBurst(burst, driver.execute)
     with pytest.raises(MissedDeadline):
         shared.order(7, OPEN_SLOT, 1.0)
     shared.order(9, CLOSE_SLOT, 1.0)

@@ -84,6 +84,7 @@ class PendingExecution(Pending[ExecutionResult]):
         deadline_ns: int,
         loop_timeout_ns: int,
         attributes: Sequence[ExtensionAttribute] = (),
+        within: object = None,
     ) -> None:
         self._hints = prepared.session.hints(attributes)
         session = prepared.session
@@ -91,6 +92,7 @@ class PendingExecution(Pending[ExecutionResult]):
         self._callbacks = session.callbacks
         self._arguments = arguments
         self._user = object()
+        self._within = within  # a burst that holds the model
         self._prepared = prepared
         self._handle: int | None = None  # the first attempt gets it, which counts for repetitions
         self._measure = measure
@@ -106,7 +108,7 @@ class PendingExecution(Pending[ExecutionResult]):
         placed: SocketRequest | None = None
         try:
             if self._handle is None:
-                self._handle = self._prepared.hold(self._user)
+                self._handle = self._prepared.hold(self._user, self._within)
             placed = SocketRequest(self._arguments)
             self._send(placed, self._handle)
         except NnburstError as error:
@@ -241,7 +243,7 @@ def _nothing() -> None:
     """Clean up nothing: the old model ended with its driver."""
 
 
-class _RingOptions(TypedDict):
+class _RingOptions(TypedDict, total=False):
     """The options of `RingBurst._open`."""
 
     max_in_flight: int
@@ -249,6 +251,27 @@ class _RingOptions(TypedDict):
     result_channel_length: int | None
     spin_window: float | None
     driver_spins: bool
+    holds_model: bool
+
+
+def _execute_model_of(
+    burst: RingBurst | RecoveringBurst, inputs: Sequence[Array], timeout: float
+) -> None:
+    """Execute the model of a burst that holds it over the socket, even if the model was closed."""
+    deadline = time.monotonic() + check_timeout(timeout)
+    if isinstance(burst, RecoveringBurst):
+        burst = burst.ring if burst.closed else burst._reached(int(deadline * 1e9))
+    core = burst._core
+    pending = PendingExecution(
+        core.prepared,
+        SocketArguments(core.prepared, inputs, None),
+        measure=False,
+        deadline_ns=boottime_deadline_ns(time_left(deadline)),
+        loop_timeout_ns=DEFAULT_LOOP_TIMEOUT_NS,
+        within=core.user,
+    )
+    pending._start()
+    pending.result(time_left(deadline))
 
 
 class PreparedModel(Closing):
@@ -546,6 +569,16 @@ class PreparedModel(Closing):
             "spin_window": spin_window,
             "driver_spins": driver_spins,
         }
+        burst = self._open_ring(options, recover)
+        if self._has_slots:
+            return ResidentBurst.over(burst, partial(_execute_model_of, burst))
+        return StatefulBurst.over(burst, states)
+
+    def _open_ring(
+        self, options: _RingOptions, recover: Recover | None
+    ) -> RingBurst | RecoveringBurst:
+        """Open a burst that executes what the driver has: a slot of a model with slots is its last input."""
+        options["holds_model"] = self._has_slots
         recovery, prepare_again = self._recovery, self._make
         if recover is not None and recover is not False:
             waits = check_recover(recover)
@@ -556,21 +589,16 @@ class PreparedModel(Closing):
                 )
         elif recovery is not None:
             waits = self._waits
-        burst: Burst
         if recovery is None or recover is False:
-            burst = RingBurst._open(self._prepared, **options)
-        else:
-            if prepare_again is None:
-                raise Closed("the prepared model is released")
-            burst = RecoveringBurst(
-                recovery,
-                self._reached_burst(options),
-                partial(self._open_again, prepare_again, options),
-                waits,
-            )
-        if self._has_slots:
-            return ResidentBurst.over(burst, self)
-        return StatefulBurst.over(burst, states)
+            return RingBurst._open(self._prepared, **options)
+        if prepare_again is None:
+            raise Closed("the prepared model is released")
+        return RecoveringBurst(
+            recovery,
+            self._reached_burst(options),
+            partial(self._open_again, prepare_again, options),
+            waits,
+        )
 
     def _open_again(self, prepare: Callable[[], PreparedModel], options: _RingOptions) -> RingBurst:
         """Open a burst of a `RecoveringBurst` after a recovery; `prepare` is what `_recover_by` was given."""

@@ -421,6 +421,28 @@ def test_a_closed_burst_opens_no_slot(device: nnburst.Device) -> None:
                 call()
 
 
+@pytest.mark.parametrize("recover", [False, True])
+def test_an_open_burst_opens_and_resets_slots_after_its_model_was_closed(recover: bool) -> None:
+    expected = tokens_in_process("scatter")
+    with connect_to("onnxruntime", recover=recover) as device:
+        prepared = device.prepare(network("scatter"))
+        with prepared.open_burst() as burst, burst.slot() as slot:
+            prepared.close()
+            with pytest.raises(nnburst.Closed):
+                prepared.execute_async([PROMPT, np.zeros(2, np.uint64)])
+            for _ in range(2):
+                assert tokens_of(slot) == expected
+                with burst.slot() as another:
+                    assert tokens_of(another) == expected
+                slot.reset()
+                burst.reset()
+                if recover:
+                    os.kill(device.pid, signal.SIGKILL)
+                    with pytest.raises(StateLost):
+                        slot.execute([PROMPT], timeout=60)
+                    slot.reset()
+
+
 def test_a_run_without_room_for_its_output_leaves_the_state_as_it_was(
     device: nnburst.Device,
 ) -> None:

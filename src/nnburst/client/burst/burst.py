@@ -71,8 +71,12 @@ class RingBurst(Burst):
         result_channel_length: int | None = None,
         spin_window: float | None = None,
         driver_spins: bool = True,
+        holds_model: bool = False,
     ) -> Self:
-        """Open a burst on a prepared model that is open; see `PreparedModel.open_burst`."""
+        """Open a burst on a prepared model that is open; see `PreparedModel.open_burst`.
+
+        With `holds_model` the driver keeps the model itself until the burst ends, for `PendingExecution`.
+        """
         max_in_flight = check_integer("max_in_flight", max_in_flight, 1, 1024)
         most = MAX_BURST_CHANNEL_LENGTH
         channel_length = check_integer("channel_length", channel_length, 2, most)
@@ -94,17 +98,24 @@ class RingBurst(Burst):
         preference = prepared.preference if spins else ExecutionPreference.LOW_POWER
         slots = SlotTable()
         ended = BurstEnded()
-        channels = BurstChannels(
-            prepared,
-            BurstCallback(slots.memories, ended.set),
-            lengths,
-            max_in_flight=max_in_flight,
-            preference=preference,
-        )
+        user = object()
         try:
-            core = BurstCore(prepared, channels, slots)
+            if holds_model:
+                prepared.hold(user)
+            channels = BurstChannels(
+                prepared,
+                BurstCallback(slots.memories, ended.set),
+                lengths,
+                max_in_flight=max_in_flight,
+                preference=preference,
+            )
+            try:
+                core = BurstCore(prepared, channels, slots, user)
+            except BaseException:
+                channels.close()
+                raise
         except BaseException:
-            channels.close()
+            prepared.release(user)
             raise
         core.client.max_in_flight = max_in_flight
         spin = channels.may_spin and spin_window > 0

@@ -300,15 +300,19 @@ class BurstCore:
         client: the struct nnb_client.
         channels: the two queues.
         slots: the numbers by which the driver refers to pools.
+        user: as whom the burst holds the model until its end, if it does.
         pending: the submitted requests that are under way.
         closed: whether `close` was called.
         lost: whether it was closed because its driver had died and another burst replaced it.
         waiter: waits for results in an event loop; None before the first such wait.
     """
 
-    def __init__(self, prepared: Prepared, channels: BurstChannels, slots: SlotTable) -> None:
-        """Own `channels` from here on."""
+    def __init__(
+        self, prepared: Prepared, channels: BurstChannels, slots: SlotTable, user: object
+    ) -> None:
+        """Own `channels` from here on, and release `user` at the end."""
         self.prepared = prepared
+        self.user = user
         self.inputs, self.outputs = prepared.inputs, prepared.outputs
         self.slots = slots
         self.channels = channels
@@ -329,7 +333,8 @@ class BurstCore:
         self._stop = BurstStop(self.client, channels)
         self._on_pool_closed = weakly(self.pool_closed)
         self._releaser = SlotReleaser(channels.free_memory, slots)
-        clean_up = partial(abandon_burst, self.connection, channels, self._stop)
+        let_go = partial(weakly(prepared.release), user)
+        clean_up = partial(abandon_burst, self.connection, channels, self._stop, let_go)
         self._finalizer = weakref.finalize(self, self._releaser.abandon, clean_up)
         self._finalizer.atexit = False  # the end of the process releases everything
         self._releaser.start()
@@ -495,6 +500,7 @@ class BurstCore:
             memory._remove_callback(self._on_pool_closed)
         self._releaser.close()
         self.channels.close()
+        self.prepared.release(self.user)
         self._finalizer.detach()  # last: if a signal handler raises before, it does the rest
 
 

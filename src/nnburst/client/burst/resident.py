@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import numpy as np
 
@@ -50,20 +50,9 @@ _LOST: Final = "the state of the slot is lost: reset() begins anew"
 _CLOSING: Final = 5.0
 
 
-class _Pending(Protocol):
-    """An execution over the socket."""
-
-    def result(self, timeout: float = DEFAULT_TIMEOUT) -> ExecutionResult:
-        """Wait for the result."""
-
-
-class _Executes(Protocol):
-    """A prepared model, for the executions that open and close slots."""
-
-    def execute_async(
-        self, inputs: Sequence[Array], *, timeout: float = DEFAULT_TIMEOUT
-    ) -> _Pending:
-        """Execute over the socket, which carries every status and a message; a burst carries neither."""
+#: Executes the model of a burst over the socket, which carries every status and a message; a burst carries
+#: neither. It takes all inputs and the seconds, and works as long as the burst is open.
+SocketExecution = Callable[[Sequence[Array], float], object]
 
 
 class _SharedBurst:
@@ -75,12 +64,12 @@ class _SharedBurst:
         closed: whether the burst was closed, so that no slot is opened any more.
     """
 
-    def __init__(self, burst: Burst, prepared: _Executes) -> None:
+    def __init__(self, burst: Burst, execute: SocketExecution) -> None:
         self.burst = burst
         self.closed = False
         self._owner = os.getpid()
         self.inputs = list(burst.inputs)[:-1]
-        self._prepared = prepared
+        self._execute = execute
         #: Memory for the next order; None while an order runs, or if one was not seen to end.
         self._word: Array | None = None
         # Reentrant: a signal handler may open or close a slot while its thread is in here.
@@ -106,8 +95,7 @@ class _SharedBurst:
             if word is None:
                 (word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
             word[:] = number, what
-            pending = self._prepared.execute_async([*self._nothing, word], timeout=timeout)
-            pending.result(timeout)
+            self._execute([*self._nothing, word], timeout)
             # Only now: the driver may still read the word of an order whose wait was cut short.
             self._word = word
 
@@ -249,9 +237,9 @@ class ResidentBurst(Burst):
         self._slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
 
     @classmethod
-    def over(cls, burst: Burst, prepared: _Executes) -> ResidentBurst:
-        """Own `burst`; `prepared` is what it executes."""
-        return cls(_SharedBurst(burst, prepared))
+    def over(cls, burst: Burst, execute: SocketExecution) -> ResidentBurst:
+        """Own `burst`; `execute` opens and closes slots of its model."""
+        return cls(_SharedBurst(burst, execute))
 
     def slot(self) -> ResidentBurst:
         """Open a new sequence; see `Burst.slot`."""

@@ -236,10 +236,13 @@ class BurstStop:
         self._channels.wakeup_socket.fail()
 
 
-def abandon_burst(connection: Connection, channels: BurstChannels, stop: BurstStop) -> None:
-    """Give up a burst that was never closed."""
+def abandon_burst(
+    connection: Connection, channels: BurstChannels, stop: BurstStop, let_go: Callable[[], None]
+) -> None:
+    """Give up a burst that was never closed; `let_go` releases its model."""
     connection.remove_callback(stop)
     channels.abandon()
+    let_go()
 
 
 class BurstEnded:

@@ -209,7 +209,7 @@ class Prepared:
         self.staging = StagingPools(session.allocate)
         self._handle = handle
         self._closed = False
-        #: The executions under way. It is changed and read in single steps, without a lock.
+        #: The executions under way, and bursts. It is changed and read in single steps, without a lock.
         self._users: set[object] = set()
         self._is_released = False
         self._note: PriorityNote | None = note or session.own_bursts.note_priority(None)
@@ -235,21 +235,22 @@ class Prepared:
         """Whether `close` was called."""
         return self._closed
 
-    def hold(self, user: object) -> int:
-        """Begin an execution; returns the driver's number for the model, which stays valid until `release`.
+    def hold(self, user: object, within: object = None) -> int:
+        """Begin a use; returns the driver's number for the model, which stays valid until `release`.
 
         Args:
-            user: any object of this execution. The caller releases it even if this raises: a signal handler
-                may do that at any time.
+            user: any object of this execution or burst. The caller releases it even if this raises: a signal
+                handler may do that at any time.
+            within: a user; while it holds the model, `close` does not matter.
 
         Raises:
             Closed: the model was released.
         """
         self._users.add(user)
-        return self.handle
+        return self._handle if within in self._users else self.handle
 
     def release(self, user: object) -> None:
-        """End an execution; after `close`, the last one releases the model in the driver. Twice is fine."""
+        """End a use; after `close`, the last one releases the model in the driver. Twice is fine."""
         self._users.discard(user)
         if self._is_unused():
             self._connection.post(Release(self._handle))
@@ -264,12 +265,12 @@ class Prepared:
         return False
 
     def close(self) -> None:
-        """Release the model; executions under way go on. Twice is fine, and so is a dead driver."""
+        """Release the model; whatever holds it goes on. Twice is fine, and so is a dead driver."""
         self._closed = True
         self._note = None
         self.remembered.close()
         self.staging.close()
-        if self._is_unused():  # if not, the last execution releases it
+        if self._is_unused():  # if not, the last user releases it
             self._connection.release(self._handle)
             self._finalizer.detach()  # last: if a signal handler raises before, it does the rest
 
