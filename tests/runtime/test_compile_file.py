@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 import nnburst
 from importer.onnx.graphs import model, node, value
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.runtime.devices.driver_device import DriverPart
 from nnburst.runtime.devices.manager import Manager, Settings
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 
@@ -89,6 +92,49 @@ def test_a_whole_onnx_graph_starts_its_engine_and_nothing_else_is_placed_on_it(
             found = compiled.execute([np.float32([[2, 0], [0, 3]])]).outputs[0]
             assert found.tolist() == [6]
         assert [device.name for device in manager.devices] == known
+
+
+def test_states_in_the_driver_have_slots_on_a_compiled_model_too(manager: Manager) -> None:
+    pytest.importorskip("onnxruntime", reason="the executor's engine")
+    imported = nnburst.load(
+        model(
+            [node("Add", "x past", "present"), node("Identity", "present", "y")],
+            [value("x", "f4", (1,)), value("past", "f4", (1,))],
+            [value("present", "f4", (1,)), value("y", "f4", (1,))],
+        ).SerializeToString(),
+        as_graph=True,
+        states={"past": "present"},
+        resident=True,
+    )
+    one = [np.ones(1, np.float32)]
+
+    def sums_of(burst: nnburst.Burst, runs: int) -> list[float]:
+        return [float(burst.execute(one).outputs[0][0]) for _ in range(runs)]
+
+    with manager, nnburst.compile(imported, manager=manager) as compiled:
+        with pytest.raises(InvalidArgument, match="stay in the driver already"):
+            compiled.open_burst(states=[nnburst.load])  # type: ignore[list-item]
+        with compiled.open_burst() as burst, burst.slot() as slot:
+            assert [len(each.inputs) for each in (burst, slot)] == [1, 1]
+            assert sums_of(burst, 4) == [1, 2, 3, 4]
+            bound = slot.bind()
+            bound.inputs[0][...] = 5
+            assert [bound.run().outputs[0][0] for _ in range(2)] == [5, 10]
+            assert bound.submit().result().outputs[0] == [15]
+            assert sums_of(slot, 1) == [16], "all requests of a slot share its state"
+            (part,) = compiled.compilation._finished_executable.parts
+            assert isinstance(part, DriverPart)
+            driver = part.prepared.pid
+            compiled.close()
+            slot.reset()
+            assert sums_of(slot, 2) == [1, 2]
+            os.kill(driver, signal.SIGKILL)
+            with pytest.raises(nnburst.StateLost):
+                slot.execute(one)
+            slot.reset()
+            assert sums_of(slot, 2) == [1, 2], "on the next driver"
+            with burst.slot() as another:
+                assert sums_of(another, 2) == [1, 2]
 
 
 def test_without_its_engine_a_whole_graph_is_refused_with_the_reason_and_the_way_out(

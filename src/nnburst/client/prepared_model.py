@@ -239,6 +239,17 @@ def session_bursts(model: PreparedModel) -> OwnBursts:
     return model._prepared.session.own_bursts
 
 
+def open_burst_of_plan(model: PreparedModel, *, driver_spins: bool) -> RecoveringBurst:
+    """Open a burst that raises while its driver is made again, and whose last input is the slot, if any.
+
+    Raises:
+        NnburstError: as for `PreparedModel.open_burst`.
+    """
+    burst = model._open_ring({"driver_spins": driver_spins}, "raise")
+    assert isinstance(burst, RecoveringBurst)  # any other one refuses "raise"
+    return burst
+
+
 def _nothing() -> None:
     """Clean up nothing: the old model ended with its driver."""
 
@@ -577,7 +588,7 @@ class PreparedModel(Closing):
     def _open_ring(
         self, options: _RingOptions, recover: Recover | None
     ) -> RingBurst | RecoveringBurst:
-        """Open a burst that executes what the driver has: a slot of a model with slots is its last input."""
+        """Open a burst whose last input is the slot if the model has slots."""
         options["holds_model"] = self._has_slots
         recovery, prepare_again = self._recovery, self._make
         if recover is not None and recover is not False:

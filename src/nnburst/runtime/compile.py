@@ -19,6 +19,7 @@ import numpy as np
 
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, parameters
 from nnburst.client.burst.interface import Burst, Recover, State, check_recover
+from nnburst.client.burst.resident import ResidentBurst
 from nnburst.client.burst.states import StatefulBurst
 from nnburst.client.compilation_cache import model_token
 from nnburst.client.memory import Memory as Pool
@@ -37,7 +38,7 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model as HalModel
 from nnburst.hal.utils import DaemonThread, check_integer, check_path, warn_of_reference
 from nnburst.hal.validation.values import validate_priority
-from nnburst.hal.whole_graph import GRAPH_ENGINES, NAMES
+from nnburst.hal.whole_graph import GRAPH_ENGINES, NAMES, has_slots
 from nnburst.runtime.array_execution import CallTime, execute_arrays
 from nnburst.runtime.compiled_burst import CompiledBurst
 from nnburst.runtime.devices.cpu_device import CPU_NAME
@@ -145,6 +146,7 @@ class CompiledModel(RuntimeObject):
         takes, gives = parameters(model, lambda: known)
         self.inputs: Final[list[Parameter]] = takes
         self.outputs: Final[list[Parameter]] = gives
+        self._has_slots: Final = has_slots(model)
 
     @property
     def plan(self) -> PlanView:
@@ -256,9 +258,13 @@ class CompiledModel(RuntimeObject):
                 "recover: False, but the drivers of a compiled model are always made again;"
                 " expected True, 'wait' or 'raise'"
             )
+        if states and self._has_slots:
+            raise InvalidArgument("states: those of the model stay in the driver already")
         waits = None if recover is None else check_recover(recover)
         executable = self.compilation._finished_executable
         burst = CompiledBurst(executable, self.inputs, self.outputs, max_in_flight, waits=waits)
+        if self._has_slots:
+            return ResidentBurst.over(burst, burst._execute_without_bursts)
         return StatefulBurst.over(burst, states)
 
     def close(self) -> None:

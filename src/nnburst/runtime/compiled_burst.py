@@ -329,6 +329,14 @@ class CompiledBurst(RuntimeObject, Burst):
         finally:
             leave(gate.struct, me)
 
+    def _execute_without_bursts(
+        self, inputs: Sequence[Array | None], timeout: float
+    ) -> ExecutionResult:
+        """Execute once over the sockets; see `SocketExecution`."""
+        call = CallTime.of(timeout)
+        self._executable.revive(call.deadline_ns, call.began_ns, self._bursts, waits=self._waits)
+        return execute_arrays(self._executable, self.inputs, self.outputs, inputs, None, call)
+
     def _wait_for_abandoned(self, call: CallTime) -> bool:
         """Wait for the end of requests under way, if all of them were abandoned.
 

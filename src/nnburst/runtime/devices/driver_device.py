@@ -23,7 +23,12 @@ from nnburst.client.execution.fenced_execution import FencedExecution
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.client.hal import execute_fenced
 from nnburst.client.memory import Memory as Pool
-from nnburst.client.prepared_model import PreparedModel, session_bursts, without_own_bursts
+from nnburst.client.prepared_model import (
+    PreparedModel,
+    open_burst_of_plan,
+    session_bursts,
+    without_own_bursts,
+)
 from nnburst.client.session.own_bursts import BurstUser, OwnBursts
 from nnburst.client.session.recovery import died_ns, reach, revive
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority, ResultCode
@@ -161,9 +166,7 @@ class DriverPart:
 
     def open_burst(self, *, driver_spins: bool = True) -> DriverBurst:
         """Open a burst on the part; see `Burst.open`."""
-        burst = self.prepared.open_burst(driver_spins=driver_spins, recover="raise")
-        assert isinstance(burst, RecoveringBurst)
-        return DriverBurst(self, burst)
+        return DriverBurst(self, open_burst_of_plan(self.prepared, driver_spins=driver_spins))
 
     def close(self) -> None:
         """Release it."""
