@@ -70,6 +70,22 @@ def test_state_can_be_reset_and_set(burst: nnburst.Burst) -> None:
     assert stateful.run().outputs[0].tolist() == [2, 2]
 
 
+def test_changing_the_array_of_an_initial_value_later_changes_no_state(
+    prepared: nnburst.PreparedModel,
+) -> None:
+    initial = SUM.initial.copy()
+    state = State(SUM.name, SUM.input_index, SUM.output_index, initial)
+    with prepared.open_burst(states=[state]) as burst:
+        before = burst.bind()
+        initial[...] = 99
+        for request in (before, burst.bind()):
+            request.inputs[0][...] = 1
+            assert request.run().outputs[0].tolist() == [22, 42]
+            request.reset()
+            assert request.states[SUM.name].tolist() == SUM.initial.tolist()
+        assert burst.states[SUM.name].tolist() == SUM.initial.tolist()
+
+
 def test_execution_that_fails_leaves_the_state(burst: nnburst.Burst) -> None:
     stateful = burst.bind()
     stateful.inputs[0][...] = 1

@@ -56,7 +56,7 @@ class State(Protocol):
 
     @property
     def initial(self) -> Array:
-        """Value before the first execution."""
+        """Value before the first execution; a burst copies it when it is opened."""
 
 
 class SubmittedRequest(NotPicklable, ABC):

@@ -31,6 +31,7 @@ class _Roles:
 
     Attributes:
         states: the states.
+        initial: a copy of each state's initial value, which the program may change later.
         inputs: indexes of the caller's inputs.
         outputs: indexes of the caller's outputs.
     """
@@ -51,6 +52,7 @@ class _Roles:
             raise InvalidArgument(f"states: {error}; expected a sequence of States") from None
         _check_indexes("input", read, len(inputs))
         _check_indexes("output", written, len(outputs))
+        self.initial: list[Array] = []
         numbers: dict[str, int] = {}
         for number, state in enumerate(states):
             if not isinstance(state.name, str):
@@ -60,7 +62,7 @@ class _Roles:
                     f"states[{other}] and states[{number}] are both named {state.name!r}, expected"
                     " different names"
                 )
-            initial = np.asarray(state.initial)
+            initial = np.array(state.initial)
             before, after = inputs[state.input_index], outputs[state.output_index]
             if before.dtype != after.dtype or (
                 before.known and after.known and before.dimensions != after.dimensions
@@ -72,6 +74,7 @@ class _Roles:
                     f" expected {before.dtype}"
                 )
             before.check_input(np.ascontiguousarray(initial))
+            self.initial.append(initial)
         self.states = tuple(states)
         self.inputs = [index for index in range(len(inputs)) if index not in read]
         self.outputs = [index for index in range(len(outputs)) if index not in written]
@@ -108,9 +111,9 @@ class _StatePlaces:
     def __init__(self, roles: _Roles) -> None:
         """Allocate the places and write the initial values."""
         self._states = roles.states
+        self._initial = roles.initial
         self._owner = os.getpid()
-        initial = [np.asarray(state.initial) for state in roles.states]
-        wanted = [(array.dtype, array.shape) for array in initial]
+        wanted = [(array.dtype, array.shape) for array in roles.initial]
         places = in_new_pool([*wanted, *wanted])
         self._both = places[: len(wanted)], places[len(wanted) :]
         self.turn = 0
@@ -130,8 +133,8 @@ class _StatePlaces:
     def reset(self) -> None:
         """Go back to the initial values."""
         self._check_process()
-        for state, place in zip(self._states, self._both[self.turn], strict=True):
-            place[...] = state.initial
+        for initial, place in zip(self._initial, self._both[self.turn], strict=True):
+            place[...] = initial
 
     def _check_process(self) -> None:
         """Raise Closed in a forked child: the places are not mapped there."""
