@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from driver.burst_harness import Harness, ScriptedExecutor, relu_model, shapes
+from driver.cached_models import Files, scaling
 from driver.test_prepared_model import Spy, prepare, relu, request
+from driver.weights.packers import Packer
 from nnburst.client.launch import launch
 from nnburst.control.service import failure
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.pools import Pool
-from nnburst.executor.base import Outcome
+from nnburst.executor.base import DEFAULT_OPTIONS, Outcome
+from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import DeadObject, GeneralFailure, NnburstError
@@ -177,6 +182,30 @@ def test_prepare_or_bind_that_returns_nothing_is_named(pool: Pool) -> None:
     spy.prepare = lambda *_: None  # type: ignore[method-assign, assignment]
     with pytest.raises(GeneralFailure, match=r"^Spy\.prepare returned None: expected a Prepared"):
         prepare(spy, relu())
+
+
+@pytest.mark.parametrize("answer", [None, 3])
+def test_prepare_from_cache_that_returns_something_else_is_named(
+    tmp_path: Path, answer: Any
+) -> None:
+    executor: Any = ReferenceExecutor()
+    device = Device("reference", executor)
+    files = Files(tmp_path, device)
+    assert files.save(device, device.prepare(scaling(), [], DEFAULT_OPTIONS))
+    executor.prepare_from_cache = lambda *_: answer
+    expected = rf"\.prepare_from_cache returned {answer}: expected a Prepared$"
+    with pytest.raises(GeneralFailure, match=expected):
+        files.load(device)
+
+
+@pytest.mark.parametrize("answer", [None, 3])
+def test_prepare_packed_that_returns_something_else_is_named(answer: Any) -> None:
+    packer = Packer()
+    packer.prepare_packed = lambda *_: answer  # type: ignore[method-assign]
+    weights: Any = SimpleNamespace(packed=lambda *_: nullcontext([0]))
+    expected = rf"^Packer\.prepare_packed returned {answer}: expected a Prepared$"
+    with pytest.raises(GeneralFailure, match=expected):
+        Device("packer", packer, weights).prepare_checked(relu(), [], DEFAULT_OPTIONS)
 
 
 ODD_EXECUTOR = """

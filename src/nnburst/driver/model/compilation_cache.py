@@ -28,6 +28,7 @@ import nnburst.executor
 from nnburst.control.address import state_directory
 from nnburst.control.channel import Fds
 from nnburst.driver.confinement import HELD_FDS
+from nnburst.driver.model.answers import checked_object
 from nnburst.driver.model.prepared_model import PreparedModel
 from nnburst.executor.base import Cached, CachingExecutor, Executor, Octets, PrepareOptions
 from nnburst.fmq.cores import thread_budget
@@ -458,6 +459,7 @@ class CompilationCache:
         options = PrepareOptions(entry.preference, entry.priority, threads, attributes, deadline_ns)
         with trace(Layer.DRIVER, Phase.COMPILATION, "prepare from the cache"):
             prepared = executor.prepare_from_cache(cached, options)
+        checked_object(executor, "prepare_from_cache", prepared, "a Prepared", "bind")
         return PreparedModel(entry.model, prepared, entry.preference, entry.priority)
 
     def check(

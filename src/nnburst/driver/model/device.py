@@ -344,7 +344,7 @@ class Device:
                 log.warning("a model is prepared without packed weights: %s", error)
                 return None
         lib.nnb_give_memory_back()  # there may be many workers with this model
-        return prepared
+        return checked_object(executor, "prepare_packed", prepared, "a Prepared", "bind")
 
 
 def _kind(model: Model, code: int) -> str:
