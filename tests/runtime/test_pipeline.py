@@ -131,6 +131,29 @@ def test_a_cancelled_run_is_waited_for_and_dropped_by_the_next(drivers: Manager,
         asyncio.run(main(burst))
 
 
+def test_a_run_goes_on_if_an_abandoned_one_ends_between_its_refusal_and_the_look_for_it(
+    drivers: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        request = bound_like(burst)
+        request.run()
+        look = burst._wait_for_abandoned  # type: ignore[attr-defined]
+
+        def late_look(call: object) -> bool:
+            os.kill(pid, signal.SIGCONT)
+            wait_for(lambda: not burst._pipeline.under_way)  # type: ignore[attr-defined]
+            return bool(look(call))
+
+        pid = drivers.device("second").pid  # type: ignore[attr-defined]
+        with standing_still(drivers.device("second")):  # type: ignore[arg-type]
+            request.submit().abandon()
+            monkeypatch.setattr(burst, "_wait_for_abandoned", late_look)
+            assert request.run().outputs[0].tolist() == (2 * X * X).tolist()
+
+
 @pytest.mark.parametrize("how", [*NEXT, "submit"])
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_run_on_a_thread_that_no_task_awaits_any_more_is_waited_for_and_dropped_by_the_next(

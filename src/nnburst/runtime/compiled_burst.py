@@ -426,6 +426,7 @@ class CompiledRequest(BoundRequest):
         "_arguments",
         "_bound",
         "_burst",
+        "_is_repeated",
         "_last",
         "_measure",
         "_steps",
@@ -456,6 +457,7 @@ class CompiledRequest(BoundRequest):
         self._bound: BoundPlan | None = None
         self._last: ExecutionResult | None = None
         self._timeout_ns = 0
+        self._is_repeated = False
         self._steps: Any = None  # a cffi pointer if no array is copied
         _living_requests.add(self)
         try:
@@ -681,6 +683,12 @@ class CompiledRequest(BoundRequest):
             call = call or CallTime.of(timeout_ns * 1e-9)
             if burst._wait_for_abandoned(call):
                 return self.run(call.check_left())
+            if not self._is_repeated:  # an abandoned request may have ended just before that look
+                self._is_repeated = True
+                try:
+                    return self.run(call.check_left())
+                finally:
+                    self._is_repeated = False
         if bound is None:
             if call is None:
                 return self._execute(CallTime.of(timeout_ns * 1e-9), revives=True)
