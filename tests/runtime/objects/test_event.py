@@ -16,7 +16,7 @@ from descriptors import descriptors
 from interrupting import interrupted_at, threads_that_start
 from nnburst.hal import SyncFence
 from nnburst.hal.errors import NnburstError, ResourceExhausted
-from nnburst.runtime import Compilation, Event, Execution, Manager
+from nnburst.runtime import Compilation, Event, Execution, Manager, Memory
 from nnburst.runtime.execution import fences
 from nnburst.runtime.objects.execution_settings import State
 from runtime.building import add_model, bad_data, bad_state, finished, op_failed, unexpected_null
@@ -62,6 +62,46 @@ def test_a_started_computation_that_fails_fails_in_wait_alone() -> None:
     for _ in range(2):
         with op_failed():
             event.wait()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_memory_that_is_closed_while_an_execution_computes_spoils_this_execution_alone(
+    monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    compilation = finished(add_model(2))
+    memory = Memory.allocate(8)
+    memory.bytes.view(np.float32)[...] = 1
+    execution, out = compilation.execution(), np.zeros(2, np.float32)
+    execution.set_input_from_memory(0, memory, 0, 8)
+    execution.set_input(1, ONES)
+    execution.set_output(0, out)
+    reached, may_go_on = threading.Event(), threading.Event()
+
+    def pause(of: object, name: str) -> None:
+        """Stop the thread of the computation before `name`, until the memory is closed."""
+        before = getattr(of, name)
+
+        def paused(*arguments: object, **options: object) -> object:
+            reached.set()
+            assert may_go_on.wait(60)
+            return before(*arguments, **options)
+
+        monkeypatch.setattr(of, name, paused)
+
+    pause(*((execution._executable, "execute") if is_late else (execution, "_compute")))
+    event = execution.start()
+    assert reached.wait(60)
+    memory.close()
+    may_go_on.set()
+    if is_late:
+        event.wait()
+        assert out.tolist() == [2, 2], "the computation had its bytes by then"
+    else:
+        with bad_state():
+            event.wait()
+    again, out = ready(compilation)
+    again.compute()
+    assert out.tolist() == [2, 2]
 
 
 def test_a_computation_without_a_thread_is_completed_and_can_be_started_again() -> None:

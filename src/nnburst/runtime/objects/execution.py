@@ -342,6 +342,9 @@ class Execution(ExecutionSettings):
     def start(self) -> Event:
         """Compute on a new thread.
 
+        The memories of arguments must stay open until the event was waited for. If one is closed before, the
+        computation gives its result, or `wait` raises BadState.
+
         Returns:
             The event to wait for, which reports the outcome.
 
