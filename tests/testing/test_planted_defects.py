@@ -145,7 +145,9 @@ def test_pack_finds_an_operation_that_is_claimed_and_not_computed(driver: Driver
 
 @planted("long_list")
 def test_pack_finds_a_list_of_wrong_length(driver: DriverUnderTest) -> None:
-    assert "the driver answered for 2 operations, the model has 1" in reasons(tried(driver)[0])
+    assert "returned [True, True]: expected a bool for each of 1 operations" in reasons(
+        tried(driver)[0]
+    )
 
 
 @pytest.mark.campaign
