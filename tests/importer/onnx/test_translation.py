@@ -431,6 +431,33 @@ def test_a_constant_that_is_masked_is_refused_by_its_name() -> None:
         nnburst.load(made.SerializeToString(), constants={"c": masked}, as_graph=False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "reason"),
+    [
+        ("u1", np.array([300]), "expected numbers that uint8 can hold"),
+        ("u1", [300], "expected numbers that uint8 can hold"),
+        ("i8", [16000.7], "expected numbers that int64 can hold"),
+        ("i8", [np.nan], "expected numbers that int64 can hold"),
+        ("f4", [1e300], "expected numbers that float32 can hold"),
+        ("?", [2], "expected numbers that bool can hold"),
+        ("?", ["no"], "expected real numbers, not <U2"),
+        ("i4", ["5x"], "expected real numbers, not <U2"),
+        ("i8", np.array([5], "M8[s]"), r"expected real numbers, not datetime64\[s\]"),
+        ("f4", [None], "expected real numbers, not object"),
+        ("f4", [3j], "expected real numbers, not complex128"),
+        ("f4", [[1], [2, 3]], "inhomogeneous"),
+    ],
+)
+def test_a_constant_that_its_type_cannot_hold_is_refused_by_its_name(
+    kind: str, given: Any, reason: str
+) -> None:
+    inputs = [value("x", "f4", (1,)), value("c", kind, (1,))]
+    nodes = [node("Cast", "c", "f", to=TYPES["f4"]), node("Add", "x f", "y")]
+    made = model(nodes, inputs, [value("y", "f4", (1,))])
+    with pytest.raises(InvalidArgument, match=rf"^constants\['c'\] is .*{reason}"):
+        nnburst.load(made.SerializeToString(), constants={"c": given}, as_graph=False)
+
+
 def test_a_cast_of_small_integers_to_truth_values_is_whether_they_are_not_0() -> None:
     made = model(
         [node("Cast", "x", "y", to=TYPES["?"])],

@@ -277,8 +277,8 @@ class OnnxTranslation:
         """An input whose value is the same in every execution."""
         if info.element not in DTYPES:
             raise Refused(f"input {info.name!r} is {info.element}, expected a tensor of numbers")
-        refuse_masked(spelt("constants", info.name), self._values[info.name])
-        array = np.asarray(self._values[info.name], DTYPES[info.element])
+        name = spelt("constants", info.name)
+        array = _cast(name, self._values[info.name], DTYPES[info.element])
         if info.shape is not None:
             said = tuple(e if isinstance(e, int) and e > 0 else -1 for e in info.shape)
             fits = len(said) == array.ndim and all(
@@ -286,8 +286,7 @@ class OnnxTranslation:
             )
             if not fits:
                 raise InvalidArgument(
-                    f"{spelt('constants', info.name)} has shape {array.shape},"
-                    f" the file declares {list(said)}"
+                    f"{name} has shape {array.shape}, the file declares {list(said)}"
                 )
         return constant(array)
 
@@ -590,6 +589,30 @@ def _with_attributes_inside(value: Any, given: Mapping[str, Attribute]) -> Any: 
     if isinstance(value, list) and any(isinstance(each, GraphProto) for each in value):
         return [_with_attributes_inside(each, given) for each in value]
     return value
+
+
+def _cast(name: str, value: object, dtype: np.dtype[Any]) -> Array:
+    """A value that the caller gave for argument `name`, as an array of `dtype`; only reals are rounded.
+
+    Raises:
+        InvalidArgument: it is no array of real numbers, or one of them does not fit `dtype`.
+    """
+    refuse_masked(name, value)
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind in "USMmcO":
+            raise InvalidArgument(f"{name} is {value!r}: expected real numbers, not {given.dtype}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = given.astype(dtype)
+        if dtype.kind == "f":
+            fits = np.array_equal(np.isfinite(array), np.isfinite(given))
+        else:
+            fits = np.array_equal(array, given)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{name} is {value!r}: {error}") from None
+    if not fits:
+        raise InvalidArgument(f"{name} is {value!r}, expected numbers that {dtype} can hold")
+    return array
 
 
 def _is_extent(extent: object) -> bool:
