@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -281,6 +283,33 @@ def test_report_prints_tables_csv_and_json(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("case,layer,Initialization")
     assert any(line.startswith("case,Driver,") for line in lines)
+
+
+CHROME = files.write_chrome(Trace([thread_of([(APP, 10, [])])]))
+PACKED = gzip.compress(CHROME, mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (PACKED[:-20], "ended before the end-of-stream marker"),
+        (PACKED[:-8] + bytes(8), "CRC check failed"),
+        (PACKED[:20] + b"\xff" * 20 + PACKED[40:], "decompressing"),
+        (CHROME[:-5], "the file is not JSON"),
+        (b"[" * 200_000, "the file is not JSON"),
+        (b'{"traceEvents": [{"ph": "X", "ts": "a"}]}', "an event is malformed: ValueError"),
+        (b'[{"ph": "E", "ts": 1, "pid": "q"}]', "an event is malformed: ValueError"),
+        (b'[{"ph": "E"}]', "an event is malformed: KeyError"),
+        (b'[{"ph": "s", "tid": []}]', "an event is malformed: TypeError"),
+        (b'[{"ph": "M", "args": null}]', "an event is malformed: AttributeError"),
+        (b'[{"ph": "X", "ts": "inf"}]', "an event is malformed: OverflowError"),
+    ],
+)
+def test_damaged_file_is_refused_by_its_name(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(str(path))}: .*{reason}"):
+        files.read(path)
 
 
 def test_layers_and_phases_of_c_are_those_of_python() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import re
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -58,11 +59,18 @@ def read_chrome(data: bytes) -> Trace:
     """
     try:
         content = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArgument(f"trace: the file is not JSON: {error}") from error
     found = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(found, list):
         raise InvalidArgument("trace: the JSON has no traceEvents")
+    try:
+        return _trace_of(found)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"trace: an event is malformed: {error!r}") from error
+
+
+def _trace_of(found: list[Any]) -> Trace:
     threads: dict[tuple[int, int], ThreadBuilder] = {}
     processes: dict[int, str] = {}
     names: dict[tuple[int, int], str] = {}
@@ -416,8 +424,13 @@ def read(path: Path) -> Trace:
         OSError: the file cannot be read.
     """
     data = path.read_bytes()
-    if data.startswith(_GZIP):
-        data = gzip.decompress(data)
+    try:
+        return _read(gzip.decompress(data) if data.startswith(_GZIP) else data)
+    except (InvalidArgument, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidArgument(f"{path}: {error}") from error
+
+
+def _read(data: bytes) -> Trace:
     if is_text(data):
         return read_ftrace(data)
     if data.lstrip()[:1] in (b"{", b"["):
