@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
+from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.conformance.campaign import signed, with_unknown_outputs
 from nnburst.testing.conformance.vectors import Vector, build, map_operands, read, write
 
@@ -113,8 +115,29 @@ def test_empty_data_of_an_input_means_omitted_and_of_an_output_means_empty(
 
 
 def test_unknown_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="format 2"):
+    with pytest.raises(InvalidArgument, match="format 2"):
         read(stored(tmp_path, document() | {"format": 2}))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"x",
+        gzip.compress(b"x", mtime=0),
+        gzip.compress(b"[]", mtime=0),
+        gzip.compress(b'{"a": 1}', mtime=0),
+        gzip.compress(b"[" * 200_000, mtime=0),
+        gzip.compress(b'{"format": 1}', mtime=0)[:-4],
+        gzip.compress(b'{"format": 1}', mtime=0)[:-8] + bytes(8),
+        gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20,
+    ],
+)
+def test_file_of_something_else_is_refused_by_its_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "add.json.gz"
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(str(path))}: not a vector file: ."):
+        read(path)
 
 
 def test_written_file_holds_one_test_and_only_what_it_uses(tmp_path: Path, vector: Vector) -> None:

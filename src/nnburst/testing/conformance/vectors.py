@@ -7,6 +7,7 @@ One file holds the tests of one specification and every distinct byte string onc
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
+from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import (
     DTYPES,
     DataLocation,
@@ -177,11 +179,15 @@ def read(path: Path) -> list[Vector]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not a vector file of format 1.
+        InvalidArgument: it is not a vector file of format 1.
     """
-    file = _DECODER.decode(gzip.decompress(read_regular_file(path)))
+    content = read_regular_file(path)
+    try:
+        file = _DECODER.decode(gzip.decompress(content))
+    except (EOFError, gzip.BadGzipFile, msgspec.DecodeError, RecursionError, zlib.error) as error:
+        raise InvalidArgument(f"{path}: not a vector file: {error}") from error
     if file.format != 1:
-        raise ValueError(f"{path}: vector format {file.format} is not known, expected 1")
+        raise InvalidArgument(f"{path}: vector format {file.format} is not known, expected 1")
     return [msgspec.structs.replace(test, buffers=file.buffers) for test in file.tests]
 
 
