@@ -22,6 +22,8 @@ from nnburst.cli.options import above_zero, at_least_one, cores, not_negative, z
         (["fuzz", "models", "builtin", "--mutation", "["], "'[' is not a regular expression"),
         (["conformance", ".", "--jobs", "0"], "'0', expected a number of 1 or more"),
         (["conformance", ".", "--jobs", "many"], "'many', expected a number of 1 or more"),
+        (["conformance", ".", "--operation", "relu"], "'relu', expected the name of an operation"),
+        (["conformance", "--operation", "NOSUCH"], "'NOSUCH', expected the name of an operation"),
         (["serve", "x", "--cpus", "abc"], "'abc', expected some of ["),
         (["serve", "x", "--cpus", "0,"], "'0,', expected some of ["),
         (["serve", "x", "--cpus", "100000"], "'100000', expected some of ["),

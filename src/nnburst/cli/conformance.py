@@ -23,6 +23,7 @@ from nnburst.cli.output import (
     write_json,
 )
 from nnburst.client.connect import connect
+from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.testing.assessment import PROFILES, Advance, Plan, assess
 from nnburst.testing.conformance.campaign import (
@@ -258,7 +259,11 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "--filter", type=pattern, default="", metavar="REGEX", help="only tests whose names match"
     )
     parser.add_argument(
-        "--operation", default="", metavar="NAME", help="only tests with this operation"
+        "--operation",
+        type=_operation,
+        default="",
+        metavar="NAME",
+        help="only tests with this operation: ADD",
     )
     parser.add_argument(
         "--exact", action="store_true", help="integers must be equal, without a tolerance"
@@ -275,6 +280,15 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     add_driver_options(parser)
     add_json_option(parser)
+
+
+def _operation(text: str) -> str:
+    """Name of an operation; empty for all."""
+    if text and text not in OperationType.__members__:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}, expected the name of an operation, such as {OperationType.ADD.name}"
+        )
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
