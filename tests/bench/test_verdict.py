@@ -136,4 +136,47 @@ def test_files_without_blocks_are_refused(
     assert main(["bench", "compare", a, a]) == 1
     assert "no case with blocks in both" in capsys.readouterr().err
     assert main(["bench", "compare", a, b]) == 1
-    assert "b.json: not JSON" in capsys.readouterr().err
+    assert "b.json: JSON is malformed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('[{"name": "x", "blocks_ns": ["a"]}]', "blocks of 'x': ['a'], expected numbers above 0"),
+        (
+            '[{"name": "x", "blocks_ns": [null, 1]}]',
+            "blocks of 'x': [None, 1], expected numbers above 0",
+        ),
+        ('[{"name": "x", "blocks_ns": [1, 0]}]', "blocks of 'x': [1, 0], expected numbers above 0"),
+        (f'[{{"name": "x", "blocks_ns": [1{"0" * 400}]}}]', "too large"),
+        ("[" * 200_000, "recursion"),
+    ],
+)
+def test_files_with_damaged_cases_are_refused_by_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, reason: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"cases": {content}}}')
+    for options in ((), ("--relative-to", "x")):
+        assert main(["bench", "compare", str(path), str(path), *options]) == 1
+        told = capsys.readouterr().err
+        assert f"{path}: " in told
+        assert reason in told
+
+
+@pytest.mark.parametrize("conditions", [None, {"doubts": None}])
+def test_files_with_damaged_conditions_are_refused_by_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], conditions: object
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"name": "x", "blocks_ns": [1.0], "conditions": conditions}))
+    assert main(["bench", "compare", str(path), str(path)]) == 1
+    assert f"{path}: Expected " in capsys.readouterr().err
+
+
+def test_cases_without_blocks_have_no_medians(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "a.json", none=[]), tmp_path / "out.json"
+    assert main(["bench", "compare", path, path, "--json", str(out)]) == 2
+    (case,) = json.loads(out.read_text())["cases"]
+    assert case["before"] is case["now"] is None
+    assert case["verdict"] == "noisy"

@@ -8,10 +8,11 @@ machine's speed. Exit status: 0 the same or better, 1 worse, 2 no verdict.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from nnburst.cli.options import Subparsers, above_zero
 from nnburst.cli.output import add_json_option, table, text_for_people, write_json
@@ -42,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
     """Compare the files, print the verdicts, and write the JSON."""
     from nnburst.bench.verdict import compare, exit_status
 
-    files = [_read(path) for path in (args.before, args.now)]
-    before, now = (blocks_of(content, args.relative_to) for content in files)
+    paths = (args.before, args.now)
+    (before, now), doubts = zip(*(_read(path, args.relative_to) for path in paths), strict=True)
     shared = [name for name in before if name in now]
     if not shared:
         raise InvalidArgument(f"{args.before} and {args.now}: no case with blocks in both")
@@ -61,33 +62,47 @@ def run(args: argparse.Namespace) -> int:
         for comparison in found:
             if comparison.why:
                 print(f"{comparison.name}: no verdict: {comparison.why}")
-        for path, content in zip((args.before, args.now), files, strict=True):
-            for doubt in content.get("conditions", {}).get("doubts", ()):
+        for path, found_doubts in zip(paths, doubts, strict=True):
+            for doubt in found_doubts:
                 print(f"{path}: not quiet: {doubt}")
     status = exit_status([c.verdict for c in found])
     cases = [
-        {"case": c.name, "before": c.before, "now": c.now, "verdict": c.verdict, "why": c.why}
-        for c in found
+        {"case": c["name"], **{key: c[key] for key in ("before", "now", "verdict", "why")}}
+        for c in (comparison.as_json() for comparison in found)
     ]
     write_json(args.json, {"cases": cases, "exit_status": status})
     return status
 
 
-def _read(path: Path) -> dict[str, Any]:
+class _Conditions(msgspec.Struct, frozen=True):
+    doubts: tuple[str, ...] = ()
+
+
+class _File(msgspec.Struct, frozen=True):
+    """What a benchmark's --json has written, beside its cases."""
+
+    conditions: _Conditions = _Conditions()
+
+
+_decode_content = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_file = msgspec.json.Decoder(_File).decode
+
+
+def _read(path: Path, relative_to: str | None) -> tuple[Blocks, tuple[str, ...]]:
+    """The blocks of a file, and the doubts whether the machine was quiet."""
+    text = path.read_bytes()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidArgument(f"{path}: not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise InvalidArgument(f"{path}: expected what a benchmark's --json has written")
-    return content
+        doubts = _decode_file(text).conditions.doubts
+        return blocks_of(_decode_content(text), relative_to), doubts
+    except (InvalidArgument, OverflowError, RecursionError, msgspec.DecodeError) as error:
+        raise InvalidArgument(f"{path}: {error}") from None
 
 
 def blocks_of(content: Any, relative_to: str | None = None) -> Blocks:  # noqa: ANN401 - any JSON
     """Blocks of every case in a file, by name; with `relative_to`, their ratios to that case, block by block.
 
     Raises:
-        InvalidArgument: there is no case `relative_to` with as many blocks.
+        InvalidArgument: there is no case `relative_to` with as many blocks, or blocks are no numbers above 0.
     """
     found = dict(_cases(content, ""))
     if relative_to is None:
@@ -112,7 +127,10 @@ def _cases(content: Any, prefix: str) -> Iterator[tuple[str, list[float]]]:  # n
         inner = f"{network}: " if isinstance(network, str) else prefix
         blocks = content.get("blocks_ns")
         if isinstance(blocks, list) and "name" in content:
-            yield f"{inner}{content['name']}", [float(block) for block in blocks]
+            name = f"{inner}{content['name']}"
+            if not all(isinstance(block, int | float) and block > 0 for block in blocks):
+                raise InvalidArgument(f"blocks of {name!r}: {blocks}, expected numbers above 0")
+            yield name, [float(block) for block in blocks]
         for entry in content.values():
             if isinstance(entry, dict | list):
                 yield from _cases(entry, inner)
