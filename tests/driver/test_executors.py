@@ -136,6 +136,27 @@ def test_executor_that_lacks_what_a_driver_calls_is_refused_before_any_client(
         make_executor(f"{__name__}:{attribute}")
 
 
+class Broken(NullExecutor):
+    def __init__(self) -> None:
+        raise OSError("no chip")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "os:path",
+            "executor 'os:path' cannot be made: TypeError: 'module' object is not callable",
+        ),
+        ("json:loads", "executor 'json:loads' cannot be made: TypeError: .*missing 1 required"),
+        (f"{Path(__file__).stem}:Broken", "Broken' cannot be made: OSError: no chip"),
+    ],
+)
+def test_executor_that_cannot_be_made_is_an_unavailable_device(name: str, message: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=message):
+        launch(name, env={"PYTHONPATH": str(Path(__file__).parent)})
+
+
 def test_refused_executor_is_reported_with_what_it_lacks() -> None:
     with pytest.raises(NnburstError, match=r"TooFew\.prepare\(model.* cannot be called"):
         launch(f"{Path(__file__).stem}:TooFew", env={"PYTHONPATH": str(Path(__file__).parent)})

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, cast
 
+from nnburst.control.service import text_of
 from nnburst.executor.base import Executor
 from nnburst.executor.built_in import BEGINNINGS, BUILT_IN, MODULES
-from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError
 from nnburst.hal.utils import OPTIONED, executor_library
 
 logger = logging.getLogger(__name__)
@@ -119,10 +120,20 @@ def make_executor(name: str) -> Executor:
     """Make the executor called `name`, and check that it has the methods that a driver calls.
 
     Raises:
-        DeviceUnavailable: it is unknown, or cannot be imported or used; the message names what it lacks.
+        DeviceUnavailable: it is unknown, or cannot be imported, made or used; the message has the reason.
         NnburstError: the executor's constructor raised it.
+        MemoryError: likewise.
     """
-    executor = find_executor(name)()
+    factory = find_executor(name)
+    try:
+        executor = factory()
+    except (NnburstError, MemoryError):
+        raise
+    except Exception as error:
+        logger.exception("executor %s cannot be made", name)
+        raise DeviceUnavailable(
+            f"executor {name!r} cannot be made: {type(error).__name__}: {text_of(error)}"
+        ) from error
     own = getattr(executor, "name", None)
     if not isinstance(own, str) or not own:
         raise DeviceUnavailable(
