@@ -342,3 +342,13 @@ def test_what_is_no_mapping_of_texts_is_refused_before_a_process_starts(
 ) -> None:
     with pytest.raises(nnburst.InvalidArgument, match=rf"^{name}: .*expected a mapping of texts"):
         nnburst.launch("null", recover=recover, **{name: given})
+
+
+@pytest.mark.parametrize("recover", [False, "wait"])
+@pytest.mark.parametrize("name", ["env", "options"])
+@pytest.mark.parametrize("key", ["", "=", "HOME=x"])
+def test_what_is_no_name_for_a_text_is_refused_before_a_process_starts(
+    name: str, key: str, recover: Any
+) -> None:
+    with pytest.raises(nnburst.InvalidArgument, match=rf"^{name}: '{key}', expected a name"):
+        nnburst.launch("null", recover=recover, **{name: {key: "5"}})

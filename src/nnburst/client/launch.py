@@ -122,6 +122,9 @@ def _texts(what: str, given: Mapping[str, str] | None) -> dict[str, str]:
     texts = [each for pair in found.items() for each in pair] if isinstance(found, Mapping) else [0]
     if not all(map(is_text, texts)):
         raise InvalidArgument(f"{what}: {given!r}, expected a mapping of texts to texts")
+    for key in found:
+        if not key or "=" in key:
+            raise InvalidArgument(f"{what}: {key!r}, expected a name without =")
     return dict(found)
 
 
