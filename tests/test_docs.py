@@ -209,6 +209,17 @@ def test_extras_that_texts_name_exist() -> None:
     assert [(file, extra) for file, extra in named if extra not in extras] == []
 
 
+def test_messages_quote_extras_for_shells_that_take_brackets_as_patterns() -> None:
+    lines = [
+        (name(path), line.strip())
+        for path in (ROOT / "src").rglob("*.py")
+        for line in text(path).splitlines()
+        if "pip install" in line
+    ]
+    assert lines
+    assert [(path, line) for path, line in lines if "install nnburst[" in line] == []
+
+
 def test_commands_that_messages_name_exist() -> None:
     """In the source, between backticks: hints, descriptions, log lines."""
     known = commands()

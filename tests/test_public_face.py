@@ -9,6 +9,7 @@ import importlib
 import inspect
 import pydoc
 import re
+import subprocess
 import sys
 import textwrap
 import typing
@@ -307,3 +308,25 @@ def returned(member: Any) -> Iterator[type]:
         pending += typing.get_args(found)
         if isinstance(found, type) and found.__module__.startswith("nnburst"):
             yield found
+
+
+@pytest.mark.parametrize(
+    ("statement", "package", "extra"),
+    [
+        ("import nnburst.ray", "grpc", "ray"),
+        ("import nnburst.litert; nnburst.litert.load_delegate()", "ai_edge_litert", "litert"),
+        (
+            "import nnburst.onnxruntime; nnburst.onnxruntime.add_provider(None)",
+            "onnxruntime",
+            "onnxruntime",
+        ),
+    ],
+)
+def test_missing_extra_is_named_with_its_pip_line(statement: str, package: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; {statement}"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("ModuleNotFoundError: ")
+    assert last.endswith(f": pip install 'nnburst[{extra}]'")

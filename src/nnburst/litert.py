@@ -60,5 +60,11 @@ def load_delegate(
         "fallback": int(fallback),
     }
     options = {name: value for name, value in given.items() if value is not None}
-    load = import_module("ai_edge_litert.interpreter").load_delegate
-    return load(get_library_path(), options)
+    try:
+        engine = import_module("ai_edge_litert.interpreter")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "load_delegate needs the package ai-edge-litert: pip install 'nnburst[litert]'",
+            name=error.name,
+        ) from error
+    return engine.load_delegate(get_library_path(), options)

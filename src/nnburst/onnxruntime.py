@@ -65,7 +65,13 @@ def add_provider(
         "num_threads": num_threads,
         "timeout_ms": timeout_ms,
     }
-    engine = import_module("onnxruntime")
+    try:
+        engine = import_module("onnxruntime")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "add_provider needs the package onnxruntime: pip install 'nnburst[onnxruntime]'",
+            name=error.name,
+        ) from error
     if not hasattr(engine, "register_execution_provider_library"):
         raise DeviceUnavailable(
             f"onnxruntime {engine.__version__} has no plugin execution providers, expected 1.23 or newer"

@@ -7,8 +7,13 @@
 Needs the extra `ray`; see docs/ray.md.
 """
 
-from nnburst.ray.client import Client, Route
-from nnburst.ray.hosts import Hosts, find, start
-from nnburst.ray.service import Place
+try:
+    from nnburst.ray.client import Client, Route
+    from nnburst.ray.hosts import Hosts, find, start
+    from nnburst.ray.service import Place
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"nnburst.ray needs the package {error.name}: pip install 'nnburst[ray]'", name=error.name
+    ) from error
 
 __all__ = ["Client", "Hosts", "Place", "Route", "find", "start"]

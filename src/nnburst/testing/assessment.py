@@ -350,7 +350,7 @@ def _suites(driver: DriverUnderTest, plan: Plan, advance: Advance) -> Iterator[C
     """Run the pytest suites in a process of their own, with the plan's options of the driver."""
     absent = [name for name in ("pytest", "hypothesis") if importlib.util.find_spec(name) is None]
     if absent:
-        reason = f"{' and '.join(absent)} not installed: pip install nnburst[test]"
+        reason = f"{' and '.join(absent)} not installed: pip install 'nnburst[test]'"
         yield CheckResult("suites", "all of them", SKIPPED, reason)
         return
     with OwnFolder() as own:

