@@ -166,9 +166,13 @@ with nnburst.compile("a.tflite") as compiled, compiled.open_burst() as burst:
 
 
 def written(folder: Path) -> Path:
-    """A folder with the programs."""
+    """A folder with the programs, and with the code of pages, in which there is no mistake."""
     for name, program in {**PROGRAMS, "completed": COMPLETED}.items():
         (folder / f"{name}.py").write_text(program, encoding="utf-8")
+    for name in ("deadlines", "loops", "roads", "state", "two_networks"):
+        page = (ROOT / "docs" / "how_to" / f"{name}.md").read_text(encoding="utf-8")
+        code = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        (folder / f"{name}.py").write_text("\n".join(code), encoding="utf-8")
     return folder
 
 

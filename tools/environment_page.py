@@ -38,6 +38,8 @@ Folders are found by the XDG base directory specification:
 `nnburst/compilation_cache.key`, and `nnburst/capabilities/DEVICE.json` as measured |
 | `XDG_CONFIG_HOME` | `~/.config` | drivers, at start | `nnburst/capabilities/DEVICE.json`, \
 which counts more than what was measured |
+| `XDG_CACHE_HOME` | `~/.cache` | `nnburst.compile` | what may be lost: `nnburst/devices`, \
+what engines report of themselves, and `nnburst/costs`, what networks took on them |
 """
 
 

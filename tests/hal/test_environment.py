@@ -142,6 +142,16 @@ def test_page_follows_the_registry() -> None:
     assert tool.PAGE.read_text(encoding="utf-8") == tool.page(), f"run {sys.executable} {place}"
 
 
+def test_page_has_each_variable_for_folders_that_the_package_reads() -> None:
+    read = {
+        word
+        for path in (ROOT / "src").rglob("*.py")
+        for word in re.findall(r"\bXDG_[A-Z_]+", path.read_text(encoding="utf-8"))
+    }
+    page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(XDG_[A-Z_]+)` \|", page, re.MULTILINE)) == read
+
+
 def test_registry_costs_a_driver_that_takes_its_name_little() -> None:
     """Neither numpy nor msgspec, which a driver imports when it has its name."""
     code = "import sys, nnburst.hal.environment; print({'numpy', 'msgspec'} & set(sys.modules))"
