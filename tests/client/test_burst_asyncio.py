@@ -252,6 +252,53 @@ def test_run_that_misses_its_deadline_is_dropped_later(still: Device, burst: Bur
     assert burst.statistics()["dropped"] == 1
 
 
+@pytest.mark.parametrize("how", ["missed", "cancelled"])
+def test_run_that_was_given_up_behind_another_tasks_may_be_run_again(
+    still: Device, wide: Burst, how: str
+) -> None:
+    first, second = numbered_requests(wide, 2)
+
+    async def give_up() -> None:
+        if how == "missed":
+            with pytest.raises(MissedDeadline):
+                await second.run_async(0.01)
+        else:
+            task = await started(second.run_async())
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def main() -> None:
+        with standing_still(still):
+            other = await started(first.run_async())
+            for _ in range(3):
+                await give_up()
+            again = await started(second.run_async())
+            with pytest.raises(MissedDeadline):
+                await second.run_async(0.01)
+        assert (await again).outputs[0].tolist() == [1, 1]  # type: ignore[attr-defined]
+        assert (await other).outputs[0].tolist() == [0, 0]  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+    assert not wide._core.pending
+    assert wide._core.client.in_flight == wide._core.client.overdue == 0
+
+
+def test_run_that_blocks_follows_one_that_was_given_up_behind_another_tasks(
+    still: Device, wide: Burst
+) -> None:
+    first, second = numbered_requests(wide, 2)
+
+    async def main() -> None:
+        with standing_still(still):
+            other = await started(first.run_async())
+            with pytest.raises(MissedDeadline):
+                await second.run_async(0.01)
+        assert second.run().outputs[0].tolist() == [1, 1]
+        assert (await other).outputs[0].tolist() == [0, 0]  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
 def test_request_that_is_under_way_is_refused(still: Device, wide: Burst) -> None:
     (bound,) = numbered_requests(wide, 1)
 

@@ -347,7 +347,7 @@ class RingRequest(BoundRequest):
                     if began_ns > waiter.turn_due_ns:
                         await waiter.take_turn()
                     return result
-            else:
+            elif not self._is_given_up:
                 self._check_idle()
             return await waiter.run(self, pending, began_ns + timeout_ns)
         except NoRoom:
@@ -459,6 +459,13 @@ class RingRequest(BoundRequest):
                 _abandon(self._bound)
             raise
 
+    @property
+    def _is_given_up(self) -> bool:
+        """Whether it is under way behind others, and its result was given up: it will be dropped."""
+        if not self.in_flight:
+            return False
+        return any(s._abandoned for s in tuple(self._core.pending) if s._bound is self)
+
     def _check_idle(self) -> None:
         if self.in_flight:
             self._core.check_running()  # a dead driver never frees the request: raise DeadObject instead
@@ -502,7 +509,7 @@ class RingRequest(BoundRequest):
             me = next(entries)
             try:
                 core.pending.gate.enter(me)
-                while len(core.pending) >= core.max_in_flight:
+                while len(core.pending) >= core.max_in_flight or self._is_given_up:
                     core.pending[0]._collect(deadline_ns)
             finally:
                 leave(core.pending.gate.struct, me)

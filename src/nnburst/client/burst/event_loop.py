@@ -49,6 +49,10 @@ class Outcome(Protocol):
 class Submittable(Protocol):
     """A bound request, for a task that runs it."""
 
+    @property
+    def _is_given_up(self) -> bool:
+        """Whether it is under way, and its result was given up: it will be dropped."""
+
     def submit(self) -> Outcome:
         """Send the request."""
 
@@ -76,9 +80,12 @@ class ResultWaiter:
     async def run(
         self, bound: Submittable, pending: Outcome | None, deadline_ns: int
     ) -> ExecutionResult:
-        """Wait for the result of `pending`; if it is None, first submit `bound` as soon as there is room."""
+        """Wait for the result of `pending`; if it is None, first submit `bound` as soon as there is room.
+
+        If an earlier run of `bound` was given up behind requests of others, its result must come first.
+        """
         if pending is None:
-            await self._until(self._has_room, deadline_ns)
+            await self._until(lambda: self._has_room() and not bound._is_given_up, deadline_ns)
             pending = bound.submit()
         try:
             await self.settle(pending, deadline_ns)
