@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import nnburst
 from nnburst.client.device import Device
 from nnburst.client.session.handshake import Session
 from nnburst.hal.enums import OperandType, OperationType
@@ -21,6 +24,8 @@ from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.utils import driver_environment
 from nnburst.importer.imported_model import ImportedModel
 from nnburst.importer.load import load
+from nnburst.testing.faults.activities import check_sum, sum_model, summands
+from waiting import wait_for
 
 Array = npt.NDArray[Any]
 _Q8S: Final = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -40,6 +45,16 @@ def end(status):
     really_end(0)
 really_end, os._exit = os._exit, end
 main(["--executor", "litert", "--fd", sys.argv[1]])
+"""
+#: Prints as a library in C does, to whatever the descriptors 1 and 2 are.
+_NOISY: Final = """
+import os
+from nnburst.executor.reference.executor import ReferenceExecutor
+class Noisy(ReferenceExecutor):
+    def prepare(self, *arguments):
+        for fd in (1, 2):
+            os.write(fd, b"INFO: compiled")
+        return super().prepare(*arguments)
 """
 _CLIENT: Final = """
 import nnburst
@@ -134,3 +149,23 @@ def test_client_imports_nothing_that_only_mistakes_or_event_loops_need() -> None
         [sys.executable, "-c", _CLIENT], capture_output=True, text=True, check=True
     )
     assert {"difflib", "asyncio"} & set(ran.stdout.split()) == set()
+
+
+@pytest.mark.parametrize("closed", [(0, 1, 2), (1, 2), (0,), (2,)])
+def test_service_that_is_started_without_standard_streams_has_dev_null_for_them(
+    closed: tuple[int, ...], tmp_path: Path, make_module: Callable[[str, str], None]
+) -> None:
+    make_module("noisy", _NOISY)
+    address = str(tmp_path / "driver")
+    serve = [sys.executable, "-m", "nnburst", "serve", address, "--executor", "noisy:Noisy"]
+    without = " ".join(f"{fd}>&-" for fd in closed)
+    with subprocess.Popen(["sh", "-c", f'exec "$@" {without}', "sh", *serve]) as process:
+        try:
+            wait_for(Path(address).exists)
+            with nnburst.connect(address) as device, device.prepare(sum_model()) as prepared:
+                streams = [Path(f"/proc/{process.pid}/fd/{fd}") for fd in closed]
+                assert [os.readlink(stream) for stream in streams] == ["/dev/null"] * len(closed)
+                check_sum(np.asarray(prepared.execute(summands(3)).outputs[0]), 3)
+        finally:
+            process.terminate()
+    assert process.returncode == 0

@@ -25,6 +25,7 @@ from nnburst.cli.options import Subparsers
 from nnburst.cli.output import also_in_json, printable, text_for_people
 from nnburst.hal.environment import LOG, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError, as_options
+from nnburst.hal.utils import fill_standard_descriptors
 
 #: First words of nested commands and their descriptions.
 GROUPS: Final = {
@@ -60,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
+        fill_standard_descriptors()
         _write_any_character()
     try:
         args = parser(words).parse_args(words)

@@ -355,6 +355,21 @@ class RestartPauses:
         return self._pause
 
 
+def fill_standard_descriptors() -> None:
+    """Open /dev/null as those of the descriptors 0 to 2 that are closed, also for processes started later.
+
+    Libraries in C write to 1 and 2 even if a socket has that number. Call this before anything opens a
+    descriptor.
+    """
+    for wanted in range(3):
+        try:
+            os.fstat(wanted)
+        except OSError:
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # the lowest number that is free
+
+
 def inherited_environment() -> dict[str, str]:
     """The environment for new processes of this package; a privileged process passes on almost nothing."""
     return dict(_FIXED if is_privileged() else os.environ)

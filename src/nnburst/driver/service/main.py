@@ -31,7 +31,14 @@ from nnburst.fmq.cores import prefer_performance_cores
 from nnburst.hal.environment import DRIVERS, LOG, check, warn_of_unknown_names
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.limits import UINT32_MAX, UINT64_MAX
-from nnburst.hal.utils import AUTO, OPTIONED, chosen_executor, device_name, takes_options
+from nnburst.hal.utils import (
+    AUTO,
+    OPTIONED,
+    chosen_executor,
+    device_name,
+    fill_standard_descriptors,
+    takes_options,
+)
 from nnburst.hal.vlog import one_line
 
 #: Most lines of one kind that are written in one period.
@@ -256,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words of the command line; those of this process unless given.
     """
+    fill_standard_descriptors()
     options = Options(sys.argv[1:] if argv is None else argv)
     configure_logging(options.executor, "WARNING")
     listener: Listener | None = None
