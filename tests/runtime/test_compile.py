@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -325,3 +327,43 @@ def test_compilations_are_cached_by_content(tmp_path: Path, drivers: Manager) ->
             assert compiled.execute([X]).outputs[0].tolist() == (2 * X * X).tolist()
     assert found == [[False, False], [True, True]]
     assert len(list((tmp_path / "cache").iterdir())) == 4
+
+
+#: Compiles and executes on a thread when the main thread has ended.
+_AFTER_THE_END = """
+import asyncio, threading
+import numpy as np
+import nnburst
+
+def work():
+    threading.main_thread().join()
+    builder = nnburst.ModelBuilder()
+    x = builder.input(nnburst.OperandType.TENSOR_FLOAT32, (2,))
+    y = builder.output(nnburst.OperandType.TENSOR_FLOAT32, (2,))
+    builder.operation(nnburst.OperationType.ADD, [x, x, builder.scalar(0)], [y])
+    with nnburst.compile(builder.build()) as compiled:
+        inputs = [np.ones(2, np.float32)]
+        print(compiled.execute(inputs).outputs[0].tolist())
+        try:
+            asyncio.run(compiled.execute_async(inputs))
+        except nnburst.NnburstError as error:
+            print(type(error).__name__)
+
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.parametrize("inline", ["1", "0"])
+def test_a_thread_compiles_and_executes_on_the_cpu_after_the_end_of_the_main_thread(
+    inline: str,
+) -> None:
+    environment = {**os.environ, "NNBURST_CPUONLY": "1", "NNBURST_SYNCEXEC_CPU": inline}
+    done = subprocess.run(
+        [sys.executable, "-c", _AFTER_THE_END],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("[2.0, 2.0]\nResourceExhausted\n", "")

@@ -7,7 +7,6 @@ y = compiled.execute([x]).outputs[0]
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import weakref
@@ -18,6 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, parameters
+from nnburst.client.burst.event_loop import call_on_a_thread
 from nnburst.client.burst.interface import Burst, Recover, State, check_recover
 from nnburst.client.burst.resident import ResidentBurst
 from nnburst.client.burst.states import StatefulBurst
@@ -226,8 +226,11 @@ class CompiledModel(RuntimeObject):
         """Run `execute` on another thread while the event loop goes on; arguments and errors are the same.
 
         Cancelling the task does not stop the execution.
+
+        Raises:
+            ResourceExhausted: the event loop can start no thread, as after the end of the main thread.
         """
-        return await asyncio.to_thread(self.execute, inputs, outputs, **options)
+        return await call_on_a_thread(partial(self.execute, inputs, outputs, **options))
 
     def open_burst(
         self,

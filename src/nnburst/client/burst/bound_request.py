@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -30,7 +31,7 @@ from nnburst.client.burst.core import (
     BurstCore,
     NoRoom,
 )
-from nnburst.client.burst.event_loop import waiter_of
+from nnburst.client.burst.event_loop import call_on_a_thread, waiter_of
 from nnburst.client.burst.interface import BoundRequest, SubmittedRequest
 from nnburst.client.execution.socket_request import execute_synchronously
 from nnburst.client.memory import Memory, refuse_overlap
@@ -351,9 +352,7 @@ class RingRequest(BoundRequest):
                 self._check_idle()
             return await waiter.run(self, pending, began_ns + timeout_ns)
         except NoRoom:
-            import asyncio
-
-            return await asyncio.to_thread(self._fall_back, began_ns + timeout_ns)
+            return await call_on_a_thread(partial(self._fall_back, began_ns + timeout_ns))
 
     def _run_at_once(self) -> tuple[ExecutionResult | None, SubmittedRingRequest | None]:
         """Send; returns a result that comes within 2 µs, or the submission, or neither if not sent."""

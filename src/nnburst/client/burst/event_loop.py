@@ -11,6 +11,7 @@ tasks wait for their turn. If a task is cancelled or its time is up, its result 
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
@@ -20,7 +21,7 @@ from nnburst.client.arguments import ExecutionResult
 from nnburst.client.burst.core import TIMED_OUT, BurstCore
 from nnburst.client.session.gate import entries, leave
 from nnburst.client.session.pending import wake_waiter
-from nnburst.hal.errors import BurstBusy, MissedDeadline
+from nnburst.hal.errors import BurstBusy, MissedDeadline, ResourceExhausted
 
 if TYPE_CHECKING:
     import asyncio  # a program with an event loop has imported it; others need not
@@ -212,3 +213,19 @@ def waiter_of(core: BurstCore) -> ResultWaiter:
         core.waiter = ResultWaiter(core)
     found: ResultWaiter = core.waiter
     return found
+
+
+async def call_on_a_thread(work: Callable[[], ExecutionResult]) -> ExecutionResult:
+    """Call `work` on a thread of the event loop's executor, like `asyncio.to_thread`.
+
+    Raises:
+        ResourceExhausted: no thread can be started: there are too many, or the main thread has ended.
+    """
+    import asyncio
+
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    try:
+        future = loop.run_in_executor(None, context.run, work)
+    except RuntimeError as error:
+        raise ResourceExhausted(f"the event loop cannot start a thread: {error}") from error
+    return await future

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -25,7 +25,7 @@ from nnburst.hal.enums import (
     Priority,
     ResultCode,
 )
-from nnburst.hal.errors import MissedDeadline, NnburstError, ResourceExhausted, result_code
+from nnburst.hal.errors import MissedDeadline, NnburstError, result_code
 from nnburst.hal.extensions import Extension, ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model, is_extension
@@ -36,6 +36,7 @@ from nnburst.hal.types import (
     PerformanceInfo,
     has_passed,
 )
+from nnburst.hal.utils import start_thread
 from nnburst.runtime.argument import Argument, Options, Outcome
 from nnburst.runtime.devices.device import CacheRequest, Use
 
@@ -54,12 +55,25 @@ def _run_inline(execution: Execution, deadline_ns: int | None, loop_timeout_ns: 
 def _run_on_a_thread(
     execution: Execution, deadline_ns: int | None, loop_timeout_ns: int
 ) -> Computed:
-    with ThreadPoolExecutor(1, "nnburst cpu") as fresh:
+    # No ThreadPoolExecutor, which starts no thread once the main thread has ended.
+    found: list[Computed | BaseException] = []
+
+    def compute() -> None:
         try:
-            future = fresh.submit(execution.run, deadline_ns, loop_timeout_ns)
-        except RuntimeError as error:
-            raise ResourceExhausted(f"cannot start a thread of the CPU: {error}") from error
-        return future.result()
+            found.append(execution.run(deadline_ns, loop_timeout_ns))
+        except BaseException as error:  # the caller raises it
+            found.append(error)
+
+    thread = threading.Thread(target=compute, name="nnburst cpu")
+    try:
+        start_thread(thread)
+        thread.join()
+    finally:
+        if thread.is_alive():  # after an interruption; it uses memory of the caller
+            thread.join()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
 
 
 class CpuDevice:
