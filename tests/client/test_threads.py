@@ -7,11 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
 import nnburst
 from client.burst_helpers import copy_model
+from nnburst import Closed, Device
+from nnburst.client.burst import transport
 from nnburst.client.burst.interface import BoundRequest
+from nnburst.client.execution import socket_request
 
 #: Is done once an execution is under way in the other driver, too.
 _MEETING = """
@@ -107,3 +111,38 @@ def test_two_threads_do_twice_the_work_of_one(two_bursts: list[BoundRequest]) ->
         if ratio >= 1.8:
             return
     pytest.fail(f"two threads did {ratio:.2f} times the work of one")
+
+
+def test_model_that_is_closed_while_a_burst_opens_on_it_is_released_afterwards(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = device.prepare(copy_model())
+    allowed_cores = transport.allowed_cores
+
+    def close_it() -> tuple[int, ...]:  # as another thread may, right before the driver is asked
+        prepared.close()
+        return allowed_cores()
+
+    monkeypatch.setattr(transport, "allowed_cores", close_it)
+    with prepared.open_burst() as burst:
+        x = np.ones(2, np.float32)
+        assert burst.execute([x]).outputs[0].tolist() == [1, 1]
+        assert prepared._prepared._is_released
+    with pytest.raises(Closed, match="the prepared model is released"):
+        prepared.open_burst()
+
+
+def test_model_that_is_closed_while_an_execution_begins_is_released_afterwards(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = device.prepare(copy_model())
+    time_left = socket_request.time_left
+
+    def close_it(deadline: float) -> float:
+        prepared.close()
+        return time_left(deadline)
+
+    monkeypatch.setattr(socket_request, "time_left", close_it)
+    x = np.ones(2, np.float32)
+    assert prepared.execute([x]).outputs[0].tolist() == [1, 1]
+    assert prepared._prepared._is_released

@@ -150,8 +150,7 @@ class BurstChannels:
             ResourceExhausted: this process may have no more descriptors, or no memory is left.
             NnburstError: the driver refuses.
         """
-        # Refuse a released model and a closed device first, while there is nothing to release yet.
-        handle = prepared.handle
+        # Refuse a closed device first, while there is nothing to release yet.
         self._connection = prepared.session.connection
         self._remote = RemoteObject(self._connection)
         self._upcalls = prepared.session.upcalls
@@ -165,11 +164,15 @@ class BurstChannels:
             self.wakeup_socket = WakeupSocket()
             undo.pop_all()
         self._callback = self._upcalls.register(callback)
+        user = object()
         try:
-            opened = self._open(handle, max_in_flight, preference)
+            # The model stays valid in the driver meanwhile, even if another thread closes it.
+            opened = self._open(prepared.hold(user), max_in_flight, preference)
         except BaseException:
             self._release()
             raise
+        finally:
+            prepared.release(user)
         self.wakeup_socket.release_their_fd()
         self.handle = opened.handle
         self.may_spin = bool(opened.fields.get("may_spin"))

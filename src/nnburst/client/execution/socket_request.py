@@ -343,20 +343,24 @@ def execute_synchronously(
         deadline: time on `time.monotonic`.
         attributes: of vendor extensions.
     """
-    handle = prepared.handle
-    arguments = SocketArguments(prepared, inputs, outputs)
-    hints = prepared.session.hints(attributes)
+    taker = object()
+    try:
+        handle = prepared.hold(taker)
+        arguments = SocketArguments(prepared, inputs, outputs)
+        hints = prepared.session.hints(attributes)
 
-    def execute(placed: SocketRequest) -> ExecutionResult:
-        placed.stage()
-        left = time_left(deadline)
-        message = ExecuteSynchronously(
-            handle, placed.request, measure, boottime_deadline_ns(left), hints=hints
-        )
-        executed, _ = placed.call(message, Executed, left)
-        return placed.result(executed)
+        def execute(placed: SocketRequest) -> ExecutionResult:
+            placed.stage()
+            left = time_left(deadline)
+            message = ExecuteSynchronously(
+                handle, placed.request, measure, boottime_deadline_ns(left), hints=hints
+            )
+            executed, _ = placed.call(message, Executed, left)
+            return placed.result(executed)
 
-    return run_placed(arguments, execute)
+        return run_placed(arguments, execute)
+    finally:
+        prepared.release(taker)
 
 
 def _described(pools: Sequence[Memory | Buffer]) -> tuple[MemoryPool | BufferToken, ...]:
