@@ -367,3 +367,31 @@ def test_a_thread_compiles_and_executes_on_the_cpu_after_the_end_of_the_main_thr
         check=True,
     )
     assert (done.stdout, done.stderr) == ("[2.0, 2.0]\nResourceExhausted\n", "")
+
+
+#: Executes in an exit handler that runs after those of nnburst, as a daemon thread may do at that time.
+_AT_THE_END = """
+import atexit
+
+def end():
+    for _ in range(3):
+        print(compiled.execute(inputs).outputs[0].tolist())
+
+atexit.register(end)
+import numpy as np
+import nnburst
+builder = nnburst.ModelBuilder()
+x = builder.input(nnburst.OperandType.TENSOR_FLOAT32, (2,))
+y = builder.output(nnburst.OperandType.TENSOR_FLOAT32, (2,))
+builder.operation(nnburst.OperationType.ADD, [x, x, builder.scalar(0)], [y])
+compiled = nnburst.compile(builder.build())
+inputs = [np.ones(2, np.float32)]
+compiled.execute(inputs)
+"""
+
+
+def test_an_execution_at_the_end_of_the_program_warns_of_no_closed_device() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _AT_THE_END], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("[2.0, 2.0]\n" * 3, "")

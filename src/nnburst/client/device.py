@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import logging
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -28,6 +27,12 @@ from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory import Memory, share
 from nnburst.client.prepared_model import Preparation, PreparedModel, without_own_bursts
 from nnburst.client.served_model import NetworkOpener, ServedModel, ServedName, served_models
+from nnburst.client.session.closing import (
+    close_at_end,
+    close_collected,
+    close_device,
+    close_lost,
+)
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverProcess
 from nnburst.client.session.recovery import Recovery, check_same
@@ -145,7 +150,7 @@ class Device(Closing):
         self._cache_files: NumberOfCacheFiles | None = None
         self._recovery: Recovery | None = None
         self._make: Callable[[], Device] | None = None
-        self._finalizer = weakref.finalize(self, _collected, session, process, self._owner)
+        self._finalizer = close_at_end(self, session, process, self._owner)
 
     def _renew(self) -> Callable[[], None]:
         """Connect again to the same device.
@@ -162,12 +167,12 @@ class Device(Closing):
         except BaseException:
             new.close()
             raise
-        clean_up = partial(_close_lost, self._session, self._process, self._owner)
+        clean_up = partial(close_lost, self._session, self._process, self._owner)
         self._finalizer.detach()
         new._finalizer.detach()
         session = new._session
         self._process, self._session = new._process, session
-        self._finalizer = weakref.finalize(self, _collected, session, self._process, self._owner)
+        self._finalizer = close_at_end(self, session, self._process, self._owner)
         if recovery.is_closed:
             self.close()  # `close` was called meanwhile; end the new connection, too
         else:
@@ -685,9 +690,9 @@ class Device(Closing):
         if self._finalizer.detach() is not None:
             with trace(Layer.RUNTIME, Phase.TERMINATION, "close a device"):
                 try:
-                    _close(self._session, self._process, self._owner)
+                    close_device(self._session, self._process, self._owner)
                 except BaseException:  # an interruption: the closer's thread does the rest
-                    _collected(self._session, self._process, self._owner)
+                    close_collected(self._session, self._process, self._owner)
                     raise
 
     def __repr__(self) -> str:
@@ -743,12 +748,6 @@ def prepare_by(device: Device, prepare: Callable[[Device], P], *, waits: bool | 
     return prepared
 
 
-def _close_lost(session: Session, process: DriverProcess | None, owner: int) -> None:
-    """Close the session and the process of a dead driver; objects that still use them raise DeadObject."""
-    session.lost = True
-    _close(session, process, owner)
-
-
 def _facts(device: Device) -> dict[str, object]:
     """The facts that must be the same when a service is restarted."""
     return {
@@ -760,33 +759,3 @@ def _facts(device: Device) -> dict[str, object]:
         "capabilities": device.capabilities,
         "number_of_cache_files_needed": device.number_of_cache_files_needed,
     }
-
-
-def _collected(session: Session, process: DriverProcess | None, owner: int) -> None:
-    """Close a device that the garbage collector found, without a lock and without waiting.
-
-    The collector may run on any thread, even on one that `_close` waits for or that holds a lock. So another
-    thread calls `_close`.
-    """
-    if os.getpid() != owner:
-        return
-    if threading.main_thread().is_alive():
-        session.abandon()
-        try:
-            threading.Thread(
-                target=_close, args=(session, process, owner), name="nnburst device closer"
-            ).start()
-        except RuntimeError:
-            logger.warning(
-                "unclosed device leaks its descriptors: cannot start the thread that closes them"
-            )
-        return
-    _close(session, process, owner)  # the end of the program, which waits
-
-
-def _close(session: Session, process: DriverProcess | None, owner: int) -> None:
-    if os.getpid() != owner:
-        return  # a forked child must not end its parent's connection
-    session.close()
-    if process is not None:
-        process.close()

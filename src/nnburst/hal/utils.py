@@ -12,6 +12,7 @@ starts see neither that environment nor the caller's folders.
 from __future__ import annotations
 
 import _thread
+import atexit
 import errno
 import functools
 import importlib
@@ -286,6 +287,26 @@ def start_thread(thread: threading.Thread, *owned: _Closes) -> None:
         for one in owned:
             one.close()
         raise ResourceExhausted(f"cannot start the thread {thread.name!r}: {error}") from error
+
+
+_ENDING: Final = threading.Event()
+
+
+@functools.cache
+def note_end() -> None:
+    """Have `failure_level` notice the program's end; call this when a finalizer that runs then exists.
+
+    Exit handlers run in the reverse order of their registration, so this one runs before all finalizers.
+    """
+    atexit.register(_ENDING.set)
+
+
+def failure_level() -> int:
+    """The level for logging a failure that the program does not notice: WARNING; DEBUG at the program's end.
+
+    Devices that were not closed are closed then, while daemon threads may still use them.
+    """
+    return logging.DEBUG if _ENDING.is_set() else logging.WARNING
 
 
 #: AT_SECURE of <elf.h>: the kernel sets it for a program with rights that its caller lacks.

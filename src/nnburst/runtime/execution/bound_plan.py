@@ -27,7 +27,7 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.types import OutputShape
-from nnburst.hal.utils import Closing
+from nnburst.hal.utils import Closing, failure_level
 from nnburst.runtime.argument import (
     SUCCESS,
     Argument,
@@ -108,7 +108,9 @@ def open_bursts(parts: Sequence[PreparedPart], is_closed: Callable[[], bool]) ->
             if is_closed():
                 Bursts(bursts).close()
                 raise Closed("the compilation was closed while bursts were opened") from error
-            logger.warning("a step has no burst (%s): it executes the ordinary way", error)
+            logger.log(
+                failure_level(), "a step has no burst (%s): it executes the ordinary way", error
+            )
             bursts.append(None)
     return Bursts(bursts)
 

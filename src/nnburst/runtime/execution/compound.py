@@ -14,6 +14,7 @@ from nnburst.hal.errors import GeneralFailure, NnburstError
 from nnburst.hal.limits import INT32_MAX
 from nnburst.hal.model import SCALARS
 from nnburst.hal.types import OutputShape
+from nnburst.hal.utils import failure_level
 from nnburst.runtime.argument import (
     Argument,
     BurstController,
@@ -194,7 +195,8 @@ class CompoundComputation:
         name = self._parts.name(step.device)
         if self._parts.is_cpu(step.device):
             return outcome, True
-        logger.warning(
+        logger.log(
+            failure_level(),
             "step %d failed on %s (%s: %s): the CPU executes it",
             step.index,
             name,

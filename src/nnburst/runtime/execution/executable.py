@@ -24,7 +24,7 @@ from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import Closed, GeneralFailure, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, UINT64_MAX
 from nnburst.hal.model import Operand
-from nnburst.hal.utils import Closing
+from nnburst.hal.utils import Closing, failure_level
 from nnburst.runtime.argument import (
     Argument,
     BurstController,
@@ -302,7 +302,8 @@ class Executable:
             self._begin_recovery(bursts if chain is None else ())
         if not whole or options.is_over:
             return outcome
-        logger.warning(
+        logger.log(
+            failure_level(),
             "the plan failed (%s: %s): the CPU computes the whole model",
             outcome.code.name,
             outcome.message,
@@ -362,7 +363,11 @@ class Executable:
                 try:
                     begun.append((died_ns, self._recover(each)))
                 except NnburstError as error:
-                    logger.warning("a driver is not started again, the next call tries: %s", error)
+                    logger.log(
+                        failure_level(),
+                        "a driver is not started again, the next call tries: %s",
+                        error,
+                    )
         return begun
 
     def _recover(self, each: Mortal) -> Errand:
@@ -525,7 +530,9 @@ class Executable:
         except NnburstError as error:
             if limits.is_over:
                 return Outcome.of(error)
-            logger.warning("the CPU cannot stand in, the first failure counts: %s", error)
+            logger.log(
+                failure_level(), "the CPU cannot stand in, the first failure counts: %s", error
+            )
             return failure
         with trace(Layer.RUNTIME, Phase.EXECUTION, "the whole model on the CPU"):
             outcome = on_plain_memory(stand_in, inputs, outputs, limits)
