@@ -82,6 +82,27 @@ def test_unclosed_device_ends_with_the_program() -> None:
     assert not Path(f"/proc/{int(pid)}").exists()
 
 
+def test_interruption_at_the_end_of_the_program_kills_drivers_that_have_not_ended() -> None:
+    pids = run("""
+import os, signal
+import nnburst
+from nnburst.client.session.process import DriverProcess
+
+close = DriverProcess.close
+
+def interrupted(process):
+    signal.raise_signal(signal.SIGINT)
+    close(process)
+
+DriverProcess.close = interrupted
+devices = [nnburst.launch("null") for _ in range(2)]
+for device in devices:
+    os.kill(device.pid, signal.SIGSTOP)
+    print(device.pid)
+""")
+    assert [Path(f"/proc/{pid}").exists() for pid in pids.split()] == [False, False]
+
+
 def test_forked_child_ends_though_a_pool_was_locked() -> None:
     printed = run("""
 import os, signal, sys

@@ -66,4 +66,8 @@ def close_collected(session: Session, process: DriverProcess | None, owner: int)
                 "unclosed device leaks its descriptors: cannot start the thread that closes them"
             )
         return
-    close_device(session, process, owner)  # the end of the program, which waits
+    try:
+        close_device(session, process, owner)  # the end of the program, which waits
+    except KeyboardInterrupt:  # Ctrl-C again: wait no longer, and let the finalizers of others run
+        if process is not None:
+            process.kill()

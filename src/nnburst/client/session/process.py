@@ -395,3 +395,9 @@ class DriverProcess:
             except subprocess.TimeoutExpired:
                 continue
         self._reader.join(_GRACE)
+
+    def kill(self) -> None:
+        """Kill the process at once, and wait for its end."""
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE)
