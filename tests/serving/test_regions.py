@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -155,6 +156,38 @@ def test_other_callers_do_not_wait_for_a_region_that_is_read(
     go_on.set()
     reader.join(PATIENCE)
     assert found == [b"new".ljust(64, b"\0")]
+
+
+def test_output_is_written_in_as_many_calls_as_it_takes(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Regions().of(OWNER)
+    own.register("mine", key, 0, 64)
+    pwrite = os.pwrite
+    monkeypatch.setattr(
+        regions_module.os, "pwrite", lambda fd, data, at: pwrite(fd, data[: len(data) // 2 + 1], at)
+    )
+    own.write("mine", 8, bytes(range(40)))
+    assert own.read("mine", 0, 64) == bytes(8) + bytes(range(40)) + bytes(16)
+    own.unregister("")
+
+
+def test_output_without_room_in_the_file_system_is_resource_exhausted(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Regions().of(OWNER)
+    own.register("mine", key, 0, 64)
+    pwrite = os.pwrite
+
+    def fill(fd: int, data: bytes, at: int) -> int:
+        if at >= 32:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(fd, data[: 32 - at], at)
+
+    monkeypatch.setattr(regions_module.os, "pwrite", fill)
+    with pytest.raises(ResourceExhausted, match=f"{key}: No space left"):
+        own.write("mine", 0, bytes(64))
+    own.unregister("")
 
 
 #: Becomes another user, then prints how each attempt at a region of the first one ends.

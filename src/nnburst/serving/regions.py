@@ -67,11 +67,18 @@ class Region:
 
         Raises:
             InvalidArgument: the range exceeds the part, or the object has become shorter.
+            ResourceExhausted: the file system has no room left for a sparse object.
         """
         self._check(offset, len(data))
         if os.fstat(self.fd).st_size < self.offset + offset + len(data):
             raise InvalidArgument(f"shared memory {self.key} was cut short after it was registered")
-        os.pwrite(self.fd, data, self.offset + offset)
+        at, rest = self.offset + offset, memoryview(data)
+        try:
+            while rest:  # one call may write a part
+                done = os.pwrite(self.fd, rest, at)
+                at, rest = at + done, rest[done:]
+        except OSError as error:
+            raise ResourceExhausted(f"shared memory {self.key}: {error.strerror}") from None
 
     def _check(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset + size > self.size:
