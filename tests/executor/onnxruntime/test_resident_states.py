@@ -272,6 +272,55 @@ def test_present_is_written_over_past_where_the_operator_permits_it(form: Form) 
     assert seen[0][0] != 0
 
 
+def test_past_of_open_extents_begins_empty_and_grows_with_each_token(
+    device: nnburst.Device,
+) -> None:
+    heads, head = 2, 8
+    width = heads * head
+    made = model(
+        [
+            node(
+                "GroupQueryAttention",
+                "q k v past_key past_value seqlens_k total",
+                "y present_key present_value",
+                domain="com.microsoft",
+                num_heads=heads,
+                kv_num_heads=heads,
+            )
+        ],
+        [
+            *(value(name, "f4", (1, "tokens", width)) for name in "qkv"),
+            value("past_key", "f4", (1, heads, "past", head)),
+            value("past_value", "f4", (1, heads, "past", head)),
+            value("seqlens_k", "i4", (1,)),
+            value("total", "i4", (1,)),
+        ],
+        [
+            value("y", "f4", (1, "tokens", width)),
+            value("present_key", "f4", (1, heads, "total", head)),
+            value("present_value", "f4", (1, heads, "total", head)),
+        ],
+        domains=["com.microsoft"],
+    ).SerializeToString()
+    states = {"past_key": "present_key", "past_value": "present_value"}
+    engine = InProcess(made, states)
+    for name in states:
+        engine._values[name] = np.zeros((1, heads, 0, head), np.float32)
+    imported = nnburst.load(made, as_graph=True, states=states, resident=True)
+    random, total = np.random.default_rng(0), 0
+    with (
+        device.prepare(imported) as prepared,
+        prepared.open_burst() as burst,
+        burst.slot() as slot,
+    ):
+        for count in (5, 1, 1, 3):
+            total += count
+            q, k, v = random.standard_normal((3, 1, count, width), np.float32)
+            lengths, last = np.array([total], np.int32), np.array([total - 1], np.int32)
+            expected = engine.run(q=q, k=k, v=v, seqlens_k=last, total=lengths)["y"]
+            assert np.array_equal(slot.execute([q, k, v, last, lengths]).outputs[0], expected)
+
+
 def test_a_state_that_something_else_reads_too_is_not_written_over() -> None:
     from importer.onnx.graphs import model, node, value
 

@@ -490,7 +490,8 @@ def _pair(session: Session, file: OnnxFile, state: GraphState) -> _Pair:
         raise InvalidArgument(f"{what} is {list(before.extents)}, not {list(state.extents)}")
     if math.prod(state.extents) * BY_NUMBER[before.element].size > _MOST_BYTES:
         raise InvalidArgument(f"{what} of {list(state.extents)} is larger than any memory")
-    if _is_written_over(file, state):
+    # Nothing can be written over a state without elements: it grows.
+    if 0 not in state.extents and _is_written_over(file, state):
         kind = IN_PLACE
     else:
         kind = IN_TURNS if after.extents == state.extents else GROWING
