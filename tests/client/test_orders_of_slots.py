@@ -1,16 +1,18 @@
-"""Orders that open and close slots in a driver keep their words until they are seen to end."""
+"""Orders that open and close slots keep their words until they are seen to end, and so do runs of slots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nnburst.client.burst.resident import _SharedBurst
-from nnburst.hal.errors import MissedDeadline
+from nnburst.client.burst.resident import ResidentBurst, _SharedBurst
+from nnburst.hal.errors import DeviceUnavailable, MissedDeadline, StateLost
 from nnburst.hal.whole_graph import CLOSE_SLOT, OPEN_SLOT
 
 
@@ -39,3 +41,91 @@ def test_order_whose_wait_was_cut_short_keeps_its_word() -> None:
     assert np.shares_memory(driver.words[1], driver.words[2]), (
         "an order that has ended gives it back"
     )
+
+
+class DriverOfSlots:
+    """Counts the runs of its slots, and takes a run and then begins it, as late as its burst lets it."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, int] = {}
+
+    def execute(self, inputs: Sequence[Any], _timeout: float = 0) -> None:
+        number, steps = (int(each) for each in inputs[-1])
+        if steps == OPEN_SLOT:
+            self.steps[number] = 0
+        elif steps == CLOSE_SLOT:
+            self.steps.pop(number, None)
+        elif self.steps.get(number) != steps:
+            raise DeviceUnavailable(f"slot {number} has not had {steps} runs")
+        else:
+            self.steps[number] += 1
+
+
+class BurstInOrder:
+    """A burst of such a driver. A run whose timeout is 0 begins only before the next one."""
+
+    def __init__(self, driver: DriverOfSlots) -> None:
+        self.driver = driver
+        self.inputs = [None]
+        self.outputs: list[Any] = []
+        self._late: list[Sequence[Any]] = []
+
+    def execute(self, inputs: Sequence[Any], *_: object, timeout: float, **_options: object) -> Any:
+        if timeout == 0:
+            self._late.append(inputs)
+            raise MissedDeadline("timeout: no result came in time; a late one is dropped")
+        for late in self._late:
+            with contextlib.suppress(DeviceUnavailable):
+                self.driver.execute(late)
+        self._late.clear()
+        self.driver.execute(inputs)
+
+    def bind(self, inputs: Sequence[Any], *_: object, **_options: object) -> Any:
+        def run(timeout: float | None) -> Any:
+            return self.execute(inputs, timeout=1 if timeout is None else timeout)
+
+        async def run_async(timeout: float | None) -> Any:  # noqa: ASYNC109 - as the real one
+            return run(timeout)
+
+        return SimpleNamespace(inputs=inputs, run=run, run_async=run_async)
+
+
+def bursts(count: int) -> list[ResidentBurst]:
+    """Bursts of one driver."""
+    driver = DriverOfSlots()
+    made: list[Any] = [BurstInOrder(driver) for _ in range(count)]
+    return [ResidentBurst.over(burst, driver.execute) for burst in made]
+
+
+Run = Callable[[float], object]
+
+
+def execute(burst: ResidentBurst) -> tuple[Run, Callable[[], None]]:
+    return lambda timeout: burst.execute([], timeout=timeout), burst.reset
+
+
+def bound(burst: ResidentBurst) -> tuple[Run, Callable[[], None]]:
+    request = burst.bind([])
+    return request.run, request.reset
+
+
+def bound_async(burst: ResidentBurst) -> tuple[Run, Callable[[], None]]:
+    request = burst.bind([])
+    return lambda timeout: asyncio.run(request.run_async(timeout)), request.reset
+
+
+@pytest.mark.parametrize("way", [execute, bound, bound_async])
+@pytest.mark.parametrize("beside", [False, True])
+def test_reset_waits_until_a_late_run_has_ended_that_had_not_begun(
+    way: Callable[[ResidentBurst], tuple[Run, Callable[[], None]]], beside: bool
+) -> None:
+    burst, other = bursts(2)
+    run, reset = way(other.beside(burst) if beside else burst.slot())
+    run(1)
+    with pytest.raises(MissedDeadline):
+        run(0)
+    with pytest.raises(StateLost):
+        run(1)
+    reset()
+    for _ in range(3):
+        run(1)

@@ -39,6 +39,7 @@ from nnburst.hal.errors import (
     DeadObject,
     DeviceUnavailable,
     InvalidArgument,
+    MissedDeadline,
     NnburstError,
     OutputInsufficientSize,
     StateLost,
@@ -99,6 +100,19 @@ class _SharedBurst:
             # Only now: the driver may still read the word of an order whose wait was cut short.
             self._word = word
 
+    def wait_for_late(self, word: Array, number: int, timeout: float) -> None:
+        """Wait until the burst has ended a request of a slot that was given up; it may not have begun yet.
+
+        The request reads `word` when it begins, so a word for the slot's next run must not be there before.
+
+        Raises:
+            MissedDeadline: the request has not ended in time.
+            BurstBusy: another thread is using the burst.
+        """
+        word[:] = number, CLOSE_SLOT  # a late request that begins only now does the same
+        with contextlib.suppress(DeadObject, DeviceUnavailable):
+            self.burst.execute([*self._nothing, word], timeout=timeout)  # a burst answers in order
+
     def check_process(self) -> None:
         """Raise Closed in a forked child: slots' memory is not mapped there."""
         if os.getpid() != self._owner:
@@ -131,6 +145,8 @@ class _Slot:
         self._number = random.getrandbits(63) | 1
         self._steps = 0
         self._is_lost = False
+        #: The burst of the last request that was given up, which may still be under way.
+        self._late_on: _SharedBurst | None = None
         self.pending: _Submission | None = None
         shared.close_abandoned()
         self.reset()
@@ -139,11 +155,14 @@ class _Slot:
         _living_slots.add(self)
 
     def reset(self, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Set the states to zeros."""
+        """Set the states to zeros, after a request that was given up has ended."""
         if self.closed:
             self._refuse()
         self.settle()
         self._is_lost = True
+        if self._late_on is not None:
+            self._late_on.wait_for_late(self.word, self._number, timeout)
+            self._late_on = None
         self.shared.order(self._number, OPEN_SLOT, timeout)
         self._is_lost = False
         self._steps = 0
@@ -172,11 +191,13 @@ class _Slot:
         """Count a run that has succeeded."""
         self._steps += 1
 
-    def failed(self, error: BaseException) -> BaseException:
-        """Handle a run that has failed with `error`; returns the exception to raise."""
+    def failed(self, error: BaseException, on: _SharedBurst) -> BaseException:
+        """Handle a run of the burst `on` that has failed with `error`; returns the exception to raise."""
         if isinstance(error, OutputInsufficientSize | InvalidArgument | BurstBusy):
             return error  # the state has not changed
         self._is_lost = True
+        if not isinstance(error, NnburstError) or isinstance(error, MissedDeadline | Closed):
+            self._late_on = on
         if isinstance(error, DeadObject | DeviceUnavailable):
             return StateLost(f"{_LOST} ({error})")
         return error
@@ -298,7 +319,7 @@ class ResidentBurst(Burst):
         bound = self._shared.burst.bind(
             [*inputs, slot.word], outputs, measure=measure, output_bytes=output_bytes
         )
-        return ResidentRequest(slot, bound)
+        return ResidentRequest(self._shared, slot, bound)
 
     def execute(
         self,
@@ -314,6 +335,7 @@ class ResidentBurst(Burst):
         slot, burst = self._mine(), self._shared.burst
         return _run(
             slot,
+            self._shared,
             lambda seconds: burst.execute(
                 [*inputs, slot.word],
                 outputs,
@@ -361,6 +383,7 @@ class ResidentBurst(Burst):
 
 def _run(
     slot: _Slot,
+    shared: _SharedBurst,
     work: Callable[[float | None], ExecutionResult],
     timeout: float | None,
 ) -> ExecutionResult:
@@ -368,7 +391,7 @@ def _run(
     try:
         result = work(timeout)
     except BaseException as error:
-        found = slot.failed(error)
+        found = slot.failed(error, shared)
         if found is error:
             raise
         raise found from error
@@ -379,10 +402,11 @@ def _run(
 class ResidentRequest(BoundRequest):
     """A request on the states of a slot; made by `ResidentBurst.bind`."""
 
-    __slots__ = ("_bound", "_inputs", "_run", "_slot")
+    __slots__ = ("_bound", "_inputs", "_run", "_shared", "_slot")
 
-    def __init__(self, slot: _Slot, bound: BoundRequest) -> None:
-        """Run `bound`, whose last input is the slot's word."""
+    def __init__(self, shared: _SharedBurst, slot: _Slot, bound: BoundRequest) -> None:
+        """Run `bound`, a request of the burst in `shared`, whose last input is the slot's word."""
+        self._shared = shared
         self._slot = slot
         self._bound = bound
         self._inputs = bound.inputs[:-1]
@@ -414,7 +438,7 @@ class ResidentRequest(BoundRequest):
 
     def run(self, timeout: float | None = None) -> ExecutionResult:
         """Execute once and wait for the result; see `BoundRequest.run`."""
-        return _run(self._slot, self._run, timeout)
+        return _run(self._slot, self._shared, self._run, timeout)
 
     async def run_async(
         self,
@@ -426,7 +450,7 @@ class ResidentRequest(BoundRequest):
         try:
             result = await self._bound.run_async(timeout)
         except BaseException as error:
-            found = slot.failed(error)
+            found = slot.failed(error, self._shared)
             if found is error:
                 raise
             raise found from error
@@ -437,16 +461,24 @@ class ResidentRequest(BoundRequest):
         """Send the request without waiting for its result; see `BoundRequest.submit`."""
         slot = self._slot
         slot.begin()
-        slot.pending = _Submission(slot, self._bound, self._bound.submit(timeout))
+        submitted = self._bound.submit(timeout)
+        slot.pending = _Submission(self._shared, slot, self._bound, submitted)
         return slot.pending
 
 
 class _Submission(SubmittedRequest):
     """A submitted request on the states of a slot."""
 
-    __slots__ = ("_bound", "_is_taken", "_slot", "_submitted")
+    __slots__ = ("_bound", "_is_taken", "_shared", "_slot", "_submitted")
 
-    def __init__(self, slot: _Slot, bound: BoundRequest, submitted: SubmittedRequest) -> None:
+    def __init__(
+        self,
+        shared: _SharedBurst,
+        slot: _Slot,
+        bound: BoundRequest,
+        submitted: SubmittedRequest,
+    ) -> None:
+        self._shared = shared
         self._slot = slot
         self._bound = bound
         self._submitted = submitted
@@ -488,7 +520,7 @@ class _Submission(SubmittedRequest):
         self._submitted.abandon()
         if not self._is_taken:
             self._is_taken = True
-            self._slot.failed(Closed("the request was abandoned"))
+            self._slot.failed(Closed("the request was abandoned"), self._shared)
             self._leave()
 
     def _took(self) -> None:
@@ -502,7 +534,7 @@ class _Submission(SubmittedRequest):
             return error  # it may come yet, or was taken before
         self._is_taken = True
         self._leave()
-        return self._slot.failed(error)
+        return self._slot.failed(error, self._shared)
 
     def _leave(self) -> None:
         if self._slot.pending is self:
