@@ -151,6 +151,20 @@ def test_offset_and_size_in_shared_memory_are_integers_of_either_kind() -> None:
         file.unlink()
 
 
+@pytest.mark.parametrize(
+    "word", [{"int64_param": 5}, {"bool_param": True}, {"string_param": ""}, {}]
+)
+def test_region_in_shared_memory_is_a_name(word: dict[str, Any]) -> None:
+    message = placed(region=word, byte_size={"int64_param": 8})
+    regions = Regions().of(os.geteuid())
+    tensor = Tensor("t", data_type(np.dtype("<f4")), (2,))
+    for read in (read_inputs, wanted_outputs):
+        with pytest.raises(
+            InvalidArgument, match=r"'t': shared_memory_region: .*expected the name"
+        ):
+            read(message, [tensor], regions)
+
+
 def test_outputs_that_overlap_in_shared_memory_are_refused_and_none_is_written() -> None:
     tensors = [Tensor(name, data_type(np.dtype("<f4")), (2,)) for name in ("t", "u")]
     values = {n: ((2,), np.float32([n + 1, n + 1]).tobytes()) for n in range(2)}

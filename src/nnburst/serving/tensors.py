@@ -329,11 +329,17 @@ def _place(given: Message, regions: UserRegions | None) -> tuple[str, int, int] 
         return None
     required(regions, given.name)
     parameters = given.parameters
+    kind = parameters["shared_memory_region"].WhichOneof("parameter_choice")
+    region: Any = getattr(parameters["shared_memory_region"], kind) if kind else None
+    if kind != "string_param" or not region:
+        raise InvalidArgument(
+            f"{given.name!r}: shared_memory_region: {region!r}, expected the name of a region"
+        )
     if "shared_memory_byte_size" not in parameters:
         raise InvalidArgument(f"{given.name!r}: shared_memory_byte_size is missing")
     offset = whole_number(parameters, "shared_memory_offset", given.name)
     size = whole_number(parameters, "shared_memory_byte_size", given.name)
-    return parameters["shared_memory_region"].string_param, offset, size
+    return region, offset, size
 
 
 def whole_number(parameters: Message, name: str, tensor: str = "") -> int:
