@@ -125,6 +125,17 @@ def test_sequence_that_was_not_started_or_was_ended_has_no_state(client: Any) ->
         step(client, 0, [1])
 
 
+def test_run_that_fails_ends_its_sequence_and_frees_its_place(client: Any) -> None:
+    for key in range(1, 2 * SEQUENCES + 1):
+        step(client, key, [1], sequence_start=True)
+        with pytest.raises(InferenceServerException) as failed:
+            step(client, key, [SIZE.words])
+        assert failed.value.status() == "StatusCode.INTERNAL"
+        with pytest.raises(InferenceServerException, match="its state is lost") as lost:
+            step(client, key, [1])
+        assert lost.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
 def test_more_sequences_than_there_may_be_are_resource_exhausted(client: Any) -> None:
     for key in range(1, SEQUENCES + 1):
         step(client, key, [1], sequence_start=True)
@@ -162,7 +173,7 @@ def test_state_is_lost_with_its_worker_and_a_new_sequence_begins(
 ) -> None:
     step(client, 1, [1], sequence_start=True)
     served.kill_workers()
-    with pytest.raises(InferenceServerException) as lost:
+    with pytest.raises(InferenceServerException, match="begin anew with sequence_start") as lost:
         step(client, 1, [1])
     assert lost.value.status() == "StatusCode.UNAVAILABLE"
     with pytest.raises(InferenceServerException, match="its state is lost"):

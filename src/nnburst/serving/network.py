@@ -27,6 +27,7 @@ from nnburst.hal.errors import (
     InvalidArgument,
     MissedDeadline,
     NnburstError,
+    StateLost,
 )
 from nnburst.hal.utils import Closing, start_thread
 from nnburst.hal.whole_graph import has_slots
@@ -537,7 +538,8 @@ class _SequenceLane:
     def execute(self, request: Inference) -> dict[int, Value] | None:
         """See `Lane`; if the request was answered meanwhile, its state is restored, or else ended.
 
-        A request that ends its sequence does so even if it fails: its caller comes back no more.
+        A request that ends its sequence does so even if it fails: its caller comes back no more. One that
+        loses the state ends it, too.
         """
         self._network.statistics.execute()
         word = request.sequence
@@ -554,8 +556,12 @@ class _SequenceLane:
             with _watched(self._network) as seconds:
                 outputs = sequence.state.execute(request.arrays, seconds, self._burst)
             values = {index: value_of(outputs[index]) for index in request.wanted}
-        except DeadObject:
-            ends = True  # the state is lost
+        except NnburstError as error:
+            ends = ends or isinstance(error, DeadObject) or sequence.state.is_lost
+            if isinstance(error, StateLost):  # callers of a service have no `reset`
+                raise DeadObject(
+                    f"sequence {word.key}: its state is lost with its worker; begin anew with sequence_start"
+                ) from None
             raise
         else:
             if request.settle():

@@ -45,6 +45,11 @@ class State(Closing):
             lane: the caller's burst, if the model's states stay in the driver.
         """
 
+    @property
+    @abstractmethod
+    def is_lost(self) -> bool:
+        """Whether an execution that has failed left no state from which the sequence could go on."""
+
     @abstractmethod
     def take_back(self) -> bool:
         """Restore the state before the last execution; False if that is no longer possible."""
@@ -73,6 +78,11 @@ class PoolState(State):
             view[...] = array
         return self._bound.run(timeout).outputs
 
+    @property
+    def is_lost(self) -> bool:
+        """See `State`: only with its driver, since a run that fails leaves the state as it was."""
+        return not self._burst.is_alive
+
     def take_back(self) -> bool:
         """See `State`."""
         for name, place in self._bound.states.items():
@@ -97,6 +107,11 @@ class SlotState(State):
         """See `State`."""
         burst = self._slot if lane is None else lane.beside(self._slot)
         return burst.execute(arrays, timeout=timeout, copy=False).outputs
+
+    @property
+    def is_lost(self) -> bool:
+        """See `State`."""
+        return self._slot.is_lost
 
     def take_back(self) -> bool:
         """See `State`: False, since the old state was overwritten."""

@@ -131,6 +131,7 @@ class _Slot:
     Attributes:
         word: both numbers, in a pool; the last input of each of the slot's requests.
         closed: whether `close` was called, or this is a forked child.
+        is_lost: whether a failed run left the state unknown, or a reset did not end.
     """
 
     def __init__(self, shared: _SharedBurst) -> None:
@@ -144,7 +145,7 @@ class _Slot:
         (self.word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
         self._number = random.getrandbits(63) | 1
         self._steps = 0
-        self._is_lost = False
+        self.is_lost = False
         #: The burst of the last request that was given up, which may still be under way.
         self._late_on: _SharedBurst | None = None
         self.pending: _Submission | None = None
@@ -159,12 +160,12 @@ class _Slot:
         if self.closed:
             self._refuse()
         self.settle()
-        self._is_lost = True
+        self.is_lost = True
         if self._late_on is not None:
             self._late_on.wait_for_late(self.word, self._number, timeout)
             self._late_on = None
         self.shared.order(self._number, OPEN_SLOT, timeout)
-        self._is_lost = False
+        self.is_lost = False
         self._steps = 0
 
     def begin(self) -> None:
@@ -178,7 +179,7 @@ class _Slot:
             self._refuse()
         if self.pending is not None:
             self.settle()
-        if self._is_lost:
+        if self.is_lost:
             raise StateLost(_LOST)
         self.word[0] = self._number
         self.word[1] = self._steps
@@ -195,7 +196,7 @@ class _Slot:
         """Handle a run of the burst `on` that has failed with `error`; returns the exception to raise."""
         if isinstance(error, OutputInsufficientSize | InvalidArgument | BurstBusy):
             return error  # the state has not changed
-        self._is_lost = True
+        self.is_lost = True
         if not isinstance(error, NnburstError) or isinstance(error, MissedDeadline | Closed):
             self._late_on = on
         if isinstance(error, DeadObject | DeviceUnavailable):
@@ -287,6 +288,11 @@ class ResidentBurst(Burst):
     def is_alive(self) -> bool:
         """Whether the driver is alive now and this object is open."""
         return self._shared.burst.is_alive and not (self._own is not None and self._own.closed)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a run has failed that left the state of `execute` unknown, so that only `reset` helps."""
+        return self._own is not None and self._own.is_lost
 
     @property
     def inputs(self) -> Sequence[Parameter]:
