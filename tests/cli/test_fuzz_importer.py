@@ -23,6 +23,17 @@ def test_mutated_files_are_counted_by_what_became_of_them(
     assert "refused" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [["importer", "--files", "50"], ["onnx", "--graphs", "1"]])
+@pytest.mark.parametrize("size", [0, 3])
+def test_file_smaller_than_any_network_is_refused_by_name(
+    words: list[str], size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "small.onnx"
+    path.write_bytes(bytes(size))
+    assert main(["fuzz", *words, str(path)]) == 1
+    assert f"{path}: {size} bytes, expected an intact network" in capsys.readouterr().err
+
+
 def test_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fuzz", "importer", "--files", "1", "absent.tflite"]) == 1
     assert "absent.tflite" in capsys.readouterr().err

@@ -254,7 +254,7 @@ def _run_importer(args: argparse.Namespace) -> int:
     """Fuzz, and report the failures."""
     from nnburst.testing.fuzzing.file_fuzzers import fuzz_importer
 
-    intact = [read_regular_file(path) for path in args.networks]
+    intact = _files(args.networks)
     intact += _node_tests() if args.onnx else _networks()
     began = time.monotonic()
     with text_for_people(args.json), progress("mutated files", args.files) as advance:
@@ -283,6 +283,22 @@ def _run_importer(args: argparse.Namespace) -> int:
         },
     )
     return 1 if report.failures else 0
+
+
+def _files(paths: Sequence[Path]) -> list[bytes]:
+    """Read files to mutate.
+
+    Raises:
+        InvalidArgument: a file is smaller than any network.
+        OSError: a file cannot be read.
+    """
+    from nnburst.testing.fuzzing.file_fuzzers import LEAST_BYTES
+
+    found = [read_regular_file(path) for path in paths]
+    for path, content in zip(paths, found, strict=True):
+        if len(content) < LEAST_BYTES:
+            raise InvalidArgument(f"{path}: {len(content)} bytes, expected an intact network")
+    return found
 
 
 def _networks() -> list[bytes]:
@@ -455,7 +471,7 @@ def _run_whole(
 ) -> int:
     from nnburst.testing.fuzzing.file_fuzzers import fuzz_graphs
 
-    intact = [read_regular_file(path) for path in args.networks] or built_in()
+    intact = _files(args.networks) or built_in()
     began = time.monotonic()
     with text_for_people(args.json), progress("mutated graphs", args.graphs) as advance:
         report = fuzz_graphs(

@@ -149,12 +149,16 @@ def _status(name: str) -> int:
     raise OSError(f"/proc/self/status has no {name}")
 
 
+#: Bytes of the smallest file that is mutated; mutations read numbers of up to 4 bytes.
+LEAST_BYTES: Final = 16
+
+
 def mutated(files: Sequence[bytes], random: Random) -> bytes:
     """Mutate one of the files one to eight times."""
     content = bytearray(random.choice(files))
     for _ in range(random.choice((1, 1, 1, 2, 3, 8))):
         random.choice(_MUTATIONS)(content, random)
-        if len(content) < 16:
+        if len(content) < LEAST_BYTES:
             break
     return bytes(content)
 
