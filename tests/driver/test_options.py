@@ -45,6 +45,7 @@ def test_words_of_a_service_are_read() -> None:
         (["--fd", "3"], "--executor is missing"),
         (["--executor", "null"], "either --fd or --serve"),
         (["--executor", "null", "--fd", "3", "--serve", "cam"], "either --fd or --serve"),
+        (["--executor", "null", "--serve", ""], "--serve: '', expected a name or a path"),
         (["--executor", "null", "--fd", "three"], "--fd three: expected a number"),
         (["--executor", "null", "--fd", "3", "--cpus", "0,x"], "--cpus x: expected a number"),
         (["--executor", "null", "--fd", "3", "--share-weights", "some"], "--share-weights some"),

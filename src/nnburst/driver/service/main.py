@@ -226,13 +226,15 @@ class Options:
             self.front = given.get("front", "")
             self.models = [pair for pair in pairs if pair[0] in _OF_MODELS]
             self.json = Path(given["json"]) if "json" in given else None
-            self._check(rest)
+            self._check(rest, has_no_address=given.get("serve") == "")
         except (getopt.GetoptError, ValueError) as error:
             raise SystemExit(f"python -m nnburst.driver: {error}") from None
 
-    def _check(self, rest: Sequence[str]) -> None:
+    def _check(self, rest: Sequence[str], *, has_no_address: bool) -> None:
         if rest:
             raise ValueError(f"{rest[0]!r} is not an option")
+        if has_no_address:
+            raise ValueError("--serve: '', expected a name or a path")
         if not self.executor:
             raise ValueError("--executor is missing")
         if self.options and not takes_options(self.executor):
