@@ -62,7 +62,7 @@ ARGUMENTS = [
     (
         (2,),
         ["--as-graph", "--state", "images=y"],
-        "--state: of a whole graph they stay in the driver",
+        "or with `nnburst serve`, not with another command",
     ),
     ((2,), ["--as-graph", "--exact"], "--exact: given, but a whole graph"),
 ]

@@ -299,7 +299,8 @@ def _load_onnx(
         raise InvalidArgument(f"{spelt('constants')}: for what is imported, not for whole graphs")
     if bool(options.states) != bool(options.resident):
         raise InvalidArgument(
-            f"{spelt('states')}: of a whole graph they stay in the driver, with resident=True"
+            f"{spelt('states')}: of a whole graph they stay in the driver; expected in a program, together"
+            " with `resident`, or with `nnburst serve`, not with another command"
         )
     return onnx_graph(
         content,
