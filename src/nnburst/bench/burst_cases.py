@@ -29,7 +29,6 @@ from nnburst.bench.cases import (
     Looped,
     Samples,
     adding_model,
-    deaf_to_interrupts,
     durations,
     open_bound,
 )
@@ -41,7 +40,7 @@ from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.utils import Closing
-from nnburst.testing.driver_under_test import DriverUnderTest
+from nnburst.testing.driver_under_test import DriverUnderTest, deaf_to_interrupts
 
 #: Bytes of a request and of its answer, about those of an execution with one input and one output.
 _CALL: Final = bytes(96)

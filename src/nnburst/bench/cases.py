@@ -285,16 +285,6 @@ def _large_cases(stack: ExitStack, device: Device) -> Sequence[Contestant]:
     ]
 
 
-@contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
-    """Let processes that are started within ignore Ctrl-C, which the command handles."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # multiprocessing changes the mask itself
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 _JITTER: Final = 0.02
 #: Rates in Hz of periodic callers that sleep between their calls, and of those that compute, since a sleep
 #: takes too long.

@@ -24,13 +24,14 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from nnburst.bench.cases import WARM_UP, Samples, deaf_to_interrupts, durations
+from nnburst.bench.cases import WARM_UP, Samples, durations
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.object_queue import Queue
 from nnburst.fmq.queue_end import SPIN_WINDOW
 from nnburst.fmq.shared_memory import Flavor
 from nnburst.hal.errors import Closed
 from nnburst.hal.utils import Closing
+from nnburst.testing.driver_under_test import deaf_to_interrupts
 
 REQUEST_BYTES: Final = 256
 RESPONSE_BYTES: Final = 64

@@ -1,13 +1,18 @@
-"""Finds the driver that a test suite is run against, or starts one for an executor."""
+"""Finds the driver that a test suite is run against, or starts one for an executor.
+
+It also keeps Ctrl-C from other processes that a command starts.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
@@ -21,6 +26,16 @@ from nnburst.hal.utils import Closing, driver_environment, executor_library
 _START: Final = 60.0
 _END: Final = 10.0
 _STEP: Final = 0.01
+
+
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Let processes that are started within ignore Ctrl-C, which the command handles."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # multiprocessing changes the mask itself
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class DriverUnderTest(Closing):

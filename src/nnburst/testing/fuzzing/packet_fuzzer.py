@@ -42,6 +42,7 @@ from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.types import Request, RequestArgument
 from nnburst.serialize import DATUM_BYTES, RESULT_DATUM, deserialize_result, serialize_request
 from nnburst.serialize.wire import REQUEST, REQUEST_DATUM, RESULT, DatumUnion, Variant
+from nnburst.testing.driver_under_test import deaf_to_interrupts
 from nnburst.testing.faults.footprint import resident_bytes
 from nnburst.testing.raw_peer import RawBurst
 
@@ -422,7 +423,8 @@ class _Victim:
         context = multiprocessing.get_context("spawn")
         self.socket, theirs = socket.socketpair()
         self.process = context.Process(target=_use_queues, args=(theirs, seed), daemon=True)
-        self.process.start()
+        with deaf_to_interrupts():
+            self.process.start()
         theirs.close()
         self.socket.settimeout(_PATIENCE)
 
