@@ -256,6 +256,23 @@ def test_pictures_need_no_package_and_show_who_runs_what(
     assert flowchart.read_text().splitlines()[1] == "flowchart TD"
 
 
+def test_focus_without_a_picture_is_refused(
+    network: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(network), "--focus", "0"]) == 1
+    assert "--focus: 0, but no picture is drawn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--mermaid", "--dot"])
+def test_file_that_a_write_does_not_fit_into_is_named(
+    option: str, network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = tmp_path / "full.dot"
+    full.symlink_to("/dev/full")
+    assert main(["inspect", str(network), "--executor", "reference", option, str(full)]) == 1
+    assert capsys.readouterr().err == f"nnburst: {full}: No space left on device\n"
+
+
 def test_focus_on_an_operation_that_is_not_there_is_refused(
     network: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

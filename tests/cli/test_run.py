@@ -163,6 +163,16 @@ def test_sound_that_is_cut_off_ends_with_its_last_whole_frame(
     np.testing.assert_array_equal(found, [1, 0, 0])
 
 
+def test_sound_without_any_bytes_ends_too_early(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = doubling(tmp_path, "FLOAT32", (3,))
+    empty = tmp_path / "x.wav"
+    empty.touch()
+    assert main(["run", str(path), "--input", str(empty)]) == 1
+    assert f"--input {empty}: is not PCM sound: it ends too early;" in capsys.readouterr().err
+
+
 @pytest.mark.every_day("burst")
 @pytest.mark.parametrize("via", ["burst", "execute"])
 def test_states_go_from_one_execution_to_the_next(via: str, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from nnburst.cli.output import (
     text_for_people,
     writable_file,
     write_json,
+    writing,
 )
 from nnburst.cli.run_inputs import add_pixel_range_option
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
@@ -576,7 +577,8 @@ def _write_page(
     from nnburst.bench.model.report import page
 
     lead = [*report["verdicts"], *report["missed"]]
-    args.html.write_text(page(report["about"], measured, lead, conditions()), encoding="utf-8")
+    with writing(args.html):
+        args.html.write_text(page(report["about"], measured, lead, conditions()), encoding="utf-8")
     print(f"wrote {args.html}")
     if args.open and not webbrowser.open(args.html.resolve().as_uri()):
         print("no browser could be started")

@@ -22,6 +22,7 @@ from nnburst.cli.output import (
     table,
     text_for_people,
     write_json,
+    writing,
 )
 from nnburst.driver.executors import GROUP, find_executor
 from nnburst.executor.built_in import BUILT_IN
@@ -228,8 +229,12 @@ def check_graph_options(args: argparse.Namespace) -> None:
     """Refuse options for pictures that cannot be drawn, before anything else is done.
 
     Raises:
-        InvalidArgument: a package is missing.
+        InvalidArgument: a package is missing, or there is `--focus` without a picture.
     """
+    if args.focus is not None and args.dot is None and args.mermaid is None:
+        raise InvalidArgument(
+            f"--focus: {args.focus}, but no picture is drawn, expected --dot or --mermaid, too"
+        )
     needs_graphviz = args.dot is not None and args.dot.suffix not in SOURCE_SUFFIXES
     if needs_graphviz and find_spec("graphviz") is None:
         raise InvalidArgument(
@@ -255,9 +260,11 @@ def write_graphs(
     )
     name = args.model.stem
     if args.mermaid is not None:
-        args.mermaid.write_text(mermaid(model, name, drawing), encoding="utf-8")
+        with writing(args.mermaid):
+            args.mermaid.write_text(mermaid(model, name, drawing), encoding="utf-8")
     if args.dot is not None:
-        _write_dot(dot(model, name, drawing), args.dot)
+        with writing(args.dot):
+            _write_dot(dot(model, name, drawing), args.dot)
 
 
 def drawing_of(

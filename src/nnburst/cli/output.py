@@ -90,6 +90,17 @@ def also_in_json(more: Callable[[], dict[str, object]]) -> Iterator[None]:
         _more.reset(token)
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Within this context, errors of the file system name `path`: a failed write does not name its file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def write_json(path: Path | None, value: object) -> None:
     """Write `value` as JSON to `path`, with the fields of `also_in_json`; do nothing if `path` is None.
 
@@ -108,7 +119,8 @@ def write_json(path: Path | None, value: object) -> None:
             raise InvalidArgument("--json -: stdout is closed")
         sys.stdout.write(text)
     else:
-        path.write_text(text, encoding="utf-8")
+        with writing(path):
+            path.write_text(text, encoding="utf-8")
 
 
 def printable(text: str) -> str:

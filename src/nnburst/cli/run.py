@@ -34,6 +34,7 @@ from nnburst.cli.output import (
     text_for_people,
     writable_file,
     write_json,
+    writing,
 )
 from nnburst.cli.run_inputs import add_pixel_range_option, read_inputs
 from nnburst.client.arguments import ExecutionResult
@@ -191,7 +192,7 @@ def save(paths: Sequence[Path], outputs: Sequence[Array]) -> None:
     if not paths:
         return
     for path, values in zip(paths, outputs, strict=True):
-        with path.open("wb") as file:
+        with writing(path), path.open("wb") as file:
             np.save(file, values, allow_pickle=False)
 
 

@@ -138,7 +138,8 @@ class _Input:
                 width, channels = file.getsampwidth(), file.getnchannels()
                 content = file.readframes(file.getnframes())
         except (wave.Error, EOFError) as error:
-            raise self._refused(f"is not PCM sound: {error}") from None
+            why = str(error) or "it ends too early"  # an EOFError has no text
+            raise self._refused(f"is not PCM sound: {why}") from None
         content = content[: len(content) // (width * channels) * width * channels]  # whole samples
         samples = self._samples(content, width).reshape(-1, channels).mean(axis=1)
         operand = self._operand
