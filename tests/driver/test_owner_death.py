@@ -16,11 +16,15 @@ from pathlib import Path
 import pytest
 
 from client.conftest import add_model
+from nnburst.control.channel import Fds
+from nnburst.control.messages import PROTOCOL_VERSION, Hello
 from nnburst.driver.executors import make_executor
 from nnburst.driver.model.device import Device
 from nnburst.driver.owner_client import OwnedExecutor
 from nnburst.driver.owner_server import USER_BYTES, FairTurns, OwnedWorker
-from nnburst.hal.errors import DeadObject
+from nnburst.driver.service import worker as worker_module
+from nnburst.hal.enums import FeatureLevel
+from nnburst.hal.errors import DeadObject, DeviceUnavailable
 from nnburst.hal.utils import driver_environment
 
 PATIENCE = 30.0
@@ -65,6 +69,25 @@ def test_worker_learns_of_the_owners_death_before_its_socket_ends(owner: Owner) 
     assert owner.executor.is_alive
     owner.process.kill()
     assert owner.ended.wait(PATIENCE), "the socket has not ended, and nothing else was looked at"
+
+
+def test_client_that_comes_when_the_owner_has_just_died_gets_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends: list[object] = []
+    monkeypatch.setattr(worker_module, "_end", ends.append)
+    worker = worker_module.Worker("reference", "shared", is_owned=True)
+    worker.owner, owners_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    worker.has_client = True
+    owners_end.close()
+    upcalls, clients_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with (
+        clients_end,
+        Fds([upcalls.detach()]) as fds,
+        pytest.raises(DeviceUnavailable, match="shared: the device's owner has ended"),
+    ):
+        worker.handle(Hello(PROTOCOL_VERSION, FeatureLevel.V1_2), fds)
+    assert ends == [], "the client is to be answered first"
 
 
 def test_call_that_waits_ends_with_the_owner_though_its_socket_does_not(owner: Owner) -> None:

@@ -181,6 +181,13 @@ class OwnedExecutor(Executor):
             DeadObject: the owner has ended.
         """
         self._owner = _Owner(connected, ended)
+        try:
+            self._introduce()
+        except BaseException:
+            self._owner.close()
+            raise
+
+    def _introduce(self) -> None:
         welcome = self._owner.attach()
         self.name = welcome.name
         self.engine_version = welcome.version_string.removeprefix(

@@ -59,7 +59,13 @@ from nnburst.driver.weights_client import WeightsClient
 from nnburst.executor.base import Executor
 from nnburst.hal import vlog
 from nnburst.hal.enums import FeatureLevel, Priority
-from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, ResourceExhausted
+from nnburst.hal.errors import (
+    DeadObject,
+    DeviceUnavailable,
+    GeneralFailure,
+    InvalidArgument,
+    ResourceExhausted,
+)
 from nnburst.hal.utils import executor_library
 from nnburst.tracing.recording import record_if_asked
 
@@ -241,7 +247,7 @@ class Worker:
         watch_process: takes and owns a pidfd of the client's process; ends the worker when that has ended.
         weights: provides packed weights of the service; None if this worker packs by itself.
         owner: socket to the device's owner, until its first use; None if this worker opens the device.
-        has_client: whether the client has come; the end of the owner then ends the worker.
+        has_client: whether the client has come; the end of the owner in use then ends the worker.
     """
 
     def __init__(
@@ -336,7 +342,12 @@ class Worker:
             owner, self.owner = self.owner, None
             if owner is None:
                 raise DeviceUnavailable(f"{self._name}: the device's owner is not there")
-            self._executor = OwnedExecutor(owner, self._owner_ended)
+            try:
+                self._executor = OwnedExecutor(owner, self._owner_ended)
+            except DeadObject as error:
+                raise DeviceUnavailable(
+                    f"{self._name}: the device's owner has ended: {error}"
+                ) from None
         if self._executor is None:
             executor = make_executor(self._executor_name)
             _ = executor.engine_version  # opens an engine that is opened at its first use
@@ -344,7 +355,8 @@ class Worker:
         return self._executor
 
     def _owner_ended(self) -> None:
-        if self.has_client:
+        # Without an executor the client's Hello is yet to be answered, with the reason.
+        if self.has_client and self._executor is not None:
             _end(ConnectionResetError("the process that owns the device has ended"))
 
     def submit(self, call: Message, job: Job) -> Job | None:
