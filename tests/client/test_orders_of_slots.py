@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nnburst.client.burst.resident import ResidentBurst, _SharedBurst
-from nnburst.hal.errors import DeviceUnavailable, MissedDeadline, StateLost
+from nnburst.hal.errors import Closed, DeviceUnavailable, MissedDeadline, StateLost
 from nnburst.hal.whole_graph import CLOSE_SLOT, OPEN_SLOT
 
 
@@ -68,9 +68,13 @@ class BurstInOrder:
         self.driver = driver
         self.inputs = [None]
         self.outputs: list[Any] = []
+        self.closed = False
+        self.is_alive = True
         self._late: list[Sequence[Any]] = []
 
     def execute(self, inputs: Sequence[Any], *_: object, timeout: float, **_options: object) -> Any:
+        if self.closed:
+            raise Closed("the burst is closed")
         if timeout == 0:
             self._late.append(inputs)
             raise MissedDeadline("timeout: no result came in time; a late one is dropped")
@@ -79,6 +83,9 @@ class BurstInOrder:
                 self.driver.execute(late)
         self._late.clear()
         self.driver.execute(inputs)
+
+    def close(self) -> None:
+        self.closed = True
 
     def bind(self, inputs: Sequence[Any], *_: object, **_options: object) -> Any:
         def run(timeout: float | None) -> Any:
@@ -129,3 +136,13 @@ def test_reset_waits_until_a_late_run_has_ended_that_had_not_begun(
     reset()
     for _ in range(3):
         run(1)
+
+
+def test_slot_can_be_reset_after_the_burst_of_its_late_run_was_closed() -> None:
+    burst, other = bursts(2)
+    slot = burst.slot()
+    with pytest.raises(MissedDeadline):
+        other.beside(slot).execute([], timeout=0)
+    other.close()
+    slot.reset()
+    slot.execute([], timeout=1)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import random
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from nnburst.client.arguments import (
     ExecutionResult,
     Parameter,
     check_count,
+    wait_left,
 )
 from nnburst.client.burst.interface import (
     DEFAULT_TIMEOUT,
@@ -110,8 +112,14 @@ class _SharedBurst:
             BurstBusy: another thread is using the burst.
         """
         word[:] = number, CLOSE_SLOT  # a late request that begins only now does the same
-        with contextlib.suppress(DeadObject, DeviceUnavailable):
+        try:
             self.burst.execute([*self._nothing, word], timeout=timeout)  # a burst answers in order
+        except (DeadObject, DeviceUnavailable):
+            return  # the request ended with the driver
+        except Closed:
+            if not self.closed:
+                raise
+            # A closed burst has ended its requests.
 
     def check_process(self) -> None:
         """Raise Closed in a forked child: slots' memory is not mapped there."""
@@ -161,10 +169,11 @@ class _Slot:
             self._refuse()
         self.settle()
         self.is_lost = True
+        deadline = time.monotonic() + timeout
         if self._late_on is not None:
             self._late_on.wait_for_late(self.word, self._number, timeout)
             self._late_on = None
-        self.shared.order(self._number, OPEN_SLOT, timeout)
+        self.shared.order(self._number, OPEN_SLOT, wait_left(deadline))
         self.is_lost = False
         self._steps = 0
 
