@@ -47,6 +47,11 @@ def test_paths_with_spaces_are_quoted_for_a_shell(
     assert shlex.split(capsys.readouterr().out) == [f"-I{folder}"]
 
 
+def test_flags_that_no_shell_splits_are_not_quoted() -> None:
+    assert installed.for_a_shell("-I/home/müller/.venv~1/a+b") == "-I/home/müller/.venv~1/a+b"
+    assert installed.for_a_shell("-I/a$b", "-lc") == "'-I/a$b' -lc"
+
+
 def test_bench_measures_the_interface_beside_the_burst(tmp_path: Path) -> None:
     path = tmp_path / "capi.json"
     assert main(["bench", "capi", "--rounds", "1", "--json", str(path)]) == 0

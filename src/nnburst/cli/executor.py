@@ -6,11 +6,11 @@ gcc -shared -fPIC $(nnburst executor --cflags) foo.c -o libfoo.so
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import Final
 
 import nnburst.executor
+from nnburst.capi.installed import for_a_shell
 from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, text_for_people, write_json
 
@@ -34,7 +34,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was asked for, in one line."""
     header = INCLUDE / "nnburst" / "executor.h"
-    cflags = shlex.quote(f"-I{INCLUDE}")
+    cflags = for_a_shell(f"-I{INCLUDE}")
     words = [
         *([cflags] if args.cflags else []),
         *([str(header)] if args.header else []),
