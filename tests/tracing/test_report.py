@@ -299,6 +299,7 @@ PACKED = gzip.compress(CHROME, mtime=0)
         (b"[" * 200_000, "the file is not JSON"),
         (b'{"traceEvents": [{"ph": "X", "ts": "a"}]}', "an event is malformed: ValueError"),
         (b'[{"ph": "E", "ts": 1, "pid": "q"}]', "an event is malformed: ValueError"),
+        (b"[1]", "trace: an event is not an object$"),
         (b'[{"ph": "E"}]', "an event is malformed: KeyError"),
         (b'[{"ph": "s", "tid": []}]', "an event is malformed: TypeError"),
         (b'[{"ph": "M", "args": null}]', "an event is malformed: AttributeError"),

@@ -124,7 +124,9 @@ def _texts(what: str, given: Mapping[str, str] | None) -> dict[str, str]:
         raise InvalidArgument(f"{what}: {given!r}, expected a mapping of texts to texts")
     for key in found:
         if not key or "=" in key:
-            raise InvalidArgument(f"{what}: {key!r}, expected a name without =")
+            raise InvalidArgument(
+                f"{what}: {key!r}, expected a name that is not empty and has no ="
+            )
     return dict(found)
 
 

@@ -175,7 +175,7 @@ def check_attributes(attributes: Iterable[ExtensionAttribute]) -> tuple[Extensio
             raise InvalidArgument(f"{name}: code {code} of {extension} is given twice")
         try:
             content = bytes(memoryview(value))
-        except TypeError:
+        except (TypeError, ValueError):  # numpy's times have no buffer
             raise InvalidArgument(f"{name}: value is {value!r}, expected bytes") from None
         checked[extension, code] = ExtensionAttribute(extension, code, content)
     return tuple(checked.values())

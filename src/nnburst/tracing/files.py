@@ -66,6 +66,8 @@ def read_chrome(data: bytes) -> Trace:
         raise InvalidArgument("trace: the JSON has no traceEvents")
     try:
         return _trace_of(found)
+    except InvalidArgument:
+        raise
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidArgument(f"trace: an event is malformed: {error!r}") from error
 

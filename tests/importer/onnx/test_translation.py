@@ -440,7 +440,7 @@ def test_a_constant_that_is_masked_is_refused_by_its_name() -> None:
         ("i8", [np.nan], "expected numbers that int64 can hold"),
         ("f4", [1e300], "expected numbers that float32 can hold"),
         ("?", [2], "expected numbers that bool can hold"),
-        ("?", ["no"], "expected real numbers, not <U2"),
+        ("?", ["no"], "expected real numbers, not <U2$"),
         ("i4", ["5x"], "expected real numbers, not <U2"),
         ("i8", np.array([5], "M8[s]"), r"expected real numbers, not datetime64\[s\]"),
         ("f4", [None], "expected real numbers, not object"),
@@ -454,7 +454,7 @@ def test_a_constant_that_its_type_cannot_hold_is_refused_by_its_name(
     inputs = [value("x", "f4", (1,)), value("c", kind, (1,))]
     nodes = [node("Cast", "c", "f", to=TYPES["f4"]), node("Add", "x f", "y")]
     made = model(nodes, inputs, [value("y", "f4", (1,))])
-    with pytest.raises(InvalidArgument, match=rf"^constants\['c'\] is .*{reason}"):
+    with pytest.raises(InvalidArgument, match=rf"^constants\['c'\] is (?!.*constants).*{reason}"):
         nnburst.load(made.SerializeToString(), constants={"c": given}, as_graph=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -598,20 +599,24 @@ def _cast(name: str, value: object, dtype: np.dtype[Any]) -> Array:
         InvalidArgument: it is no array of real numbers, or one of them does not fit `dtype`.
     """
     refuse_masked(name, value)
+    shown = reprlib.repr(value)
     try:
         given = np.asarray(value)
-        if given.dtype.kind in "USMmcO":
-            raise InvalidArgument(f"{name} is {value!r}: expected real numbers, not {given.dtype}")
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{name} is {shown}: {error}") from None
+    if given.dtype.kind in "USMmcO":
+        raise InvalidArgument(f"{name} is {shown}, expected real numbers, not {given.dtype}")
+    try:
         with np.errstate(over="ignore", invalid="ignore"):
             array = given.astype(dtype)
-        if dtype.kind == "f":
-            fits = np.array_equal(np.isfinite(array), np.isfinite(given))
-        else:
-            fits = np.array_equal(array, given)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{name} is {value!r}: {error}") from None
+    except (TypeError, ValueError) as error:  # records
+        raise InvalidArgument(f"{name} is {shown}: {error}") from None
+    if dtype.kind == "f":
+        fits = np.array_equal(np.isfinite(array), np.isfinite(given))
+    else:
+        fits = np.array_equal(array, given)
     if not fits:
-        raise InvalidArgument(f"{name} is {value!r}, expected numbers that {dtype} can hold")
+        raise InvalidArgument(f"{name} is {shown}, expected numbers that {dtype} can hold")
     return array
 
 
