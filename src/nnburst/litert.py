@@ -5,11 +5,11 @@ Importing it imports nothing of LiteRT (docs/litert_delegate.md).
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from nnburst.capi.installed import DELEGATE_LIBRARY
 from nnburst.hal.errors import DeviceUnavailable
+from nnburst.hal.utils import import_extra
 
 
 def get_library_path() -> str:
@@ -60,11 +60,5 @@ def load_delegate(
         "fallback": int(fallback),
     }
     options = {name: value for name, value in given.items() if value is not None}
-    try:
-        engine = import_module("ai_edge_litert.interpreter")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "load_delegate needs the package ai-edge-litert: pip install 'nnburst[litert]'",
-            name=error.name,
-        ) from error
+    engine = import_extra("ai_edge_litert.interpreter", "load_delegate", "ai-edge-litert", "litert")
     return engine.load_delegate(get_library_path(), options)

@@ -6,11 +6,11 @@ onnxruntime loads the library by its path; importing this imports nothing (docs/
 from __future__ import annotations
 
 import threading
-from importlib import import_module
 from typing import Any, Final
 
 from nnburst.capi.installed import PROVIDER_LIBRARY
 from nnburst.hal.errors import DeviceUnavailable
+from nnburst.hal.utils import import_extra
 
 _NAME: Final = "NnburstExecutionProvider"
 #: What onnxruntime calls the library in this process.
@@ -65,13 +65,7 @@ def add_provider(
         "num_threads": num_threads,
         "timeout_ms": timeout_ms,
     }
-    try:
-        engine = import_module("onnxruntime")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "add_provider needs the package onnxruntime: pip install 'nnburst[onnxruntime]'",
-            name=error.name,
-        ) from error
+    engine = import_extra("onnxruntime", "add_provider", "onnxruntime", "onnxruntime")
     if not hasattr(engine, "register_execution_provider_library"):
         raise DeviceUnavailable(
             f"onnxruntime {engine.__version__} has no plugin execution providers, expected 1.23 or newer"

@@ -33,6 +33,7 @@ from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import (
+    Any,
     ClassVar,
     Final,
     NoReturn,
@@ -386,9 +387,8 @@ def fill_standard_descriptors() -> None:
         try:
             os.fstat(wanted)
         except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, os.O_RDWR), True
-            )  # the lowest number that is free
+            # `open` gives the lowest number that is free, which is the wanted one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def inherited_environment() -> dict[str, str]:
@@ -566,6 +566,28 @@ def registers(table: dict[K, F], *keys: K) -> Callable[[F], F]:
         return function
 
     return register
+
+
+def import_extra(module: str, user: str, package: str, extra: str) -> Any:  # noqa: ANN401 - any module
+    """Import a module of a package that is installed with an extra.
+
+    Args:
+        module: the module.
+        user: what needs it, for the message.
+        package: the package, as pip calls it.
+        extra: nnburst's extra that brings it.
+
+    Raises:
+        ModuleNotFoundError: the package is missing, with pip's line; or one that it needs itself.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ModuleNotFoundError(
+            f"{user} needs the package {package}: pip install 'nnburst[{extra}]'", name=error.name
+        ) from error
 
 
 def import_modules_of(package: str, path: Sequence[str]) -> None:

@@ -12,6 +12,8 @@ try:
     from nnburst.ray.hosts import Hosts, find, start
     from nnburst.ray.service import Place
 except ModuleNotFoundError as error:
+    if error.name is None or error.name.startswith("nnburst"):
+        raise
     raise ModuleNotFoundError(
         f"nnburst.ray needs the package {error.name}: pip install 'nnburst[ray]'", name=error.name
     ) from error
