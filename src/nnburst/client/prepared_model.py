@@ -36,7 +36,7 @@ from nnburst.client.execution.socket_request import (
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.own_bursts import OwnBursts, PriorityNote, ThreadBursts
 from nnburst.client.session.pending import Pending
-from nnburst.client.session.recovery import Recovery
+from nnburst.client.session.recovery import Recovery, nothing_to_clean
 from nnburst.client.session.upcalls import Notification
 from nnburst.control.channel import Fds
 from nnburst.control.messages import (
@@ -250,10 +250,6 @@ def open_burst_of_plan(model: PreparedModel, *, driver_spins: bool) -> Recoverin
     return burst
 
 
-def _nothing() -> None:
-    """Clean up nothing: the old model ended with its driver."""
-
-
 class _RingOptions(TypedDict, total=False):
     """The options of `RingBurst._open`."""
 
@@ -328,7 +324,7 @@ class PreparedModel(Closing):
             new = self._prepared = make()._prepared
             if self._closed:
                 new.close()
-        return _nothing  # objects that still use the old model raise DeadObject
+        return nothing_to_clean  # objects that still use the old model raise DeadObject
 
     def _reached(self, timeout: float) -> tuple[Prepared, float]:
         """Wait for a live driver; returns the driver's model, and the call's deadline on `time.monotonic`.

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nnburst.hal.errors import InvalidArgument, ResourceExhausted
+from nnburst.hal.utils import Scarce
 
 #: Greatest numbers of regions, for a user and in all; each holds a descriptor.
 MAX_REGIONS: Final = 64
@@ -73,12 +74,10 @@ class Region:
         if os.fstat(self.fd).st_size < self.offset + offset + len(data):
             raise InvalidArgument(f"shared memory {self.key} was cut short after it was registered")
         at, rest = self.offset + offset, memoryview(data)
-        try:
+        with Scarce(f"shared memory {self.key}"):
             while rest:  # one call may write a part
                 done = os.pwrite(self.fd, rest, at)
                 at, rest = at + done, rest[done:]
-        except OSError as error:
-            raise ResourceExhausted(f"shared memory {self.key}: {error.strerror}") from None
 
     def _check(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset + size > self.size:

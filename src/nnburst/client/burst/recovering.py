@@ -24,7 +24,7 @@ from nnburst.client.burst.interface import (
     bind_function,
 )
 from nnburst.client.execution.buffer import Buffer
-from nnburst.client.session.recovery import Recovery
+from nnburst.client.session.recovery import Recovery, nothing_to_clean
 from nnburst.hal.errors import Closed, MissedDeadline
 
 
@@ -53,7 +53,7 @@ class RecoveringBurst(Burst):
         """Open the burst again; see `Mortal`."""
         make = self._make
         if make is None:
-            raise Closed("the burst is closed")  # meanwhile
+            return nothing_to_clean  # `close` was called meanwhile
         old, self.ring = self.ring, make()
         if self._closed:
             self.ring.close()  # meanwhile

@@ -62,6 +62,10 @@ class Mortal(Protocol):
         """
 
 
+def nothing_to_clean() -> None:
+    """Do nothing, for `Mortal._renew`: the old object ended with its driver, or was closed meanwhile."""
+
+
 class Recovery:
     """Makes a connection again whenever it ends, then the objects that were made over it, in their old order.
 

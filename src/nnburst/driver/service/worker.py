@@ -343,11 +343,15 @@ class Worker:
             if owner is None:
                 raise DeviceUnavailable(f"{self._name}: the device's owner is not there")
             try:
-                self._executor = OwnedExecutor(owner, self._owner_ended)
+                owned = self._executor = OwnedExecutor(owner, self._owner_ended)
             except DeadObject as error:
                 raise DeviceUnavailable(
                     f"{self._name}: the device's owner has ended: {error}"
                 ) from None
+            if not owned.is_alive:  # its end may have been reported before it was stored
+                self._executor = None
+                owned.close()
+                raise DeviceUnavailable(f"{self._name}: the device's owner has ended")
         if self._executor is None:
             executor = make_executor(self._executor_name)
             _ = executor.engine_version  # opens an engine that is opened at its first use
