@@ -352,3 +352,21 @@ def test_a_burst_that_is_closed_ends_what_is_under_way(drivers: Manager) -> None
             request.submit()
         with pytest.raises(InvalidArgument, match="max_in_flight"):
             compiled.open_burst(max_in_flight=0)
+
+
+def test_a_task_that_waits_for_its_turn_ends_when_the_burst_is_closed(
+    drivers: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(burst: nnburst.Burst) -> None:
+        task = asyncio.create_task(bound_like(burst).run_async(10))
+        await asyncio.sleep(0.05)
+        burst.close()
+        with pytest.raises(Closed):
+            await task
+
+    monkeypatch.setattr(pipeline.Pipeline, "has_room", property(lambda _: False))
+    with (
+        nnburst.compile(chain(), BOTH, manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        asyncio.run(main(burst))

@@ -552,6 +552,7 @@ class CompiledRequest(BoundRequest):
         self._check_idle()
         pipeline, tasks = burst._pipeline, burst._tasks
         while True:
+            burst._check_open()  # it may have been closed meanwhile
             if self._bound is not None and self._bound.is_current:
                 if pipeline.has_room and not tasks.under_way:
                     submitted = self.submit(_left(deadline_ns))

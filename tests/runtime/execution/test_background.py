@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
@@ -9,8 +10,10 @@ import time
 
 import pytest
 
-from nnburst.hal.errors import DeadObject, GeneralFailure, MissedDeadline
-from nnburst.runtime.execution.background import Background
+from nnburst.client.arguments import ExecutionResult
+from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, MissedDeadline
+from nnburst.runtime.argument import NOT_TIMED
+from nnburst.runtime.execution.background import Background, TaskThread
 
 PATIENCE = 30.0
 
@@ -132,3 +135,21 @@ def test_errands_that_begin_while_others_end_are_all_done(monkeypatch: pytest.Mo
         sys.setswitchinterval(interval)
     assert failed == []
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_call_on_a_thread_that_was_closed_meanwhile_is_refused_at_once() -> None:
+    tasks, works = TaskThread(), list[int]()
+
+    def work() -> ExecutionResult:
+        works.append(1)
+        return ExecutionResult([], (), NOT_TIMED)
+
+    async def main() -> None:
+        deadline_ns = time.monotonic_ns() + int(PATIENCE * 1e9)
+        await tasks.call(work, deadline_ns)
+        tasks.close()
+        with pytest.raises(Closed, match="the burst is closed"):
+            await tasks.call(work, deadline_ns)
+
+    asyncio.run(main())
+    assert works == [1]

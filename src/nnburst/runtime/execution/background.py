@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Final, TypeVar
 
 from nnburst.client.arguments import ExecutionResult, seconds_until
-from nnburst.hal.errors import GeneralFailure, MissedDeadline, NnburstError
+from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.utils import DaemonThread
 
 T = TypeVar("T")
@@ -115,6 +115,7 @@ class TaskThread:
         """Do not start the thread; the first call does."""
         self._calls: Final = SimpleQueue[Callable[[], None] | None]()
         self._is_started = False
+        self._is_closed = False
         #: The calls that have not ended; weakly, so that one that an interruption keeps from the queue goes.
         self._under_way: Final[set[weakref.ref[asyncio.Future[ExecutionResult]]]] = set()
         self._threads: Final[set[int]] = set()
@@ -131,6 +132,7 @@ class TaskThread:
         """Call `work` on the thread; return its result, or raise its exception.
 
         Raises:
+            Closed: the thread was closed before this call waited for it; usually `work` never runs.
             MissedDeadline: there was no result by `deadline_ns`, on CLOCK_MONOTONIC; `work` goes on.
         """
         loop = asyncio.get_running_loop()
@@ -152,10 +154,14 @@ class TaskThread:
             self._is_started = True
         self._under_way.add(reference)
         self._calls.put(run)
+        if self._is_closed:  # then `run` may lie behind the end of the queue
+            future.cancel()
+            raise Closed("the burst is closed")
         return await wait_for_future(future, deadline_ns)
 
     def close(self) -> None:
         """Let the thread end after its present calls, without waiting. Twice is fine."""
+        self._is_closed = True
         self._calls.put(None)
 
     def _serve(self) -> None:
