@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 
 from client.conftest import add_model
 from client.scripted_driver import HANG, Execution, Gate, ScriptedDriver
+from interrupting import threads_that_start
 from nnburst import (
     Closed,
     DeadObject,
@@ -29,13 +31,17 @@ from nnburst import (
     OutputInsufficientSize,
     PreparedModel,
     Priority,
+    ResourceExhausted,
 )
+from nnburst.client.arguments import ExecutionResult
+from nnburst.client.burst.event_loop import call_on_a_thread
 from nnburst.client.prepared_model import PendingExecution, executes_synchronously
 from nnburst.control.messages import Execute, ExecuteSynchronously, Message
 from nnburst.driver.calls import HANDLERS
 from nnburst.executor.base import Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.types import OutputShape
+from nnburst.runtime.argument import NOT_TIMED
 from waiting import wait_for
 
 Pair = list[np.ndarray]
@@ -565,3 +571,25 @@ def test_interrupted_launch_fails_and_its_memory_is_not_used_again(
     gate.opened.set()
     scripted.execute_async(PAIR).result(HANG)
     assert heard.no_more()
+
+
+def test_work_that_was_refused_for_want_of_a_thread_does_not_run_later() -> None:
+    may_end, works = threading.Event(), list[int]()
+
+    def work() -> ExecutionResult:
+        works.append(1)
+        return ExecutionResult([], (), NOT_TIMED)
+
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            asyncio.get_running_loop().set_default_executor(executor)
+            busy = executor.submit(may_end.wait, 60)
+            try:
+                with threads_that_start(0), pytest.raises(ResourceExhausted, match="thread"):
+                    await call_on_a_thread(work)
+            finally:
+                may_end.set()
+            assert busy.result(60)
+        assert not works
+
+    asyncio.run(main())

@@ -224,8 +224,16 @@ async def call_on_a_thread(work: Callable[[], ExecutionResult]) -> ExecutionResu
     import asyncio
 
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    is_refused = False
+
+    def run() -> ExecutionResult:
+        if is_refused:
+            raise ResourceExhausted("the event loop cannot start a thread")
+        return context.run(work)
+
     try:
-        future = loop.run_in_executor(None, context.run, work)
+        future = loop.run_in_executor(None, run)
     except RuntimeError as error:
+        is_refused = True  # the executor has queued `run` for a thread that becomes free
         raise ResourceExhausted(f"the event loop cannot start a thread: {error}") from error
     return await future
