@@ -30,6 +30,7 @@ from nnburst.testing.faults.footprint import footprint
 from nnburst.testing.partitioning.run import uniform
 from runtime.building import Built, finished
 from shared_drivers import connect_to
+from waiting import wait_for
 
 X = np.array([1.0, 2.0], np.float32)
 F32 = OperandType.TENSOR_FLOAT32
@@ -191,15 +192,38 @@ def test_the_cpu_can_stand_in_until_the_last_burst_of_a_closed_model_is_closed(
         executable.step_on_cpu(1, Options())
 
 
+@pytest.mark.parametrize("closes_first", [False, True])
 def test_a_burst_that_is_collected_unclosed_keeps_nothing_of_a_closed_model(
-    manager: Manager,
+    manager: Manager, closes_first: bool
 ) -> None:
     compiled = nnburst.compile(chain(2), manager=manager)
     parts = compiled.compilation._finished_executable.parts
-    compiled.open_burst().execute([X])
+    burst = compiled.open_burst()
+    burst.execute([X])
+    if closes_first:
+        compiled.close()
+        assert not any(part.prepared.closed for part in parts)  # type: ignore[attr-defined]
+    del burst
     gc.collect()
     compiled.close()
-    assert all(part.prepared.closed for part in parts)  # type: ignore[attr-defined]
+    wait_for(lambda: all(part.prepared.closed for part in parts), 10)  # type: ignore[attr-defined]
+
+
+def test_a_burst_that_cannot_be_opened_keeps_nothing_of_a_closed_model(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = nnburst.compile(chain(2), manager=manager)
+    executable = compiled.compilation._finished_executable
+
+    def refuse() -> None:
+        raise nnburst.GeneralFailure("on purpose")
+
+    monkeypatch.setattr(executable, "open_bursts", refuse)
+    with pytest.raises(nnburst.GeneralFailure, match="on purpose") as raised:
+        compiled.open_burst()
+    compiled.close()
+    assert all(part.prepared.closed for part in executable.parts)  # type: ignore[attr-defined]
+    assert raised.traceback, "it refers to the burst until here"
 
 
 def strike(pid: int, pause: float, died: list[float]) -> None:

@@ -170,8 +170,6 @@ class CompiledBurst(RuntimeObject, Burst):
         when its model has been closed.
         """
         super().__init__()
-        if keeps_parts:
-            executable.hold(self)
         self._mode: Final = mode
         self._inputs: Final = inputs
         self._outputs: Final = outputs
@@ -179,8 +177,14 @@ class CompiledBurst(RuntimeObject, Burst):
         self._waits: Final = waits
         self._tasks: Final = TaskThread()
         self._executable: Final = executable
-        self._bursts: Final = executable.open_bursts()
-        self._pipeline: Final = Pipeline(self._bursts, max_in_flight, executable.go_on)
+        try:
+            if keeps_parts:
+                executable.hold(self)
+            self._bursts: Final = executable.open_bursts()
+            self._pipeline: Final = Pipeline(self._bursts, max_in_flight, executable.go_on)
+        except BaseException:
+            executable.release(self)
+            raise
         self._executing: Final = Gate()
         self.can_bind: Final = executable.can_bind(self._bursts) and all(p.known for p in outputs)
         self._last: LastRequest | None = None

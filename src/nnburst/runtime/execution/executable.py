@@ -5,6 +5,7 @@ The CPU computes on copies of arguments that lie in buffers of drivers (RT:R14).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -24,7 +25,7 @@ from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import Closed, GeneralFailure, NnburstError
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, UINT64_MAX
 from nnburst.hal.model import Operand
-from nnburst.hal.utils import Closing, failure_level
+from nnburst.hal.utils import Closing, failure_level, weakly
 from nnburst.runtime.argument import (
     Argument,
     BurstController,
@@ -235,8 +236,9 @@ class Executable:
         #: Parts that the CPU has prepared as a fallback: steps by number, the whole model by None.
         self._stand_ins: Final[dict[int | None, PreparedPart]] = {}
         self._owned: Sequence[Closing] = ()
-        #: Those that `hold` has admitted. An unclosed one that is collected holds no more.
-        self._users: Final[weakref.WeakSet[object]] = weakref.WeakSet()
+        #: Ids of those that `hold` has admitted, changed in single steps. An unclosed one that is collected
+        #: holds no more.
+        self._users: Final[set[int]] = set()
         self._closed = False
         #: One thread replaces dead drivers; another one prepares fallbacks, which need not wait for that.
         self._recovery: Final = Background()
@@ -594,13 +596,23 @@ class Executable:
         with self._lock:
             if self._closed:
                 raise Closed("the compilation is closed")
-            self._users.add(user)
+            self._users.add(id(user))
+        weakref.finalize(user, weakly(self._lose), id(user)).atexit = False
 
     def release(self, user: object) -> None:
         """End what `hold` began; after `close`, the last user releases the parts. Others are ignored."""
         with self._lock:
-            self._users.discard(user)
+            self._users.discard(id(user))
         self._release_unused()
+
+    def _lose(self, user: int) -> None:
+        """Note that a user was collected; it takes no lock and does not wait, as any thread may collect."""
+        if user not in self._users:
+            return  # it was closed before
+        self._users.discard(user)
+        if self._is_released:
+            with contextlib.suppress(NnburstError):  # no thread can be started
+                self._recovery.begin("release", "the parts are released", self._release_unused)
 
     def own(self, memories: Sequence[Closing]) -> None:
         """Close memories of the model together with the parts, which may be prepared again until then."""
