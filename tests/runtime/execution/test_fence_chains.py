@@ -12,7 +12,7 @@ import pytest
 
 from client.burst_helpers import standing_still
 from descriptors import descriptors
-from interrupting import interrupted_at
+from interrupting import Interruption, interrupted_at
 from nnburst import DeadObject, GeneralFailure
 from nnburst.control.fences import FenceStatus
 from nnburst.hal import SyncFence
@@ -21,6 +21,7 @@ from nnburst.runtime import Compilation, Event, Execution, Manager, Memory
 from nnburst.runtime.argument import Outcome
 from nnburst.runtime.execution.fences import FenceChain
 from nnburst.runtime.objects.execution_settings import State
+from nnburst.runtime.objects.fenced import FencedComputation
 from runtime.building import Built, bad_state, finished, op_failed
 from runtime.half_drivers import two_halves
 from waiting import wait_for
@@ -239,6 +240,28 @@ def test_a_computation_whose_wait_is_interrupted_anywhere_ends(drivers: Manager)
         assert execution._state == State.COMPLETED
     assert number > 20
     assert floats_of(y) == [2.0, 8.0]
+
+
+def test_a_computation_that_is_interrupted_before_its_end_keeps_no_descriptor(
+    drivers: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_computation: FencedComputation) -> Outcome:
+        raise Interruption
+
+    x, y = memory(X), memory()
+    execution = ready(chain(drivers), x, y)
+    execution.reusable = True
+    execution.start_after([]).close()
+    gc.collect()
+    before = descriptors()
+    event = execution.start_after([])
+    wait_for(lambda: status(event) == FenceStatus.SIGNALLED)
+    monkeypatch.setattr(FencedComputation, "conclude", interrupt)
+    with pytest.raises(Interruption):
+        event.wait()
+    assert event.fence is not None
+    event.fence.close()
+    assert descriptors() <= before, "the event still exists"
 
 
 @pytest.mark.every_day("False-first", "True-second")

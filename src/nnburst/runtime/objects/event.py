@@ -161,6 +161,7 @@ class Event(RuntimeObject):
                     self._outcome = outcome_of(error)
                     if self._abandon is not None:
                         self._abandon(self._outcome)
+                    self._finish = None  # it holds the arguments of the computation
                     if not isinstance(error, NnburstError):
                         raise
                 finally:

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, NoReturn
 
 from nnburst.client.execution.sync_fence import SyncFence
@@ -446,11 +445,17 @@ class Execution(ExecutionSettings):
         fence = computation.fence
         if fence is None:
             return Event(outcome=self._concluded(begun).succeeded())
+        me = self._entry
+
+        def abandon(outcome: Outcome) -> None:
+            computation.abandon()
+            self._abandon(me, outcome)
+
         return Event(
             lambda: self._concluded(computation.conclude()),
             fence=fence,
             deadline_ns=deadline_ns,
-            abandon=partial(self._abandon, self._entry),
+            abandon=abandon,
         )
 
     def _concluded(self, outcome: Outcome) -> Outcome:

@@ -72,6 +72,10 @@ class FencedComputation:
             return outcome
         return executable.fall_back(*self._arguments, self._options, outcome)
 
+    def abandon(self) -> None:
+        """Close the chain after an interruption, which may have come before `conclude` could."""
+        self._chain.close()
+
 
 def check_dependencies(dependencies: Sequence[Event]) -> None:
     """Refuse a list that is None or has an entry None.
