@@ -17,6 +17,7 @@ from importer.onnx.graphs import model, node, value
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.runtime.devices.driver_device import DriverPart
 from nnburst.runtime.devices.manager import Manager, Settings
+from nnburst.runtime.execution.executable import EXECUTIONS
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 
 
@@ -94,9 +95,10 @@ def test_a_whole_onnx_graph_starts_its_engine_and_nothing_else_is_placed_on_it(
         assert [device.name for device in manager.devices] == known
 
 
-def test_states_in_the_driver_have_slots_on_a_compiled_model_too(manager: Manager) -> None:
+def running_sum() -> nnburst.ImportedModel:
+    """y = the sum of all x so far, which stays in the driver."""
     pytest.importorskip("onnxruntime", reason="the executor's engine")
-    imported = nnburst.load(
+    return nnburst.load(
         model(
             [node("Add", "x past", "present"), node("Identity", "present", "y")],
             [value("x", "f4", (1,)), value("past", "f4", (1,))],
@@ -106,6 +108,30 @@ def test_states_in_the_driver_have_slots_on_a_compiled_model_too(manager: Manage
         states={"past": "present"},
         resident=True,
     )
+
+
+def test_opening_and_closing_slots_counts_as_no_execution(
+    manager: Manager, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = EXECUTIONS.as_json()
+    with (
+        manager,
+        nnburst.compile(running_sum(), manager=manager) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        slots = [burst.slot() for _ in range(1024)]
+        with pytest.raises(nnburst.ResourceExhausted, match="1024 slots, as many as it may"):
+            burst.slot()
+        slots.pop().close()
+        assert not compiled.compilation._finished_executable.measured
+        assert EXECUTIONS.as_json() == before
+        assert "the CPU computes" not in caplog.text
+        assert slots[0].execute([np.ones(1, np.float32)]).outputs[0] == [1]
+        assert EXECUTIONS.as_json() != before
+
+
+def test_states_in_the_driver_have_slots_on_a_compiled_model_too(manager: Manager) -> None:
+    imported = running_sum()
     one = [np.ones(1, np.float32)]
 
     def sums_of(burst: nnburst.Burst, runs: int) -> list[float]:

@@ -24,7 +24,7 @@ from nnburst.client.memory import refuse_overlap
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import InvalidArgument, MissedDeadline
 from nnburst.hal.types import OutputShape
-from nnburst.runtime.argument import Argument, Options, Outcome
+from nnburst.runtime.argument import Argument, Options, Outcome, PreparedPart
 from nnburst.runtime.execution.bound_plan import Bursts
 from nnburst.runtime.execution.executable import Executable
 from nnburst.runtime.records import ExecutionMode
@@ -101,6 +101,23 @@ def execute_arrays(
         if is_short and _grow(gives, given, rooms, outcome.output_shapes):
             continue
         raise outcome.error
+
+
+def execute_order(
+    part: PreparedPart,
+    takes: Sequence[Parameter],
+    gives: Sequence[Parameter],
+    inputs: Sequence[Array | None],
+    call: CallTime,
+) -> None:
+    """Execute a part that computes nothing; it is not counted, recorded, or repeated on the CPU.
+
+    Raises:
+        NnburstError: the device refuses the order, or has died.
+    """
+    rooms = [_room(parameter, None) for parameter in gives]
+    options = Options(deadline_ns=call.deadline_ns, is_final=True)
+    part.execute(*arguments_of(takes, gives, inputs, rooms), options).succeeded()
 
 
 def arguments_of(

@@ -267,7 +267,7 @@ class CompiledModel(RuntimeObject):
         executable = self.compilation._finished_executable
         burst = CompiledBurst(executable, self.inputs, self.outputs, max_in_flight, waits=waits)
         if self._has_slots:
-            return ResidentBurst.over(burst, burst._execute_without_bursts)
+            return ResidentBurst.over(burst, burst._order)
         return StatefulBurst.over(burst, states)
 
     def close(self) -> None:

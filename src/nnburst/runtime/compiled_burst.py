@@ -42,7 +42,13 @@ from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, 
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.utils import check_integer
 from nnburst.runtime.argument import Options
-from nnburst.runtime.array_execution import CallTime, arguments_of, execute_arrays, result_of
+from nnburst.runtime.array_execution import (
+    CallTime,
+    arguments_of,
+    execute_arrays,
+    execute_order,
+    result_of,
+)
 from nnburst.runtime.execution.background import TaskThread, wait_for_future
 from nnburst.runtime.execution.bound_plan import BoundPlan
 from nnburst.runtime.execution.executable import Executable
@@ -333,13 +339,11 @@ class CompiledBurst(RuntimeObject, Burst):
         finally:
             leave(gate.struct, me)
 
-    def _execute_without_bursts(
-        self, inputs: Sequence[Array | None], timeout: float
-    ) -> ExecutionResult:
-        """Execute once over the sockets; see `SocketExecution`."""
-        call = CallTime.of(timeout)
-        self._executable.revive(call.deadline_ns, call.began_ns, self._bursts, waits=self._waits)
-        return execute_arrays(self._executable, self.inputs, self.outputs, inputs, None, call)
+    def _order(self, inputs: Sequence[Array | None], timeout: float) -> None:
+        """Have the device open or close a slot, over its socket; see `SocketExecution`."""
+        call, executable = CallTime.of(timeout), self._executable
+        executable.revive(call.deadline_ns, call.began_ns, self._bursts, waits=self._waits)
+        execute_order(executable.parts[0], self.inputs, self.outputs, inputs, call)
 
     def _wait_for_abandoned(self, call: CallTime) -> bool:
         """Wait for the end of requests under way, if all of them were abandoned.
