@@ -600,7 +600,7 @@ class Executable:
         weakref.finalize(user, weakly(self._lose), id(user)).atexit = False
 
     def release(self, user: object) -> None:
-        """End what `hold` began; after `close`, the last user releases the parts. Others are ignored."""
+        """End what `hold` began. After `close`, this releases parts that no user holds. Twice is fine."""
         with self._lock:
             self._users.discard(id(user))
         self._release_unused()
