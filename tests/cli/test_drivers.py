@@ -31,12 +31,25 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A driver called `cam`, ready for clients; it has written `served.json`."""
-    process = subprocess.Popen(
-        [*NNBURST, "serve", "cam", "--executor", "null", "--json", str(tmp_path / "served.json")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=driver_environment(),
-    )
+    # Under `nohup make test` this process ignores the signal, and so would the driver.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen(
+            [
+                *NNBURST,
+                "serve",
+                "cam",
+                "--executor",
+                "null",
+                "--json",
+                str(tmp_path / "served.json"),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=driver_environment(),
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("null listens at ")
     yield process
