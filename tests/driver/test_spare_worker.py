@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import nnburst
-from nnburst import DeviceUnavailable, GeneralFailure
+from nnburst import DeviceUnavailable
 from nnburst.control.address import socket_path
 from nnburst.driver.service.supervisor import _end_with_parent
 from nnburst.hal.utils import driver_environment
@@ -258,6 +258,8 @@ def test_executor_that_can_never_be_made_leaves_a_spare_that_gives_the_reason(
 ) -> None:
     (tmp_path / "never.py").write_text("def Never():\n    raise OSError('no such engine')\n")
     spare, _ = spares_of(serve("never:Never").pid)
-    with pytest.raises(GeneralFailure, match="no such engine"):
+    with pytest.raises(
+        DeviceUnavailable, match="'never:Never' cannot be made: OSError: no such engine"
+    ):
         nnburst.connect("cam")
     wait_for(lambda: not is_running(spare))  # the client that it refused has left
