@@ -35,7 +35,7 @@ from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
 from nnburst.hal.errors import Closed, InvalidArgument, ResourceExhausted
 from nnburst.hal.model import checked_dtype, refuse_masked
 from nnburst.hal.regular_file import kind_of, open_regular_file
-from nnburst.hal.utils import Closing, Scarce, check_integer, check_integers
+from nnburst.hal.utils import Closing, Scarce, check_integer, check_integers, check_owner
 
 _COPY_INSTEAD: Final = "Memory.from_file and Memory.from_dlpack copy what cannot be sealed"
 
@@ -343,8 +343,7 @@ class Memory(Closing):
         Raises:
             Closed: this is a forked child.
         """
-        if os.getpid() != self._owner:
-            raise Closed(f"the pool belongs to process {self._owner}, which forked")
+        check_owner(self._owner, "the pool")
         return self._bytes.__array_interface__
 
     def array(self, dtype: npt.DTypeLike, shape: Sequence[int], offset: int = 0) -> Array:

@@ -44,7 +44,7 @@ from typing import (
     TypeVar,
 )
 
-from nnburst.hal.errors import InvalidArgument, NnburstError, ResourceExhausted
+from nnburst.hal.errors import Closed, InvalidArgument, NnburstError, ResourceExhausted
 
 logger = logging.getLogger(__name__)
 
@@ -308,6 +308,20 @@ def failure_level() -> int:
     Devices that were not closed are closed then, while daemon threads may still use them.
     """
     return logging.DEBUG if _ENDING.is_set() else logging.WARNING
+
+
+def check_owner(owner: int, what: str) -> None:
+    """Refuse a forked child: memory of its parent is not mapped there, and a lock may be held for ever.
+
+    Args:
+        owner: number of the process that made the object.
+        what: the object, for the message.
+
+    Raises:
+        Closed: this is another process.
+    """
+    if os.getpid() != owner:
+        raise Closed(f"{what} belongs to process {owner}, which forked")
 
 
 #: AT_SECURE of <elf.h>: the kernel sets it for a program with rights that its caller lacks.

@@ -23,7 +23,8 @@ from nnburst.client.burst.interface import (
     new_inputs,
 )
 from nnburst.client.staging import in_new_pool
-from nnburst.hal.errors import BurstBusy, Closed, InvalidArgument, NnburstError
+from nnburst.hal.errors import BurstBusy, InvalidArgument, NnburstError
+from nnburst.hal.utils import check_owner
 
 
 class _Roles:
@@ -138,8 +139,7 @@ class _StatePlaces:
 
     def _check_process(self) -> None:
         """Raise Closed in a forked child: the places are not mapped there."""
-        if os.getpid() != self._owner:
-            raise Closed(f"the states belong to process {self._owner}, which forked")
+        check_owner(self._owner, "the memory of the states")
 
 
 class StatefulBurst(Burst):

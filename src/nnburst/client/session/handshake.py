@@ -39,7 +39,7 @@ from nnburst.hal.errors import (
     ResourceExhausted,
 )
 from nnburst.hal.extensions import Extension, ExtensionAttribute, Hints, hints_of
-from nnburst.hal.utils import Scarce, start_thread
+from nnburst.hal.utils import Scarce, check_owner, start_thread
 from nnburst.hal.validation.values import validate_extensions
 
 logger = logging.getLogger(__name__)
@@ -195,8 +195,7 @@ class Session:
 
     def check_process(self) -> None:
         """Raise Closed in a forked process."""
-        if os.getpid() != self._owner:
-            raise Closed(f"device {self.name} belongs to process {self._owner}, which forked")
+        check_owner(self._owner, f"device {self.name}")
 
     def allocate(self, size: int) -> Memory:
         """A new pool; see `Device.allocate`."""

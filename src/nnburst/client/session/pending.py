@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from nnburst.client.arguments import check_callable, check_timeout
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
-from nnburst.hal.utils import NotPicklable
+from nnburst.hal.utils import NotPicklable, check_owner
 
 if TYPE_CHECKING:
     import asyncio
@@ -176,8 +176,7 @@ class Pending(NotPicklable, Generic[T]):
         return self._outcome()
 
     def _check_process(self) -> None:
-        if os.getpid() != self._owner:
-            raise Closed(f"{self._what} belongs to process {self._owner}, which forked")
+        check_owner(self._owner, self._what)
 
     def _wake_later(self, waker: Callable[[], None]) -> bool:
         """Run `waker` when this is done; returns False if it is done already."""

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from nnburst.client.session.pending import wake_waiter
 from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, MissedDeadline, NnburstError
-from nnburst.hal.utils import DaemonThread
+from nnburst.hal.utils import DaemonThread, check_owner
 
 logger = logging.getLogger(__name__)
 
@@ -206,8 +206,7 @@ class Recovery:
 
     def _check_process(self) -> None:
         """Raise Closed in a forked process: arrays in pools are not mapped there, and a lock may be held."""
-        if self.is_foreign:
-            raise Closed(f"the device belongs to process {self._owner}, which forked")
+        check_owner(self._owner, "the device")
 
     def _is_there(self, mortal: Mortal, attempts: int, waits: bool | None) -> bool:
         """Whether an object is alive; if not, start a recovery unless one is running. With the lock held.
