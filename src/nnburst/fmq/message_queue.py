@@ -562,18 +562,28 @@ class MessageQueue(InEventLoops):
         for name in _CALLS_OF_ENDS:
             vars(self).pop(name, None)
 
+    def _has_elements(self) -> bool:
+        """Whether it holds elements, and not messages.
+
+        Raises:
+            InvalidArgument: it was opened without a dtype.
+        """
+        dtype = vars(self).get("dtype")
+        if dtype is None:
+            raise InvalidArgument(
+                "the queue was opened without a dtype: only C reads and writes it"
+            )
+        return bool(dtype.itemsize)
+
     def _opened(self, *, writes: bool) -> QueueEnd:
         """Return this object's writing or reading end, and open it first if needed."""
         end = self._ends.get(writes)
         return self._open_end(writes=writes) if end is None else end
 
     def _open_end(self, *, writes: bool) -> QueueEnd:
-        if "dtype" not in vars(self):
-            raise InvalidArgument(
-                "the queue was opened without a dtype: only C reads and writes it"
-            )
+        has_size = self._has_elements()
         grantors = self.descriptor.grantors
-        words, ring, has_size = 0, self._ring(), self.dtype.itemsize != 0
+        words, ring = 0, self._ring()
         if writes and _is_read_only(self._views[grantors[1].fd_index]):
             raise BadState("this object maps the queue read-only: only its maker can write")
         if len(grantors) == 5:
@@ -623,7 +633,7 @@ class MessageQueue(InEventLoops):
             raise QueueCorrupted("the peer's counter contradicts the queue's size")
 
     def _claim(self, count: int, timeout: float, *, writes: bool) -> Claim | None:
-        if "dtype" in vars(self) and not self.dtype.itemsize:
+        if not self._has_elements():
             _refuse_elements()
         regions = self._opened(writes=writes).begin(count, timeout)
         if regions is None:
