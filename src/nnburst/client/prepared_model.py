@@ -23,7 +23,7 @@ from nnburst.client.arguments import (
 from nnburst.client.burst.burst import RingBurst
 from nnburst.client.burst.interface import Burst, Recover, State, check_recover
 from nnburst.client.burst.recovering import RecoveringBurst
-from nnburst.client.burst.resident import ResidentBurst
+from nnburst.client.burst.resident import ResidentBurst, refuse_states
 from nnburst.client.burst.states import StatefulBurst
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.prepared import Prepared
@@ -567,8 +567,8 @@ class PreparedModel(Closing):
             Closed: the model or the device is closed.
             NnburstError: the driver refuses, for example because the client has too many bursts.
         """
-        if states and self._has_slots:
-            raise InvalidArgument("states: those of the model stay in the driver already")
+        if self._has_slots:
+            refuse_states(states)
         options: _RingOptions = {
             "max_in_flight": max_in_flight,
             "channel_length": channel_length,

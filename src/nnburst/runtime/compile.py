@@ -19,7 +19,7 @@ import numpy as np
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, parameters
 from nnburst.client.burst.event_loop import call_on_a_thread
 from nnburst.client.burst.interface import Burst, Recover, State, check_recover
-from nnburst.client.burst.resident import ResidentBurst
+from nnburst.client.burst.resident import ResidentBurst, refuse_states
 from nnburst.client.burst.states import StatefulBurst
 from nnburst.client.compilation_cache import model_token
 from nnburst.client.memory import Memory as Pool
@@ -261,8 +261,8 @@ class CompiledModel(RuntimeObject):
                 "recover: False, but the drivers of a compiled model are always made again;"
                 " expected True, 'wait' or 'raise'"
             )
-        if states and self._has_slots:
-            raise InvalidArgument("states: those of the model stay in the driver already")
+        if self._has_slots:
+            refuse_states(states)
         waits = None if recover is None else check_recover(recover)
         executable = self.compilation._finished_executable
         burst = CompiledBurst(executable, self.inputs, self.outputs, max_in_flight, waits=waits)

@@ -30,6 +30,7 @@ from nnburst.client.burst.interface import (
     BoundRequest,
     Burst,
     BurstFunction,
+    State,
     SubmittedRequest,
     bind_function,
     new_inputs,
@@ -46,6 +47,7 @@ from nnburst.hal.errors import (
     OutputInsufficientSize,
     StateLost,
 )
+from nnburst.hal.utils import check_owner
 from nnburst.hal.whole_graph import CLOSE_SLOT, OPEN_SLOT, SLOT_EXTENTS
 
 _LOST: Final = "the state of the slot is lost: reset() begins anew"
@@ -123,8 +125,7 @@ class _SharedBurst:
 
     def check_process(self) -> None:
         """Raise Closed in a forked child: slots' memory is not mapped there."""
-        if os.getpid() != self._owner:
-            raise Closed(f"the burst belongs to process {self._owner}, which forked")
+        check_owner(self._owner, "the burst")
 
     def close_abandoned(self) -> None:
         """Close slots that cannot be reached any more."""
@@ -248,6 +249,12 @@ def _refuse_all_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_refuse_all_in_child)
+
+
+def refuse_states(states: Sequence[State]) -> None:
+    """Raise InvalidArgument if a model that has slots is given states, too."""
+    if states:
+        raise InvalidArgument("states: those of the model stay in the driver already")
 
 
 class ResidentBurst(Burst):
