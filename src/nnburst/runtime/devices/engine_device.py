@@ -101,7 +101,12 @@ class EngineDevice:
         self._lock: Final = threading.RLock()
         self._started: DriverDevice | None = None
         self._closed = False
-        self._facts = _load(name, _stamp(name, executor)) or self._learn(self.driver)
+        facts = _load(name, _stamp(name, executor))
+        self._facts: EngineFacts
+        if facts is None:
+            self.driver  # noqa: B018 - its start learns the facts
+        else:
+            self._facts = facts
 
     @property
     def driver(self) -> DriverDevice:
@@ -201,7 +206,7 @@ class EngineDevice:
             if self._started is not None:
                 self._started.close()
 
-    def _learn(self, driver: DriverDevice) -> EngineFacts:
+    def _learn(self, driver: DriverDevice) -> None:
         """Keep the facts that the driver reports of itself, and cache them for programs that start later."""
         stamp = _stamp(self.name, self.executor)
         facts = EngineFacts(
@@ -218,7 +223,6 @@ class EngineDevice:
         self._facts = facts
         for extension in self.extensions:
             TYPES.register(extension, self.name)
-        return facts
 
     def __repr__(self) -> str:
         return f"<nnburst.runtime engine device {self.name} ({self.executor})>"
