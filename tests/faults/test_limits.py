@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,16 +45,21 @@ def taken(
     place = tmp_path / "outcome"
     command = [*prefix, sys.executable, "-m", "faults.under_limits", road, str(place), *limits]
     inherited = {name: value for name, value in environ_of_tests().items() if name not in without}
-    process = subprocess.run(
+    process = subprocess.Popen(
         command,
         env={**inherited, **environment},
         cwd=tmp_path,
         preexec_fn=before,
         stdout=subprocess.DEVNULL if before is None else None,
         stderr=subprocess.DEVNULL if before is None else None,
-        timeout=3 * GUARD,
-        check=False,
+        start_new_session=True,
     )
+    try:
+        process.wait(3 * GUARD)
+    finally:  # a road without memory may have been unable to end its service
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     stuck = Path(f"{place}.stuck")
     assert process.returncode == 0, (
         process.returncode,
