@@ -27,13 +27,18 @@ def _is_open(fd: int) -> bool:
     return True
 
 
-def inode_of(pool: Memory) -> int:
-    """The number by which `descriptors_with` finds the descriptors of a pool, even after it was closed."""
+def status_of(pool: Memory) -> os.stat_result:
+    """The status of the file behind a pool."""
     fd = pool.duplicate()
     try:
-        return os.fstat(fd).st_ino
+        return os.fstat(fd)
     finally:
         os.close(fd)
+
+
+def inode_of(pool: Memory) -> int:
+    """The number by which `descriptors_with` finds the descriptors of a pool, even after it was closed."""
+    return status_of(pool).st_ino
 
 
 def descriptors_with(inode: int) -> frozenset[int]:

@@ -22,7 +22,7 @@ def true_in_child(use: Callable[[], object]) -> bool:
 
 
 def _outcome(use: Callable[[], object]) -> int:
-    """What comes of `use` in a forked child; negative if a signal ends it."""
+    """Run `use` in a forked child; returns its exit code, negative if a signal ends it."""
     child = os.fork()
     if child == 0:
         outcome = _OTHER

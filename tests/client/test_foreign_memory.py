@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from descriptors import status_of
 from nnburst import Device, InvalidArgument, Memory, Model
 from nnburst.fmq.shared_memory import SIZE_SEALS, SharedMemory
 
@@ -280,21 +281,13 @@ def test_file_becomes_a_pool_by_one_copy_of_the_kernel(device: Device, tmp_path:
     assert bytes(memory.view()) == content
     os.truncate(path, 10)
     assert bytes(memory.view()) == content, "the pool depends on the file"
-    assert memory_blocks(memory) * 512 < MIB + SMALL
+    assert status_of(memory).st_blocks * 512 < MIB + SMALL
 
 
 def bytes_read() -> int:
     """The bytes that this process has ever read through system calls."""
     (line,) = [x for x in Path("/proc/self/io").read_text().splitlines() if x.startswith("rchar")]
     return int(line.split()[1])
-
-
-def memory_blocks(memory: Memory) -> int:
-    fd = memory.duplicate()
-    try:
-        return os.fstat(fd).st_blocks
-    finally:
-        os.close(fd)
 
 
 def test_files_that_cannot_be_pools_are_refused(device: Device, tmp_path: Path) -> None:
@@ -349,7 +342,7 @@ def test_array_becomes_a_pool_by_one_copy(device: Device, strides: str) -> None:
         tracemalloc.stop()
     assert mapped_memory() - before < array.nbytes // 1024 // 2, "there is a copy beside the pool"
     assert memory.size == array.nbytes
-    assert memory_blocks(memory) * 512 < array.nbytes + SMALL
+    assert status_of(memory).st_blocks * 512 < array.nbytes + SMALL
     np.testing.assert_array_equal(memory.array(array.dtype, array.shape), array)
     array[...] = 0
     assert memory.array("u1", (memory.size,)).any(), "the pool depends on the array"

@@ -21,6 +21,7 @@ import pytest
 import nnburst
 from client.burst_helpers import standing_still
 from client.test_in_place import forget_what_was_used, used
+from descriptors import inode_of
 from nnburst import BurstBusy, Memory, MissedDeadline, ModelBuilder, OperandType, OperationType
 from nnburst.client.memory import find_memory
 from nnburst.hal.errors import BadState, DeadObject, InvalidArgument
@@ -205,10 +206,10 @@ def test_large_tensors_between_steps_are_copied_nowhere(drivers: Manager) -> Non
         assert bound.temporaries is not None
         ((pool, _, _),) = {value._place for value in bound.temporaries.values.values()}
         assert isinstance(pool, TemporaryPool)
-        between = inode(pool._for_writers)
+        between = inode_of(pool._for_writers)
         found = find_memory(request.inputs[0])
         assert found is not None
-        arguments = inode(found[0])
+        arguments = inode_of(found[0])
         request.inputs[0].fill(1)
         request.run()
         gc.collect()
@@ -233,14 +234,6 @@ def test_large_tensors_between_steps_are_copied_nowhere(drivers: Manager) -> Non
     for seen, tensors in zip(of_arguments, (2, 1, 2), strict=True):
         assert 0.7 * tensors * size < seen < tensors * size + MIB
     assert max(of_others) < 0.7 * size, "there is a copy of a tensor"
-
-
-def inode(memory: Memory) -> int:
-    fd = memory.duplicate()
-    try:
-        return os.fstat(fd).st_ino
-    finally:
-        os.close(fd)
 
 
 def test_what_a_driver_reads_between_steps_it_cannot_write(drivers: Manager) -> None:

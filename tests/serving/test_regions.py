@@ -20,7 +20,7 @@ from tritonclient.grpc import service_pb2
 
 from nnburst.hal.errors import InvalidArgument, ResourceExhausted
 from nnburst.serving import regions as regions_module
-from nnburst.serving.regions import MAX_REGIONS, MAX_REGIONS_OF_ALL, Regions
+from nnburst.serving.regions import MAX_REGIONS, MAX_REGIONS_OF_ALL, Regions, UserRegions
 from nnburst.serving.tensors import Tensor, data_type, read_inputs
 from serving.served import PATIENCE, Served
 
@@ -37,6 +37,15 @@ def key(request: pytest.FixtureRequest) -> Iterator[str]:
     os.truncate(path, 64)
     yield name
     path.unlink()
+
+
+@pytest.fixture
+def mine(key: str) -> Iterator[UserRegions]:
+    """The owner's regions; `mine` is the whole object."""
+    own = Regions().of(OWNER)
+    own.register("mine", key, 0, 64)
+    yield own
+    own.unregister("")
 
 
 def test_object_opens_for_its_owner_and_for_no_other_user(key: str) -> None:
@@ -134,10 +143,8 @@ def test_size_is_checked_before_a_region_is_read(
 
 
 def test_other_callers_do_not_wait_for_a_region_that_is_read(
-    key: str, monkeypatch: pytest.MonkeyPatch
+    mine: UserRegions, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Regions().of(OWNER)
-    own.register("slow", key, 0, 64)
     reading, go_on, found = threading.Event(), threading.Event(), []
     pread = os.pread
 
@@ -147,36 +154,31 @@ def test_other_callers_do_not_wait_for_a_region_that_is_read(
         return pread(fd, size, offset)
 
     monkeypatch.setattr(regions_module.os, "pread", slow_pread)
-    reader = threading.Thread(target=lambda: found.append(own.read("slow", 0, 64)))
+    reader = threading.Thread(target=lambda: found.append(mine.read("mine", 0, 64)))
     reader.start()
     assert reading.wait(PATIENCE)
-    own.register("next", key, 0, 8)
-    own.write("next", 0, b"new")
-    own.unregister("")
+    mine.register("next", key, 0, 8)
+    mine.write("next", 0, b"new")
+    mine.unregister("")
     go_on.set()
     reader.join(PATIENCE)
     assert found == [b"new".ljust(64, b"\0")]
 
 
 def test_output_is_written_in_as_many_calls_as_it_takes(
-    key: str, monkeypatch: pytest.MonkeyPatch
+    mine: UserRegions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Regions().of(OWNER)
-    own.register("mine", key, 0, 64)
     pwrite = os.pwrite
     monkeypatch.setattr(
         regions_module.os, "pwrite", lambda fd, data, at: pwrite(fd, data[: len(data) // 2 + 1], at)
     )
-    own.write("mine", 8, bytes(range(40)))
-    assert own.read("mine", 0, 64) == bytes(8) + bytes(range(40)) + bytes(16)
-    own.unregister("")
+    mine.write("mine", 8, bytes(range(40)))
+    assert mine.read("mine", 0, 64) == bytes(8) + bytes(range(40)) + bytes(16)
 
 
 def test_output_without_room_in_the_file_system_is_resource_exhausted(
-    key: str, monkeypatch: pytest.MonkeyPatch
+    mine: UserRegions, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Regions().of(OWNER)
-    own.register("mine", key, 0, 64)
     pwrite = os.pwrite
 
     def fill(fd: int, data: bytes, at: int) -> int:
@@ -186,8 +188,7 @@ def test_output_without_room_in_the_file_system_is_resource_exhausted(
 
     monkeypatch.setattr(regions_module.os, "pwrite", fill)
     with pytest.raises(ResourceExhausted, match=f"{key}: No space left"):
-        own.write("mine", 0, bytes(64))
-    own.unregister("")
+        mine.write("mine", 0, bytes(64))
 
 
 #: Becomes another user, then prints how each attempt at a region of the first one ends.

@@ -79,7 +79,7 @@ class _Conditions(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct, frozen=True):
-    """What a benchmark's --json has written, beside its cases."""
+    """The part of a benchmark's --json beside its cases."""
 
     conditions: _Conditions = _Conditions()
 

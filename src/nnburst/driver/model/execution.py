@@ -175,6 +175,7 @@ class BufferedExecution(Execution):
             ]
             execution = bind_arguments(self._prepared, inputs, outputs, self._attributes)
             try:
+                # Here, too: what it reports grows buffers before the caller's `run_in_time` checks it.
                 outcome = run_in_time(execution, deadline_ns, loop_timeout_ns)
             finally:
                 execution.close()
