@@ -28,7 +28,7 @@ _SHOWN: Final = 120
 
 
 def checked_outcome(execution: Execution, outcome: Outcome, with_shapes: bool) -> Outcome:
-    """The outcome of a run, in plain values; GENERAL_FAILURE for what is no outcome. Never raises.
+    """The outcome of a run, in plain values; GENERAL_FAILURE if it is no outcome. Never raises.
 
     Args:
         execution: the execution that ran.

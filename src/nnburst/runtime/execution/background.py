@@ -116,7 +116,8 @@ class TaskThread:
         self._calls: Final = SimpleQueue[Callable[[], None] | None]()
         self._is_started = False
         self._is_closed = False
-        #: The calls that have not ended; weakly, so that one that an interruption keeps from the queue goes.
+        #: The calls that have not ended. The references are weak: if an interruption keeps a call from the
+        #: queue, it ends with its future.
         self._under_way: Final[set[weakref.ref[asyncio.Future[ExecutionResult]]]] = set()
         self._threads: Final[set[int]] = set()
 
@@ -132,7 +133,7 @@ class TaskThread:
         """Call `work` on the thread; return its result, or raise its exception.
 
         Raises:
-            Closed: the thread was closed before this call waited for it; usually `work` never runs.
+            Closed: the thread was closed meanwhile; in a rare case `work` still runs.
             MissedDeadline: there was no result by `deadline_ns`, on CLOCK_MONOTONIC; `work` goes on.
         """
         loop = asyncio.get_running_loop()
