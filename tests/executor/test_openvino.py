@@ -36,7 +36,7 @@ from nnburst.executor.openvino import OpenVinoExecutor, OpenVinoNetwork, OpenVin
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
 from nnburst.hal.limits import UINT64_MAX
-from nnburst.hal.model import Model
+from nnburst.hal.model import DTYPES, Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.conformance.vectors import Vector, build
 from nnburst.testing.models.random_graphs.builder import TEMPLATES
@@ -100,6 +100,45 @@ def test_what_is_added_to_a_constant_convolution_is_added_once(by_bias: bool) ->
     for _ in range(3):
         assert execution.run().status is ErrorStatus.NONE
         assert taken.tolist() == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("kind", [F32, OperandType.TENSOR_INT32])
+def test_the_absolute_value_of_a_computed_constant_is_computed(kind: OperandType) -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(kind, (2,)), builder.output(kind, (2,))
+    negative, positive = builder.temporary(kind, (2,)), builder.temporary(kind, (2,))
+    given = np.array([5, -4], DTYPES[kind])
+    builder.operation(OperationType.NEG, [builder.constant(kind, given)], [negative])
+    builder.operation(OperationType.ABS, [negative], [positive])
+    builder.operation(OperationType.ADD, [positive, x, builder.scalar(0)], [y])
+    found = computed(openvino(), builder.build(), [np.zeros_like(given)])[0]
+    assert found.view(DTYPES[kind]).tolist() == [5, 4]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        OperationType.EQUAL,
+        OperationType.NOT_EQUAL,
+        OperationType.LESS,
+        OperationType.LESS_EQUAL,
+        OperationType.GREATER,
+        OperationType.GREATER_EQUAL,
+    ],
+    ids=lambda kind: kind.name,
+)
+def test_comparisons_with_not_a_number_are_those_of_the_reference_executor(
+    kind: OperationType,
+) -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (5,)), builder.input(F32, (5,))
+    builder.operation(kind, [x, y], [builder.output(OperandType.TENSOR_BOOL8, (5,))])
+    model = builder.build()
+    assert openvino().supported(model) == [True]
+    nan = np.nan
+    given = [np.array(n, np.float32) for n in ([nan, 1, nan, 1, 2], [1, nan, nan, 2, 1])]
+    expected = computed(reference(), model, given)[0]
+    assert computed(openvino(), model, given)[0].tobytes() == expected.tobytes()
 
 
 def test_local_response_normalization_is_left_to_another_executor() -> None:

@@ -62,11 +62,12 @@ _OPTIONS: Final[dict[str, Variable[Any]]] = {
 #: Operations that the engine computes wrongly: its LRN sums another window than the graph's, and its TopK
 #: takes equal elements in an order that depends on the machine.
 _WRONG: Final = frozenset({OperationType.LOCAL_RESPONSE_NORMALIZATION, OperationType.TOPK_V2})
-#: Operations that the engine does not fold if image and filter are constant. It runs them once, and a later
-#: operation, such as the sum with a bias, may overwrite that result: each run then starts from the one
-#: before.
-_RUN_ONCE: Final = frozenset(
+#: Operations that the engine computes wrongly if image and filter are constant. It leaves out an ABS of a
+#: constant that it has computed. The others it does not fold: it runs them once, and a later operation, such
+#: as the sum with a bias, may overwrite that result, so that each run starts from the one before.
+_WRONG_FOR_CONSTANTS: Final = frozenset(
     {
+        OperationType.ABS,
         OperationType.AVERAGE_POOL_2D,
         OperationType.CONV_2D,
         OperationType.DEPTHWISE_CONV_2D,
@@ -305,7 +306,7 @@ def _is_right(model: Model) -> bool:
     for operation in model.main.operations:
         if _is_wrong(model, operation):
             return False
-        if operation.type in _RUN_ONCE and varying.isdisjoint(operation.inputs[:2]):
+        if operation.type in _WRONG_FOR_CONSTANTS and varying.isdisjoint(operation.inputs[:2]):
             return False
         if not varying.isdisjoint(operation.inputs):
             varying.update(operation.outputs)

@@ -257,9 +257,11 @@ _COMPARISONS: Final = {
     OperationType.NOT_EQUAL: "Equal",
     OperationType.LESS: "Less",
     OperationType.LESS_EQUAL: "LessOrEqual",
-    OperationType.GREATER: "Greater",
-    OperationType.GREATER_EQUAL: "GreaterOrEqual",
+    OperationType.GREATER: "Less",
+    OperationType.GREATER_EQUAL: "LessOrEqual",
 }
+#: They are lowered with their inputs exchanged: OpenVINO's Greater and GreaterOrEqual are true for NaN.
+_EXCHANGED: Final = frozenset({OperationType.GREATER, OperationType.GREATER_EQUAL})
 
 
 @lowers(*_COMPARISONS)
@@ -268,6 +270,8 @@ def comparison(op: OnnxLowering) -> StoredValue:
     kind = _COMPARISONS[op.node.type]
     x, y = op.value("input0"), op.value("input1")
     require(x.meta.type is not _T.TENSOR_BOOL8 or kind == "Equal", "an order of BOOL8")
+    if op.node.type in _EXCHANGED:
+        x, y = y, x
     out = _binary(op, kind, x, y)
     return op.same("Not", out) if op.node.type is OperationType.NOT_EQUAL else out
 
