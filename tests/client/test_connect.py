@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -270,6 +271,56 @@ def test_idle_driver_does_not_wake_up(serve: Serve) -> None:
     with nnburst.connect("cam") as device:
         pids = supervisor.pid, device.pid
         wait_for(slept_through)  # the first look may see the worker's start
+
+
+def test_client_comes_again_when_its_driver_ends_before_the_first_answer(
+    serve: Serve, runtime: Path
+) -> None:
+    # As a worker does whose device's owner ends at that moment.
+    serve()
+    address, relay = runtime / "nnburst" / "cam.sock", runtime / "relay.sock"
+    ends = 2
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(relay))
+        listener.listen()
+
+        def end_early() -> None:
+            for _ in range(ends):
+                connected, _ = listener.accept()
+                with connected:
+                    connected.recv(1)  # the Hello, and the descriptor with it
+            relay.unlink()
+            relay.symlink_to(address)
+
+        thread = threading.Thread(target=end_early)
+        thread.start()
+        with nnburst.connect(relay) as device:
+            assert device.is_alive
+        thread.join(10.0)
+
+
+def test_driver_that_always_ends_before_its_first_answer_is_not_called_for_ever(
+    runtime: Path,
+) -> None:
+    relay, came = runtime / "relay.sock", []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(relay))
+        listener.listen()
+
+        def end_early() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connected, _ = listener.accept()
+                    came.append(connected.recv(1))
+                    connected.close()
+
+        thread = threading.Thread(target=end_early)
+        thread.start()
+        with pytest.raises(DeviceUnavailable, match="before its first answer"):
+            nnburst.connect(relay)
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10.0)
+    assert len(came) == 3
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")

@@ -71,7 +71,7 @@ def test_worker_learns_of_the_owners_death_before_its_socket_ends(owner: Owner) 
     assert owner.ended.wait(PATIENCE), "the socket has not ended, and nothing else was looked at"
 
 
-def test_client_that_comes_when_the_owner_has_just_died_gets_the_reason(
+def test_worker_whose_owner_dies_before_its_client_is_answered_ends_so_that_the_client_comes_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ends: list[object] = []
@@ -81,13 +81,18 @@ def test_client_that_comes_when_the_owner_has_just_died_gets_the_reason(
     worker.has_client = True
     owners_end.close()
     upcalls, clients_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with (
-        clients_end,
-        Fds([upcalls.detach()]) as fds,
-        pytest.raises(DeviceUnavailable, match="shared: the device's owner has ended"),
-    ):
+    with clients_end, Fds([upcalls.detach()]) as fds, pytest.raises(DeviceUnavailable):
         worker.handle(Hello(PROTOCOL_VERSION, FeatureLevel.V1_2), fds)
-    assert ends == [], "the client is to be answered first"
+    assert ends
+    assert isinstance(ends[0], ConnectionResetError)
+
+
+def test_rehearsal_of_a_worker_whose_owner_has_died_is_refused_with_the_reason() -> None:
+    worker = worker_module.Worker("reference", "shared", is_owned=True)
+    worker.owner, owners_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    owners_end.close()
+    with Fds([]) as fds, pytest.raises(DeviceUnavailable, match="the device's owner has ended"):
+        worker.handle(Hello(PROTOCOL_VERSION, FeatureLevel.V1_2), fds)
 
 
 def test_call_that_waits_ends_with_the_owner_though_its_socket_does_not(owner: Owner) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from nnburst.client.arguments import check_timeout
+from nnburst.client.arguments import check_timeout, wait_left
 from nnburst.client.burst.interface import Recover
 from nnburst.client.device import Device, recovering_device
 from nnburst.client.session.handshake import Session
@@ -43,6 +43,11 @@ class NotRunning(DeviceUnavailable):
 
 #: Longest timeout of a socket, in seconds.
 _LONGEST: Final = 86_400.0
+#: Times to connect if the driver ends before its first answer: the owner of its device may just have ended
+#: (`nnburst serve --exclusive`), and a client that comes again waits for the next owner.
+_TRIES: Final = 3
+#: Seconds between them.
+_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,20 @@ def connect(
 
 def _connected(text: str, seconds: float, *, any_user: bool) -> Device:
     path = check_length(Path(text)) if "/" in text else socket_path(text)
+    deadline, left, tries = time.monotonic() + seconds, seconds, 1
+    while True:
+        try:
+            return _introduced(path, text, left, any_user=any_user)
+        except DeadObject as error:
+            if tries == _TRIES or time.monotonic() + _PAUSE >= deadline:
+                raise DeviceUnavailable(
+                    f"{path}: the driver closed the connection before its first answer"
+                ) from error
+        time.sleep(_PAUSE)
+        left, tries = wait_left(deadline), tries + 1
+
+
+def _introduced(path: Path, text: str, seconds: float, *, any_user: bool) -> Device:
     connected = _connect(path, seconds)
     owner = Channel(connected).peer.uid
     if owner != os.geteuid() and not any_user:
@@ -126,14 +145,10 @@ def _connected(text: str, seconds: float, *, any_user: bool) -> Device:
     try:
         session = Session(connected, f"driver {text}", lambda: DriverDied(ending), timeout=seconds)
         return Device(session)
-    except BaseException as error:
+    except BaseException:
         if session is not None:
             session.close()
-        if not isinstance(error, DeadObject):
-            raise
-        raise DeviceUnavailable(
-            f"{path}: the driver closed the connection before its first answer"
-        ) from error
+        raise
 
 
 def _connect(path: Path, timeout: float) -> socket.socket:

@@ -343,15 +343,11 @@ class Worker:
             if owner is None:
                 raise DeviceUnavailable(f"{self._name}: the device's owner is not there")
             try:
-                owned = self._executor = OwnedExecutor(owner, self._owner_ended)
+                self._executor = OwnedExecutor(owner, self._owner_ended)
             except DeadObject as error:
                 raise DeviceUnavailable(
                     f"{self._name}: the device's owner has ended: {error}"
                 ) from None
-            if not owned.is_alive:  # its end may have been reported before it was stored
-                self._executor = None
-                owned.close()
-                raise DeviceUnavailable(f"{self._name}: the device's owner has ended")
         if self._executor is None:
             executor = make_executor(self._executor_name)
             _ = executor.engine_version  # opens an engine that is opened at its first use
@@ -359,8 +355,8 @@ class Worker:
         return self._executor
 
     def _owner_ended(self) -> None:
-        # Without an executor the client's Hello is yet to be answered, with the reason.
-        if self.has_client and self._executor is not None:
+        # Even before the client's Hello is answered: the client comes again, and waits for the next owner.
+        if self.has_client:
             _end(ConnectionResetError("the process that owns the device has ended"))
 
     def submit(self, call: Message, job: Job) -> Job | None:
