@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -41,6 +42,31 @@ def test_order_whose_wait_was_cut_short_keeps_its_word() -> None:
     assert np.shares_memory(driver.words[1], driver.words[2]), (
         "an order that has ended gives it back"
     )
+
+
+def test_order_that_the_driver_does_not_answer_holds_up_no_other() -> None:
+    taken, go_on, words = threading.Event(), threading.Event(), []
+
+    def execute(inputs: Sequence[Any], _timeout: float) -> None:
+        words.append(inputs[-1])
+        if len(words) == 1:
+            taken.set()
+            assert go_on.wait(30.0)
+
+    burst: Any = SimpleNamespace(inputs=[None])
+    shared = _SharedBurst(burst, execute)
+    waiting = threading.Thread(target=shared.order, args=(7, OPEN_SLOT, 30.0))
+    waiting.start()
+    assert taken.wait(30.0)
+    other = threading.Thread(target=shared.order, args=(9, CLOSE_SLOT, 30.0))
+    other.start()
+    other.join(5.0)
+    held_up = other.is_alive()
+    go_on.set()
+    for thread in (waiting, other):
+        thread.join(30.0)
+    assert not held_up
+    assert [word.tolist() for word in words] == [[7, OPEN_SLOT], [9, CLOSE_SLOT]]
 
 
 class DriverOfSlots:

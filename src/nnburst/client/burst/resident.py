@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import threading
 import time
 import weakref
 from collections import deque
@@ -75,10 +74,8 @@ class _SharedBurst:
         self._owner = os.getpid()
         self.inputs = list(burst.inputs)[:-1]
         self._execute = execute
-        #: Memory for the next order; None while an order runs, or if one was not seen to end.
-        self._word: Array | None = None
-        # Reentrant: a signal handler may open or close a slot while its thread is in here.
-        self._ordering = threading.RLock()
+        #: Memory for the words of later orders. Without a lock, so that no order waits for another one.
+        self._words: deque[Array] = deque()
         # Placeholders: an execution that opens or closes a slot reads only its word.
         self._nothing = in_new_pool(
             [(p.dtype, tuple(extent or 1 for extent in p.dimensions) or (1,)) for p in self.inputs]
@@ -95,14 +92,14 @@ class _SharedBurst:
         self.check_process()
         if what == OPEN_SLOT and self.closed:
             raise Closed("the burst is closed")
-        with self._ordering:
-            word, self._word = self._word, None
-            if word is None:
-                (word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
-            word[:] = number, what
-            self._execute([*self._nothing, word], timeout)
-            # Only now: the driver may still read the word of an order whose wait was cut short.
-            self._word = word
+        try:
+            word = self._words.pop()
+        except IndexError:
+            (word,) = in_new_pool([(np.dtype(np.uint64), SLOT_EXTENTS)])
+        word[:] = number, what
+        self._execute([*self._nothing, word], timeout)
+        # Only now: the driver may still read the word of an order whose wait was cut short.
+        self._words.append(word)
 
     def wait_for_late(self, word: Array, number: int, timeout: float) -> None:
         """Wait until the burst has ended a request of a slot that was given up; it may not have begun yet.
