@@ -6,17 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nnburst
 from client.burst_helpers import copy_model
-from nnburst import Closed, Device
+from nnburst import Closed, Device, ExecutionResult, PreparedModel
 from nnburst.client.burst import transport
 from nnburst.client.burst.interface import BoundRequest
 from nnburst.client.execution import socket_request
+from nnburst.client.hal import create_reusable_execution, execute_fenced, open_aidl_burst
 
+PATIENCE = 30.0
 #: Is done once an execution is under way in the other driver, too.
 _MEETING = """
 import os
@@ -146,3 +149,59 @@ def test_model_that_is_closed_while_an_execution_begins_is_released_afterwards(
     x = np.ones(2, np.float32)
     assert prepared.execute([x]).outputs[0].tolist() == [1, 1]
     assert prepared._prepared._is_released
+
+
+def run_reusable(prepared: PreparedModel, inputs: list[Any]) -> ExecutionResult:
+    with create_reusable_execution(prepared, inputs) as execution:
+        return execution.run(PATIENCE)
+
+
+def run_fenced(prepared: PreparedModel, inputs: list[Any]) -> ExecutionResult:
+    with execute_fenced(prepared, inputs) as execution:
+        return execution.result(PATIENCE)
+
+
+def run_aidl_burst(prepared: PreparedModel, inputs: list[Any]) -> ExecutionResult:
+    with open_aidl_burst(prepared) as burst:
+        return burst.execute(inputs, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("way", [run_reusable, run_fenced, run_aidl_burst])
+def test_model_that_is_closed_during_a_call_of_the_hals_kind_is_released_afterwards(
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Callable[[PreparedModel, list[Any]], ExecutionResult],
+) -> None:
+    prepared = device.prepare(copy_model())
+    close_before_the_call(prepared, monkeypatch)
+    result = way(prepared, [np.ones(2, np.float32)])
+    assert result.outputs[0].tolist() == [1, 1]
+    assert prepared._prepared._is_released
+
+
+def test_models_that_are_closed_while_a_buffer_is_allocated_are_released_afterwards(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared, other = device.prepare(copy_model()), device.prepare(copy_model())
+    close_before_the_call(prepared, monkeypatch)
+    with device.allocate_buffer([(prepared, 0), (other, 0)]) as buffer:
+        x = np.ones(2, np.float32)
+        buffer.copy_from(x)
+        assert other.execute([buffer]).outputs[0].tolist() == [1, 1]
+    assert prepared._prepared._is_released
+    assert not other._prepared._is_released
+    other.close()
+    assert other._prepared._is_released
+
+
+def close_before_the_call(prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close a model, as another thread may, right before the driver gets the next call."""
+    connection = prepared._prepared.session.connection
+    call = connection.call
+
+    def close_it(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(connection, "call", call)
+        prepared.close()
+        return call(*arguments, **options)
+
+    monkeypatch.setattr(connection, "call", close_it)

@@ -97,14 +97,16 @@ def allocate_buffer(
         raise GeneralFailure(
             f"buffers hold operands of core types only, not of type {operand.type}"
         )
-    message = Allocate(
-        BufferDesc(dimensions),
-        tuple(model._prepared.handle for model in models),
-        read,
-        written,
-    )
     remote = RemoteObject(session.connection)
-    allocated, _ = session.connection.call(message, Allocated, timeout=seconds, remote=remote)
+    user, used = object(), [model._prepared for model in models]
+    try:
+        # The models stay valid in the driver meanwhile, even if another thread closes them.
+        handles = tuple(prepared.hold(user) for prepared in used)
+        message = Allocate(BufferDesc(dimensions), handles, read, written)
+        allocated, _ = session.connection.call(message, Allocated, timeout=seconds, remote=remote)
+    finally:
+        for prepared in used:
+            prepared.release(user)
     return Buffer(session, allocated.token, remote, operand)
 
 

@@ -90,11 +90,16 @@ class ReusableExecution(Closing):
         self._staged = self._placed.staged()
         self._inputs, self._outputs = arguments.arrays
         self._connection = prepared.session.connection
-        message = CreateReusableExecution(
-            prepared.handle, self._placed.request, measure, hints=hints
-        )
         self._remote = RemoteObject(self._connection)
-        self._placed.call(message, Opened, timeout, remote=self._remote)
+        user = object()
+        try:
+            # The model stays valid in the driver meanwhile, even if another thread closes it.
+            message = CreateReusableExecution(
+                prepared.hold(user), self._placed.request, measure, hints=hints
+            )
+            self._placed.call(message, Opened, timeout, remote=self._remote)
+        finally:
+            prepared.release(user)
 
     def run(self, timeout: float = 30.0) -> ExecutionResult:
         """Execute once and wait for the result.

@@ -152,9 +152,15 @@ class AidlBurst(Closing):
         self._prepared = prepared
         self._connection = prepared.session.connection
         self._remote = RemoteObject(self._connection)
-        opened, _ = self._connection.call(
-            OpenAidlBurst(prepared.handle), Opened, timeout=_CALL_TIMEOUT, remote=self._remote
-        )
+        user = object()
+        try:
+            # The model stays valid in the driver meanwhile, even if another thread closes it.
+            message = OpenAidlBurst(prepared.hold(user))
+            opened, _ = self._connection.call(
+                message, Opened, timeout=_CALL_TIMEOUT, remote=self._remote
+            )
+        finally:
+            prepared.release(user)
         self._identities = _Identities(self._connection, opened.handle)
         self._under_way = Gate("the burst has an execution in flight: one at a time")
 

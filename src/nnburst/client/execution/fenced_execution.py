@@ -195,21 +195,25 @@ def execute_fenced(
     duration_ns, hints = duration_in_ns(duration), prepared.session.hints(attributes)
     placed = SocketRequest(arguments)
     placed.stage()
-    message = ExecuteFenced(
-        prepared.handle,
-        placed.request,
-        measure,
-        boottime_deadline_ns(timeout),
-        hints=hints,
-        wait_for=len(wait_for),
-        duration_ns=duration_ns,
-    )
     remote = RemoteObject(prepared.session.connection)
+    user = object()
     try:
+        # The model stays valid in the driver meanwhile, even if another thread closes it.
+        message = ExecuteFenced(
+            prepared.hold(user),
+            placed.request,
+            measure,
+            boottime_deadline_ns(timeout),
+            hints=hints,
+            wait_for=len(wait_for),
+            duration_ns=duration_ns,
+        )
         answer = placed.call(message, Fenced, timeout, wait_for, remote)
     except BaseException as error:
         placed.fail(error)
         raise
+    finally:
+        prepared.release(user)
     return FencedExecution(prepared.session, placed, answer, remote)
 
 
