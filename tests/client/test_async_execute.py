@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import contextlib
+import contextvars
 import gc
 import itertools
 import os
@@ -573,7 +576,36 @@ def test_interrupted_launch_fails_and_its_memory_is_not_used_again(
     assert heard.no_more()
 
 
-def test_work_that_was_refused_for_want_of_a_thread_does_not_run_later() -> None:
+@pytest.mark.parametrize("error", [None, ValueError, SystemExit])
+def test_work_gets_a_thread_of_its_own_if_the_event_loop_starts_none(
+    error: type[BaseException] | None,
+) -> None:
+    here = contextvars.ContextVar[str]("here")
+    here.set("the task's")
+
+    def work() -> ExecutionResult:
+        assert here.get() == "the task's"
+        if error is not None:
+            raise error("of the work")
+        return ExecutionResult([], (), NOT_TIMED)
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            asyncio.get_running_loop().set_default_executor(executor)
+            executor.shutdown(wait=False)
+            await call_on_a_thread(work)
+
+    with contextlib.nullcontext() if error is None else pytest.raises(error, match="of the work"):
+        asyncio.run(main())
+
+
+def test_work_that_was_refused_for_want_of_a_thread_does_not_run_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)  # the thread of its own
     may_end, works = threading.Event(), list[int]()
 
     def work() -> ExecutionResult:

@@ -228,7 +228,7 @@ class CompiledModel(RuntimeObject):
         Cancelling the task does not stop the execution.
 
         Raises:
-            ResourceExhausted: the event loop can start no thread, as after the end of the main thread.
+            ResourceExhausted: the process may have no more threads.
         """
         return await call_on_a_thread(partial(self.execute, inputs, outputs, **options))
 

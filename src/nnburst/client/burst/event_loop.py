@@ -11,9 +11,11 @@ tasks wait for their turn. If a task is cancelled or its time is up, its result 
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from nnburst._native import lib
@@ -22,6 +24,7 @@ from nnburst.client.burst.core import TIMED_OUT, BurstCore
 from nnburst.client.session.gate import entries, leave
 from nnburst.client.session.pending import wake_waiter
 from nnburst.hal.errors import BurstBusy, MissedDeadline, ResourceExhausted
+from nnburst.hal.utils import DaemonThread
 
 if TYPE_CHECKING:
     import asyncio  # a program with an event loop has imported it; others need not
@@ -218,8 +221,10 @@ def waiter_of(core: BurstCore) -> ResultWaiter:
 async def call_on_a_thread(work: Callable[[], ExecutionResult]) -> ExecutionResult:
     """Call `work` on a thread of the event loop's executor, like `asyncio.to_thread`.
 
+    If the executor starts none, as after the end of the main thread, `work` gets a thread of its own.
+
     Raises:
-        ResourceExhausted: no thread can be started: there are too many, or the main thread has ended.
+        ResourceExhausted: the process may have no more threads.
     """
     import asyncio
 
@@ -233,7 +238,31 @@ async def call_on_a_thread(work: Callable[[], ExecutionResult]) -> ExecutionResu
 
     try:
         future = loop.run_in_executor(None, run)
-    except RuntimeError as error:
+    except RuntimeError:
         is_refused = True  # the executor has queued `run` for a thread that becomes free
-        raise ResourceExhausted(f"the event loop cannot start a thread: {error}") from error
+        future = loop.create_future()
+        DaemonThread(partial(settle_by, loop, future, partial(context.run, work)))
     return await future
+
+
+def settle_by(
+    loop: asyncio.AbstractEventLoop,
+    future: asyncio.Future[ExecutionResult],
+    work: Callable[[], ExecutionResult],
+) -> None:
+    """Call `work` on a thread beside an event loop, and settle a future of the loop with the outcome."""
+    try:
+        outcome: ExecutionResult | BaseException = work()
+    except BaseException as error:  # the task raises it
+        outcome = error
+
+    def settle() -> None:
+        if future.done():
+            return
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    with contextlib.suppress(RuntimeError):  # the loop was closed with its task
+        loop.call_soon_threadsafe(settle)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable
+from functools import partial
 from queue import SimpleQueue
 from typing import Final, TypeVar
 
 from nnburst.client.arguments import ExecutionResult, seconds_until
+from nnburst.client.burst.event_loop import settle_by
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.utils import DaemonThread
 
@@ -140,22 +141,18 @@ class TaskThread:
         future: asyncio.Future[ExecutionResult] = loop.create_future()
         reference = weakref.ref(future, self._under_way.discard)
 
-        def run() -> None:
+        def run() -> ExecutionResult:
             try:
-                outcome: ExecutionResult | Exception = work()
-            except Exception as error:  # the task raises it
-                outcome = error
+                return work()
             finally:
                 self._under_way.discard(reference)
-            with contextlib.suppress(RuntimeError):  # the loop was closed with its task
-                loop.call_soon_threadsafe(_settle, future, outcome)
 
         if not self._is_started:
             DaemonThread(self._serve)
             self._is_started = True
         self._under_way.add(reference)
-        self._calls.put(run)
-        if self._is_closed:  # then `run` may lie behind the end of the queue
+        self._calls.put(partial(settle_by, loop, future, run))
+        if self._is_closed:  # then the call may lie behind the end of the queue
             future.cancel()
             raise Closed("the burst is closed")
         return await wait_for_future(future, deadline_ns)
@@ -171,15 +168,6 @@ class TaskThread:
             call()
             del call
         self._calls.put(None)  # for a second thread that an interrupted start may have left
-
-
-def _settle(future: asyncio.Future[ExecutionResult], outcome: ExecutionResult | Exception) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
 
 
 async def wait_for_future(future: asyncio.Future[T], deadline_ns: int) -> T:
