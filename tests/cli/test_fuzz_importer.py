@@ -34,6 +34,18 @@ def test_file_smaller_than_any_network_is_refused_by_name(
     assert f"{path}: {size} bytes, expected an intact network" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("kind", "format_of"), [("onnx", "ONNX"), ("tflite", "TFLite")])
+def test_file_that_is_no_network_is_refused_by_name_and_format(
+    kind: str, format_of: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "story.onnx"
+    path.write_bytes(b"Once upon a time there was no network.")
+    assert main(["fuzz", kind, "--graphs", "1", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert f"{path}: expected a network in {format_of} format: not an intact" in error
+    assert ("tflite" in error) is (kind == "tflite")
+
+
 def test_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fuzz", "importer", "--files", "1", "absent.tflite"]) == 1
     assert "absent.tflite" in capsys.readouterr().err

@@ -458,20 +458,35 @@ def _prepare_whole(subparsers: Subparsers, kind: str, executor: str, built_in: s
 
 def _run_onnx(args: argparse.Namespace) -> int:
     """Fuzz, and report what should not have happened."""
-    return _run_whole(args, "onnxruntime", _node_tests)
+    from nnburst.formats.onnx_model import read_model
+
+    return _run_whole(args, "ONNX", read_model, "onnxruntime", _node_tests)
 
 
 def _run_tflite(args: argparse.Namespace) -> int:
     """Fuzz, and report what should not have happened."""
-    return _run_whole(args, "litert", _networks)
+    from nnburst.formats.tflite_graph import read_graph
+
+    return _run_whole(args, "TFLite", read_graph, "litert", _networks)
 
 
 def _run_whole(
-    args: argparse.Namespace, executor: str, built_in: Callable[[], Sequence[bytes]]
+    args: argparse.Namespace,
+    kind: str,
+    read: Callable[[bytes], object],
+    executor: str,
+    built_in: Callable[[], Sequence[bytes]],
 ) -> int:
+    """Fuzz graphs of the files that `read` finds intact, or of those that are built in."""
     from nnburst.testing.fuzzing.file_fuzzers import fuzz_graphs
 
-    intact = _files(args.networks) or built_in()
+    intact = _files(args.networks)
+    for path, content in zip(args.networks, intact, strict=True):
+        try:
+            read(content)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{path}: expected a network in {kind} format: {error}") from None
+    intact = intact or list(built_in())
     began = time.monotonic()
     with text_for_people(args.json), progress("mutated graphs", args.graphs) as advance:
         report = fuzz_graphs(
