@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import re
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
+from nnburst.cli import main
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.importer.named_sources import NamedSource
-from nnburst.serving.addresses import listen
+from nnburst.serving import addresses
+from nnburst.serving.addresses import check_address, listen
 from nnburst.serving.credentials import NotAuthenticated, Tokens
 from nnburst.serving.options import add_options, parse, words
 
@@ -181,3 +185,59 @@ def test_words_that_do_not_go_together_are_refused(line: list[str]) -> None:
 def test_name_that_no_host_can_have_is_refused_with_its_option(option: str, host: str) -> None:
     with pytest.raises(DeviceUnavailable, match=f"^{option}: {re.escape(host)}:8111 cannot be"):
         listen(option, f"{host}:8111", any_user=False)
+
+
+@pytest.mark.parametrize("option", ["--grpc", "--http", "--metrics"])
+def test_service_whose_address_no_wait_cures_ends_with_one_line(
+    option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = ["serve", str(tmp_path / "driver"), "--executor", "null", option, "a..b:8111"]
+    tokens = tmp_path / "tokens"
+    tokens.touch(0o600)
+    assert main([*line, "--token-file", str(tokens)]) == 1
+    shown = capfd.readouterr()
+    assert shown.err.startswith(f"nnburst: {option}: a..b:8111 cannot be served: ")
+    assert shown.err.count("\n") == 1
+    assert not shown.out
+
+
+def test_port_that_this_user_may_not_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses.socket, "socket", ForbiddenSocket)
+    with pytest.raises(InvalidArgument, match=r"^--http: 127\.0\.0\.1:80 cannot be .*denied"):
+        check_address("--http", "127.0.0.1:80")
+
+
+class ForbiddenSocket(socket.socket):
+    """As that of a user who may not use the port; root may."""
+
+    def bind(self, _address: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_path_that_can_have_no_socket_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InvalidArgument, match="not a socket"):
+        check_address("--http", f"unix:{file}")
+    with pytest.raises(InvalidArgument, match="a folder that this user can write to"):
+        check_address("--http", f"unix:{tmp_path}/absent/socket")
+    with pytest.raises(InvalidArgument, match="longer than"):
+        check_address("--http", f"unix:{tmp_path}/{'a' * 200}")
+    check_address("--http", f"unix:{tmp_path}/socket")
+    assert sorted(tmp_path.iterdir()) == [file], "nothing is left"
+
+
+def test_address_that_may_be_there_later_is_left_to_the_front(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        check_address("--grpc", f"127.0.0.1:{taken.getsockname()[1]}")
+    check_address("--grpc", "192.0.2.1:8111")  # of nobody: an example by RFC 5737
+    check_address("--grpc", "[::1]:0")
+    check_address("--grpc", "localhost:0")
+
+    def no_server_yet(*_: object, **_options: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", no_server_yet)
+    check_address("--grpc", "some.example:8111")

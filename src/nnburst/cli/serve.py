@@ -13,6 +13,7 @@ from nnburst.cli.options import Subparsers, at_least_one, cores
 from nnburst.cli.output import add_json_option
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.utils import AUTO, NO_ENGINE, chosen_executor, driver_environment, python_command
+from nnburst.serving.addresses import check_address
 from nnburst.serving.options import add_options
 from nnburst.serving.options import words as front_words
 
@@ -158,6 +159,9 @@ def run(args: argparse.Namespace) -> NoReturn:
         raise NnburstError("--http needs the extra http: pip install 'nnburst[http]'")
     if args.spans and not all(map(_is_installed, _NEEDED_BY_SPANS)):
         raise NnburstError("--spans needs the extra otel: pip install 'nnburst[otel]'")
+    for option in ("grpc", "http", "metrics"):
+        if address := getattr(args, option):
+            check_address(f"--{option}", address)
     environment = driver_environment()
     args.executor = _executor(args)
     if (args.metrics or args.http_metrics) and find_spec("prometheus_client") is None:

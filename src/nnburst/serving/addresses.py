@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from nnburst.control.address import check_free, check_length, take_lock
-from nnburst.hal.errors import DeviceUnavailable
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.hal.utils import Closing
 from nnburst.serving.options import is_loopback
 
@@ -64,6 +64,43 @@ def log_plain_text(option: str, address: str) -> None:
         )
 
 
+def check_address(option: str, address: str) -> None:
+    """Refuse an address that no wait makes usable; a front is started again and again for any other one.
+
+    A port that is taken becomes free, and an address that this machine lacks may come with a network.
+
+    Raises:
+        InvalidArgument: the host has no address, or this user may not listen there.
+    """
+    path = unix_path(address)
+    if path is not None:
+        check_free(option, check_length(path))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise InvalidArgument(
+                f"{option}: {address}, expected a path in a folder that this user can write to"
+            )
+        return
+    try:
+        family, where = _resolved(address)
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except (socket.gaierror, UnicodeError, PermissionError) as error:
+        if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+            return  # there is no name server yet
+        raise InvalidArgument(f"{option}: {address} cannot be served: {error}") from None
+    except OSError:
+        pass  # perhaps not for long
+
+
+def _resolved(address: str) -> tuple[int, tuple[str, int]]:
+    """The family and the place of HOST:PORT, to bind a socket."""
+    host, _, port = address.rpartition(":")
+    plain = host.strip("[]")
+    family = socket.getaddrinfo(plain, int(port), type=socket.SOCK_STREAM)[0][0]
+    return family, (plain, int(port))
+
+
 @dataclass
 class Listening(Closing):
     """A listening socket.
@@ -105,11 +142,10 @@ def listen(option: str, address: str, *, any_user: bool) -> Listening:
         open_to(path, any_user=any_user)
         listening.listen(_BACKLOG)
         return Listening(listening, address, True, lock)
-    host, _, port = address.rpartition(":")
-    plain = host.strip("[]")
     try:
-        family = socket.getaddrinfo(plain, int(port), type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((plain, int(port)), family=family, backlog=_BACKLOG)
+        family, where = _resolved(address)
+        listening = socket.create_server(where, family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:  # the latter for a name with an empty or a long part
         raise DeviceUnavailable(f"{option}: {address} cannot be served: {error}") from None
+    host, _, _ = address.rpartition(":")
     return Listening(listening, f"{host}:{listening.getsockname()[1]}", False)
