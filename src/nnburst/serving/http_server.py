@@ -1,7 +1,7 @@
 """Serves KServe v2 over HTTP. One thread reads and writes; other threads execute the requests.
 
 A body may be as long as a gRPC message. A connection is closed if it is idle for `READING` seconds, or needs
-longer to send a request or to take its answer.
+longer to send a request or to take its answer, or if a long body stands still: it takes room from others.
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ _CODINGS: Final = (web.ContentCoding.deflate, web.ContentCoding.gzip)
 _BODIES: Final = 16
 #: Bytes of each body that do not count for it, so that short requests are not refused for long ones.
 _FREE: Final = 64 * 1024
+#: Seconds within which a body longer than that must grow by one part of so many. One that comes at an even
+#: pace within `READING` seconds grows twice as fast at the end.
+_STALLED: Final = 5.0
+_PARTS: Final = 12
 #: Seconds between two checks for idle connections.
 _PERIOD: Final = 1.0
 #: Seconds within which the loop must begin and end.
@@ -320,7 +324,9 @@ class HttpServer:
                 status, kind, headers, body = await self._answer(request)
             except TimeoutError:
                 closes = True
-                text = f"the body has not come after {READING:g} s"
+                text = (
+                    f"the body has not come after {READING:g} s, or stood still for {_STALLED:g} s"
+                )
                 status, kind, headers, body = 408, _JSON, {}, error_json(text)
             except ConnectionError:  # the caller has gone
                 raise
@@ -428,22 +434,26 @@ class HttpServer:
 
         Raises:
             ResourceExhausted: the body is too long, or the bodies under way are too long together.
-            TimeoutError: the body does not arrive in time.
+            TimeoutError: the body does not arrive in time, or has almost stopped.
         """
         too_long = ResourceExhausted(f"the body has more than {self._most} bytes (--max-message)")
         if (request.content_length or 0) > self._most:
             raise too_long
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        chunks, size = [], 0
+        chunks, size, wanted = [], 0, _FREE
+        end = self._loop.time() + READING
         try:
-            async with asyncio.timeout(READING):
+            async with asyncio.timeout_at(end) as limit:
                 async for chunk in request.content.iter_any():
                     chunks.append(chunk)
                     size += len(chunk)
                     if size > self._most:
                         raise too_long
                     body.grow(size)
+                    if size > wanted:
+                        wanted = size + size // _PARTS
+                        limit.reschedule(min(end, self._loop.time() + _STALLED))
         except (web.HTTPException, web.RequestPayloadError, ValueError) as error:
             raise InvalidArgument(f"the body cannot be read: {error}") from None
         body.content = b"".join(chunks) if len(chunks) != 1 else chunks[0]
