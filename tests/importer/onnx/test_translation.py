@@ -532,6 +532,17 @@ def test_quantize_linear_of_a_constant_makes_the_integers_that_it_names() -> Non
     assert run(made, np.zeros(3, np.float32))[0].tolist() == [-10, 10, 63.5]
 
 
+@pytest.mark.parametrize(("s", "z"), [(0.013, 3), (0.5, 100)])
+def test_dequantize_linear_gives_numbers_of_the_type_of_its_scale(s: float, z: int) -> None:
+    nodes = [node("DequantizeLinear", "x s z", "r"), node("Mul", "r r", "y")]
+    constants = {"s": np.array(s, np.float16), "z": np.array(z, np.uint8)}
+    made = model(nodes, [value("x", "u1", (4,))], [value("y", "f2", (4,))], constants, opset=21)
+    x = np.array([0, 77, 200, 255], np.uint8)
+    found, wanted = run(made, x, as_graph=False)[0], expected(made, x)[0]
+    assert found.dtype == wanted.dtype == np.float16
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_types_that_quantisation_names_and_nnapi_lacks_are_refused() -> None:
     s = {"s": np.array(0.5, np.float32)}
     wide = [

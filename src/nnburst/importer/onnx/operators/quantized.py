@@ -70,7 +70,11 @@ def _dequantize(node: Node) -> None:
         return
     by = parameters(node, 1, 2, x.dtype)
     real = dequantized(x, by)
-    node.put(real if real is not None else _by_parts(node, x, by))
+    if real is None:
+        real = _by_parts(node, x, by)
+    if expected != real.dtype:  # ONNX: the result has the type of the scale
+        real = converted(node, node.graph.real(real), expected)
+    node.put(real)
 
 
 def _known(node: Node, x: Tensor) -> Tensor:
