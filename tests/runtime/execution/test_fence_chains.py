@@ -314,6 +314,29 @@ def test_arguments_elsewhere_are_computed_within_the_call(drivers: Manager) -> N
     first.wait()
 
 
+def test_a_duration_ends_a_computation_whose_device_waits_for_no_fence(drivers: Manager) -> None:
+    built = Built()
+    x, y = built.tensor(2), built.tensor(2)
+    built.add(x, x, y)
+    model, source, out = built.finish([x], [y]), memory(X), np.zeros(2, np.float32)
+    for device in (drivers.device("first"), drivers.cpu):
+        compilation = finished(model, [device], drivers)
+        for duration, limit in ((1e-9, None), (1e-9, 60.0), (60.0, 1e-9)):
+            execution = compilation.execution()
+            execution.set_input_from_memory(0, source, 0, BYTES)
+            execution.set_output(0, out)
+            execution.timeout = limit
+            with pytest.raises(TimeoutError):
+                execution.start_after([], duration=duration)
+        execution = compilation.execution()
+        execution.set_input_from_memory(0, source, 0, BYTES)
+        execution.set_output(0, out)
+        execution.start_after([], duration=60.0).wait()
+        assert out.tolist() == [2.0, 4.0]
+    with pytest.raises(TimeoutError):  # the CPU as a step of a chain
+        ready(compilation, source, memory()).start_after([], duration=1e-9)
+
+
 def test_a_step_on_the_cpu_waits_within_the_call(drivers: Manager) -> None:
     built = Built()
     x, s, y = (built.tensor(2) for _ in range(3))

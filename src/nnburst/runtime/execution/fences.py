@@ -10,9 +10,10 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from nnburst.client.arguments import seconds_until
+from nnburst.client.arguments import boottime_deadline_ns, seconds_until
 from nnburst.client.execution.sync_fence import SyncFence
 from nnburst.control.channel import Fds
 from nnburst.control.fences import FenceStatus, Signaller
@@ -87,6 +88,15 @@ class FenceChain(Closing):
             waits_for = [self._begun[-1].fence] if self._begun else self._dependencies
         self._begun.append(part.execute_fenced(inputs, outputs, options, waits_for, self.duration))
         self._is_settled = False
+
+    def limited(self, options: Options) -> Options:
+        """The options of a computation that begins now, after its dependencies, without their fences."""
+        if self.duration is None:
+            return options
+        end_ns = boottime_deadline_ns(self.duration)
+        if options.deadline_ns is not None:
+            end_ns = min(end_ns, options.deadline_ns)
+        return replace(options, deadline_ns=end_ns)
 
     def settle(self, deadline_ns: int | None) -> Outcome:
         """Wait until the dependencies have signalled and all steps that began have ended.
@@ -164,7 +174,7 @@ class Behind:
         before = chain.settle(options.deadline_ns)
         if before.code != ResultCode.NO_ERROR:
             return before
-        return part.execute(inputs, outputs, options)
+        return part.execute(inputs, outputs, chain.limited(options))
 
     def close(self) -> None:
         """Do nothing: the plan owns the part."""

@@ -433,6 +433,7 @@ class Execution(ExecutionSettings):
         before = chain.settle(options.deadline_ns)
         if before.code != ResultCode.NO_ERROR:
             self._fail(before.error)
+        options = chain.limited(options)
         now_ns = time.monotonic_ns()  # so that drivers that died meanwhile are replaced
         self._executable.revive(options.deadline_ns, now_ns)
         if not self._executable.has_known_temporaries:
