@@ -171,6 +171,29 @@ def test_a_driver_keeps_the_memory_of_roles_that_are_all_its_own(
     assert out.tolist() == [3, 6]
 
 
+def test_a_drivers_memory_of_open_dimensions_takes_only_what_has_dimensions(
+    driver: Manager,
+) -> None:
+    device = driver.device("driver")
+    memory, plain = (
+        device_memory(finished(add_model(0, out=(0,)), [device], driver)),
+        Memory.allocate(8),
+    )
+    assert memory._buffer is not None
+    assert memory.size == 0
+    with bad_data():
+        Memory.copy(plain, memory)
+    assert not memory.is_initialized
+    other = device_memory(finished(add_model(2), [device], driver))
+    plain.bytes[...] = X.view(np.uint8)
+    Memory.copy(plain, other)
+    Memory.copy(other, memory)
+    assert memory.dimensions == (2,)
+    assert memory.read().view(np.float32).tolist() == X.tolist()
+    with bad_data():
+        Memory.copy(plain, memory)
+
+
 def test_roles_over_two_devices_have_plain_memory_unless_devices_were_listed() -> None:
     adder = ComputingDevice("adder", lambda o, _m: o.type == OperationType.ADD, 0.5)
     other = ComputingDevice("other", lambda o, _m: o.type == OperationType.MUL, 0.5)

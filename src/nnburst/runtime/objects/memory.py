@@ -529,6 +529,10 @@ class Memory(RuntimeObject):
         except Broken as broken:
             raise broken.at("dst") from None
         needed = self._roles.size_bytes(combined)
+        if not needed and self._buffer is not None:
+            raise InvalidArgument(
+                f"dst: its dimensions are {list(combined)}, and the source has none for those that are 0"
+            )
         if needed and size and needed != size:
             raise InvalidArgument(f"dst: {needed} bytes, the source has {size}")
 
