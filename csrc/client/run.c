@@ -52,11 +52,30 @@ static int conclude(nnburst_request *request, uint32_t side, int code) {
     }
 }
 
+/* Removes the oldest request from the queue. */
+static void take_submitted(nnburst_burst *burst) {
+    nnburst_request *request = burst->submitted[burst->first_submitted];
+    if (request != NULL) {
+        request->is_submitted = false;
+    }
+    burst->first_submitted = (burst->first_submitted + 1) % burst->options.max_in_flight;
+    burst->submitted_count--;
+}
+
+/* Drops the results of requests that were freed while they were under way, if they are the oldest ones. */
+static void forsake_freed(nnburst_burst *burst) {
+    while (burst->submitted_count != 0 && burst->submitted[burst->first_submitted] == NULL &&
+           nnb_client_forsake(&burst->client) == NNB_CLIENT_RESULT) {
+        take_submitted(burst);
+    }
+}
+
 int nnburst_run(nnburst_request *request, uint64_t timeout_ns) {
     int code = check_ready(request);
     if (code != NNBURST_NO_ERROR) {
         return code;
     }
+    forsake_freed(request->burst);
     uint32_t side = request->turn;
     struct nnb_bound *bound = &request->sides[side].bound;
     bound->timeout_ns = timeout_ns;
@@ -149,6 +168,7 @@ int nnburst_submit(nnburst_request *request) {
         return code;
     }
     nnburst_burst *burst = request->burst;
+    forsake_freed(burst);
     if (request->is_submitted || burst->submitted_count == burst->options.max_in_flight) {
         return NNBURST_BUSY;
     }
@@ -161,24 +181,6 @@ int nnburst_submit(nnburst_request *request) {
     burst->submitted_count++;
     request->is_submitted = true;
     return NNBURST_NO_ERROR;
-}
-
-/* Removes the oldest request from the queue. */
-static void take_submitted(nnburst_burst *burst) {
-    nnburst_request *request = burst->submitted[burst->first_submitted];
-    if (request != NULL) {
-        request->is_submitted = false;
-    }
-    burst->first_submitted = (burst->first_submitted + 1) % burst->options.max_in_flight;
-    burst->submitted_count--;
-}
-
-/* Drops the results of requests that were freed while they were under way, if they are the oldest ones. */
-static void forsake_freed(nnburst_burst *burst) {
-    while (burst->submitted_count != 0 && burst->submitted[burst->first_submitted] == NULL &&
-           nnb_client_forsake(&burst->client) == NNB_CLIENT_RESULT) {
-        take_submitted(burst);
-    }
 }
 
 int nnburst_poll(nnburst_burst *burst) {

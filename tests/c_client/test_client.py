@@ -316,6 +316,26 @@ def test_request_that_is_freed_while_it_is_out_leaves_the_burst_usable(device: A
     assert run(stays) == NO_ERROR
 
 
+def test_next_request_runs_after_one_that_was_freed_while_it_was_out(device: Any) -> None:
+    c = library()
+    model = opened(device, "add", 1)
+    for again in (run, c.nnburst_submit):
+        burst = open_burst(model)
+        gone, stays = bound(burst), bound(burst)
+        assert run(gone) == run(stays) == NO_ERROR
+        check(c.nnburst_submit(gone))
+        c.nnburst_free_request(gone)
+        wait_for(lambda again=again, stays=stays: again(stays) == NO_ERROR)
+    found = ffi.new("nnburst_request **")
+    burst = open_burst(model, max_in_flight=2)
+    stays, gone = bound(burst), bound(burst)
+    check(c.nnburst_submit(stays))
+    check(c.nnburst_submit(gone))
+    c.nnburst_free_request(gone)
+    assert c.nnburst_collect(burst, PATIENCE, found) == NO_ERROR
+    assert run(stays) == NO_ERROR
+
+
 def test_request_is_freed_soon_although_the_driver_hangs(device: Any) -> None:
     c = library()
     request = bound(open_burst(opened(device, "add", 1)))
