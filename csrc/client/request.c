@@ -221,13 +221,8 @@ static uint64_t reserve(uint64_t *end, uint64_t bytes) {
     return offset;
 }
 
-static bool is_state(const nnburst_request *request, bool output, uint32_t index) {
-    const struct nnb_served_model *model = served(request);
-    return nnb_find_state(model, output, index) != model->state_count;
-}
-
 /* Checks a place against the network's description, and gives it room in the request's own memory if it has
- * none. */
+ * none; `index` is the program's, for messages. */
 static int lay_out(const struct nnb_served_argument *argument, struct nnb_place *place, bool output,
                    uint32_t index, uint64_t *end) {
     const char *kind = output ? "output" : "input";
@@ -266,21 +261,18 @@ static int lay_out(const struct nnb_served_argument *argument, struct nnb_place 
 
 /* Lays out all arguments without memory; `*end` is the size of the request's own memory. */
 static int lay_out_all(nnburst_request *request, uint64_t *end) {
-    const struct nnb_served_model *model = served(request);
+    const nnburst_model *model = request->burst->model;
+    const struct nnb_served_model *all = &model->served;
     int code = NNBURST_NO_ERROR;
     for (uint32_t i = 0; code == NNBURST_NO_ERROR && i < model->input_count; i++) {
-        if (!is_state(request, false, i)) {
-            code = lay_out(&model->inputs[i], &request->inputs[i], false, i, end);
-        }
+        code = lay_out(&all->inputs[model->inputs[i]], &request->inputs[model->inputs[i]], false, i, end);
     }
     for (uint32_t i = 0; code == NNBURST_NO_ERROR && i < model->output_count; i++) {
-        if (!is_state(request, true, i)) {
-            code = lay_out(&model->outputs[i], &request->outputs[i], true, i, end);
-        }
+        code = lay_out(&all->outputs[model->outputs[i]], &request->outputs[model->outputs[i]], true, i, end);
     }
-    for (uint32_t i = 0; i < model->state_count; i++) {
-        const struct nnb_served_state *state = &model->states[i];
-        uint64_t size = model->inputs[state->input].size;
+    for (uint32_t i = 0; i < all->state_count; i++) {
+        const struct nnb_served_state *state = &all->states[i];
+        uint64_t size = all->inputs[state->input].size;
         request->state_places[2 * i] = reserve(end, size);
         request->state_places[2 * i + 1] = reserve(end, size);
         request->inputs[state->input].length = request->outputs[state->output].length = size;

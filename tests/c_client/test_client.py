@@ -197,6 +197,28 @@ def test_argument_that_does_not_fit_is_refused_with_the_rule(
     assert reason in failed.value.text
 
 
+def test_refused_argument_of_a_network_with_states_is_named_by_the_number_of_the_program() -> None:
+    c = library()
+    with Service("behind_a_state=serving.networks:behind_a_state") as service:
+        device = connected(service.address)
+        request = created(open_burst(opened(device, "behind_a_state")))
+        with pytest.raises(Failed) as failed:
+            check(c.nnburst_bind(request))
+        assert "input 0: the network leaves its shape open" in failed.value.text
+        check(c.nnburst_set_input_dimensions(request, 0, ffi.new("uint32_t[]", [3]), 1))
+        with pytest.raises(Failed) as failed:
+            check(c.nnburst_bind(request))
+        assert "output 0: the network leaves its shape open" in failed.value.text
+        memory = made(c.nnburst_create_memory, 64)
+        check(c.nnburst_set_output(request, 0, memory, 0, 64))
+        check(c.nnburst_bind(request))
+        input_of(request, 0, 3)[:] = 7
+        assert run(request) == NO_ERROR
+        assert output_of(request, 0, 3).tolist() == [14] * 3
+        c.nnburst_free_memory(memory)
+        c.nnburst_close_device(device)
+
+
 def test_request_can_be_bound_again_after_what_was_missing_is_there(device: Any) -> None:
     c = library()
     request = created(open_burst(opened(device, "add", 1)))

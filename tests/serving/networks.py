@@ -93,6 +93,17 @@ def accumulate() -> ImportedModel:
     )
 
 
+def behind_a_state() -> ImportedModel:
+    """2 x of any length, behind a state that doubles."""
+    builder = ModelBuilder()
+    kind, none = OperandType.TENSOR_FLOAT32, builder.scalar(0)
+    before, x = builder.input(kind, (2,)), builder.input(kind, (0,))
+    after, y = builder.output(kind, (2,)), builder.output(kind, (0,))
+    builder.operation(OperationType.ADD, [before, before, none], [after])
+    builder.operation(OperationType.ADD, [x, x, none], [y])
+    return ImportedModel(builder.build(), states=(State("doubled", 0, 0, np.float32([1, 2])),))
+
+
 class _Execution(base.Execution):
     def __init__(self, execution: Any, first: Any) -> None:
         self._execution, self._first = execution, first
