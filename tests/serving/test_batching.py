@@ -150,3 +150,13 @@ def test_request_that_is_answered_meanwhile_holds_up_no_other() -> None:
     assert gone.settle()
     requests[0].run_with(requests[1:], lane)
     assert [each.answer for each in requests] == [2, GeneralFailure, None]
+
+
+def test_requests_that_are_given_up_before_their_batch_begins_are_not_executed() -> None:
+    lane, requests = Lane(GeneralFailure), [Kept(value) for value in (1, 2)]
+    for each in requests:
+        assert each.settle()
+    requests[0].run(lane)
+    requests[0].run_with(requests[1:], lane)
+    assert lane.executions == 0
+    assert [each.answer for each in requests] == [None, None]

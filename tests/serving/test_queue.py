@@ -151,6 +151,26 @@ def test_request_that_is_given_up_leaves_the_queue(held: Held) -> None:
     assert held.free() == ["first", "next"]
 
 
+def test_request_that_is_given_up_before_it_comes_takes_no_place_and_no_lane(held: Held) -> None:
+    tasks = [Task(f"gone {number}") for number in range(4)]
+    for task in tasks:
+        assert task.settle()
+        held.queue.submit(task)  # the queue has room for three
+    assert len(held.queue) == 0
+    assert held.free() == ["first"]
+    held.queue.submit(tasks[0])
+    assert held.order == ["first"]
+
+
+def test_request_of_a_sequence_has_its_turn_although_it_is_given_up_before_it_comes(
+    held: Held,
+) -> None:
+    task = Task("end", key="sequence")
+    assert task.settle()
+    held.queue.submit(task)
+    assert held.free() == ["first", "end"]
+
+
 def test_deadlines_end_requests_that_wait_and_those_that_run(held: Held) -> None:
     waits, later = Task("late", deadline_ns=10), Task("later", deadline_ns=30)
     held.queue.submit(waits)

@@ -96,6 +96,8 @@ class Inference(Job):
 
     def run(self, lane: Lane) -> None:
         """Execute, and answer unless the request was answered meanwhile."""
+        if self.settled and self.sequence is None:
+            return  # it was given up while it waited for others of its batch
         began_ns = time.monotonic_ns()
         self.queue_ns = began_ns - self._came_ns
         try:
@@ -111,6 +113,8 @@ class Inference(Job):
         """Execute together; if that fails, one by one, so that no request fails because of another one."""
         began_ns = time.monotonic_ns()
         together = [each for each in (self, *others) if not each.settled]
+        if not together:
+            return
         try:
             found = lane.execute_joined(together)
         except Exception as error:

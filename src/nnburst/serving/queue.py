@@ -170,6 +170,8 @@ class RequestQueue(Generic[L]):
         with self._lock:
             if self._closed:
                 raise self._refusal()
+            if job.settled and job.key is None:
+                return  # its caller is gone; with a key it may still have to end a sequence
             if self._parked is not None:
                 self._parked.append(job)
                 return
