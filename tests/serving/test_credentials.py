@@ -1,10 +1,13 @@
-"""Files of TLS that cannot be used are named, nobody is asked for a passphrase, and plain text is logged."""
+"""Files of TLS that cannot be used are named, plain text is logged, and handshakes are bounded."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,3 +118,36 @@ def test_plain_text_beyond_loopback_is_logged_with_its_option(
     text = f"{option}: {host}:0 is served without TLS: anyone who reaches it may read and call"
     logged = [record.getMessage() for record in caplog.records]
     assert logged == ([text] if host == "0.0.0.0" else [])
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_connections_that_come_at_once_are_bounded_and_have_little_time_before_a_handshake(
+    has_tls: bool, pair: Tls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("aiohttp", reason="extra http is not installed")
+    from nnburst.serving import http_server
+
+    patience, limit = 3.0, 3
+    monkeypatch.setattr(http_server, "READING", patience)
+    tls = pair if has_tls else None
+    options = Options("", {}, "", http="127.0.0.1:0", max_connections=limit, tls=tls)
+    threads = make_threads(options, Readers())
+    server = http_server.HttpServer(options, serving(Differing()), threads)
+    server.start()
+    host, port = server.address.split(":")
+    server._loop.call_soon_threadsafe(time.sleep, 0.5)  # so that they all wait to be accepted
+    with contextlib.ExitStack() as held:
+        callers = [
+            held.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+            for _ in range(30)
+        ]
+        began, ends = time.monotonic(), []
+        for each in reversed(callers):
+            with contextlib.suppress(ConnectionResetError):
+                assert not each.recv(1)
+            ends.append(time.monotonic() - began)
+    server.close(1)
+    for each in threads:
+        each.shutdown()
+    assert ends[-limit - 1] < patience, "those beyond the limit are closed at once"
+    assert patience / 2 < ends[-limit] <= ends[-1] < PATIENCE / 2

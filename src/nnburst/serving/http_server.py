@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 import threading
 import time
@@ -237,7 +238,10 @@ class HttpServer:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_log_failure)
         self._server: web.Server | None = None
-        self._sockets: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        #: Connections that have come and are not open yet: of TLS during their handshake.
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._has_parted = False
         #: Connections with a request under way, and the times since which the others are idle.
         self._busy: set[Any] = set()
         self._idle: dict[Any, float] = {}
@@ -280,25 +284,47 @@ class HttpServer:
             keepalive_timeout=READING,
             handler_cancellation=True,
         )
-
-        def connect() -> asyncio.Protocol:
-            if len(server.connections) >= self._most_connections:
-                return _Refused()
-            protocol: asyncio.Protocol = server()
-            return protocol
-
-        self._sockets = await self._loop.create_server(
-            connect, sock=self._listening.socket, ssl=self._tls
-        )
+        self._listening.socket.setblocking(False)
+        self._accepting = self._loop.create_task(self._accept(server))
         self._sweeper = self._loop.create_task(self._sweep())
         began.set()
 
+    async def _accept(self, server: web.Server) -> None:
+        """Accept connections, and close those beyond the limit at once; stop listening when cancelled."""
+        with self._listening.socket as listening:
+            while True:
+                try:
+                    connected, _ = await self._loop.sock_accept(listening)
+                except ConnectionAbortedError:
+                    continue
+                except OSError as error:  # such as too many open files, until present callers end
+                    logger.warning("--http: %s", error)
+                    await asyncio.sleep(_PERIOD)
+                    continue
+                if len(self._arriving) + len(server.connections) >= self._most_connections:
+                    connected.close()
+                    continue
+                arriving = self._loop.create_task(self._open(server, connected))
+                self._arriving.add(arriving)
+                arriving.add_done_callback(self._arriving.discard)
+
+    async def _open(self, server: web.Server, connected: socket.socket) -> None:
+        """Make a connection of the server, after its handshake if there is TLS."""
+        patience = READING if self._tls is not None else None
+        with contextlib.suppress(OSError):  # the caller has gone, or its handshake fails
+            await self._loop.connect_accepted_socket(
+                server, connected, ssl=self._tls, ssl_handshake_timeout=patience
+            )
+
     def _close_listening(self) -> None:
-        if self._sockets is not None:
-            self._sockets.close()
+        self._has_parted = True
+        if self._accepting is not None:
+            self._accepting.cancel()
 
     async def _finish(self, seconds: float) -> None:
         self._close_listening()
+        for each in self._arriving:
+            each.cancel()
         if self._server is not None:
             await self._server.shutdown(seconds)
         self._sweeper.cancel()
@@ -318,7 +344,7 @@ class HttpServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._busy.add(request.protocol)
-        closes = self._sockets is None or not self._sockets.is_serving()
+        closes = self._has_parted
         try:
             try:
                 status, kind, headers, body = await self._answer(request)
@@ -457,13 +483,6 @@ class HttpServer:
         except (web.HTTPException, web.RequestPayloadError, ValueError) as error:
             raise InvalidArgument(f"the body cannot be read: {error}") from None
         body.content = b"".join(chunks) if len(chunks) != 1 else chunks[0]
-
-
-class _Refused(asyncio.Protocol):
-    """A connection beyond the limit, which is refused."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 def _method(request: web.BaseRequest) -> str:
