@@ -1,4 +1,4 @@
-"""Files of TLS that cannot be used are named, plain text is logged, and handshakes are bounded."""
+"""Files of TLS that cannot be used are named, plain text is logged, and handshakes and tokens are bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ import pytest
 pytest.importorskip("tritonclient.grpc", reason="extra grpc is not installed")
 
 from nnburst.hal.errors import InvalidArgument
-from nnburst.serving.credentials import server_context, server_credentials
+from nnburst.serving.credentials import (
+    NotAuthenticated,
+    Tokens,
+    server_context,
+    server_credentials,
+)
 from nnburst.serving.options import Options, Tls
 from nnburst.serving.server import Readers, Server, make_threads
 from serving.test_known_requests import Differing, serving
@@ -151,3 +156,20 @@ def test_connections_that_come_at_once_are_bounded_and_have_little_time_before_a
         each.shutdown()
     assert ends[-limit - 1] < patience, "those beyond the limit are closed at once"
     assert patience / 2 < ends[-limit] <= ends[-1] < PATIENCE / 2
+
+
+def test_file_of_tokens_that_is_too_long_lets_no_caller_in_by_a_part_of_a_token(
+    tmp_path: Path,
+) -> None:
+    file, token = tmp_path / "tokens", "a-token-that-is-long-enough"
+    file.write_text("x" * 15 + "\n" + token + "\n")
+    tokens = Tokens(file)
+    padding = "#" * 15 + "\n"
+    file.write_text(padding * 4095 + token + "\n")  # the limit is behind "a-token-that-is-"
+    for given in (token, token[:16]):
+        with pytest.raises(NotAuthenticated):
+            tokens.check(f"Bearer {given}")
+    with pytest.raises(InvalidArgument, match=f"--token-file: .*more than 65536 bytes.*{file}"):
+        Tokens(file)
+    file.write_text(token)
+    tokens.check(f"Bearer {token}")

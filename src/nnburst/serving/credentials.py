@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import logging
 import ssl
@@ -66,8 +67,8 @@ class Tokens:
         """
         try:
             self._read()
-        except OSError:
-            self._tokens, self._stamp = [], None  # if the file was removed, every caller is refused
+        except OSError:  # if the file was removed or is too long, every caller is refused
+            self._tokens, self._stamp = [], None
         given = authorization.encode(errors="replace")
         scheme, token = given[: len(_BEARER)], given[len(_BEARER) :].strip()
         good = [hmac.compare_digest(token, each) for each in self._tokens]
@@ -79,7 +80,10 @@ class Tokens:
         if now == self._stamp:
             return
         with self._file.open("rb") as file:
-            lines = [line.strip() for line in file.read(_MOST_BYTES).splitlines()]
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:  # a part of it could end within a token
+            raise OSError(errno.EFBIG, f"more than {_MOST_BYTES} bytes", str(self._file))
+        lines = [line.strip() for line in data.splitlines()]
         self._tokens = [line for line in lines if len(line) >= _SHORTEST]
         self._stamp = now
 
