@@ -248,6 +248,21 @@ def test_configuration_that_is_not_as_it_must_be_is_refused(
         Repository(folder).versions("two")
 
 
+@pytest.mark.parametrize(
+    ("config", "rule"),
+    [
+        (b'parameters { key: "\xff" }', "config.pbtxt: 'utf-8' codec can't decode byte 0xff"),
+        (b"#" * (1 << 20) + b'\nname: "two"', "config.pbtxt: more than 1048576 bytes"),
+    ],
+)
+def test_configuration_that_cannot_be_read_as_a_whole_is_refused_with_its_reason(
+    folder: Path, config: bytes, rule: str
+) -> None:
+    (folder / "two/config.pbtxt").write_bytes(config)
+    with pytest.raises(InvalidArgument, match=rule):
+        Repository(folder).versions("two")
+
+
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "../one", "nothing", ".hidden"])
 def test_name_leads_nowhere_out_of_the_folder(folder: Path, name: str) -> None:
     (folder / ".hidden/1").mkdir(parents=True)

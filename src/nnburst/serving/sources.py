@@ -138,9 +138,13 @@ class Repository:
         if not (folder / _CONFIG).exists():
             return config
         with _regular(folder / _CONFIG).open("rb") as file:
-            text = file.read(_MAX_CONFIG)
+            data = file.read(_MAX_CONFIG + 1)
+        if len(data) > _MAX_CONFIG:
+            raise InvalidArgument(
+                f"{folder / _CONFIG}: more than {_MAX_CONFIG} bytes, expected at most that many"
+            )
         try:
-            text_format.Parse(text, config)
+            text_format.Parse(data.decode(), config)
         except (text_format.ParseError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"{folder / _CONFIG}: {error}") from None
         if config.name not in ("", folder.name):
