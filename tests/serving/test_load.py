@@ -230,6 +230,13 @@ def test_message_of_another_form_is_refused(calls: Calls) -> None:
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def test_message_of_another_form_ends_its_stream(calls: Calls) -> None:
+    raw = calls.channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    with pytest.raises(grpc.RpcError, match="no message that is a ModelInferRequest") as refused:
+        next(raw(iter([b"\xff" * 40]), timeout=PATIENCE))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_call_without_a_message_is_refused(calls: Calls) -> None:
     for name in ("ModelInfer", "ModelMetadata"):
         raw = calls.channel.stream_unary(f"/inference.GRPCInferenceService/{name}")

@@ -64,6 +64,14 @@ def test_both_versions_answer(served: Served, name: str) -> None:
         assert "inference.GRPCInferenceService" in services
 
 
+def test_message_of_another_form_ends_its_stream(served: Served) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        raw = channel.stream_stream(f"/{NAMES[0]}/ServerReflectionInfo")
+        with pytest.raises(grpc.RpcError, match="is a ServerReflectionRequest") as refused:
+            next(raw(iter([b"\xff" * 40]), timeout=PATIENCE))
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_streams_that_ask_nothing_hold_up_no_health_and_count_for_the_limit(served: Served) -> None:
     questions: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in range(STREAMS)]
     with grpc.insecure_channel(served.address) as channel:

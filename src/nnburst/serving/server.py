@@ -94,8 +94,12 @@ def _reflection_handlers(
         return answers
 
     handler = grpc.stream_stream_rpc_method_handler(
-        service.as_stream(answer, threads),
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        service.as_stream(
+            "ServerReflection",
+            reflection_pb2.ServerReflectionRequest.FromString,
+            answer,
+            threads,
+        ),
         response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
     return {name: {"ServerReflectionInfo": handler} for name in _REFLECTION}

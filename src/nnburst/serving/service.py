@@ -196,8 +196,7 @@ class InferenceService:
                 handler = receivers[threads.inference].handler(behaviour)
             elif behaviour == self.ModelStreamInfer:
                 handler = grpc.stream_stream_rpc_method_handler(
-                    self.as_stream(behaviour, threads.streams),
-                    request_deserializer=reads,
+                    self.as_stream("ModelInfer", reads, behaviour, threads.streams),
                     response_serializer=service_pb2.ModelStreamInferResponse.SerializeToString,
                 )
             else:
@@ -240,17 +239,22 @@ class InferenceService:
 
     def as_stream(
         self,
+        name: str,
+        reads: Callable[[bytes], Message],
         behaviour: Callable[[Iterator[Message], Context, Caller], Iterator[Message]],
         threads: ThreadPoolExecutor,
     ) -> Callable[..., object]:
         """Wrap a behaviour of streams: check tokens and the limit of streams, and turn errors into statuses.
 
         Args:
+            name: name of the requests' message without "Request".
+            reads: parses such a message; grpcio would log a traceback for one of another form.
             behaviour: answers one stream.
             threads: threads that run the behaviour.
         """
 
-        def call(requests: Iterator[Message], context: Context) -> Iterator[Message]:
+        def call(messages: Iterator[bytes], context: Context) -> Iterator[Message]:
+            requests = (_message(reads, each, name) for each in messages)
             try:
                 caller = self.caller(context)
                 if not self._streams.acquire(blocking=False):
