@@ -672,6 +672,18 @@ def test_connections_beyond_the_bound_are_refused(impatient: str) -> None:
         assert time.monotonic() < deadline
 
 
+@pytest.mark.parametrize(("version", "interim"), [("1.0", 0), ("1.1", 1)])
+def test_continue_is_sent_to_callers_that_know_it(
+    lone_server: HttpServer, version: str, interim: int
+) -> None:
+    head = f"POST /v2/repository/index HTTP/{version}\r\nHost: x\r\nConnection: close\r\n"
+    with socket.create_connection(lone_server.address.split(":"), PATIENCE) as caller:
+        caller.sendall(head.encode() + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}")
+        found = b"".join(iter(lambda: caller.recv(4096), b""))
+    assert found.count(b"HTTP/1.1 100 Continue\r\n\r\n") == interim
+    assert f"HTTP/{version} 200 OK".encode() in found
+
+
 @pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_certificate_that_has_changed_is_used_for_new_connections(tmp_path: Path) -> None:

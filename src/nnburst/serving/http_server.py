@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import grpc
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from tritonclient.grpc import service_pb2
 
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError, ResourceExhausted
@@ -465,7 +465,8 @@ class HttpServer:
         too_long = ResourceExhausted(f"the body has more than {self._most} bytes (--max-message)")
         if (request.content_length or 0) > self._most:
             raise too_long
-        if request.headers.get("Expect", "").lower() == "100-continue":
+        waits = request.headers.get("Expect", "").lower() == "100-continue"
+        if waits and request.version >= HttpVersion11:  # by 1.0 it would be taken for the answer
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         chunks, size, wanted = [], 0, _FREE
         end = self._loop.time() + READING
