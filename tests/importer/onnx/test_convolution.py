@@ -17,10 +17,10 @@ def result(made: Any, x: Array) -> Array:
     return Runner(nnburst.load(made.SerializeToString())).run([x])[0]
 
 
-def expected(made: Any, x: Array) -> Array:
+def expected(made: Any, x: Array, **more: Array) -> Array:
     from onnx.reference import ReferenceEvaluator
 
-    return np.asarray(ReferenceEvaluator(made).run(None, {"x": x})[0])
+    return np.asarray(ReferenceEvaluator(made).run(None, {"x": x, **more})[0])
 
 
 def convolution(group: int, shape: tuple[int, ...], kernel: tuple[int, ...], **how: Any) -> Any:
@@ -62,6 +62,26 @@ def test_smaller_paddings_are_the_operation_s_own() -> None:
     imported = nnburst.load(made.SerializeToString())
     kinds = [operation.type for operation in imported.model.main.operations]
     assert OperationType.PAD_V2 not in kinds
+
+
+@pytest.mark.parametrize("last", ["Relu", "QuantizeLinear"])
+def test_filters_whose_integers_are_computed_are_real_numbers(last: str) -> None:
+    more = {} if last == "Relu" else {"s": np.array(0.02, np.float32), "z": np.array(128, np.uint8)}
+    made = model(
+        [
+            node("DequantizeLinear", "x ws wz", "real"),
+            node("DequantizeLinear", "w ws wz", "filters"),
+            node("Conv", "real filters", "r"),
+            node(last, "r s z" if more else "r", "y"),
+        ],
+        [value("x", "u1", (1, 2, 4, 4)), value("w", "u1", (3, 2, 2, 2))],
+        [value("y", "u1" if more else "f4", None)],
+        {"ws": np.array(0.01, np.float32), "wz": np.array(120, np.uint8), **more},
+    )
+    random = np.random.default_rng(0)
+    x, w = (random.integers(0, 256, s).astype(np.uint8) for s in ((1, 2, 4, 4), (3, 2, 2, 2)))
+    (found,) = Runner(nnburst.load(made.SerializeToString(), as_graph=False)).run([x, w])
+    np.testing.assert_allclose(found, expected(made, x, w=w), rtol=1e-5, atol=1 if more else 1e-5)
 
 
 @pytest.mark.parametrize("zero", [0, 7, 255])

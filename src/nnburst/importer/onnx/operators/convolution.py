@@ -146,7 +146,7 @@ def convolution(
     node.require(window.size == kernel.shape[2:], f"a window of {window.size}")
     quantized = into is not None and _fits(image, kernel, into)
     if not quantized:
-        image, into = node.graph.real(image), None
+        image, kernel, into = node.graph.real(image), node.graph.real(kernel), None
     image, window = _within_filter(node, image, window)
     made = _emitted(node, image, kernel, bias, window, group, into)
     shape = (image.shape[0], outputs, *window.output)
