@@ -85,3 +85,14 @@ def test_a_node_of_constants_that_nnapi_cannot_express(nodes: list[Any], reason:
     made = model([*nodes, *rest], [value("x", "f4", (2,))], [value("y", "f4", (2,))],
                  {"c": np.ones(2, np.float32)})  # fmt: skip
     assert refusal_of(made) == f"node 0 ({nodes[0].op_type}) cannot be imported: {reason}"
+
+
+def test_a_batch_normalisation_with_factors_for_each_element_becomes_a_whole_graph() -> None:
+    constants = {name: np.ones((3, 2), np.float32) for name in "sbmv"}
+    nodes = [node("BatchNormalization", "x s b m v", "y", spatial=0)]
+    made = model(
+        nodes, [value("x", "f4", (1, 3, 2))], [value("y", "f4", (1, 3, 2))], constants, opset=8
+    )
+    assert refusal_of(made) == (
+        "node 0 (BatchNormalization) cannot be imported: spatial is 0, expected one factor for a channel"
+    )

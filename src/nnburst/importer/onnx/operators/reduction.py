@@ -237,6 +237,7 @@ def _batch_normalization(node: Node) -> None:
     node.require(
         not node.integer("training_mode") and not node.is_used(1), "it is in training mode"
     )
+    node.require(node.integer("spatial", 1) == 1, "spatial is 0, expected one factor for a channel")
     scale, bias, mean, variance = (node.input(at) for at in range(1, 5))
     epsilon = node.real_number("epsilon", 1e-5)
     shape = (x.shape[1], *(1,) * (x.rank - 2)) if x.rank > 1 else (1,)
