@@ -142,6 +142,17 @@ def test_other_types_are_not_claimed_and_do_not_hide_what_is(kind: OperandType) 
     assert onnxruntime().supported(model) == [False, True]
 
 
+@pytest.mark.parametrize(("alpha", "claimed"), [(0.5, True), (0.0, True), (-0.5, False)])
+def test_an_exponential_part_of_any_sign_is_as_nnapi_has_it(alpha: float, claimed: bool) -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (4,)), builder.output(F32, (4,))
+    builder.operation(OperationType.ELU, [x, builder.scalar(alpha)], [y])
+    model, given = builder.build(), np.array([-2, -0.5, 0.5, 2], np.float32)
+    assert survey(model).lowered == (claimed,)
+    (found,), (wanted,) = (computed(e, model, [given]) for e in (onnxruntime(), reference()))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_integers_behind_dequantize_are_real_weights() -> None:
     builder = ModelBuilder()
     x, y = builder.input(F32, (2, 3)), builder.output(F32, (2, 5))

@@ -96,3 +96,11 @@ def test_a_batch_normalisation_with_factors_for_each_element_becomes_a_whole_gra
     assert refusal_of(made) == (
         "node 0 (BatchNormalization) cannot be imported: spatial is 0, expected one factor for a channel"
     )
+
+
+@pytest.mark.parametrize("kind", ["Elu", "Selu", "Celu"])
+def test_an_exponential_part_whose_sign_is_turned_becomes_a_whole_graph(kind: str) -> None:
+    made = model(
+        [node(kind, "x", "y", alpha=-0.5)], [value("x", "f4", (2,))], [value("y", "f4", (2,))]
+    )
+    assert "alpha is -0.5, expected" in refusal_of(made)

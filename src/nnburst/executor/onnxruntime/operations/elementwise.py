@@ -238,9 +238,11 @@ def clamp(op: OnnxLowering) -> StoredValue:
 
 @lowers(OperationType.ELU)
 def elu(op: OnnxLowering) -> StoredValue:
-    """ELU."""
+    """ELU, max(0, x) + min(0, alpha * (exp(x) - 1)): the engine's operator unless alpha is below 0."""
     op.require_real()
-    return op.same("Elu", op.value("input"), alpha=float(op.number("alpha")))
+    alpha = float(op.number("alpha"))
+    require(alpha >= 0, "ELU with alpha below 0")
+    return op.same("Elu", op.value("input"), alpha=alpha)
 
 
 @lowers(OperationType.PRELU)

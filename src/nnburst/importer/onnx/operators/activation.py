@@ -101,6 +101,8 @@ def _elu(node: Node) -> None:
 
 
 def _exponential(node: Node, x: Tensor, alpha: float) -> Tensor:
+    """Append ELU, which is max(0, x) + min(0, alpha * (exp(x) - 1)): ONNX's Elu unless alpha is below 0."""
+    node.require(alpha >= 0, f"alpha is {alpha:g}, expected 0 or more")
     like = node.graph.any_form(x).type
     return unary(node, _O.ELU, x, node.graph.number(alpha, like))
 
@@ -124,6 +126,7 @@ def _selu(node: Node) -> None:
 def _celu(node: Node) -> None:
     """Translate Celu to alpha times the ELU of x / alpha with an alpha of 1."""
     alpha = node.real_number("alpha", 1.0)
+    node.require(alpha > 0, f"alpha is {alpha:g}, expected more than 0")
     node.put(mul(node, _exponential(node, mul(node, node.real(), 1 / alpha), 1.0), alpha))
 
 
