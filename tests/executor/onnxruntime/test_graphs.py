@@ -153,6 +153,16 @@ def test_an_output_without_elements_is_an_empty_array() -> None:
     by_every_way(made, [none, no_one], [some, all_of], [none, all_of], [some, no_one])
 
 
+def test_an_output_that_a_file_declares_without_elements_may_have_some() -> None:
+    """Exporters trace a detector with a picture of nothing."""
+    nodes = [node("NonZero", "x", "n"), node("Relu", "x", "y")]
+    outputs = [value("n", "i8", (2, 0)), value("y", "f4", (2, 4))]
+    made = model(nodes, [value("x", "f4", (2, 4))], outputs)
+    by_every_way(
+        made, [np.zeros((2, 4), np.float32)], [normal(2, 4)], [np.ones((2, 4), np.float32)]
+    )
+
+
 def test_too_little_room_is_an_error_with_what_is_needed() -> None:
     imported = nnburst.load(small().SerializeToString(), as_graph=True)
     prepared = onnxruntime().prepare(imported.model, list(imported.pools))

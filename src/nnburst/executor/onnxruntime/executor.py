@@ -253,7 +253,7 @@ class SessionPrepared(Prepared):
             if not room.is_state
         ]
         shapes = None
-        if all(border.has_rank and min(border.extents, default=1) >= 0 for border, _ in mine):
+        if not any(border.is_open for border, _ in mine):
             shapes = tuple(
                 OutputShape(border.extents or self.of_rank_0, not room.is_found)
                 for border, room in mine
@@ -422,15 +422,17 @@ def _input(argument: Argument, border: Border) -> Room:
 def _output(argument: Argument, border: Border) -> Room:
     """Room for an output: the bytes that it needs; the whole buffer if its extents are open or do not fit."""
     found = Room(argument.buffer, border.element, (), Apart.IN_ITS_PLACE, is_found=True)
-    if not border.has_rank:
-        return found
     wanted = border.extents or (1,)
-    if len(argument.dimensions) == len(wanted) and any(
-        0 not in (have, max(want, 0)) and have != want
-        for want, have in zip(wanted, argument.dimensions, strict=True)
+    if (
+        border.has_rank
+        and len(argument.dimensions) == len(wanted)
+        and any(
+            0 not in (have, max(want, 0)) and have != want
+            for want, have in zip(wanted, argument.dimensions, strict=True)
+        )
     ):
         raise GeneralFailure(f"output {border.name!r} is {wanted}, not {argument.dimensions}")
-    if min(border.extents, default=1) < 0:
+    if border.is_open:
         return found
     size = math.prod(border.extents) * BY_NUMBER[border.element].size
     if argument.buffer is None or argument.buffer.size < size:

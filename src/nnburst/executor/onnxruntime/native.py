@@ -100,6 +100,11 @@ class Border:
     extents: tuple[int, ...]
     has_rank: bool = True
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a run finds out an output's extents: the engine does not hold a file to an extent of 0."""
+        return not self.has_rank or min(self.extents, default=1) < 1
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
