@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,17 @@ def test_without_a_runtime_directory_the_user_has_one_of_their_own(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert directory(create=True).parent == tmp_path
     assert directory().stat().st_mode & 0o777 == 0o700
+
+
+def test_where_nothing_can_be_written_no_driver_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._get_default_tempdir", no_folder)
+    assert directory() == Path(f"/tmp/nnburst-{os.geteuid()}")
+
+
+def no_folder() -> str:
+    raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])

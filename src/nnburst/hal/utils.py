@@ -465,12 +465,19 @@ def home() -> Path:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files, by `TMPDIR` and the like, which a privileged process ignores."""
+    """The folder for temporary files, by `TMPDIR` and the like, which a privileged process ignores.
+
+    It is /tmp if no such folder can be written to: nothing is found there, and nothing can be made there.
+    """
+    usual = Path("/tmp")  # noqa: S108 - what is made there is made exclusively, or its owner is checked
     if is_privileged():
-        return Path("/tmp")  # noqa: S108 - what is made there is made exclusively, or its owner is checked
+        return usual
     import tempfile  # 5 ms that a launched driver, which has no address, does not pay
 
-    return Path(tempfile.gettempdir())
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return usual
 
 
 K = TypeVar("K")
