@@ -56,6 +56,11 @@ if TYPE_CHECKING:
 
 
 _LOST: Final = "an interruption took the result"
+#: A result packet has a status and no text.
+_HAVE_REASONS: Final = (ErrorStatus.GENERAL_FAILURE, ErrorStatus.INVALID_ARGUMENT)
+_WHERE_REASONS_ARE: Final = (
+    "; bursts carry no reason, `execute` of a model with bursts=False has it"
+)
 #: Later than the end of any wait, on CLOCK_MONOTONIC.
 _NO_DEADLINE_NS: Final = 2**63 - 1
 _clock: Final = time.monotonic_ns
@@ -557,7 +562,8 @@ class RingRequest(BoundRequest):
             return self._core.raise_for(MALFORMED)
         if status != ErrorStatus.NONE:
             self._last = None
-            raise error_for(status, f"the driver answered {status.name}", shapes)
+            where = _WHERE_REASONS_ARE if status in _HAVE_REASONS else ""
+            raise error_for(status, f"the driver answered {status.name}{where}", shapes)
         arrays = self._shaped(shapes)
         complete = complete_shapes(self._core.outputs, shapes)
         self._last = ExecutionResult(arrays, complete, Timing())
