@@ -81,6 +81,14 @@ def test_wrong_number_of_inputs_is_refused(silent: PreparedModel, count: int) ->
         silent.execute([A] * count)
 
 
+@pytest.mark.parametrize("given", [np.stack([A, A]), {"x": A, "y": A}])
+def test_one_array_or_a_dict_in_place_of_a_list_is_refused(
+    silent: PreparedModel, given: Any
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"inputs: of type .*, expected a sequence of 2"):
+        silent.execute(given)
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_wrong_number_of_outputs_is_refused(silent: PreparedModel, count: int) -> None:
     with pytest.raises(InvalidArgument, match=f"outputs: {count} arrays given, expected 1"):

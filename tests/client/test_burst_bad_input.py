@@ -119,7 +119,7 @@ def test_array_that_changed_since_it_was_remembered_is_refused(prepared: Prepare
         assert burst.execute([A, A])
 
 
-@pytest.mark.parametrize("given", [5, True])
+@pytest.mark.parametrize("given", [5, True, np.stack([A, A]), {"x": A, "y": A}])
 @pytest.mark.parametrize("argument", ["inputs", "outputs", "output_bytes"])
 def test_what_is_not_a_sequence_is_refused(silent: Burst, argument: str, given: Any) -> None:
     with pytest.raises(InvalidArgument, match=f"{argument}: of type .*, expected a sequence"):

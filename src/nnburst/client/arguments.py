@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, TypeVar
@@ -256,9 +256,9 @@ def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter])
     """Check the number of arrays against the model.
 
     Raises:
-        InvalidArgument: the numbers differ, or `given` is not a sequence.
+        InvalidArgument: the numbers differ, or `given` is not a sequence, such as one array or a dict.
     """
-    if not hasattr(given, "__len__"):
+    if not hasattr(given, "__len__") or isinstance(given, (np.ndarray, Mapping)):
         raise InvalidArgument(
             f"{kind}: of type {type(given).__name__}, expected a sequence of {len(wanted)} arrays"
         )
