@@ -24,6 +24,7 @@ import pytest
 
 import nnburst
 from nnburst import ExecutionResult
+from nnburst.hal import errors
 
 #: What `nnburst.ray` imports; its names are compared also if the extra is not installed.
 FOREIGN: Final = (
@@ -226,6 +227,20 @@ def test_objects_of_the_page_are_printed_with_their_facts() -> None:
 def test_public_names_are_on_the_page() -> None:
     on_page = {resolve(name) for name in entries()}
     assert [n for n in nnburst.__all__ if getattr(nnburst, n) not in on_page] == []
+
+
+def test_errors_that_pages_for_users_name_are_public_names() -> None:
+    pages = [
+        *DOCS.glob("tutorial/*.md"),
+        *DOCS.glob("how_to/*.md"),
+        DOCS / "queue_burst_or_pipe.md",
+    ]
+    words = {
+        word for page in pages for word in re.findall(r"`(?:nnburst\.)?(\w+)`", page.read_text())
+    }
+    named = {word for word in words if isinstance(getattr(errors, word, None), type)}
+    assert len(named) > 5
+    assert named - set(nnburst.__all__) == set()
 
 
 def test_public_names_of_the_hal_are_on_the_page() -> None:

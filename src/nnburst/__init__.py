@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Priority,
     )
     from nnburst.hal.errors import (
+        BadState,
         BurstBusy,
         Closed,
         DeadObject,
@@ -113,6 +114,7 @@ __all__ = [
     "DeadObject",
     "StateLost",
     "BurstBusy",
+    "BadState",
     "Closed",
     "MalformedPacket",
     "QueueCorrupted",
@@ -161,6 +163,7 @@ _HOMES: Final = {
         "DeadObject",
         "StateLost",
         "BurstBusy",
+        "BadState",
         "Closed",
         "MalformedPacket",
         "QueueCorrupted",
