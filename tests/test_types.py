@@ -103,6 +103,7 @@ async def main() -> None:
     (await bound.run_async(timeout=0.004)).outputs[0].mean()
     bound.submit().result_async()  # mistake
     model.execute_async([x]).outputs  # mistake
+    await model.execute_async([x], mesure=True)  # mistake
     (await model.execute_async([x], timeout=0.1)).outputs[0].mean()
 
 

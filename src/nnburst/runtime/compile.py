@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -221,7 +221,9 @@ class CompiledModel(RuntimeObject):
         self,
         inputs: Sequence[Array | None],
         outputs: Sequence[Array | None] | None = None,
-        **options: Any,  # noqa: ANN401 - as in `execute`
+        *,
+        measure: bool = False,
+        timeout: float = 30.0,  # noqa: ASYNC109 - as for `execute`
     ) -> ExecutionResult:
         """Run `execute` on another thread while the event loop goes on; arguments and errors are the same.
 
@@ -230,7 +232,8 @@ class CompiledModel(RuntimeObject):
         Raises:
             ResourceExhausted: the process may have no more threads.
         """
-        return await call_on_a_thread(partial(self.execute, inputs, outputs, **options))
+        call = partial(self.execute, inputs, outputs, measure=measure, timeout=timeout)
+        return await call_on_a_thread(call)
 
     def open_burst(
         self,
