@@ -184,7 +184,7 @@ def test_pool_that_cannot_be_mapped_is_a_general_failure(spy: Spy) -> None:
 
 def test_operation_that_is_not_supported_is_named(spy: Spy) -> None:
     spy.supports = False
-    with pytest.raises(InvalidArgument, match=r"P8: operation 0 \(type 19\)"):
+    with pytest.raises(InvalidArgument, match=r"P8: operation 0 \(RELU\)"):
         prepare(spy, relu())
     assert Device("spy", spy).supported_operations(relu(), []) == [False]
 

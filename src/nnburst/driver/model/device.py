@@ -42,7 +42,7 @@ from nnburst.executor.base import (
 )
 from nnburst.executor.operations import SIGNATURES
 from nnburst.fmq.cores import thread_budget
-from nnburst.hal.enums import OperandType
+from nnburst.hal.enums import OperandType, operation_name
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError
 from nnburst.hal.extensions import Extension, number_of, prefix_of
 from nnburst.hal.model import Model, Operand
@@ -352,4 +352,4 @@ def _kind(model: Model, code: int) -> str:
     names = {entry.prefix: entry.name for entry in model.extension_name_to_prefix}
     if prefix_of(code) in names:
         return f"operation {number_of(code)} of {names[prefix_of(code)]}"
-    return f"type {code}"
+    return operation_name(code)
