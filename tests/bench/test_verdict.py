@@ -174,9 +174,13 @@ def test_files_with_damaged_conditions_are_refused_by_their_names(
     assert f"{path}: Expected " in capsys.readouterr().err
 
 
-def test_cases_without_blocks_have_no_medians(tmp_path: Path) -> None:
+def test_cases_without_blocks_have_no_medians(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, out = write(tmp_path / "a.json", none=[]), tmp_path / "out.json"
     assert main(["bench", "compare", path, path, "--json", str(out)]) == 2
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.endswith("noisy"))
+    assert row.split() == ["none", "-", "-", "-", "-", "noisy"]
     (case,) = json.loads(out.read_text())["cases"]
     assert case["before"] is case["now"] is None
     assert case["verdict"] == "noisy"

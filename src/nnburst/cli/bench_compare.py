@@ -8,6 +8,7 @@ machine's speed. Exit status: 0 the same or better, 1 worse, 2 no verdict.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,22 @@ def run(args: argparse.Namespace) -> int:
             f"{args.now} beside {args.before}",
             ["case", "before", "now", "change", "spread", "verdict"],
             [
-                [c.name, f"{c.before:.4g}", f"{c.now:.4g}", f"{c.effect:+.1%}", f"{c.spread:.0%}",
-                 c.verdict]
+                [
+                    c.name,
+                    *(
+                        "-" if math.isnan(figure) else format(figure, form)
+                        for figure, form in (
+                            (c.before, ".4g"),
+                            (c.now, ".4g"),
+                            (c.effect, "+.1%"),
+                            (c.spread, ".0%"),
+                        )
+                    ),
+                    c.verdict,
+                ]
                 for c in found
             ],
-        )  # fmt: skip
+        )
         for comparison in found:
             if comparison.why:
                 print(f"{comparison.name}: no verdict: {comparison.why}")
