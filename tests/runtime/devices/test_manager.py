@@ -180,6 +180,17 @@ def test_facts_about_an_engine_are_dropped_when_its_capabilities_are_written(
     assert manager().device(name).capabilities.if_performance.exec_time == 0.25
 
 
+def test_an_engine_is_there_if_its_distribution_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "openvino-2026.4.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: openvino\nVersion: 2026.4.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert engine_device.is_installed("openvino")
+    assert not engine_device.is_installed("not-installed")
+
+
 def install_extension(folder: Path, version: str, *numbers: int) -> None:
     """Install a distribution with an extension that has these operand types, in place of an earlier one."""
     for old in folder.glob("late_types-*"):

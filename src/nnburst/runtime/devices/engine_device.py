@@ -41,6 +41,7 @@ logger = logging.getLogger("nnburst.runtime")
 _DISTRIBUTIONS: Final = {
     "litert": "ai-edge-litert",
     "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
     "reference": "",
     "null": "",
 }
@@ -233,7 +234,8 @@ def is_installed(executor: str) -> bool:
     if executor in ENGINES:
         return has_engine(executor)
     if executor in _DISTRIBUTIONS:
-        return True
+        distribution = _DISTRIBUTIONS[executor]
+        return not distribution or _version_of(distribution) != ""
     if ":" in executor:
         return True
     return executor in importlib.metadata.entry_points(group=_EXECUTORS).names
