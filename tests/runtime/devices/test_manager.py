@@ -180,6 +180,22 @@ def test_facts_about_an_engine_are_dropped_when_its_capabilities_are_written(
     assert manager().device(name).capabilities.if_performance.exec_time == 0.25
 
 
+def test_facts_about_an_engine_are_of_the_hardware_that_the_environment_chooses(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this onnxruntime has one provider only")
+    monkeypatch.setenv("NNBURST_DEVICES", "onnxruntime")
+    of_the_cpu = manager().devices[0].capabilities
+    monkeypatch.setenv("NNBURST_ONNXRUNTIME_PROVIDER", "Azure")
+    other = manager().devices[0]
+    assert other.version_string.endswith(" Azure")
+    assert other.capabilities != of_the_cpu
+    monkeypatch.delenv("NNBURST_ONNXRUNTIME_PROVIDER")
+    assert manager().devices[0].capabilities == of_the_cpu
+
+
 def test_an_engine_is_there_if_its_distribution_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from nnburst.control.address import (
     state_directory,
 )
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
+from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, OPENVINO_DEVICE
 from nnburst.hal.errors import Closed, GeneralFailure
 from nnburst.hal.extensions import GROUP, Extension, ExtensionAttribute
 from nnburst.hal.model import Model
@@ -45,6 +46,8 @@ _DISTRIBUTIONS: Final = {
     "reference": "",
     "null": "",
 }
+#: The variables by which drivers choose the hardware of a built-in executor; its facts are of that.
+_HARDWARE: Final = {"onnxruntime": ONNXRUNTIME_PROVIDER, "openvino": OPENVINO_DEVICE}
 #: Group of entry points: name of an executor to its `module:attribute`.
 _EXECUTORS: Final = "nnburst.executors"
 #: Begins every stamp; increased when drivers of the same version report other facts.
@@ -55,8 +58,8 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """The facts that an engine's driver reports of itself, cached by its last start.
 
     Attributes:
-        stamp: identifies the versions, the installed extensions and the files with the engine's speed that
-            the facts are of.
+        stamp: identifies the versions, the installed extensions, the hardware and the files with the engine's
+            speed that the facts are of.
         version_string: the driver's version.
         type: kind of hardware.
         feature_level: the driver's feature level.
@@ -93,7 +96,7 @@ class EngineDevice:
         """Read the facts that the engine's last start has cached; if nothing is cached, start it now.
 
         Raises:
-            NnburstError: the driver does not start.
+            NnburstError: the driver does not start, or the variable for its hardware is not valid.
         """
         self.name: Final = name
         self.executor: Final = executor
@@ -251,12 +254,17 @@ def _version_of(distribution: str) -> str:
 def _stamp(name: str, executor: str) -> str:
     """The stamp of facts.
 
-    It has versions, those of installed extensions and executors among them, and the times at which the files
-    with the engine's speed were changed.
+    It has versions, those of installed extensions and executors among them, the hardware that the environment
+    chooses, and the times at which the files with the engine's speed were changed.
+
+    Raises:
+        InvalidArgument: the variable for the hardware is not valid.
     """
     parts = [_FACTS, __version__, executor]
     if distribution := _DISTRIBUTIONS.get(executor):
         parts.append(_version_of(distribution))
+    if hardware := _HARDWARE.get(executor):
+        parts.append(hardware.read())
     points = importlib.metadata.entry_points()
     found = [*points.select(group=GROUP), *points.select(group=_EXECUTORS, name=executor)]
     parts += sorted(
